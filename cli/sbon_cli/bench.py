@@ -1,0 +1,39 @@
+"""``sbon bench``: figures of this machine."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from sbon_cli.output import as_json, json_option, print_json, print_table, reports_errors
+
+
+@click.group()
+def bench() -> None:
+    """Measures; prints a table, or JSON with units in the column names."""
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Few rows and one turn: shows that it works, measures little.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the rows and of when they arrive.")
+@json_option
+@reports_errors
+def engine(quick: bool, seed: int, json_: bool) -> None:
+    """The Spark engine with the overlay against bare Spark: start, latency, throughput, idle cost, memory.
+
+    Takes about four minutes; run it on a machine that does nothing else.
+    """
+    run: Any = importlib.import_module("sbon_node.experiments.engine_bench").run
+    show_result(run(quick=quick, seed=seed), json_)
+
+
+def show_result(result: dict[str, Any], json_: bool) -> None:
+    """``{"name": ..., "rows": [flat objects]}`` as JSON or as a table."""
+    if as_json(json_):
+        print_json(result)
+        return
+    rows: list[dict[str, Any]] = result["rows"]
+    columns = list(rows[0]) if rows else []
+    print_table(columns, [[row.get(c) for c in columns] for row in rows], title=result["name"])

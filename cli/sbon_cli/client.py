@@ -1,0 +1,242 @@
+"""Talking to a node: a plain client for commands and tests, and one for asyncio; both typed, both of few lines."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import AsyncIterator, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from sbon_cli import endpoints
+from sbon_cli.endpoints import Ask, bad_answer, problem_of
+from sbon_node.api.problems import Problem
+from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.control.report import (
+    Accepted,
+    Bill,
+    MemberInfo,
+    NodeStatus,
+    Progress,
+    QueryInfo,
+    StreamInfo,
+    Submission,
+)
+from sbon_node.errors import SbonError
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+
+R = TypeVar("R")
+
+DEFAULT_API = "http://127.0.0.1:7480"
+SILENCE_S = 60.0
+"""An event stream that says nothing for so long, not even that it lives, is taken for lost."""
+ANSWER_S = 120.0
+"""Longest wait for a plain answer."""
+
+
+def unreachable(api: str, why: object) -> SbonError:
+    return SbonError(
+        "node-unreachable", f"no node answers at {api}: {why}", hint="start one with sbon node, or name another with --node URL"
+    )
+
+
+class Client:
+    """Asks one node. Every method raises :class:`SbonError`: the node's refusal, or ``node-unreachable``."""
+
+    def __init__(self, api: str = DEFAULT_API) -> None:
+        self.api = api
+        url = urlsplit(api if "//" in api else f"http://{api}")
+        if url.scheme != "http" or not url.hostname:
+            raise SbonError("bad-address", f"{api!r} is not the URL of a node's API", where="--node", hint=DEFAULT_API)
+        self._host, self._port = url.hostname, url.port or 7480
+
+    def ask(self, ask: Ask[R]) -> R:
+        with self._open(ask, ANSWER_S) as response:
+            return ask.decoded(response.read())
+
+    def events(self, ask: Ask[R]) -> Iterator[R]:
+        """The events of a response; raises the problem a stream ends with, and ``node-unreachable`` where it breaks."""
+        with self._open(ask, SILENCE_S) as response:
+            for data in _data_of(response.lines()):
+                event = ask.decoded(data)
+                if isinstance(event, Problem):
+                    raise event.error()
+                yield event
+
+    def ready(self) -> bool:
+        """Whether it is there and has started."""
+        try:
+            return self.ask(endpoints.ready())["ready"]
+        except SbonError as error:
+            if error.code in ("node-unreachable", "starting", "stopping"):
+                return False
+            raise
+
+    def status(self) -> NodeStatus:
+        return self.ask(endpoints.status())
+
+    def members(self) -> list[MemberInfo]:
+        return self.ask(endpoints.members())
+
+    def join(self, *addresses: str) -> int:
+        return self.ask(endpoints.join(addresses)).members
+
+    def leave(self) -> None:
+        self.ask(endpoints.leave())
+
+    def streams(self) -> list[StreamInfo]:
+        return self.ask(endpoints.streams())
+
+    def stream(self, name: str) -> StreamInfo:
+        return self.ask(endpoints.stream(name))
+
+    def create_stream(self, declaration: StreamDeclaration) -> StreamInfo:
+        return self.ask(endpoints.create_stream(declaration))
+
+    def attach_source(self, source: SourceDeclaration) -> StreamInfo:
+        return self.ask(endpoints.attach_source(source))
+
+    def drop_stream(self, name: str) -> None:
+        self.ask(endpoints.drop_stream(name))
+
+    def queries(self) -> list[QueryInfo]:
+        return self.ask(endpoints.queries())
+
+    def query(self, query_id: str) -> QueryInfo:
+        return self.ask(endpoints.query(query_id))
+
+    def stop_query(self, query_id: str) -> QueryInfo:
+        return self.ask(endpoints.stop_query(query_id))
+
+    def bill(self, query_id: str) -> Bill:
+        return self.ask(endpoints.bill(query_id))
+
+    def submit(self, submission: Submission) -> Iterator[Progress | Accepted]:
+        """What the node does with it, step by step; the last is :class:`Accepted`."""
+        for event in self.events(endpoints.submit(submission)):
+            assert not isinstance(event, Problem)
+            yield event
+
+    def submitted(self, submission: Submission) -> QueryInfo:
+        """Submits and waits until the query runs."""
+        for event in self.submit(submission):
+            if isinstance(event, Accepted):
+                return event.query
+        raise unreachable(self.api, "the connection ended before the query was accepted")
+
+    def rows(self, query_id: str, after: dict[str, int] | None = None) -> Iterator[Rows | Finished]:
+        """Frames after those numbers, until the query is over or the connection is lost."""
+        for event in self.events(endpoints.rows(query_id, after or {})):
+            assert not isinstance(event, Problem)
+            yield event
+
+    def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
+        self.ask(endpoints.acknowledge(query_id, numbers))
+
+    def _open(self, ask: Ask[Any], timeout_s: float) -> _Response:
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        try:
+            headers = {"Content-Type": "application/json"} if ask.body is not None else {}
+            connection.request(ask.method, ask.path, body=ask.body, headers=headers)
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise problem_of(ask, response.status, response.read())
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise unreachable(self.api, error) from error
+        except BaseException:
+            connection.close()
+            raise
+        return _Response(self.api, connection, response)
+
+
+class _Response:
+    """An answer under way; whatever breaks on it is ``node-unreachable``."""
+
+    def __init__(self, api: str, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        self._api, self._connection, self._response = api, connection, response
+
+    def read(self) -> bytes:
+        return self._response.read()
+
+    def lines(self) -> Iterator[bytes]:
+        while line := self._response.readline():
+            yield line
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._connection.close()
+        if isinstance(error, OSError | http.client.HTTPException):
+            raise unreachable(self._api, error) from error
+
+
+class AsyncClient:
+    """The same for asyncio: ``await client.ask(endpoints.status())``, ``async for event in client.events(...)``."""
+
+    def __init__(self, api: str = DEFAULT_API) -> None:
+        self.api = api if "//" in api else f"http://{api}"
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(headers={"Content-Type": "application/json"}, read_bufsize=2**20)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def ask(self, ask: Ask[R]) -> R:
+        timeout = aiohttp.ClientTimeout(total=ANSWER_S)
+        try:
+            async with self._request(ask, timeout) as response:
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise unreachable(self.api, error) from error
+        if response.status >= 400:
+            raise problem_of(ask, response.status, body)
+        return ask.decoded(body)
+
+    async def events(self, ask: Ask[R]) -> AsyncIterator[R]:
+        """As :meth:`Client.events`."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=SILENCE_S)
+        try:
+            async with self._request(ask, timeout) as response:
+                if response.status >= 400:
+                    raise problem_of(ask, response.status, await response.read())
+                async for data in _adata_of(response.content):
+                    event = ask.decoded(data)
+                    if isinstance(event, Problem):
+                        raise event.error()
+                    yield event
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise unreachable(self.api, error) from error
+
+    def _request(self, ask: Ask[Any], timeout: aiohttp.ClientTimeout) -> Any:
+        if self._session is None:
+            raise bad_answer(ask, "the client is not open: use it as an async context manager")
+        return self._session.request(ask.method, self.api + ask.path, data=ask.body, timeout=timeout)
+
+
+def _data_of(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The data of each event. Ours fill one line each; names and ids repeat what the data says."""
+    for line in lines:
+        if line.startswith(b"data: ") and line.endswith(b"\n"):
+            yield line[6:]
+
+
+async def _adata_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """As :func:`_data_of`; lines may be longer than the reader's buffer."""
+    rest = b""
+    parts: list[bytes] = []
+    async for chunk in content.iter_any():
+        head, newline, tail = chunk.rpartition(b"\n")
+        if not newline:
+            parts.append(chunk)
+            continue
+        for data in _data_of((b"".join([rest, *parts, head]) + b"\n").splitlines(keepends=True)):
+            yield data
+        rest, parts = tail, []

@@ -1,0 +1,184 @@
+"""``sbon cluster``: a cluster on this machine that goes on after the command has ended, until ``down``."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import msgspec
+import psutil
+
+from sbon_cli.client import Client
+from sbon_cli.local_cluster import LocalCluster, LocalNode
+from sbon_cli.output import EXIT_REFUSED, as_json, err, json_option, print_json, print_table, reports_errors
+from sbon_cli.processes import end_all
+from sbon_node.errors import SbonError
+
+STATE = "cluster.json"
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of the cluster; ``pid`` may have been given to another process since ``created_s``."""
+
+    name: str
+    address: str
+    api: str
+    pid: int
+    created_s: float
+
+    def process(self) -> psutil.Process | None:
+        try:
+            process = psutil.Process(self.pid)
+            alive = process.create_time() == self.created_s and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return None
+        return process if alive else None
+
+
+class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``up`` leaves in the folder for ``status`` and ``down``."""
+
+    mark: str
+    nodes: tuple[NodeState, ...]
+
+
+class Seen(NamedTuple):
+    node: str
+    state: str
+    pid: int
+    address: str
+    api: str
+    members: int | None
+    engine: str
+    operators: int | None
+
+
+folder_option = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(".sbon-cluster"),
+    show_default=True,
+    help="The cluster's folder: state, logs, data.",
+)
+
+
+@click.group()
+def cluster() -> None:
+    """Runs a cluster of nodes on this machine, each a process on a loopback address of its own."""
+
+
+@cluster.command()
+@click.option("-n", "count", type=click.IntRange(1, 250), default=3, show_default=True, help="How many nodes.")
+@click.option("--latency", metavar="cities|FILE", help="Emulate a wide area: six cities, a JSON file or an .npz matrix.")
+@click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting for every node; may be repeated.")
+@folder_option
+@json_option
+@reports_errors
+def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path, json_: bool) -> None:
+    """Starts the nodes and waits until all see each other."""
+    old = _read(folder)
+    if old is not None and any(node.process() for node in old.nodes):
+        raise SbonError(
+            "cluster-exists", "a cluster runs here already", where=str(folder), hint=f"sbon cluster down --dir {folder}"
+        )
+    overrides = dict(setting.partition("=")[::2] for setting in settings)
+    with LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True) as local:
+        state = ClusterState(mark=local.mark, nodes=tuple(_state_of(node) for node in local.nodes))
+        temporary = local.folder / (STATE + ".new")
+        temporary.write_bytes(msgspec.json.encode(state))
+        temporary.replace(local.folder / STATE)
+    _show(state, json_)
+    err().print(f"[dim]talk to a node with sbon --node {state.nodes[0].api} ..., end all with sbon cluster down[/]")
+
+
+@cluster.command()
+@folder_option
+@json_option
+@reports_errors
+def status(folder: Path, json_: bool) -> None:
+    """Shows the nodes; exits 1 where one is down."""
+    state = _required(folder)
+    if not _show(state, json_):
+        sys.exit(EXIT_REFUSED)
+
+
+@cluster.command()
+@click.option("--purge", is_flag=True, help="Also delete the nodes' data and logs.")
+@folder_option
+@reports_errors
+def down(purge: bool, folder: Path) -> None:
+    """Stops every node and leaves no process behind."""
+    state = _required(folder)
+    going = [process for node in state.nodes if (process := node.process())]
+    for process in going:
+        for signum in (signal.SIGCONT, signal.SIGTERM):
+            _signal(process, signum)
+    psutil.wait_procs(going, timeout=15.0)
+    killed = end_all(state.mark, folder.absolute())
+    (folder / STATE).unlink(missing_ok=True)
+    if purge:
+        _purge(folder, state)
+    forced = f", {killed} processes killed" if killed else ""
+    err().print(f"stopped {len(going)} of {len(state.nodes)} nodes{forced}")
+
+
+def _state_of(node: LocalNode) -> NodeState:
+    created_s = psutil.Process(node.pid).create_time()
+    return NodeState(name=node.name, address=node.address, api=node.client.api, pid=node.pid, created_s=created_s)
+
+
+def _read(folder: Path) -> ClusterState | None:
+    try:
+        return msgspec.json.decode((folder / STATE).read_bytes(), type=ClusterState)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise SbonError("bad-cluster", f"the state cannot be read: {error}", where=str(folder / STATE)) from error
+
+
+def _required(folder: Path) -> ClusterState:
+    state = _read(folder)
+    if state is None:
+        raise SbonError("unknown-cluster", "no cluster was started here", where=str(folder), hint="sbon cluster up --dir DIR")
+    return state
+
+
+def _show(state: ClusterState, json_: bool) -> bool:
+    """Prints what each node says; returns whether all run."""
+    seen = [_seen(node) for node in state.nodes]
+    if as_json(json_):
+        print_json([s._asdict() for s in seen])
+    else:
+        print_table(Seen._fields, seen)
+    return all(s.state == "running" for s in seen)
+
+
+def _seen(node: NodeState) -> Seen:
+    if node.process() is None:
+        return Seen(node.name, "down", node.pid, node.address, node.api, None, "", None)
+    try:
+        told = Client(node.api).status()
+    except SbonError as error:
+        return Seen(node.name, f"silent: {error.message}", node.pid, node.address, node.api, None, "", None)
+    return Seen(node.name, "running", node.pid, node.address, node.api, told.members, told.engine, len(told.operators))
+
+
+def _signal(process: psutil.Process, signum: signal.Signals) -> None:
+    try:
+        process.send_signal(signum)
+    except psutil.NoSuchProcess:
+        return
+
+
+def _purge(folder: Path, state: ClusterState) -> None:
+    """Deletes what the cluster made, and the folder if nothing else is in it."""
+    for node in state.nodes:
+        shutil.rmtree(folder / node.name, ignore_errors=True)
+    (folder / "emulation.json").unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()

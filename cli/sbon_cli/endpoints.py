@@ -1,0 +1,141 @@
+"""The requests the API answers, each with the type of its reply: what both clients speak."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from sbon_node.api.http import AcknowledgeBody, JoinBody, Joined
+from sbon_node.api.problems import Problem
+from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.control.report import (
+    Accepted,
+    Bill,
+    MemberInfo,
+    NodeStatus,
+    Progress,
+    QueryInfo,
+    StreamInfo,
+    Submission,
+)
+from sbon_node.errors import SbonError
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+
+R = TypeVar("R")
+E = TypeVar("E")
+
+
+class Ask(NamedTuple, Generic[R]):
+    """One request; ``reply`` is the type of the answer, or of each event."""
+
+    method: str
+    path: str
+    reply: type[R]
+    body: bytes | None = None
+
+    def decoded(self, body: bytes) -> R:
+        """The answer, typed; raises :class:`SbonError` ``bad-answer`` where the server is not one of ours."""
+        try:
+            return msgspec.json.decode(body or b"null", type=self.reply)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise bad_answer(self, str(error)) from error
+
+
+def bad_answer(ask: Ask[Any], what: str) -> SbonError:
+    return SbonError(
+        "bad-answer", f"{ask.method} {ask.path}: not an answer of a node: {what}", hint="does --node name a node's API?"
+    )
+
+
+def problem_of(ask: Ask[Any], status: int, body: bytes) -> SbonError:
+    """The refusal a response with an error status carries."""
+    try:
+        return msgspec.json.decode(body, type=_Refusal).error()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return bad_answer(ask, f"status {status}")
+
+
+class _Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """As :class:`Problem`, whose tag refusals made outside the application do not carry."""
+
+    code: str
+    message: str
+    where: str = ""
+    hint: str = ""
+    details: tuple[str, ...] = ()
+
+    def error(self) -> SbonError:
+        return SbonError(self.code, self.message, where=self.where, hint=self.hint, details=self.details)
+
+
+def ready() -> Ask[dict[str, bool]]:
+    return Ask("GET", "/readyz", dict[str, bool])
+
+
+def status() -> Ask[NodeStatus]:
+    return Ask("GET", "/v1/status", NodeStatus)
+
+
+def members() -> Ask[list[MemberInfo]]:
+    return Ask("GET", "/v1/members", list[MemberInfo])
+
+
+def join(addresses: tuple[str, ...]) -> Ask[Joined]:
+    return Ask("POST", "/v1/join", Joined, msgspec.json.encode(JoinBody(addresses=addresses)))
+
+
+def leave() -> Ask[None]:
+    return Ask("POST", "/v1/leave", type(None))
+
+
+def streams() -> Ask[list[StreamInfo]]:
+    return Ask("GET", "/v1/streams", list[StreamInfo])
+
+
+def stream(name: str) -> Ask[StreamInfo]:
+    return Ask("GET", f"/v1/streams/{quote(name, safe='')}", StreamInfo)
+
+
+def create_stream(declaration: StreamDeclaration) -> Ask[StreamInfo]:
+    return Ask("POST", "/v1/streams", StreamInfo, msgspec.json.encode(declaration))
+
+
+def drop_stream(name: str) -> Ask[None]:
+    return Ask("DELETE", f"/v1/streams/{quote(name, safe='')}", type(None))
+
+
+def attach_source(source: SourceDeclaration) -> Ask[StreamInfo]:
+    return Ask("POST", f"/v1/streams/{quote(source.stream, safe='')}/sources", StreamInfo, msgspec.json.encode(source))
+
+
+def queries() -> Ask[list[QueryInfo]]:
+    return Ask("GET", "/v1/queries", list[QueryInfo])
+
+
+def submit(submission: Submission) -> Ask[Progress | Accepted | Problem]:
+    return Ask("POST", "/v1/queries", Progress | Accepted | Problem, msgspec.json.encode(submission))  # type: ignore[arg-type]
+
+
+def query(query_id: str) -> Ask[QueryInfo]:
+    return Ask("GET", f"/v1/queries/{quote(query_id, safe='')}", QueryInfo)
+
+
+def stop_query(query_id: str) -> Ask[QueryInfo]:
+    return Ask("DELETE", f"/v1/queries/{quote(query_id, safe='')}", QueryInfo)
+
+
+def bill(query_id: str) -> Ask[Bill]:
+    return Ask("GET", f"/v1/queries/{quote(query_id, safe='')}/bill", Bill)
+
+
+def rows(query_id: str, after: dict[str, int]) -> Ask[Rows | Finished | Problem]:
+    position = "?" + urlencode({"after": msgspec.json.encode(after).decode()}) if after else ""
+    path = f"/v1/queries/{quote(query_id, safe='')}/rows{position}"
+    return Ask("GET", path, Rows | Finished | Problem)  # type: ignore[arg-type]
+
+
+def acknowledge(query_id: str, numbers: dict[str, int]) -> Ask[None]:
+    body = msgspec.json.encode(AcknowledgeBody(numbers=numbers))
+    return Ask("POST", f"/v1/queries/{quote(query_id, safe='')}/acknowledge", type(None), body)

@@ -1,0 +1,98 @@
+"""Following a query: every row once and in order, over lost connections and restarts of the node.
+
+A frame is acknowledged only after its rows have been written out; what the node sends again is recognised by its number.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sbon_cli.client import Client
+from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.errors import SbonError
+
+PATIENCE_S = 600.0
+"""How long a node may be out of reach before its follower gives up."""
+FIRST_PATIENCE_S = 10.0
+"""The same before its first event."""
+_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+_PASSING = frozenset({"node-unreachable", "peer-unreachable", "starting", "stopping", "too-many-connections", "not-owner"})
+"""Refusals that a restart brings with it and that pass."""
+_PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "not-followable"})
+
+
+@dataclass
+class Follower:
+    """Follows one query at its consumer's node. ``write`` must have stored the rows when it returns; ``notice`` tells people."""
+
+    client: Client
+    query: str
+    write: Callable[[Rows], None]
+    notice: Callable[[str], None] = lambda text: None
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.monotonic
+    seen: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+
+    def run(self) -> Finished:
+        """Until the query is over; raises :class:`SbonError` where it cannot be followed (any more)."""
+        lost_since: float | None = None
+        tries = 0
+        followed = False
+        while True:
+            try:
+                for event in self.client.rows(self.query, self.seen):
+                    lost_since, tries, followed = None, 0, True
+                    if isinstance(event, Finished):
+                        return event
+                    self._take(event)
+                error = SbonError("node-unreachable", f"the node at {self.client.api} ended the connection")
+            except SbonError as refusal:
+                error = refusal
+            if (over := self._over(error)) is not None:
+                return over
+            passing = _PASSING | _PASSING_ONCE_FOLLOWED if followed else _PASSING
+            lost_since = lost_since if lost_since is not None else self.now()
+            patience_s = PATIENCE_S if followed else FIRST_PATIENCE_S
+            if error.code not in passing or self.now() - lost_since > patience_s:
+                raise error
+            if tries == 0:
+                self.notice(f"lost the node ({error.message}); trying again")
+            self.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
+            tries += 1
+
+    def _take(self, frame: Rows) -> None:
+        if frame.number > self.seen.get(frame.stream, 0):
+            self.write(frame)
+            self.rows += len(frame.rows)
+            self.seen[frame.stream] = frame.number
+        self.client.acknowledge(self.query, {frame.stream: self.seen[frame.stream]})
+
+    def _over(self, error: SbonError) -> Finished | None:
+        """A query that ended while nobody listened has no sink left to follow: its record says how."""
+        if error.code not in ("not-followable", "query-over", "node-unreachable"):
+            return None
+        try:
+            info = self.client.query(self.query)
+        except SbonError:
+            return None
+        return Finished(state=info.state, reason=info.reason) if info.state not in ("placing", "running") else None
+
+
+def consumer_client(client: Client, consumer: str) -> Client:
+    """A client of the node where the query's rows arrive; raises ``unknown-node``."""
+    if not consumer or client.status().name == consumer:
+        return client
+    for member in client.members():
+        if member.name == consumer:
+            return Client(f"http://{member.api}")
+    raise SbonError("unknown-node", f"the consumer's node {consumer!r} is not known here", hint="see: sbon members")
+
+
+def row_line(frame: Rows, row: tuple[object, ...]) -> bytes:
+    """One row as a line of NDJSON."""
+    return msgspec.json.encode(dict(zip(frame.columns, row, strict=True)))

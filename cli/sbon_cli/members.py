@@ -1,0 +1,53 @@
+"""``sbon members`` and ``sbon status``: who is there, and how the node asked is doing."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from sbon_cli.client import Client
+from sbon_cli.output import as_json, json_option, print_json, print_table, reports_errors
+
+
+@click.command()
+@json_option
+@click.pass_obj
+@reports_errors
+def members(api: str, json_: bool) -> None:
+    """Lists the nodes of the cluster as the node asked sees them."""
+    listed = Client(api).members()
+    if as_json(json_):
+        print_json(listed)
+        return
+    print_table(
+        ("node", "state", "address", "api", "rtt ms", "", "coordinate"),
+        [(m.name, m.state, m.address, m.api, m.rtt_ms, _kind(m.rtt_ms, m.measured), _point(m.coordinate)) for m in listed],
+    )
+
+
+@click.command()
+@json_option
+@click.pass_obj
+@reports_errors
+def status(api: str, json_: bool) -> None:
+    """Shows the node asked: engine, operators, coordinate, counters."""
+    found = Client(api).status()
+    if as_json(json_):
+        print_json(found)
+        return
+    shown = msgspec.to_builtins(found)
+    shown["coordinate"] = f"{_point(found.coordinate)}, error {found.error:.2f}, load {found.load:.1f} ms"
+    shown["operators"] = ", ".join(found.operators) or "none"
+    counters = shown.pop("counters")
+    del shown["error"], shown["load"]
+    print_table(("", ""), [(name, str(value)) for name, value in shown.items()])
+    if counters:
+        print_table(("counter", "count"), sorted(counters.items()))
+
+
+def _kind(rtt_ms: float | None, measured: bool) -> str:
+    return "" if rtt_ms is None else "measured" if measured else "estimated"
+
+
+def _point(coordinate: tuple[float, ...] | None) -> str:
+    return "-" if coordinate is None else "(" + ", ".join(f"{x:.1f}" for x in coordinate) + ")"

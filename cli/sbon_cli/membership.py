@@ -1,0 +1,28 @@
+"""``sbon join`` and ``sbon leave``."""
+
+from __future__ import annotations
+
+import click
+
+from sbon_cli.client import Client
+from sbon_cli.output import reports_errors
+
+
+@click.command()
+@click.argument("addresses", nargs=-1, required=True, metavar="HOST:PORT...")
+@click.pass_obj
+@reports_errors
+def join(api: str, addresses: tuple[str, ...]) -> None:
+    """Joins the cluster of the nodes at these addresses; any live one will do."""
+    count = Client(api).join(*addresses)
+    click.echo(f"joined; {count} members known")
+
+
+@click.command()
+@click.confirmation_option(prompt="The node leaves for good and stops. Go on?")
+@click.pass_obj
+@reports_errors
+def leave(api: str) -> None:
+    """Makes the node leave for good: the others forget it, and it stops. To stop it for a while, send it SIGTERM."""
+    Client(api).leave()
+    click.echo("left")

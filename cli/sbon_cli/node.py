@@ -1,0 +1,44 @@
+"""``sbon node``: runs a node in the foreground until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import click
+
+from sbon_cli.output import reports_errors
+from sbon_cli.settings_flags import flags_of, settings_options
+from sbon_node import log
+from sbon_node.config import load
+
+
+@click.command()
+@settings_options
+@click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Stop when standard input ends: with whoever started us.")
+@reports_errors
+def node(config_file: Path | None, settings: tuple[str, ...], until_stdin_closes: bool, **named: str | None) -> None:
+    """Runs a node in the foreground.
+
+    SIGTERM and Ctrl-C make it go away cleanly: operators stop after a committed batch, and it resumes where it was when it is
+    started again on the same data directory. A second signal ends it at once. To leave for good: sbon leave.
+    """
+    config, _ = load(config_file, environ=os.environ, flags=flags_of(settings, named))
+    log.configure(config.log, node=config.node.name)
+    if until_stdin_closes:
+        threading.Thread(target=_end_with_stdin, daemon=True, name="until-stdin-closes").start()
+    import uvloop
+
+    from sbon_node.daemon import run_node
+
+    sys.exit(uvloop.run(run_node(config)))
+
+
+def _end_with_stdin() -> None:
+    """The pipe's other end is held by our starter alone: its end, however it came, is ours."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,135 @@
+"""What commands print: tables for people on a terminal, JSON for machines, errors as one clear line on stderr.
+
+Results go to stdout, everything else (progress, hints, errors) to stderr, so that a pipe carries nothing but results.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import click
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sbon_node.errors import SbonError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_INTERRUPTED = 130
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done
+  1    the node refused, or the work failed
+  2    wrong usage or bad configuration
+  3    the node cannot be reached
+  130  interrupted"""
+
+_CONFIGURATION_CODES = frozenset(
+    {"bad-config", "bad-address", "bad-delays", "bad-latency", "data-dir", "data-dir-in-use", "not-my-data", "port-in-use"}
+)
+
+
+def exit_code_of(error: SbonError) -> int:
+    if error.code == "node-unreachable":
+        return EXIT_UNREACHABLE
+    return EXIT_USAGE if error.code in _CONFIGURATION_CODES else EXIT_REFUSED
+
+
+def err() -> Console:
+    """The console of stderr, found anew because tests replace the stream."""
+    return Console(file=sys.stderr, soft_wrap=True, highlight=False)
+
+
+def out() -> Console:
+    return Console(file=sys.stdout, highlight=False)
+
+
+def complain(error: SbonError) -> None:
+    """The error as one line, the hint on a second, details below."""
+    console = err()
+    place = f"{error.where}: " if error.where else ""
+    console.print(f"[bold red]error[/]: {escape(place + error.message)}")
+    details = [d for d in error.details if d != error.message]
+    for detail in details:
+        console.print(f"  - {escape(detail)}")
+    if error.hint:
+        console.print(f"  [dim]hint:[/] {escape(error.hint)}")
+
+
+def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turns refusals into a line on stderr and an exit code."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except SbonError as error:
+            complain(error)
+            sys.exit(exit_code_of(error))
+        except KeyboardInterrupt:
+            sys.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            # The reader of our output has had enough; the interpreter must not complain about it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(EXIT_REFUSED)
+
+    return run
+
+
+def as_json(forced: bool = False) -> bool:
+    """Whether results are for machines: ``--json``, or stdout is not a terminal."""
+    return forced or not sys.stdout.isatty()
+
+
+def print_json(value: Any) -> None:
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    print(text)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "nothing") -> None:
+    """A table; numbers are set to the right."""
+    listed = [list(row) for row in rows]
+    if not listed:
+        out().print(f"[dim]{escape(empty)}[/]")
+        return
+    table = Table(title=title or None, box=None, header_style="bold", pad_edge=False, title_justify="left")
+    for position, column in enumerate(columns):
+        number = all(isinstance(row[position], int | float) for row in listed)
+        table.add_column(column, justify="right" if number else "left", overflow="fold")
+    for row in listed:
+        table.add_row(*(escape(cell_text(value)) for value in row))
+    out().print(table)
+
+
+def cell_text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 0.05 or value == 0 else f"{value:.2g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def bytes_text(count: float) -> str:
+    """``1.4 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def json_option(command: Callable[P, R]) -> Callable[P, R]:
+    return click.option("--json", "json_", is_flag=True, help="Print JSON, as in a pipe.")(command)

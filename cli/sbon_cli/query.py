@@ -1,0 +1,151 @@
+"""``sbon query``: what runs, where, what it costs; and its end."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+import click
+from rich.markup import escape
+
+from sbon_cli.client import Client
+from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors
+from sbon_cli.rows import follow_to_the_end
+from sbon_node.control.report import Bill, QueryInfo
+
+
+@click.group()
+def query() -> None:
+    """Lists, shows, follows and stops queries."""
+
+
+@query.command("list")
+@json_option
+@click.pass_obj
+@reports_errors
+def list_(api: str, json_: bool) -> None:
+    """Lists every query of the cluster."""
+    queries = Client(api).queries()
+    if as_json(json_):
+        print_json(queries)
+        return
+    print_table(
+        ("query", "state", "consumer", "strategy", "submitted", "rows", "sql"),
+        [(q.id, q.state, q.consumer, q.strategy, _time(q.submitted_ms), q.rows, _short(q.sql)) for q in queries],
+        empty="no queries",
+    )
+
+
+@query.command()
+@click.argument("query_id", metavar="QUERY")
+@json_option
+@click.pass_obj
+@reports_errors
+def show(api: str, query_id: str, json_: bool) -> None:
+    """Shows a query's plan, its operators' hosts and why, and its links."""
+    info = Client(api).query(query_id)
+    if as_json(json_):
+        print_json(info)
+    else:
+        show_query(info)
+
+
+def show_query(info: QueryInfo) -> None:
+    """The query for people."""
+    console = out()
+    reason = f" ({info.reason})" if info.reason else ""
+    console.print(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {info.rows:,} rows at {escape(info.consumer)}")
+    console.print(f"[dim]{escape(info.sql.strip())}[/]\n", soft_wrap=True)
+    reasons = {a.operator: a.reason for a in info.placement.assignments} if info.placement else {}
+    print_table(
+        ("operator", "node", "state", "rows in", "rows out", "why there"),
+        [
+            (
+                o.id,
+                o.node,
+                o.state + (f": {o.reason}" if o.reason else ""),
+                o.stats.rows_in,
+                o.stats.rows_out,
+                reasons.get(o.id, ""),
+            )
+            for o in info.operators
+        ],
+        empty="no operators",
+    )
+    if info.plan is not None:
+        console.print()
+        print_table(("operator", "fragment"), [(o.id, o.fragment) for o in info.plan.operators])
+    console.print()
+    print_table(
+        ("stream", "from", "to", "rows", "bytes", "one-way ms"),
+        [(x.stream, x.source_node, x.target_node, x.rows, bytes_text(x.bytes), x.latency_ms) for x in info.links],
+        empty="no links",
+    )
+
+
+@query.command()
+@click.argument("query_id", metavar="QUERY")
+@json_option
+@click.pass_obj
+@reports_errors
+def stop(api: str, query_id: str, json_: bool) -> None:
+    """Stops a query and frees what it held."""
+    info = Client(api).stop_query(query_id)
+    if as_json(json_):
+        print_json(info)
+    else:
+        click.echo(f"{info.id} {info.state}")
+
+
+@query.command()
+@click.argument("query_id", metavar="QUERY")
+@json_option
+@click.pass_obj
+@reports_errors
+def bill(api: str, query_id: str, json_: bool) -> None:
+    """Shows what a query cost the network: bytes x latency in flight, link by link."""
+    charged = Client(api).bill(query_id)
+    if as_json(json_):
+        print_json(charged)
+    else:
+        show_bill(charged)
+
+
+def show_bill(charged: Bill) -> None:
+    """The bill for people, against shipping every source whole to the consumer."""
+    for title, lines, total in (
+        (f"{charged.query}, placed by {charged.strategy}", charged.links, charged.byte_ms),
+        ("every source shipped whole to the consumer", charged.whole, charged.whole_byte_ms),
+    ):
+        print_table(
+            ("stream", "from", "to", "bytes", "one-way ms", "in flight (MB ms)"),
+            [
+                *((x.stream, x.source_node, x.target_node, bytes_text(x.bytes), x.latency_ms, x.byte_ms / 1e6) for x in lines),
+                ("total", "", "", bytes_text(sum(x.bytes for x in lines)), None, total / 1e6),
+            ],
+            title=title,
+        )
+        out().print()
+    if charged.whole_byte_ms > 0:
+        out().print(f"in flight: [bold]{charged.byte_ms / charged.whole_byte_ms:.1%}[/] of shipping everything")
+
+
+@query.command()
+@click.argument("query_id", metavar="QUERY")
+@click.option("--rm", is_flag=True, help="Stop the query when this command ends.")
+@json_option
+@click.pass_obj
+@reports_errors
+def follow(api: str, query_id: str, rm: bool, json_: bool) -> None:
+    """Prints the rows that no earlier follower has taken, until the query is over."""
+    client = Client(api)
+    sys.exit(follow_to_the_end(client, client.query(query_id), json_=json_, stop_after=rm))
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if milliseconds else "-"
+
+
+def _short(sql: str) -> str:
+    line = " ".join(sql.split())
+    return line if len(line) <= 60 else line[:59] + "…"

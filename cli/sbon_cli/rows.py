@@ -1,0 +1,85 @@
+"""Rows as they arrive: aligned lines for people, NDJSON for machines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from rich.markup import escape
+
+from sbon_cli.client import Client
+from sbon_cli.follow import Follower, consumer_client, row_line
+from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, cell_text, err, out
+from sbon_node.connectors.delivered import Rows
+from sbon_node.control.report import QueryInfo
+
+MAX_WIDTH = 40
+
+
+class LineWriter:
+    """Aligned columns, as wide as the first frame needs."""
+
+    def __init__(self) -> None:
+        self._widths: list[int] = []
+
+    def __call__(self, frame: Rows) -> None:
+        cells = [[_cell(value) for value in row] for row in frame.rows]
+        if not cells:
+            return
+        console = out()
+        if not self._widths:
+            self._widths = [
+                min(MAX_WIDTH, max(len(name), *(len(row[position]) for row in cells)))
+                for position, name in enumerate(frame.columns)
+            ]
+            console.print(f"[bold]{escape(self._line(list(frame.columns)))}[/]", soft_wrap=True)
+        for row in cells:
+            console.print(escape(self._line(row)), soft_wrap=True)
+        sys.stdout.flush()
+
+    def _line(self, cells: list[str]) -> str:
+        return "  ".join(cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip()
+
+
+def write_ndjson(frame: Rows) -> None:
+    for row in frame.rows:
+        sys.stdout.buffer.write(row_line(frame, row) + b"\n")
+    sys.stdout.flush()
+
+
+def _cell(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, int) else cell_text(value)
+
+
+def writer(json_: bool) -> Callable[[Rows], None]:
+    return write_ndjson if as_json(json_) else LineWriter()
+
+
+def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_after: bool) -> int:
+    """Prints the query's rows until it is over; returns the exit code.
+
+    Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to us.
+    """
+    follower = Follower(consumer_client(client, info.consumer), info.id, writer(json_), _notice)
+    try:
+        end = follower.run()
+    except KeyboardInterrupt:
+        if stop_after:
+            client.stop_query(info.id)
+            _notice(f"stopped {info.id} after {follower.rows:,} rows")
+        else:
+            _notice(f"detached after {follower.rows:,} rows; {info.id} goes on: sbon query follow {info.id}")
+        return EXIT_INTERRUPTED
+    except BaseException:
+        if stop_after:
+            client.stop_query(info.id)
+        raise
+    if end.state == "failed":
+        err().print(f"[bold red]error[/]: {escape(info.id)} failed: {escape(end.reason)}")
+        return EXIT_REFUSED
+    _notice(f"{info.id} {end.state}: {follower.rows:,} rows")
+    return 0
+
+
+def _notice(text: str) -> None:
+    err().print(f"[dim]{escape(text)}[/]")

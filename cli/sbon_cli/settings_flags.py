@@ -1,0 +1,62 @@
+"""The flags through which commands set configuration, with their origin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import click
+
+from sbon_node.config import Given
+from sbon_node.errors import SbonError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+NAMED = {
+    "name": ("node.name", "NAME", "This node's name, unique in its cluster."),
+    "cluster": ("node.cluster", "NAME", "Name of the cluster."),
+    "data_dir": ("node.data_dir", "DIR", "Folder of identity, streams and checkpoints."),
+    "bind": ("node.bind", "ADDRESS", "Address to listen at for other nodes."),
+    "port": ("node.port", "PORT", "UDP and TCP port for other nodes."),
+    "advertise": ("node.advertise", "ADDRESS", "Address told to others, where it is not --bind."),
+    "api_bind": ("node.api_bind", "ADDRESS", "Address of the HTTP API."),
+    "api_port": ("node.api_port", "PORT", "Port of the HTTP API."),
+    "join": ("node.join", "A:PORT,B:PORT", "Nodes to join; any live one will do."),
+    "emulation": ("node.emulation", "FILE", "Emulated round-trip times between nodes."),
+    "log_level": ("log.level", "LEVEL", "debug, info, warning or error."),
+    "log_format": ("log.format", "FORMAT", "auto, console or json."),
+}
+
+
+def settings_options(command: Callable[P, R]) -> Callable[P, R]:
+    """``--config``, the named flags and ``--set``."""
+    command = click.option(
+        "--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any other setting; may be repeated."
+    )(command)
+    for parameter, (_, metavar, help_) in reversed(NAMED.items()):
+        command = click.option(_flag(parameter), parameter, default=None, metavar=metavar, help=help_)(command)
+    return click.option(
+        "--config",
+        "config_file",
+        envvar="SBON_CONFIG",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="TOML file, also from SBON_CONFIG.",
+    )(command)
+
+
+def flags_of(settings: tuple[str, ...], named: Mapping[str, str | None]) -> dict[str, Given]:
+    """Flags by ``section.key``; raises :class:`SbonError` ``bad-config`` for a ``--set`` without ``=``."""
+    found = {NAMED[p][0]: Given(value, _flag(p), text=True) for p, value in named.items() if value is not None}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator:
+            raise SbonError("bad-config", f"{setting!r} is not SECTION.KEY=VALUE", where="--set", hint="see: sbon config show")
+        found[name.strip()] = Given(value, f"--set {name.strip()}", text=True)
+    return found
+
+
+def _flag(parameter: str) -> str:
+    return "--" + parameter.replace("_", "-")

@@ -1,0 +1,239 @@
+"""``sbon stream``: what streams there are, and where their rows are born."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from sbon_cli.client import Client
+from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors
+from sbon_node.control.report import StreamInfo
+from sbon_node.engine.interface import Column, Schema
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@click.group()
+def stream() -> None:
+    """Creates, fills, lists and drops streams."""
+
+
+@stream.command()
+@click.argument("name")
+@click.option("--schema", required=True, metavar='"ts timestamp, x double"', help="Columns with Spark SQL types.")
+@click.option("--event-time", required=True, metavar="COLUMN", help="The column that says when a row happened.")
+@click.option(
+    "--delay", default="0s", show_default=True, help="How far behind the newest row a row may still come: 500ms, 10s, 5m."
+)
+@click.option("--comment", default="", help="A word about it.")
+@json_option
+@click.pass_obj
+@reports_errors
+def create(api: str, name: str, schema: str, event_time: str, delay: str, comment: str, json_: bool) -> None:
+    """Declares the stream NAME; attach sources to it next."""
+    try:
+        declaration = msgspec.convert(
+            {
+                "name": name,
+                "schema": columns_of(schema),
+                "event_time": event_time,
+                "delay_ms": milliseconds_of(delay),
+                "comment": comment,
+            },
+            StreamDeclaration,
+            from_attributes=True,
+        )
+    except msgspec.ValidationError as error:
+        raise click.UsageError(f"{error} (a name is lower case letters, digits and _)") from error
+    _tell(Client(api).create_stream(declaration), json_, f"{name} created")
+
+
+@stream.command()
+@click.argument("stream_name", metavar="STREAM")
+@click.option("--node", "node_name", default="", metavar="NODE", help="Where the rows are born; by default the node asked.")
+@click.option("--name", default="", help="Name of the source among the stream's; by default the node's.")
+@click.option("--connector", default="", help="file, generator, ...")
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the connector; may be repeated.")
+@click.option("--file", "path", metavar="PATH", help="Short for --connector file --option path=PATH (on the source's node).")
+@click.option("--format", "format_", metavar="FORMAT", help="Of --file: csv, ndjson or parquet; else by its ending.")
+@click.option("--replay", type=float, metavar="SPEED", help="Of --file: replay at so many times event time; else at full speed.")
+@click.option("--generator", is_flag=True, help="Short for --connector generator.")
+@click.option(
+    "--rate", type=float, metavar="ROWS_S", help="Rows a second: what --generator makes, and what is expected of others."
+)
+@json_option
+@click.pass_obj
+@reports_errors
+def attach(api: str, /, stream_name: str, node_name: str, name: str, options: tuple[str, ...], json_: bool, **short: Any) -> None:
+    """Attaches a physical source to STREAM, at any node; a query over the stream gets a branch for each source."""
+    connector, chosen = connector_of(options, **short)
+    client = Client(api)
+    at = node_name or client.status().name
+    fields: dict[str, Any] = {
+        "stream": stream_name,
+        "name": name or at,
+        "node": at,
+        "connector": connector,
+        "options": chosen,
+    }
+    if short["rate"] is not None:
+        fields["rows_s"] = short["rate"]
+    try:
+        source = msgspec.convert(fields, SourceDeclaration)
+    except msgspec.ValidationError as error:
+        raise click.UsageError(str(error)) from error
+    _tell(client.attach_source(source), json_, f"{source.name} attached to {stream_name} at {at}")
+
+
+@stream.command("list")
+@json_option
+@click.pass_obj
+@reports_errors
+def list_(api: str, json_: bool) -> None:
+    """Lists the streams of the cluster."""
+    streams = Client(api).streams()
+    if as_json(json_):
+        print_json(streams)
+        return
+    print_table(
+        ("stream", "columns", "event time", "delay ms", "sources"),
+        [
+            (
+                s.entry.declaration.name,
+                ", ".join(c.name for c in s.entry.declaration.schema),
+                s.entry.declaration.event_time,
+                s.entry.declaration.delay_ms,
+                ", ".join(f"{x.name}@{x.node}" for x in s.entry.sources),
+            )
+            for s in streams
+        ],
+        empty="no streams",
+    )
+
+
+@stream.command()
+@click.argument("name")
+@json_option
+@click.pass_obj
+@reports_errors
+def show(api: str, name: str, json_: bool) -> None:
+    """Shows a stream's columns and its sources with their counts."""
+    info = Client(api).stream(name)
+    if as_json(json_):
+        print_json(info)
+        return
+    declaration = info.entry.declaration
+    out().print(
+        f"[bold]{declaration.name}[/] by {declaration.event_time}, delay {declaration.delay_ms:,} ms {declaration.comment}"
+    )
+    print_table(("column", "type"), [(c.name, c.type) for c in declaration.schema])
+    out().print()
+    print_table(
+        ("source", "node", "connector", "state", "rows", "bytes", "late", "bad", "too large", "dropped"),
+        [
+            (
+                s.source.name,
+                s.source.node,
+                s.source.connector,
+                s.state,
+                s.rows,
+                bytes_text(s.bytes),
+                s.late,
+                s.bad,
+                s.too_large,
+                s.dropped,
+            )
+            for s in info.sources
+        ],
+        empty="no sources: sbon stream attach",
+    )
+
+
+@stream.command()
+@click.argument("name")
+@click.pass_obj
+@reports_errors
+def drop(api: str, name: str) -> None:
+    """Drops a stream with its sources and what they keep."""
+    Client(api).drop_stream(name)
+    click.echo(f"{name} dropped")
+
+
+def columns_of(schema: str) -> Schema:
+    """``ts timestamp, d decimal(10,2)`` as columns; raises a usage error."""
+    columns: list[Column] = []
+    depth, part = 0, ""
+    for character in schema + ",":
+        depth += (character in "(<") - (character in ")>")
+        if character != "," or depth > 0:
+            part += character
+            continue
+        name, _, type_ = part.strip().partition(" ")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name) or not type_.strip():
+            raise click.UsageError(f"--schema: {part.strip()!r} is not a column: write NAME TYPE, as in 'ts timestamp'")
+        columns.append(Column(name, " ".join(type_.lower().split())))
+        part = ""
+    if depth or part.strip():
+        raise click.UsageError("--schema: a bracket is not closed")
+    return tuple(columns)
+
+
+def milliseconds_of(duration: str) -> int:
+    """``500ms``, ``10s``, ``5m``, ``1h``; raises a usage error."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)\s*", duration)
+    if not found:
+        raise click.UsageError(f"--delay: {duration!r} is not a duration: write 500ms, 10s, 5m or 1h")
+    return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+def connector_of(
+    options: tuple[str, ...],
+    *,
+    connector: str,
+    path: str | None,
+    format_: str | None,
+    replay: float | None,
+    generator: bool,
+    rate: float | None,
+) -> tuple[str, dict[str, Any]]:
+    """Connector and options that the flags mean; raises a usage error where they contradict each other."""
+    named = [c for c, given in (("file", path is not None), ("generator", generator), (connector, bool(connector))) if given]
+    if len(set(named)) != 1:
+        raise click.UsageError("name one source: --file PATH, --generator, or --connector NAME with --option KEY=VALUE")
+    if named[0] != "file" and (format_ or replay is not None):
+        raise click.UsageError("--format and --replay are for --file")
+    chosen: dict[str, Any] = {}
+    for option in options:
+        key, separator, value = option.partition("=")
+        if not separator:
+            raise click.UsageError(f"--option: {option!r} is not KEY=VALUE")
+        chosen[key.strip()] = _value(value)
+    if path is not None:
+        chosen["path"] = str(Path(path).absolute())
+    if format_:
+        chosen["format"] = format_
+    if replay is not None:
+        chosen["replay"] = replay
+    if named[0] == "generator" and rate is not None:
+        chosen["rate"] = rate
+    return named[0], chosen
+
+
+def _value(text: str) -> Any:
+    """Numbers, truth and JSON as what they are, everything else as text."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def _tell(info: StreamInfo, json_: bool, text: str) -> None:
+    if as_json(json_):
+        print_json(info)
+    else:
+        click.echo(text)

@@ -1,0 +1,108 @@
+"""``sbon submit``: a query from words to rows."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.markup import escape
+
+from sbon_cli.client import Client
+from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
+from sbon_cli.rows import follow_to_the_end
+from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
+from sbon_node.errors import SbonError
+
+
+@click.command()
+@click.argument("sql", metavar="SQL|@FILE|-")
+@click.option("--strategy", default="relaxation", show_default=True, help="How operators are placed.")
+@click.option("--consumer", default="", metavar="NODE", help="The node the rows go to; by default the one asked.")
+@click.option("--to", "path", metavar="FILE", help="Write the rows to a file on the consumer's node instead of following them.")
+@click.option("--format", "format_", type=click.Choice(["csv", "ndjson", "parquet"]), help="Format of --to; else by its ending.")
+@click.option("--follow/--no-follow", "follow", default=None, help="Wait for the rows (default), or for the end with --to.")
+@click.option("--rm", is_flag=True, help="Stop the query when this command ends, however it ends.")
+@click.option("--name", default="", help="A name for the query; else a short random one.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+@json_option
+@click.pass_obj
+@reports_errors
+def submit(
+    api: str,
+    sql: str,
+    strategy: str,
+    consumer: str,
+    path: str | None,
+    format_: str | None,
+    follow: bool | None,
+    rm: bool,
+    name: str,
+    quiet: bool,
+    json_: bool,
+) -> None:
+    """Submits a query and prints its rows as they arrive: lines on a terminal, NDJSON in a pipe.
+
+    SQL is the query, @FILE a file that holds it, - standard input. Ctrl-C detaches; the query goes on unless --rm was given.
+    """
+    if format_ and not path:
+        raise click.UsageError("--format needs --to")
+    client = Client(api)
+    sink = _file_sink(path, format_) if path else SinkSpec()
+    info = _submit(client, Submission(sql=_text(sql), name=name, strategy=strategy, consumer=consumer, sink=sink), quiet=quiet)
+    following = follow if follow is not None else sink.kind == "follow"
+    if not following:
+        if as_json(json_):
+            print_json(info)
+        else:
+            click.echo(info.id)
+        return
+    if sink.kind == "follow":
+        sys.exit(follow_to_the_end(client, info, json_=json_, stop_after=rm))
+    sys.exit(_wait(client, info, stop_after=rm))
+
+
+def _text(sql: str) -> str:
+    if sql == "-":
+        return sys.stdin.read()
+    if not sql.startswith("@"):
+        return sql
+    try:
+        return Path(sql[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{sql[1:]} cannot be read: {error}") from error
+
+
+def _file_sink(path: str, format_: str | None) -> SinkSpec:
+    options: dict[str, Any] = {"path": str(Path(path).absolute())}
+    if format_ is not None:
+        options["format"] = format_
+    return SinkSpec(kind="file", options=options)
+
+
+def _submit(client: Client, submission: Submission, *, quiet: bool) -> QueryInfo:
+    console = err()
+    for event in client.submit(submission):
+        if isinstance(event, Accepted):
+            if not quiet:
+                console.print(f"[bold]{event.query.id}[/] runs, rows arrive at {escape(event.query.consumer)}")
+            return event.query
+        if not quiet:
+            console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
+    raise SbonError("node-unreachable", f"the node at {client.api} ended the connection before the query was accepted")
+
+
+def _wait(client: Client, info: QueryInfo, *, stop_after: bool) -> int:
+    """Until the query is over; its rows go to a file meanwhile."""
+    try:
+        while info.state in ("placing", "running"):
+            time.sleep(0.5)
+            info = client.query(info.id)
+    except KeyboardInterrupt:
+        if stop_after:
+            client.stop_query(info.id)
+        return EXIT_INTERRUPTED
+    err().print(f"{info.id} {info.state}: {info.rows:,} rows {escape(info.reason)}")
+    return EXIT_REFUSED if info.state == "failed" else 0

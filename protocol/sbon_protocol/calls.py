@@ -1,0 +1,212 @@
+"""The requests nodes make of each other over TCP, each with the reply it is answered by.
+
+``method_of(call)`` is the name a :class:`~sbon_protocol.messages.Request` carries; a reply of ``None`` is an empty body.
+Records whose form belongs to the planner or the engine (operator specifications, catalogue entries) travel as maps and are
+checked against their own types by whoever receives them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from sbon_protocol.messages import Count, Line, Member, Message, Name, Quantity
+
+Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
+Names = Annotated[tuple[Line, ...], Meta(max_length=4096)]
+
+
+class Call(Message, frozen=True):
+    """A request. Subclasses are named in ``CALLS`` with the type of their reply."""
+
+
+class Members(Message, frozen=True):
+    members: Annotated[tuple[Member, ...], Meta(max_length=16_384)]
+
+
+class SyncMembers(Call, frozen=True):
+    """Full exchange of membership tables: how a node joins, and how partitions heal."""
+
+    members: Annotated[tuple[Member, ...], Meta(max_length=16_384)]
+    joining: bool = False
+
+
+# -- catalogue --------------------------------------------------------------------------------------------------------
+
+
+class PushCatalogue(Call, frozen=True):
+    """Entries that changed at the caller; the receiver merges each (see SPEC.md, catalogue)."""
+
+    entries: Records
+
+
+class PullCatalogue(Call, frozen=True):
+    """Asks for the entries whose fingerprint differs from the caller's, or that the caller has not."""
+
+    fingerprints: Annotated[dict[Line, Line], Meta(max_length=4096)]
+
+
+class CatalogueEntries(Message, frozen=True):
+    entries: Records
+
+
+class AttachSource(Call, frozen=True):
+    """Asks the node a source is pinned to, to check its options and attach it."""
+
+    source: Any
+
+
+class DescribeSources(Call, frozen=True):
+    """Asks for the state of the sources of ``stream`` that live on the receiver."""
+
+    stream: Line
+
+
+class SourceStates(Message, frozen=True):
+    sources: Records
+
+
+# -- placement and deployment -----------------------------------------------------------------------------------------
+
+
+class AskNode(Call, frozen=True):
+    """Could the receiver host an operator of these needs now? Nothing is reserved (SBON, section 3.1.3, step 2)."""
+
+    cores: Quantity
+    memory_mb: Quantity
+    bandwidth_bytes_s: Quantity
+
+
+class NodeAnswer(Message, frozen=True):
+    accepted: bool
+    reason: Line
+    operators: Names
+    free_cores: Quantity
+    free_memory_mb: Quantity
+    free_bandwidth_bytes_s: Quantity
+    load: Quantity
+
+
+class ReserveOperator(Call, frozen=True):
+    """Holds room for an operator until it is instantiated, released, or ``hold_s`` seconds have passed."""
+
+    query: Line
+    operator: Line
+    cores: Quantity
+    memory_mb: Quantity
+    bandwidth_bytes_s: Quantity
+    hold_s: Quantity
+
+
+class InstantiateOperator(Call, frozen=True):
+    """Starts a reserved operator; answered once it runs. ``holder`` is the node that keeps the query's record."""
+
+    spec: Any
+    holder: Name
+
+
+class OpenSink(Call, frozen=True):
+    """Opens a query's sink at the receiver."""
+
+    sink: Any
+    holder: Name
+
+
+class DestroyParts(Call, frozen=True):
+    """Ends operators, reservations and sinks of a query at the receiver, with their streams and checkpoints."""
+
+    query: Line
+    parts: Names
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+
+class ClaimPart(Call, frozen=True):
+    """A host that restarted takes the next epoch of an operator or sink for itself, at the holder of the query's record.
+
+    Answered with the new epoch; refused with ``query-over`` where the query has been stopped, and ``not-owner`` where the part
+    belongs to another node or a greater epoch by now.
+    """
+
+    query: Line
+    part: Line
+    epoch: Count
+
+
+class Claimed(Message, frozen=True):
+    epoch: Count
+
+
+class ReportState(Call, frozen=True):
+    """A host tells the record's holder that a part of a query ``finished`` or ``failed``, and why."""
+
+    query: Line
+    part: Line
+    state: Literal["finished", "failed"]
+    reason: Line = ""
+
+
+class ListQueries(Call, frozen=True):
+    """Asks for all records the receiver holds."""
+
+
+class QueryRecords(Message, frozen=True):
+    queries: Records
+
+
+class ShowQuery(Call, frozen=True):
+    query: Line
+
+
+class StopQuery(Call, frozen=True):
+    query: Line
+
+
+class QueryDescription(Message, frozen=True):
+    query: Any
+
+
+class DescribeParts(Call, frozen=True):
+    """Asks a host for what it knows of a query: its operators and sink, the links that leave ``streams``, and the one-way
+    latency from the receiver to ``targets``."""
+
+    query: Line
+    streams: Names
+    targets: Names
+
+
+class PartStates(Message, frozen=True):
+    operators: Records
+    links: Records
+    latencies_ms: Annotated[dict[Line, Quantity], Meta(max_length=4096)]
+    rows: Count
+
+
+CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
+    "sync-members": (SyncMembers, Members),
+    "push-catalogue": (PushCatalogue, None),
+    "pull-catalogue": (PullCatalogue, CatalogueEntries),
+    "attach-source": (AttachSource, None),
+    "describe-sources": (DescribeSources, SourceStates),
+    "ask-node": (AskNode, NodeAnswer),
+    "reserve-operator": (ReserveOperator, None),
+    "instantiate-operator": (InstantiateOperator, None),
+    "open-sink": (OpenSink, None),
+    "destroy-parts": (DestroyParts, None),
+    "claim-part": (ClaimPart, Claimed),
+    "report-state": (ReportState, None),
+    "list-queries": (ListQueries, QueryRecords),
+    "show-query": (ShowQuery, QueryDescription),
+    "stop-query": (StopQuery, QueryDescription),
+    "describe-parts": (DescribeParts, PartStates),
+}
+"""Method name to request and reply."""
+
+_METHODS = {call: name for name, (call, _) in CALLS.items()}
+
+
+def method_of(call: Call) -> str:
+    return _METHODS[type(call)]

@@ -1,0 +1,86 @@
+"""Bytes to messages and back: MessagePack with bounds, then types and ranges, then finiteness.
+
+The bounds hold before anything large is allocated. Whatever the bytes are, only :class:`ProtocolError` comes out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import msgpack
+import msgspec
+
+from sbon_protocol.errors import ProtocolError
+
+MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
+MAX_MESSAGE_BYTES = MAX_PAYLOAD_BYTES + 64 * 1024
+MAX_ITEMS = 16_384
+MAX_DEPTH = 32
+
+T = TypeVar("T")
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """The MessagePack form of a message, or of any struct. Raises ``ValueError`` where it holds what no peer would take: a
+    number that is not finite, too deep a nesting, text that is not Unicode."""
+    value = msgspec.to_builtins(message, builtin_types=(bytes,))
+    try:
+        _check_finite(value, MAX_DEPTH)
+    except ProtocolError as error:
+        raise ValueError(str(error)) from error
+    packed: bytes = msgpack.packb(value, use_bin_type=True)
+    return packed
+
+
+def decode(payload: bytes | memoryview, type_: type[T] | Any) -> T:
+    """The message of ``type_`` (a class, or a union of them) that ``payload`` holds; raises :class:`ProtocolError`."""
+    if len(payload) > MAX_MESSAGE_BYTES:
+        raise ProtocolError("too-large", f"{len(payload)} bytes, the limit is {MAX_MESSAGE_BYTES}")
+    try:
+        value: Any = msgpack.unpackb(
+            payload,
+            raw=False,
+            use_list=True,
+            strict_map_key=True,
+            max_str_len=MAX_PAYLOAD_BYTES,
+            max_bin_len=MAX_PAYLOAD_BYTES,
+            max_array_len=MAX_ITEMS,
+            max_map_len=MAX_ITEMS,
+            max_ext_len=0,
+            ext_hook=_no_extension,
+        )
+    except (ValueError, RecursionError, OverflowError, msgpack.exceptions.UnpackException) as error:
+        raise ProtocolError("malformed", str(error) or type(error).__name__) from error
+    decoded: T = decode_record(value, type_)
+    return decoded
+
+
+def decode_record(value: Any, type_: type[T] | Any) -> T:
+    """The same for a value that travelled inside a message as ``Any``; raises :class:`ProtocolError`."""
+    try:
+        _check_finite(value, MAX_DEPTH)
+        converted: T = msgspec.convert(value, type_, strict=True)
+    except (msgspec.ValidationError, RecursionError, OverflowError) as error:
+        raise ProtocolError("invalid", str(error)) from error
+    return converted
+
+
+def _check_finite(value: Any, depth: int) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ProtocolError("not-finite", f"{value} is no number to work with")
+    elif isinstance(value, list | tuple):
+        if depth == 0:
+            raise ProtocolError("too-deep", f"nested deeper than {MAX_DEPTH}")
+        for item in value:
+            _check_finite(item, depth - 1)
+    elif isinstance(value, dict):
+        if depth == 0:
+            raise ProtocolError("too-deep", f"nested deeper than {MAX_DEPTH}")
+        for item in value.values():
+            _check_finite(item, depth - 1)
+
+
+def _no_extension(code: int, content: bytes) -> object:
+    raise ValueError(f"extension type {code} is not part of the protocol")

@@ -1,0 +1,55 @@
+"""How the API writes values as JSON, and reads bodies.
+
+Row values: ``timestamp`` as ISO 8601 with ``Z`` (``timestamp_ntz`` without), ``date`` as ``2013-01-31``, ``decimal`` as a string
+(JSON numbers would lose digits), ``binary`` as base64, ``NaN``, ``Infinity`` and ``-Infinity`` as those strings (JSON has no
+such numbers), intervals as ISO 8601 durations, arrays as lists, structs and maps as objects, NULL as null. A ``bigint`` is a
+plain number: beyond 2^53, readers in JavaScript need a parser that keeps it whole.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+from sbon_node.connectors.delivered import Rows
+from sbon_node.errors import SbonError
+
+T = TypeVar("T")
+
+_PLAIN = (str, int, bool, type(None))
+_encoder = msgspec.json.Encoder(enc_hook=str, decimal_format="string")
+
+
+def encode(value: object) -> bytes:
+    """``value`` as JSON; the rows of a :class:`Rows` as the module says."""
+    if isinstance(value, Rows):
+        value = msgspec.structs.replace(value, rows=tuple(tuple(_speakable(v) for v in row) for row in value.rows))
+    return _encoder.encode(value)
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """A request's body; raises :class:`SbonError` ``bad-request`` naming the field."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `")
+        raise SbonError("bad-request", message, where=path.rstrip("`").removeprefix("$."), hint="see docs/api.md") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SbonError("bad-request", f"the body is not JSON: {error}", hint="see docs/api.md") from error
+
+
+def _speakable(value: Any) -> Any:
+    """Floats that JSON cannot say become strings, at any depth."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, list | tuple):
+        return [_speakable(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): _speakable(v) for k, v in value.items()}
+    return value

@@ -1,0 +1,107 @@
+"""Server-sent events: what a node tells step by step, over one HTTP response (WHATWG HTML, section 9.2).
+
+An event has the name its struct is tagged with, JSON as its data, and, for rows, an id that says how far the reader has got with
+each stream: a reader that comes back sends it as ``Last-Event-ID`` and is served from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeVar
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from sbon_node.api.encoding import decode, encode
+from sbon_node.api.problems import Problem
+from sbon_node.connectors.delivered import Rows
+from sbon_node.errors import SbonError
+
+log = structlog.get_logger()
+Event = TypeVar("Event", bound=msgspec.Struct)
+
+MAX_POSITION_BYTES = 16_384
+REFUSAL_GRACE_S = 0.5
+"""A refusal within this time of the request becomes an HTTP status; a later one the last event of a response under way."""
+
+
+def position_of(request: web.Request) -> dict[str, int]:
+    """The frames a follower has: ``after`` (JSON, numbers by stream), else the ``Last-Event-ID`` of an earlier response."""
+    text = request.query.get("after") or request.headers.get("Last-Event-ID", "")
+    if not text:
+        return {}
+    if len(text) > MAX_POSITION_BYTES:
+        raise SbonError("bad-request", "the position is too long", where="after")
+    position = decode(text.encode(), dict[str, int])
+    if any(number < 0 for number in position.values()):
+        raise SbonError("bad-request", "a position holds frame numbers, 0 for none", where="after")
+    return position
+
+
+async def stream_events(
+    request: web.Request, events: AsyncIterator[Event], *, keepalive_s: float, position: dict[str, int] | None = None
+) -> web.StreamResponse:
+    """Sends all ``events``; raises :class:`SbonError` where they are refused at once.
+
+    The iterator is closed however this ends: the events over, the reader gone, the node stopping.
+    """
+    seen = dict(position or {})
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    step = _step(events)
+    try:
+        done, _ = await asyncio.wait({step}, timeout=min(REFUSAL_GRACE_S, keepalive_s))
+        if done and (error := step.exception()) is not None:
+            raise error
+        await response.prepare(request)
+        while (event := await _outcome(step, response, keepalive_s)) is not None:
+            await response.write(_frame(event, seen))
+            if isinstance(event, Problem):
+                break
+            step = _step(events)
+        await response.write_eof()
+    finally:
+        await _close(step, events)
+    return response
+
+
+def _step(events: AsyncIterator[Event]) -> asyncio.Task[Event | None]:
+    async def following() -> Event | None:
+        return await anext(events, None)
+
+    return asyncio.get_running_loop().create_task(following())
+
+
+async def _outcome(step: asyncio.Task[Event | None], response: web.StreamResponse, keepalive_s: float) -> Event | Problem | None:
+    """The next event, or None after the last; comments meanwhile, so that a silent connection is known to live."""
+    while not step.done():
+        done, _ = await asyncio.wait({step}, timeout=keepalive_s)
+        if not done:
+            await response.write(b": alive\n\n")
+    try:
+        return step.result()
+    except SbonError as error:
+        return Problem.of(error)
+    except Exception as error:
+        log.error("events-failed", exc_info=error)
+        return Problem(code="internal", message="the node failed to go on; its log says why")
+
+
+def _frame(event: msgspec.Struct, seen: dict[str, int]) -> bytes:
+    name = event.__struct_config__.tag
+    head = f"event: {name}\n"
+    if isinstance(event, Rows):
+        seen[event.stream] = event.number
+        head += f"id: {msgspec.json.encode(seen).decode()}\n"
+    return head.encode() + b"data: " + encode(event) + b"\n\n"
+
+
+async def _close(step: asyncio.Task[Event | None], events: AsyncIterator[Event]) -> None:
+    step.cancel()
+    await asyncio.wait({step})
+    if not step.cancelled():
+        step.exception()  # retrieved, so that the loop does not complain
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        await close()

@@ -1,0 +1,98 @@
+"""What the HTTP API asks of its node. The daemon's node object has this face; tests may bring another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from sbon_node.connectors.delivered import Finished, QueryState, Rows
+from sbon_node.control.report import (
+    Accepted,
+    Bill,
+    BillLine,
+    LinkInfo,
+    MemberInfo,
+    NodeStatus,
+    OperatorInfo,
+    Progress,
+    QueryInfo,
+    SinkSpec,
+    SourceInfo,
+    StreamInfo,
+    Submission,
+)
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+
+__all__ = [
+    "Accepted",
+    "Bill",
+    "BillLine",
+    "Finished",
+    "LinkInfo",
+    "MemberInfo",
+    "NodeFace",
+    "NodeStatus",
+    "OperatorInfo",
+    "Progress",
+    "QueryInfo",
+    "QueryState",
+    "Rows",
+    "SinkSpec",
+    "SourceInfo",
+    "StreamInfo",
+    "Submission",
+]
+
+
+class NodeFace(Protocol):
+    """Every method raises :class:`sbon_node.errors.SbonError` for what it refuses."""
+
+    def status(self) -> NodeStatus: ...
+
+    def members(self) -> list[MemberInfo]: ...
+
+    async def join(self, addresses: tuple[str, ...]) -> int:
+        """Joins through any of the addresses; returns the number of members known afterwards."""
+        ...
+
+    async def leave(self) -> None:
+        """Leaves for good: tells the others, then the daemon stops."""
+        ...
+
+    async def create_stream(self, declaration: StreamDeclaration) -> None: ...
+
+    async def attach_source(self, source: SourceDeclaration) -> None:
+        """Attaches at the node the declaration names (empty: this one), wherever this is asked."""
+        ...
+
+    async def streams(self) -> list[StreamInfo]: ...
+
+    async def stream(self, name: str) -> StreamInfo: ...
+
+    async def drop_stream(self, name: str) -> None: ...
+
+    def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
+        """Plans, places and starts a query, telling what it does; where it is refused, nothing is left behind."""
+        ...
+
+    async def queries(self) -> list[QueryInfo]:
+        """Every query of the cluster, whichever node holds its record."""
+        ...
+
+    async def query(self, query_id: str) -> QueryInfo: ...
+
+    async def stop_query(self, query_id: str) -> QueryInfo: ...
+
+    async def bill(self, query_id: str) -> Bill: ...
+
+    def follow(self, query_id: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
+        """Rows of a ``follow`` sink at this node, from the frames after those numbers by stream (all retained, if none).
+
+        One follower at a time: a second one is refused with ``already-followed``. A sink at another node is refused with
+        that node's API address in the hint.
+        """
+        ...
+
+    async def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
+        """The follower has durably taken all frames up to these numbers; they may be forgotten upstream."""
+        ...

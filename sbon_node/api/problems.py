@@ -1,0 +1,79 @@
+"""Refusals over HTTP: the user's error as JSON, with the status its code stands for."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+from aiohttp import web
+
+from sbon_node.errors import SbonError
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, tag="problem", tag_field="event"):
+    """An :class:`SbonError` as it travels; on an event stream it is the last event."""
+
+    code: str
+    message: str
+    where: str = ""
+    hint: str = ""
+    details: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, error: SbonError) -> Problem:
+        return cls(code=error.code, message=error.message, where=error.where, hint=error.hint, details=error.details)
+
+    def error(self) -> SbonError:
+        return SbonError(self.code, self.message, where=self.where, hint=self.hint, details=self.details)
+
+
+class _Rule(NamedTuple):
+    prefix: str
+    suffix: str
+    status: int
+
+
+_STATUS = {
+    "no-room": 503,
+    "peer-unreachable": 503,
+    "unreachable": 503,
+    "node-away": 503,
+    "timeout": 504,
+    "too-many-connections": 503,
+    "starting": 503,
+    "stopping": 503,
+    "too-large": 413,
+    "forbidden-origin": 403,
+    "already-followed": 409,
+    "not-followable": 409,
+    "query-over": 409,
+    "stream-dropped": 410,
+    "disk-full": 507,
+    "internal": 500,
+    "method-not-allowed": 405,
+    "not-json": 415,
+}
+_RULES = (
+    _Rule("unknown-", "", 404),
+    _Rule("no-such-", "", 404),
+    _Rule("", "-unknown", 404),
+    _Rule("", "-not-found", 404),
+    _Rule("", "-taken", 409),
+    _Rule("", "-exists", 409),
+    _Rule("", "-in-use", 409),
+    _Rule("", "-unreachable", 503),
+    _Rule("", "-too-large", 413),
+    _Rule("engine-", "", 503),
+)
+
+
+def status_of(code: str) -> int:
+    """The HTTP status of an error's code; 400 where nothing says otherwise."""
+    if code in _STATUS:
+        return _STATUS[code]
+    return next((r.status for r in _RULES if code.startswith(r.prefix) and code.endswith(r.suffix)), 400)
+
+
+def problem_response(error: SbonError) -> web.Response:
+    body = msgspec.json.encode(Problem.of(error))
+    return web.Response(status=status_of(error.code), body=body, content_type="application/problem+json")

@@ -1,0 +1,28 @@
+"""Bounds of the HTTP API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much callers may ask of this node at once."""
+
+    max_body_bytes: Annotated[
+        int,
+        Meta(ge=1024, le=2**30, description="largest request body in bytes; larger ones are refused; raise it for huge queries"),
+    ] = 1024 * 1024
+    max_connections: Annotated[
+        int,
+        Meta(ge=1, le=65_536, description="open connections, one per follower and per browser; one more is told to come back"),
+    ] = 256
+    keepalive_s: Annotated[
+        float, Meta(gt=0, le=30, description="seconds of silence on an event stream after which a comment shows it is alive")
+    ] = 10.0
+    idle_s: Annotated[float, Meta(gt=0, le=3600, description="seconds an idle connection is kept open")] = 60.0
+    shutdown_s: Annotated[
+        float, Meta(gt=0, le=600, description="seconds that requests under way are given when the node stops")
+    ] = 5.0

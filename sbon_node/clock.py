@@ -1,0 +1,40 @@
+"""Time, injected: the daemon runs on real time, the simulation on virtual time, with the same code.
+
+Everything that waits does so on the running asyncio loop, which the simulation replaces by one whose time is virtual; so one
+implementation serves both worlds and only the wall clock differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+
+class Clock:
+    """Monotonic time of the running loop, in seconds, and the wall clock, in milliseconds since 1970 (UTC)."""
+
+    def __init__(self, wall_s: Callable[[], float] = time.time, monotonic_s: Callable[[], float] | None = None) -> None:
+        self._wall_s = wall_s
+        self._monotonic_s = monotonic_s
+
+    @classmethod
+    def real(cls) -> Clock:
+        """For a node on the real network: uvloop's own time moves in whole milliseconds, too coarse for round-trip times."""
+        return cls(monotonic_s=time.monotonic)
+
+    def now(self) -> float:
+        """Monotonic seconds: for intervals, deadlines and round-trip times."""
+        return asyncio.get_running_loop().time() if self._monotonic_s is None else self._monotonic_s()
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970: for stamps that other nodes read, and for people; may step."""
+        return int(self._wall_s() * 1000)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
+        """``async with clock.timeout(s)``: raises ``TimeoutError`` in the body when it takes longer."""
+        return asyncio.timeout(seconds)

@@ -1,0 +1,28 @@
+"""What a follower is given."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+QueryState = Literal["placing", "running", "finished", "stopped", "failed"]
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="event"):
+    """The rows of one frame. ``stream`` and ``number`` identify it: a client drops what it has seen already."""
+
+    stream: str
+    number: int
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    watermark_ms: int
+    delay_ms: int
+    """From the oldest row's entry into the overlay until it was handed to this client."""
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="event"):
+    """No row will follow: all sources ended (``finished``), or the query was stopped, or it failed for ``reason``."""
+
+    state: QueryState
+    reason: str = ""

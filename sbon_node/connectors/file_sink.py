@@ -1,0 +1,282 @@
+"""Sink ``file``: each row exactly once, whatever dies when (DESIGN: links).
+
+A position file beside the result says up to which frame of each stream, and up to which byte (of CSV and NDJSON) or part (of
+Parquet), the result holds: it is replaced in one step, after the rows are synced. What is beyond it is cut off, or removed,
+before anything else is written, and comes again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta
+
+from sbon_node.connectors import frames, sink_files
+from sbon_node.connectors.disk import create, named_errors, replace, sync_folder
+from sbon_node.connectors.sink_files import SinkFormat
+from sbon_node.errors import SbonError
+from sbon_node.steps import Steps, unobserved
+from sbon_node.streams.frame import Frame
+
+SUFFIXES: dict[str, SinkFormat] = {
+    ".csv": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "ndjson",
+    ".parquet": "parquet",
+}
+
+TEXT_FLUSH_S = 0.05
+MAX_HELD_BYTES = 8 * 1024 * 1024
+
+
+class FileSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the sink ``file``."""
+
+    path: Annotated[str, Meta(min_length=1, description="the file, or for Parquet the folder of parts, at the consumer's node")]
+    format: Annotated[Literal["", "csv", "ndjson", "parquet"], Meta(description="by default what the name ends with")] = ""
+    part_rows: Annotated[int, Meta(ge=1, le=10**8, description="Parquet: rows after which a part is complete")] = 1_000_000
+    part_s: Annotated[float, Meta(gt=0, le=86_400, description="Parquet: seconds after which a part is complete")] = 5.0
+
+
+class FilePosition(msgspec.Struct, frozen=True, kw_only=True):
+    """What the result holds; stored as JSON, for people may look."""
+
+    format: SinkFormat
+    columns: tuple[str, ...]
+    streams: dict[str, int] = {}
+    ended: tuple[str, ...] = ()
+    length: int = 0
+    parts: int = 0
+    rows: int = 0
+    finished: bool = False
+
+
+class FileSink:
+    """See :class:`sbon_node.connectors.interface.Sink`.
+
+    ``fresh`` claims a path where nothing is, else ``sink-exists``; otherwise the sink goes on where an earlier one of the same
+    query was, else ``sink-lost``.
+    """
+
+    def __init__(self, options: FileSinkOptions, schema: pa.Schema, steps: Steps = unobserved, *, fresh: bool) -> None:
+        self.path, self._format = _place(options)
+        sink_files.check_schema(self._format, schema)
+        self._options, self._schema, self._steps = options, schema, steps
+        self._stated = position_path(self.path, self._format)
+        self._held: list[pa.Table] = []
+        self._held_rows = self._held_bytes = 0
+        self._taken: dict[str, int] = {}
+        columns = tuple(f"{field.name} {field.type}" for field in schema)
+        with named_errors(self.path):
+            self._position = self._claim(columns) if fresh else self._resume(columns)
+            self._clean()
+        self._taken = dict(self._position.streams)
+        self._ended = set(self._position.ended)
+
+    @property
+    def rows(self) -> int:
+        """Rows durably delivered."""
+        return self._position.rows
+
+    def positions(self) -> dict[str, int]:
+        return dict(self._position.streams)
+
+    @property
+    def ended(self) -> frozenset[str]:
+        return frozenset(self._position.ended)
+
+    def take(self, frame: Frame) -> None:
+        if frame.number <= self._taken.get(frame.stream, 0):
+            return
+        rows = decoded(frame, self._schema)
+        self._taken[frame.stream] = frame.number
+        if frame.ended:
+            self._ended.add(frame.stream)
+        if rows.num_rows:
+            self._held.append(rows)
+            self._held_rows += rows.num_rows
+            self._held_bytes += rows.nbytes
+
+    @property
+    def wants_flush(self) -> bool:
+        return self._held_bytes >= MAX_HELD_BYTES or (self._format == "parquet" and self._held_rows >= self._options.part_rows)
+
+    @property
+    def flush_after_s(self) -> float:
+        return self._options.part_s if self._format == "parquet" else TEXT_FLUSH_S
+
+    async def flush(self) -> dict[str, int]:
+        if self._taken != self._position.streams:
+            self._store(finished=False)
+        return self.positions()
+
+    async def finish(self) -> None:
+        """A result without rows still has its columns."""
+        if not self._position.finished:
+            self._store(finished=True)
+
+    def close(self) -> None:
+        self._held, self._held_rows, self._held_bytes = [], 0, 0
+        self._taken, self._ended = dict(self._position.streams), set(self._position.ended)
+
+    def discard(self) -> None:
+        if self._position.streams or self._position.finished:
+            return
+        with named_errors(self.path):
+            self._stated.unlink(missing_ok=True)
+            if self._format != "parquet":
+                self.path.unlink(missing_ok=True)
+            elif self.path.is_dir() and not any(self.path.iterdir()):
+                self.path.rmdir()
+
+    def _store(self, *, finished: bool) -> None:
+        position = msgspec.structs.replace(
+            self._position,
+            streams=dict(sorted(self._taken.items())),
+            ended=tuple(sorted(self._ended)),
+            rows=self._position.rows + self._held_rows,
+            finished=finished,
+        )
+        with named_errors(self.path):
+            position = self._write_part(position) if self._format == "parquet" else self._append(position)
+            self._steps("sink-write")
+            replace(self._stated, msgspec.json.encode(position))
+        self._position = position
+        self._held, self._held_rows, self._held_bytes = [], 0, 0
+        self._steps("position-write")
+
+    def _append(self, position: FilePosition) -> FilePosition:
+        content = b"" if position.length else sink_files.beginning(self._format, self._schema)
+        content += b"".join(sink_files.text(self._format, rows) for rows in self._held)
+        if not content:
+            return position
+        with open(self.path, "r+b") as file:
+            # An earlier try may have left a part of this.
+            file.truncate(self._position.length)
+            file.seek(self._position.length)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        return msgspec.structs.replace(position, length=position.length + len(content))
+
+    def _write_part(self, position: FilePosition) -> FilePosition:
+        if not self._held and (position.parts or not position.finished):
+            return position
+        rows = pa.concat_tables(self._held) if self._held else self._schema.empty_table()
+        with open(self._part(position.parts + 1), "wb") as file:
+            file.write(sink_files.part(rows))
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(self.path)
+        return msgspec.structs.replace(position, parts=position.parts + 1)
+
+    def _part(self, number: int) -> Path:
+        return self.path / f"part-{number:05d}.parquet"
+
+    def _claim(self, columns: tuple[str, ...]) -> FilePosition:
+        check_free(self.path, self._format)
+        position = FilePosition(format=self._format, columns=columns)
+        try:
+            if self._format == "parquet":
+                self.path.mkdir(exist_ok=True)
+            create(self._stated, msgspec.json.encode(position))
+        except FileExistsError as error:
+            raise _exists(self.path) from error
+        except FileNotFoundError as error:
+            raise _no_folder(self.path) from error
+        return position
+
+    def _resume(self, columns: tuple[str, ...]) -> FilePosition:
+        try:
+            position = msgspec.json.decode(self._stated.read_bytes(), type=FilePosition)
+        except FileNotFoundError as error:
+            raise self._lost(f"{self._stated.name} is gone") from error
+        except msgspec.DecodeError as error:
+            raise self._lost(f"{self._stated.name} cannot be read: {error}") from error
+        if (position.format, position.columns) != (self._format, columns):
+            raise self._lost("it holds another result")
+        return position
+
+    def _clean(self) -> None:
+        """Removes what an earlier run wrote and did not get to state."""
+        self._stated.with_name(self._stated.name + ".new").unlink(missing_ok=True)
+        if self._format == "parquet":
+            if not self.path.is_dir():
+                raise self._lost("the folder is gone")
+            named = {self._part(number).name for number in range(1, self._position.parts + 1)}
+            for found in sorted(self.path.glob("part-*.parquet")):
+                if found.name not in named:
+                    found.unlink()
+            missing = sorted(name for name in named if not (self.path / name).is_file())
+            if missing:
+                raise self._lost(f"{missing[0]} is gone")
+            return
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size < self._position.length:
+            raise self._lost(f"it has {size:,} bytes, and {self._position.length:,} were written")
+        with open(self.path, "ab") as file:
+            file.truncate(self._position.length)
+            os.fsync(file.fileno())
+        sync_folder(self.path.parent)
+
+    def _lost(self, reason: str) -> SbonError:
+        return SbonError(
+            "sink-lost", f"the result is not what was written: {reason}", where=str(self.path), hint="submit the query again"
+        )
+
+
+def check_free(path: Path, kind: SinkFormat) -> None:
+    """Raises ``sink-exists`` where something is at the path already, ``bad-option`` where nothing can be."""
+    if position_path(path, kind).exists() or (any(path.iterdir()) if path.is_dir() and kind == "parquet" else path.exists()):
+        raise _exists(path)
+    if not path.absolute().parent.is_dir():
+        raise _no_folder(path)
+    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
+        raise SbonError("bad-option", f"{path.absolute().parent} may not be written to", where="options.path")
+
+
+def position_path(path: Path, kind: SinkFormat) -> Path:
+    """Where the position is kept; readers of a folder of Parquet pass over names that begin with an underscore."""
+    return path / "_position.json" if kind == "parquet" else path.with_name(path.name + ".position")
+
+
+def check_options(options: FileSinkOptions) -> None:
+    """Raises what :class:`FileSink` would for a fresh one, and touches nothing."""
+    check_free(*_place(options))
+
+
+def decoded(frame: Frame, schema: pa.Schema) -> pa.Table:
+    """The rows of a frame; raises ``bad-frame`` for what is none, or of other columns."""
+    try:
+        rows = frames.decode(frame.payload, schema)
+    except frames.BadPayloadError as error:
+        raise SbonError("bad-frame", f"frame {frame.number} cannot be read: {error}", where=frame.stream) from error
+    if rows.num_rows != frame.rows:
+        raise SbonError("bad-frame", f"frame {frame.number} has {rows.num_rows} rows, not {frame.rows}", where=frame.stream)
+    return rows
+
+
+def _place(options: FileSinkOptions) -> tuple[Path, SinkFormat]:
+    path = Path(options.path).expanduser()
+    kind = options.format or SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        raise SbonError(
+            "bad-option",
+            f"the name {path.name} does not tell the format",
+            where="options.format",
+            hint="set format to csv, ndjson or parquet",
+        )
+    return path, kind
+
+
+def _exists(path: Path) -> SbonError:
+    return SbonError("sink-exists", f"there is something at {path} already", where="options.path", hint="name another path")
+
+
+def _no_folder(path: Path) -> SbonError:
+    return SbonError("bad-option", f"there is no folder {path.absolute().parent}", where="options.path")

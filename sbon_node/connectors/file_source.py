@@ -1,0 +1,138 @@
+"""Source ``file``: CSV, NDJSON or Parquet, as fast as it goes or replayed at a multiple of event time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Meta
+
+from sbon_node.connectors.blocks import Block, BlockReader
+from sbon_node.connectors.columns import check_timestamp_format
+from sbon_node.connectors.csv_rows import CsvRows
+from sbon_node.connectors.event_time import milliseconds
+from sbon_node.connectors.interface import Chunk
+from sbon_node.connectors.ndjson_rows import NdjsonRows
+from sbon_node.connectors.parquet_rows import ParquetRows
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.text_rows import TextRows
+from sbon_node.errors import SbonError
+
+Format = Literal["csv", "ndjson", "parquet"]
+
+SUFFIXES: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "ndjson",
+    ".parquet": "parquet",
+}
+
+
+class FileOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the connector ``file``."""
+
+    path: Annotated[str, Meta(min_length=1, description="the file, at the source's node")]
+    format: Annotated[Literal["", "csv", "ndjson", "parquet"], Meta(description="by default what the file's name ends with")] = ""
+    replay: Annotated[
+        float,
+        Meta(ge=0, le=1e9, description="0 reads as fast as it goes, 1 at the pace of event time, 60 a minute of it each second"),
+    ] = 0.0
+    header: Annotated[bool, Meta(description="CSV: the first line names the columns; else they are the stream's, in order")] = (
+        True
+    )
+    delimiter: Annotated[
+        str, Meta(pattern=r'^[^"\r\n]?$', description="CSV: one character between columns; a comma, or a tab for .tsv")
+    ] = ""
+    null: Annotated[
+        str, Meta(max_length=64, description="CSV: unquoted text that means NULL; elsewhere than in texts, empty does too")
+    ] = ""
+    timestamp_format: Annotated[
+        str,
+        Meta(max_length=64, description="times as of strptime, or epoch_s or epoch_ms; ISO 8601 by default; UTC without zone"),
+    ] = ""
+
+
+class FileSource:
+    """See :class:`sbon_node.connectors.interface.Source`."""
+
+    finite = True
+
+    def __init__(self, options: FileOptions, schema: pa.Schema, event_time: str, settings: ConnectorSettings) -> None:
+        self._replay = options.replay
+        self._event_time, self._linger_s = event_time, settings.linger_s
+        check_timestamp_format(options.timestamp_format)
+        self._reader = _reader(options, schema, settings)
+        self._block: Block | None = None
+        self._done = 0
+        self._due_s: Any = None
+        self._reached_s = 0.0
+
+    def check(self) -> None:
+        self._reader.check()
+
+    async def open(self, position: bytes | None) -> None:
+        self._block, self._done, self._reached_s = None, 0, 0.0
+        self._reader.open(position)
+
+    async def read(self) -> Chunk | None:
+        # One block is read and parsed at a time; between blocks others have their turn.
+        await asyncio.sleep(0)
+        if self._block is None:
+            self._block, self._done = self._reader.read(), 0
+            if self._block is None:
+                return None
+            if self._replay:
+                self._due_s = self._due(self._block)
+        block, first = self._block, self._done
+        last = block.rows.num_rows
+        due_s = None
+        if self._replay and first < last:
+            last = int(np.searchsorted(self._due_s, self._due_s[first] + self._linger_s, side="right"))
+            due_s = float(self._due_s[last - 1])
+        self._done = last
+        if last == block.rows.num_rows:
+            self._block = None
+        rows = block.rows.slice(first, last - first)
+        bad = block.bad if first == 0 else ()
+        return Chunk(rows, block.position(last), lambda i: block.origin(first + i), bad=bad, due_s=due_s)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _due(self, block: Block) -> Any:
+        """When each row is due, in seconds of the replay: never before the row ahead of it."""
+        times, null = milliseconds(block.rows.column(self._event_time))
+        due_s = np.where(null | (times < 0), 0.0, times / 1000.0 / self._replay)
+        due_s = np.maximum(np.maximum.accumulate(due_s), self._reached_s) if len(due_s) else due_s
+        if len(due_s):
+            self._reached_s = float(due_s[-1])
+        return due_s
+
+
+def _reader(options: FileOptions, schema: pa.Schema, settings: ConnectorSettings) -> BlockReader:
+    path = Path(options.path).expanduser()
+    kind = options.format or SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        raise SbonError(
+            "bad-option",
+            f"the name {path.name} does not tell the format",
+            where="options.format",
+            hint="set format to csv, ndjson or parquet",
+        )
+    if kind == "parquet":
+        return ParquetRows(path, schema, settings)
+    if kind == "ndjson":
+        return TextRows(path, NdjsonRows(schema, timestamp_format=options.timestamp_format), settings)
+    delimiter = options.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
+    if len(delimiter.encode()) != 1:
+        raise SbonError("bad-option", "a delimiter is one ASCII character", where="options.delimiter")
+    rows = CsvRows(
+        schema, header=options.header, delimiter=delimiter, null=options.null, timestamp_format=options.timestamp_format
+    )
+    return TextRows(path, rows, settings)

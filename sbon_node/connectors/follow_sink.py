@@ -1,0 +1,162 @@
+"""Sink ``follow``: results for whoever follows the query, frame by frame, acknowledged only by the follower itself.
+
+It holds nothing of its own: frames stay in the links' inboxes until they are acknowledged, and the links' credit bounds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sbon_node.clock import Clock
+from sbon_node.connectors import frames
+from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.errors import SbonError
+from sbon_node.streams.frame import Frame
+from sbon_node.streams.link import Link
+from sbon_node.streams.signals import Signal
+
+
+class FollowSink:
+    """The streams of ``links``, none of which has been started; ``ended`` are those whose last frame was acknowledged before."""
+
+    def __init__(self, query: str, links: Sequence[Link], clock: Clock, ended: Iterable[str] = ()) -> None:
+        self.query = query
+        self.rows = 0
+        self._links = {link.stream: link for link in links}
+        self._clock = clock
+        self._news = Signal()
+        for link in links:
+            link.inbox.news = self._news
+        self._shown = {stream: link.inbox.released for stream, link in self._links.items()}
+        self._last: dict[str, int] = dict.fromkeys(ended, 0)
+        self._following = False
+        self._over: Finished | None = None
+
+    async def run(self) -> None:
+        """Until the follower has acknowledged the end of every stream; raises what ends a link for good."""
+        for stream, link in self._links.items():
+            if stream not in self._last:
+                link.start()
+        try:
+            while not self._complete():
+                for stream, link in self._links.items():
+                    if stream not in self._last:
+                        link.check()
+                await self._news.wait()
+        except SbonError as error:
+            self._end(Finished(state="failed", reason=str(error)))
+            raise
+        self._end(Finished(state="finished"))
+
+    async def close(self, *, unsubscribe: bool = False) -> None:
+        self._end(Finished(state="stopped"))
+        for link in self._links.values():
+            await link.close(unsubscribe=unsubscribe)
+
+    async def follow(self, after: Mapping[str, int]) -> AsyncIterator[Rows | Finished]:
+        """Frames after those numbers, 0 or none meaning all that are held; frames without rows too, for they want to be
+        acknowledged as well. Ends with a :class:`Finished`. Raises ``already-followed``, ``unknown-stream``, ``not-retained``."""
+        if self._following:
+            raise SbonError("already-followed", "somebody follows the query", where=self.query, hint="end the other one first")
+        at = self._beginnings(after)
+        self._following = True
+        try:
+            while True:
+                found = next((frame for stream in at if (frame := self._next(stream, at[stream])) is not None), None)
+                if found is not None:
+                    at[found.stream] = found.number
+                    yield self._rows(found)
+                elif self._over is not None:
+                    yield self._over
+                    return
+                else:
+                    await self._news.wait()
+        finally:
+            self._following = False
+
+    def acknowledge(self, numbers: Mapping[str, int]) -> None:
+        """The follower has durably taken everything up to these numbers; raises ``unknown-stream``, ``not-received``."""
+        self.ends(numbers)
+        for stream, number in numbers.items():
+            self._links[stream].acknowledge(number)
+        self._news.notify()
+
+    def ends(self, numbers: Mapping[str, int]) -> frozenset[str]:
+        """The streams whose end the follower has when it has these frames: what must be stored with the acknowledgement, since
+        nothing will ever follow to tell it again. Raises as :meth:`acknowledge`."""
+        for stream, number in numbers.items():
+            link = self._links.get(stream)
+            if link is None:
+                raise SbonError("unknown-stream", f"{self.query} takes no stream {stream!r}", where="numbers")
+            if number > link.inbox.received:
+                raise SbonError(
+                    "not-received", f"frame {number} was acknowledged, and {link.inbox.received} have come", where=stream
+                )
+        self._note_ends()
+        return frozenset(s for s, last in self._last.items() if last == 0 or numbers.get(s, 0) >= last)
+
+    def _complete(self) -> bool:
+        self._note_ends()
+        return all(stream in self._last and link.inbox.released >= self._last[stream] for stream, link in self._links.items())
+
+    def _note_ends(self) -> None:
+        for stream, link in self._links.items():
+            newest = link.inbox.newest
+            if stream not in self._last and newest is not None and newest.ended:
+                self._last[stream] = newest.number
+
+    def _end(self, how: Finished) -> None:
+        self._over = self._over or how
+        self._news.notify()
+
+    def _beginnings(self, after: Mapping[str, int]) -> dict[str, int]:
+        for stream, number in after.items():
+            link = self._links.get(stream)
+            if link is None:
+                raise SbonError("unknown-stream", f"{self.query} takes no stream {stream!r}", where="after")
+            if 0 < number < link.inbox.released:
+                raise SbonError(
+                    "not-retained",
+                    f"frames up to {link.inbox.released} were acknowledged, {number + 1} is asked for",
+                    where=stream,
+                )
+        return {stream: after.get(stream, 0) for stream in self._links}
+
+    def _next(self, stream: str, after: int) -> Frame | None:
+        inbox = self._links[stream].inbox
+        after = max(after, inbox.released)
+        return inbox.frames(after, after + 1)[0] if inbox.received > after else None
+
+    def _rows(self, frame: Frame) -> Rows:
+        columns: tuple[str, ...] = ()
+        rows: tuple[tuple[Any, ...], ...] = ()
+        if frame.payload:
+            try:
+                table = frames.decode(frame.payload)
+            except frames.BadPayloadError as error:
+                raise SbonError("bad-frame", f"frame {frame.number} cannot be read: {error}", where=frame.stream) from error
+            columns = tuple(table.column_names)
+            rows = tuple(zip(*(_values(column) for column in table.columns), strict=True))
+        if frame.number > self._shown[frame.stream]:
+            self._shown[frame.stream] = frame.number
+            self.rows += len(rows)
+        delay_ms = max(0, self._clock.wall_ms() - frame.born_ms) if frame.born_ms else 0
+        return Rows(
+            stream=frame.stream,
+            number=frame.number,
+            columns=columns,
+            rows=rows,
+            watermark_ms=frame.watermark_ms,
+            delay_ms=delay_ms,
+        )
+
+
+def _values(column: Any) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):  # a time that Python has no word for
+        values = column.cast(pa.string()).to_pylist()
+    return values

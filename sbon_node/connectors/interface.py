@@ -1,0 +1,125 @@
+"""The one interface of all connectors, sources and sinks alike.
+
+To write another source: a ``msgspec.Struct`` of its options, a class with the members of :class:`Source`, and a line in
+:mod:`sbon_node.connectors.registry`. The runner does the rest: late rows, frames, watermarks, positions, dead letters, pauses
+and back-pressure (a source is simply not read meanwhile). A sink likewise, with :class:`Sink`.
+
+Both run on the node's event loop, so a step may block it only briefly, and neither knows what time it is but through what it is
+given: the same code runs in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from sbon_node.streams.frame import Frame
+
+Origin = Callable[[int], tuple[int, str]]
+"""Line number (or row number, from 1) and text of the chunk's row ``i``: asked only for rows that are refused later."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that could not be read: its line (from 1, the header included), its text and why."""
+
+    line: int
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some rows, in the stream's Arrow schema, and where reading goes on after them.
+
+    ``position`` is the connector's own; it comes back in :meth:`Source.open`, and reading on from it must give exactly the rows
+    that followed. ``due_s`` is for what is replayed at a pace: seconds on the source's own time line, of which only differences
+    count. ``dropped`` counts rows a live source had to give up since the chunk before.
+    """
+
+    rows: pa.RecordBatch
+    position: bytes
+    origin: Origin
+    bad: tuple[BadRow, ...] = ()
+    due_s: float | None = None
+    dropped: int = 0
+
+
+class Source(Protocol):
+    """Where rows are born. Every method raises :class:`sbon_node.errors.SbonError` for what the user must mend."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether it ends by itself. Finite sources begin when first subscribed to and wait for slow subscribers; live ones begin
+        at once, and forget what is older than the retention."""
+        ...
+
+    def check(self) -> None:
+        """Called when the source is attached: whatever can be refused then, is (file not there, column missing)."""
+        ...
+
+    async def open(self, position: bytes | None) -> None:
+        """Goes to ``position``, or to the beginning. May be called again after :meth:`close`."""
+        ...
+
+    async def read(self) -> Chunk | None:
+        """The next rows, waited for where need be; ``None`` once the source has ended, and ever after. Cancelling it loses
+        nothing."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Sink(Protocol):
+    """Where results go. It takes the frames of several streams, one for each branch of the query.
+
+    Each method may raise :class:`sbon_node.errors.SbonError` ``disk-full``: nothing is lost then, and the call is repeated later.
+    """
+
+    def positions(self) -> dict[str, int]:
+        """The last frame of each stream that has been durably delivered, as stored; known without having been opened."""
+        ...
+
+    @property
+    def ended(self) -> frozenset[str]:
+        """The streams whose last frame has been durably delivered, as stored."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Rows durably delivered, restarts included."""
+        ...
+
+    def take(self, frame: Frame) -> None:
+        """Takes the next frame of its stream, in memory; one it has taken already is ignored. Raises ``bad-frame`` where its
+        rows are not of the sink's schema."""
+        ...
+
+    @property
+    def wants_flush(self) -> bool:
+        """Whether so much is held that nothing more should be taken before :meth:`flush`."""
+        ...
+
+    @property
+    def flush_after_s(self) -> float:
+        """Seconds what has been taken may wait for more before it is flushed."""
+        ...
+
+    async def flush(self) -> Mapping[str, int]:
+        """Delivers durably what was taken; returns :meth:`positions`, up to which frames may now be acknowledged."""
+        ...
+
+    async def finish(self) -> None:
+        """All inputs have ended and everything is flushed: completes what was delivered."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of files; what is not flushed is dropped, for it will be sent again."""
+        ...
+
+    def discard(self) -> None:
+        """The query is undone, or over: a sink to which no frame was ever delivered removes what it had made."""
+        ...

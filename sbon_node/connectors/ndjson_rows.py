@@ -1,0 +1,63 @@
+"""NDJSON: one JSON object a line. Members that are no column are ignored, columns that are no member are NULL.
+
+Decoded by msgspec rather than by Arrow's own reader, which (as of version 26) takes the process down on lines like ``null``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from sbon_node.connectors.blocks import Parsed
+from sbon_node.connectors.columns import fitting, value_converter
+from sbon_node.connectors.interface import BadRow
+
+_MARK = b"\xef\xbb\xbf"
+
+
+class NdjsonRows:
+    """See :class:`sbon_node.connectors.blocks.TextFormat`."""
+
+    def __init__(self, schema: pa.Schema, *, timestamp_format: str) -> None:
+        self._schema = schema
+        self._converters = [value_converter(column.type, timestamp_format) for column in schema]
+        self._decoder = msgspec.json.Decoder(dict[str, Any])
+
+    def begin(self, head: bytes) -> int:
+        return len(_MARK) if head.startswith(_MARK) else 0
+
+    def split(self, text: bytes) -> int:
+        return text.rfind(b"\n") + 1
+
+    def parse(self, text: bytes, line: int) -> Parsed:
+        lines = [(line + i, one) for i, one in enumerate(text.split(b"\n")) if one.strip()]
+        bad: dict[int, str] = {}
+        objects: list[dict[str, Any]] = []
+        decode = self._decoder.decode
+        for i, (_, one) in enumerate(lines):
+            try:
+                objects.append(decode(one))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                bad[i] = f"no JSON object: {error}"
+        kept = np.array([i for i in range(len(lines)) if i not in bad], dtype=np.int64)
+        arrays: list[Any] = []
+        for field, convert in zip(self._schema, self._converters, strict=True):
+            values = [one.get(field.name) for one in objects]
+            array, misfits = fitting(values, convert)
+            if misfits:
+                for i in misfits:
+                    bad[int(kept[i])] = f"{field.name} is no {field.type}: {str(values[i])[:80]!r}"
+                rest = np.delete(np.arange(len(kept)), misfits)
+                kept, objects = kept[rest], [objects[i] for i in rest]
+                arrays = [earlier.take(pa.array(rest)) for earlier in arrays]
+            arrays.append(array)
+        letters = tuple(BadRow(lines[i][0], _text(lines[i][1]), bad[i]) for i in sorted(bad))
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return Parsed(rows, letters, lambda i: (lines[int(kept[i])][0], _text(lines[int(kept[i])][1])))
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r\n")

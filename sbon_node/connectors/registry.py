@@ -1,0 +1,66 @@
+"""Which connectors there are: a name, the struct of its options, and what makes a source of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from sbon_node.connectors.file_source import FileOptions, FileSource
+from sbon_node.connectors.generator import GeneratorOptions, GeneratorSource
+from sbon_node.connectors.interface import Source
+from sbon_node.connectors.options import read_options
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.errors import SbonError
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_node.query.schema import to_arrow
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """What a source is made from: its declarations, the stream's Arrow schema, and the settings."""
+
+    declaration: SourceDeclaration
+    stream: StreamDeclaration
+    schema: pa.Schema
+    settings: ConnectorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """``options`` is a struct whose fields carry descriptions; ``make`` takes the context and the options read."""
+
+    options: type[msgspec.Struct]
+    make: Callable[[SourceContext, Any], Source]
+
+
+def _file(context: SourceContext, options: FileOptions) -> Source:
+    return FileSource(options, context.schema, context.stream.event_time, context.settings)
+
+
+def _generator(context: SourceContext, options: GeneratorOptions) -> Source:
+    return GeneratorSource(options, context.schema, context.stream.event_time, context.settings, context.declaration.rows_s)
+
+
+SOURCES: dict[str, Connector] = {
+    "file": Connector(FileOptions, _file),
+    "generator": Connector(GeneratorOptions, _generator),
+}
+
+
+def open_source(declaration: SourceDeclaration, stream: StreamDeclaration, settings: ConnectorSettings) -> Source:
+    """The source as declared, not opened yet; raises :class:`SbonError` ``unknown-connector``, ``unknown-option``,
+    ``bad-option``. Its ``check`` looks at what the options name."""
+    connector = SOURCES.get(declaration.connector)
+    if connector is None:
+        raise SbonError(
+            "unknown-connector",
+            f"there is no connector {declaration.connector!r}",
+            where="connector",
+            hint=f"known: {', '.join(SOURCES)}",
+        )
+    options = read_options(connector.options, declaration.options, declaration.connector)
+    return connector.make(SourceContext(declaration, stream, to_arrow(stream.schema), settings), options)

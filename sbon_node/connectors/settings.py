@@ -1,0 +1,56 @@
+"""What may be tuned about sources and sinks, with the reason to tune it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of reading, framing, dead letters and delivering."""
+
+    block_bytes: Annotated[
+        int,
+        Meta(
+            ge=KIB,
+            le=4 * MIB,
+            description="bytes a file source reads and parses in one step; lower it where probes are answered late while "
+            "files are read, raise it for faster reading",
+        ),
+    ] = 256 * KIB
+    max_record_bytes: Annotated[
+        int,
+        Meta(
+            ge=64,
+            le=16 * MIB,
+            description="longest line, or record of several lines, of a text file in bytes; a longer one is a bad row",
+        ),
+    ] = MIB
+    linger_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=60,
+            description="seconds a row may wait for others to share its frame; lower it for less delay",
+        ),
+    ] = 0.05
+    dead_letter_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**40,
+            description="largest dead-letter file of a source in bytes; beyond it bad rows are only counted; 0 keeps none",
+        ),
+    ] = 16 * MIB
+    dead_letter_text_bytes: Annotated[
+        int, Meta(ge=0, le=MIB, description="characters of a bad row kept in the dead-letter file; the rest is cut off")
+    ] = 4 * KIB
+    retry_s: Annotated[
+        float, Meta(gt=0, le=3600, description="seconds before a full disk is tried again; doubles up to the maximum")
+    ] = 0.5
+    retry_max_s: Annotated[float, Meta(gt=0, le=3600, description="longest pause in seconds between tries of a full disk")] = 30.0

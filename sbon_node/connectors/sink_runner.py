@@ -1,0 +1,174 @@
+"""Runs one sink: takes frames from its links, has them delivered durably, and only then acknowledges them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import structlog
+
+from sbon_node.clock import Clock
+from sbon_node.connectors.file_sink import FileSink, FileSinkOptions, check_options
+from sbon_node.connectors.interface import Sink
+from sbon_node.connectors.options import read_options
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.engine.interface import Schema
+from sbon_node.errors import SbonError
+from sbon_node.query.schema import to_arrow
+from sbon_node.steps import Steps, unobserved
+from sbon_node.streams.link import Link
+from sbon_node.streams.signals import Signal
+
+log = structlog.get_logger()
+
+State = Literal["running", "paused", "finished"]
+
+FRAMES_AT_ONCE = 8
+
+
+def check_sink(kind: str, options: Mapping[str, Any]) -> None:
+    """What can be refused at submission is: ``unknown-sink``, ``unknown-option``, ``bad-option``, ``sink-exists``."""
+    if kind == "follow":
+        if options:
+            raise SbonError("unknown-option", "following takes no options", where=f"options.{sorted(options)[0]}")
+        return
+    check_options(read_options(_options_of(kind), options, kind))
+
+
+def open_sink(kind: str, options: Mapping[str, Any], schema: Schema, steps: Steps = unobserved, *, fresh: bool) -> Sink:
+    """The sink, as far as it got before unless ``fresh``; raises ``sink-exists`` where something is there already,
+    ``sink-lost`` where what was there is gone."""
+    return FileSink(read_options(_options_of(kind), options, kind), to_arrow(schema), steps, fresh=fresh)
+
+
+def _options_of(kind: str) -> type[FileSinkOptions]:
+    if kind != "file":
+        raise SbonError("unknown-sink", f"there is no sink {kind!r}", where="sink.kind", hint="known: follow, file")
+    return FileSinkOptions
+
+
+class SinkRunner:
+    """Delivers the streams of ``links``, none of which has been started, to ``sink``; it starts and closes them."""
+
+    def __init__(
+        self,
+        query: str,
+        sink: Sink,
+        links: Sequence[Link],
+        clock: Clock,
+        settings: ConnectorSettings | None = None,
+    ) -> None:
+        self.query = query
+        self.state: State = "running"
+        self.reason = ""
+        self._sink, self._links, self._clock = sink, tuple(links), clock
+        self._settings = settings or ConnectorSettings()
+        self._news = Signal()
+        for link in self._links:
+            link.inbox.news = self._news
+        self._taken = sink.positions()
+        self._ended = set(sink.ended)
+
+    @property
+    def rows(self) -> int:
+        """Rows durably delivered, restarts included."""
+        return self._sink.rows
+
+    async def run(self) -> None:
+        """Until all inputs have ended and everything is delivered. Raises :class:`SbonError` for what ends it otherwise: a link
+        that failed for good, ``bad-frame``, ``disk-error``. A full disk is waited out."""
+        for link in self._links:
+            if link.stream not in self._ended:
+                link.start()
+        try:
+            await self._deliver()
+        finally:
+            self._sink.close()
+        self._enter("finished")
+
+    async def close(self, *, unsubscribe: bool = False) -> None:
+        """Ends the links; call it when :meth:`run` is over or cancelled."""
+        for link in self._links:
+            await link.close(unsubscribe=unsubscribe)
+
+    def discard(self) -> None:
+        """After :meth:`close`: a sink that has taken nothing leaves nothing."""
+        self._sink.discard()
+
+    async def _deliver(self) -> None:
+        flush_at: float | None = None
+        while True:
+            took = self._take()
+            if took and flush_at is None:
+                flush_at = self._clock.now() + self._sink.flush_after_s
+            over = len(self._ended) == len({link.stream for link in self._links})
+            if self._sink.wants_flush or over or (flush_at is not None and self._clock.now() >= flush_at):
+                await self._flush()
+                flush_at, took = None, True
+            if over:
+                await self._persist(finish=True)
+                return
+            if took:
+                # More may have come meanwhile, of which no news will tell.
+                await asyncio.sleep(0)
+                continue
+            for link in self._links:
+                if link.stream not in self._ended:
+                    link.check()
+            await self._wait(flush_at)
+
+    def _take(self) -> bool:
+        """Hands on what has arrived, some frames of each link in turn; whether there were any."""
+        took = False
+        for link in self._links:
+            after = self._taken.get(link.stream, 0)
+            upto = min(link.inbox.received, max(after, link.inbox.released) + FRAMES_AT_ONCE)
+            if upto <= after:
+                continue
+            for frame in link.inbox.frames(after, upto):
+                if self._sink.wants_flush:
+                    return True
+                self._sink.take(frame)
+                self._taken[link.stream] = frame.number
+                took = True
+                if frame.ended:
+                    self._ended.add(frame.stream)
+        return took
+
+    async def _wait(self, until: float | None) -> None:
+        if until is None:
+            await self._news.wait()
+            return
+        try:
+            async with self._clock.timeout(max(0.0, until - self._clock.now())):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    async def _flush(self) -> None:
+        await self._persist(finish=False)
+        delivered = self._sink.positions()
+        for link in self._links:
+            link.acknowledge(delivered.get(link.stream, 0))
+
+    async def _persist(self, *, finish: bool) -> None:
+        """Nothing more is taken while the disk is full: the links' credit bounds what is held."""
+        pause_s = self._settings.retry_s
+        while True:
+            try:
+                await (self._sink.finish() if finish else self._sink.flush())
+            except SbonError as error:
+                if error.code != "disk-full":
+                    raise
+                self._enter("paused", str(error))
+            else:
+                self._enter("running")
+                return
+            await self._clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._settings.retry_max_s)
+
+    def _enter(self, state: State, reason: str = "") -> None:
+        if state != self.state:
+            log.info("sink_state", query=self.query, state=state, reason=reason)
+        self.state, self.reason = state, reason

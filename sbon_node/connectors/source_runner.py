@@ -1,0 +1,275 @@
+"""Runs one source: reads, drops late rows, frames, and stores frames with the position in one transaction (DESIGN: sources)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import structlog
+
+from sbon_node.clock import Clock
+from sbon_node.connectors import frames
+from sbon_node.connectors.dead_letters import DeadLetters
+from sbon_node.connectors.event_time import EventTime
+from sbon_node.connectors.interface import BadRow, Chunk, Source
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.errors import SbonError
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_node.streams.frame import END_WATERMARK_MS, FrameDraft
+from sbon_node.streams.outbox import Outbox
+
+log = structlog.get_logger()
+
+State = Literal["idle", "running", "paused", "ended", "failed"]
+OnState = Callable[[State, str], None]
+
+
+class SourceCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """Since the source was attached, restarts included; ``bytes`` are of payload."""
+
+    rows: int = 0
+    bytes: int = 0
+    late: int = 0
+    bad: int = 0
+    too_large: int = 0
+    dropped: int = 0
+
+
+class SourcePosition(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored with the frames: everything the source needs to go on as if nothing had happened."""
+
+    connector: bytes | None = None
+    greatest_ms: int | None = None
+    ended: bool = False
+    dead_letters: int = 0
+    counts: SourceCounts = SourceCounts()
+
+
+class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a source stands, as it is told to users."""
+
+    source: SourceDeclaration
+    state: str
+    rows: int = 0
+    bytes: int = 0
+    late: int = 0
+    bad: int = 0
+    too_large: int = 0
+    dropped: int = 0
+    dead_letters: str = ""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What has been read and not been written."""
+
+    since: float = 0.0
+    born_ms: int = 0
+    size: int = 0
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    bad: list[BadRow] = field(default_factory=list)
+    counts: SourceCounts = field(default_factory=SourceCounts)
+    position: bytes | None = None
+
+    def __bool__(self) -> bool:
+        return self.position is not None
+
+
+class SourceRunner:
+    """One source of this node. ``wanted`` is awaited before a finite source begins; by default, its first subscription."""
+
+    def __init__(
+        self,
+        declaration: SourceDeclaration,
+        stream: StreamDeclaration,
+        source: Source,
+        *,
+        outbox: Outbox,
+        clock: Clock,
+        settings: ConnectorSettings,
+        dead_letters: Path,
+        wanted: Callable[[], Awaitable[None]] | None = None,
+        on_state: OnState | None = None,
+    ) -> None:
+        self.declaration = declaration
+        self.state: State = "idle"
+        self.reason = ""
+        self._source, self._outbox, self._clock, self._settings = source, outbox, clock, settings
+        self._wanted, self._on_state = wanted, on_state
+        self._time = EventTime(stream.event_time, stream.delay_ms)
+        self._letters = DeadLetters(
+            dead_letters,
+            declaration.id,
+            max_bytes=settings.dead_letter_max_bytes,
+            max_text=settings.dead_letter_text_bytes,
+        )
+        self._stored = SourcePosition()
+        self._pending = _Pending()
+        self._anchor: float | None = None
+
+    @property
+    def counts(self) -> SourceCounts:
+        """Of what has been written."""
+        return self._stored.counts
+
+    def describe(self) -> SourceReport:
+        state = f"{self.state}: {self.reason}" if self.reason else self.state
+        letters = str(self._letters.path) if self.counts.bad or self.counts.too_large else ""
+        return SourceReport(source=self.declaration, state=state, dead_letters=letters, **msgspec.structs.asdict(self.counts))
+
+    async def run(self) -> None:
+        """Until the source has ended or failed; cancel it to stop, and run another runner to go on."""
+        try:
+            await self._run()
+        except SbonError as error:
+            log.warning("source_failed", source=self.declaration.id, code=error.code, reason=str(error))
+            self._enter("failed", str(error))
+
+    async def _run(self) -> None:
+        name = self.declaration.id
+        self._outbox.open_stream(name, "source", finite=self._source.finite)
+        stored = self._outbox.position(name)
+        if stored is not None:
+            self._stored = msgspec.msgpack.decode(stored, type=SourcePosition)
+        if self._stored.ended:
+            self._enter("ended")
+            return
+        self._time.greatest_ms = self._stored.greatest_ms
+        if self._source.finite:
+            await (self._wanted() if self._wanted else self._outbox.wait_subscribed(name))
+        self._letters.open(self._stored.dead_letters)
+        self._enter("running")
+        try:
+            await self._source.open(self._stored.connector)
+            await self._pump()
+        finally:
+            self._source.close()
+
+    async def _pump(self) -> None:
+        reading: asyncio.Task[Chunk | None] | None = None
+        try:
+            while True:
+                reading = reading or asyncio.get_running_loop().create_task(self._next(), name=f"read {self.declaration.id}")
+                left_s = self._pending.since + self._settings.linger_s - self._clock.now() if self._pending else None
+                await asyncio.wait([reading], timeout=left_s)
+                if not reading.done():
+                    await self._write()
+                    continue
+                chunk, reading = reading.result(), None
+                if chunk is None:
+                    break
+                self._take(chunk)
+                lingered = self._clock.now() >= self._pending.since + self._settings.linger_s
+                if lingered or self._pending.size >= frames.AIM_BYTES:
+                    await self._write()
+            await self._write(ended=True)
+            self._enter("ended")
+        finally:
+            if reading is not None:
+                reading.cancel()
+                await asyncio.wait([reading])
+
+    async def _next(self) -> Chunk | None:
+        """The next chunk, not before it is due: the first one is due at once."""
+        chunk = await self._source.read()
+        if chunk is not None and chunk.due_s is not None:
+            if self._anchor is None:
+                self._anchor = self._clock.now() - chunk.due_s
+            wait_s = self._anchor + chunk.due_s - self._clock.now()
+            if wait_s > 0:
+                await self._clock.sleep(wait_s)
+        return chunk
+
+    def _take(self, chunk: Chunk) -> None:
+        pending = self._pending
+        if not pending:
+            pending.since, pending.born_ms, pending.counts = self._clock.now(), self._clock.wall_ms(), self._stored.counts
+        found = self._time.sort(chunk.rows)
+        self._time.advance(found)
+        rows = chunk.rows if len(found.kept) == chunk.rows.num_rows else chunk.rows.take(pa.array(found.kept))
+        large = frames.oversized(rows)
+        bad = [*chunk.bad, *(BadRow(*chunk.origin(i), reason) for i, reason in found.refused)]
+        reason = f"larger than {frames.MAX_ROW_BYTES:,} bytes"
+        bad += [BadRow(*chunk.origin(int(found.kept[i])), reason) for i in large]
+        if large:
+            rows = rows.take(pa.array(np.delete(np.arange(rows.num_rows), large)))
+        pending.position = chunk.position
+        pending.rows.append(rows)
+        pending.size += rows.nbytes
+        pending.bad += sorted(bad, key=lambda row: row.line)
+        pending.counts = msgspec.structs.replace(
+            pending.counts,
+            rows=pending.counts.rows + rows.num_rows,
+            late=pending.counts.late + found.late,
+            bad=pending.counts.bad + len(bad) - len(large),
+            too_large=pending.counts.too_large + len(large),
+            dropped=pending.counts.dropped + chunk.dropped,
+        )
+
+    async def _write(self, *, ended: bool = False) -> None:
+        """Dead letters first, then frames and position in one transaction; a full disk is waited out."""
+        name, pending = self.declaration.id, self._pending
+        if not pending:
+            pending.born_ms, pending.counts = self._clock.wall_ms(), self._stored.counts
+        drafts = self._drafts(pending, ended=ended)
+        if drafts and self._source.finite and self._outbox.pressure(name):
+            self._enter("paused", "its subscribers have not received what there is")
+            await self._outbox.wait_room(name)
+            self._enter("running")
+        counts = msgspec.structs.replace(pending.counts, bytes=pending.counts.bytes + sum(len(draft.payload) for draft in drafts))
+        await self._persist(lambda: self._letters.write(pending.bad))
+        position = SourcePosition(
+            connector=pending.position or self._stored.connector,
+            greatest_ms=self._time.greatest_ms,
+            ended=ended,
+            dead_letters=self._letters.length,
+            counts=counts,
+        )
+        encoded = msgspec.msgpack.encode(position)
+        await self._persist(lambda: self._outbox.write_source(name, drafts, encoded))
+        self._stored, self._pending = position, _Pending()
+
+    def _drafts(self, pending: _Pending, *, ended: bool) -> list[FrameDraft]:
+        # What held before this write: its rows may be as early as that, whichever of its frames they are in.
+        before = self._time.watermark_of(self._stored.greatest_ms)
+        cuts = list(frames.cut(pa.concat_batches(pending.rows))) if pending.rows else []
+        drafts = [FrameDraft(payload=one.payload, rows=one.rows, watermark_ms=before, born_ms=pending.born_ms) for one in cuts]
+        if ended and not drafts:
+            drafts = [FrameDraft(payload=b"", rows=0, born_ms=pending.born_ms)]
+        if drafts:
+            last = msgspec.structs.replace(
+                drafts[-1], watermark_ms=END_WATERMARK_MS if ended else self._time.watermark_ms, ended=ended
+            )
+            drafts[-1] = last
+        return drafts
+
+    async def _persist(self, step: Callable[[], None]) -> None:
+        pause_s = self._settings.retry_s
+        while True:
+            try:
+                step()
+            except SbonError as error:
+                if error.code != "disk-full":
+                    raise
+                self._enter("paused", str(error))
+            else:
+                if self.state == "paused":
+                    self._enter("running")
+                return
+            await self._clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._settings.retry_max_s)
+
+    def _enter(self, state: State, reason: str = "") -> None:
+        if (state, reason) == (self.state, self.reason):
+            return
+        if state != self.state:
+            log.info("source_state", source=self.declaration.id, state=state, reason=reason)
+        self.state, self.reason = state, reason
+        if self._on_state is not None:
+            self._on_state(state, reason)

@@ -1,0 +1,180 @@
+"""The catalogue, known to every node: a join-semilattice of entries, pushed on change and compared now and then.
+
+Of two entries for one name the greater ``version`` (the generation of the name) wins. Within a generation a drop wins over
+everything, the smaller origin's declaration over the greater's, and sources are united by name. So any two nodes that have
+seen the same entries, in whatever order, know the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+import structlog
+
+from sbon_node.control.context import Context
+from sbon_node.errors import SbonError
+from sbon_node.net.peers import Caller
+from sbon_node.query.catalog import MAX_SOURCES_OF_A_STREAM, CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.query.schema import check_source, check_stream
+from sbon_protocol.calls import CatalogueEntries, PullCatalogue, PushCatalogue
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+
+log = structlog.get_logger()
+
+MAX_VERSION = 2**53
+MAX_REPLY_BYTES = 1024 * 1024
+"""Entries of one answer; the next comparison brings the rest."""
+
+_encoded = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def merge(mine: CatalogEntry | None, theirs: CatalogEntry) -> CatalogEntry:
+    """The least entry that is at least both: commutative, associative, idempotent."""
+    if mine is None or theirs.version > mine.version:
+        mine = theirs
+    elif theirs.version < mine.version:
+        theirs = mine
+    first, second = sorted((mine, theirs), key=lambda e: (e.origin, _encoded(e.declaration)))
+    sources: dict[str, SourceDeclaration] = {}
+    for source in sorted(mine.sources + theirs.sources, key=lambda s: (s.name, s.node, _encoded(s))):
+        sources.setdefault(source.name, source)
+    dropped = mine.dropped or theirs.dropped
+    return CatalogEntry(
+        declaration=first.declaration,
+        sources=() if dropped else tuple(sources.values())[:MAX_SOURCES_OF_A_STREAM],
+        version=mine.version,
+        origin=min(first.origin, second.origin),
+        dropped=dropped,
+    )
+
+
+def fingerprint(entry: CatalogEntry) -> str:
+    return hashlib.sha256(_encoded(entry)).hexdigest()[:16]
+
+
+def check_entry(entry: CatalogEntry) -> None:
+    """What a peer tells must be what this node would have declared itself; raises :class:`SbonError`."""
+    check_stream(entry.declaration)
+    if not 1 <= entry.version <= MAX_VERSION or len(entry.sources) > MAX_SOURCES_OF_A_STREAM:
+        raise SbonError("bad-entry", "the version, or the number of sources, is out of bounds", where=entry.declaration.name)
+    for source in entry.sources:
+        check_source(source, entry.declaration)
+
+
+class Catalogue:
+    """This node's copy. ``on_change`` is told of every entry that became different, its own changes included."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._entries = context.store.all("catalogue", CatalogEntry)
+        self.on_change: Callable[[CatalogEntry], None] = lambda entry: None
+        context.server.handle(PushCatalogue, self._pushed)
+        context.server.handle(PullCatalogue, self._pulled)
+
+    @property
+    def entries(self) -> Mapping[str, CatalogEntry]:
+        """The streams that stand, by name."""
+        return {name: e for name, e in sorted(self._entries.items()) if not e.dropped}
+
+    def entry(self, name: str) -> CatalogEntry:
+        """Raises :class:`SbonError` ``unknown-stream``."""
+        entry = self._entries.get(name)
+        if entry is None or entry.dropped:
+            known = ", ".join(self.entries) or "there is none yet"
+            raise SbonError("unknown-stream", f"there is no stream {name!r}", where="stream", hint=f"known: {known}")
+        return entry
+
+    async def create(self, declaration: StreamDeclaration) -> None:
+        """Raises ``stream-exists``; or ``too-many-streams``."""
+        old = self._entries.get(declaration.name)
+        if old is not None and not old.dropped:
+            hint = "choose another name, or drop it first"
+            raise SbonError("stream-exists", f"the stream {declaration.name!r} exists already", where="name", hint=hint)
+        if old is None and len(self._entries) >= self._context.settings.max_streams:
+            raise SbonError("too-many-streams", f"the catalogue is full ({self._context.settings.max_streams})", where="name")
+        version = old.version + 1 if old else 1
+        await self._change(CatalogEntry(declaration=declaration, version=version, origin=self._context.name))
+
+    async def attach(self, source: SourceDeclaration) -> None:
+        """Adds a source that its node has accepted; raises ``source-exists``."""
+        entry = self.entry(source.stream)
+        if any(s.name == source.name for s in entry.sources):
+            raise SbonError("source-exists", f"{source.stream} has a source {source.name!r} already", where="name")
+        if len(entry.sources) >= MAX_SOURCES_OF_A_STREAM:
+            raise SbonError("too-many-sources", f"a stream has at most {MAX_SOURCES_OF_A_STREAM} sources", where="stream")
+        await self._change(msgspec.structs.replace(entry, sources=(*entry.sources, source)))
+
+    async def drop(self, name: str) -> CatalogEntry:
+        entry = self.entry(name)
+        await self._change(msgspec.structs.replace(entry, sources=(), dropped=True))
+        return entry
+
+    async def run(self) -> None:
+        """Compares catalogues with a random member, again and again: what a push missed arrives so."""
+        context = self._context
+        while True:
+            others = context.membership.alive()
+            if others:
+                try:
+                    await self.pull(context.rng.choice(sorted(others)))
+                except SbonError as error:
+                    log.debug("catalogue-pull-failed", reason=str(error))
+            await context.clock.sleep(context.settings.sync_interval_s * context.rng.uniform(0.5, 1.5))
+
+    async def pull(self, member: str) -> None:
+        """Takes what ``member`` knows and this node does not; raises :class:`SbonError` where it is out of reach."""
+        call = PullCatalogue(fingerprints={name: fingerprint(e) for name, e in self._entries.items()})
+        reply = await self._context.ask(member, call, CatalogueEntries)
+        self._merge_all(reply.entries, member)
+
+    async def _change(self, entry: CatalogEntry) -> None:
+        self._accept(merge(self._entries.get(entry.declaration.name), entry))
+        push = PushCatalogue(entries=(self._entries[entry.declaration.name],))
+        await asyncio.gather(*(self._push(member, push) for member in sorted(self._context.membership.alive())))
+
+    async def _push(self, member: str, push: PushCatalogue) -> None:
+        try:
+            await self._context.tell(member, push)
+        except SbonError as error:
+            log.info("catalogue-push-failed", member=member, reason=str(error))
+
+    def _accept(self, entry: CatalogEntry) -> None:
+        name = entry.declaration.name
+        if self._entries.get(name) != entry:
+            self._context.store.put("catalogue", name, entry)
+            self._entries[name] = entry
+            try:
+                self.on_change(entry)
+            except Exception:
+                # The entry stands whatever becomes of those who listen.
+                log.exception("listener-failed", stream=name)
+
+    def _merge_all(self, values: Iterable[object], peer: str) -> None:
+        for value in values:
+            try:
+                entry: CatalogEntry = decode_record(value, CatalogEntry)
+                check_entry(entry)
+            except (ProtocolError, SbonError) as error:
+                self._context.counters.count("catalogue-entry-refused")
+                log.warning("catalogue-entry-refused", peer=peer, reason=str(error))
+                continue
+            name = entry.declaration.name
+            if name in self._entries or len(self._entries) < self._context.settings.max_streams:
+                self._accept(merge(self._entries.get(name), entry))
+
+    async def _pushed(self, call: PushCatalogue, caller: Caller) -> None:
+        self._merge_all(call.entries, caller.node)
+
+    async def _pulled(self, call: PullCatalogue, caller: Caller) -> CatalogueEntries:
+        unknown, size = [], 0
+        for name, entry in sorted(self._entries.items()):
+            if call.fingerprints.get(name) != fingerprint(entry):
+                size += len(_encoded(entry))
+                if unknown and size > MAX_REPLY_BYTES:
+                    break
+                unknown.append(entry)
+        return CatalogueEntries(entries=tuple(unknown))

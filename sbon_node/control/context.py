@@ -1,0 +1,59 @@
+"""What every workflow of a node stands on."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from sbon_node.clock import Clock
+from sbon_node.control.settings import ControlSettings
+from sbon_node.control.store import Store
+from sbon_node.directory.view import Directory
+from sbon_node.membership.service import Membership
+from sbon_node.net.counters import Counters
+from sbon_node.net.peers import Peers, PeerServer
+from sbon_node.steps import Steps
+from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.calls import Call
+
+Reply = TypeVar("Reply", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The rooms below, wired once by the daemon. ``name`` is this node's."""
+
+    name: str
+    data_dir: Path
+    clock: Clock
+    rng: random.Random
+    settings: ControlSettings
+    stream_settings: StreamSettings
+    store: Store
+    outbox: Outbox
+    peers: Peers
+    server: PeerServer
+    membership: Membership
+    directory: Directory
+    counters: Counters
+    steps: Steps
+
+    async def ask(self, node: str, call: Call, reply: type[Reply], *, timeout_s: float | None = None) -> Reply:
+        """Calls a member by name; raises :class:`sbon_node.errors.SbonError` where it refuses or is out of reach."""
+        answer = await self._call(node, call, timeout_s)
+        if not isinstance(answer, reply):
+            raise TypeError(f"{type(call).__name__} is answered by {type(answer).__name__}, not {reply.__name__}")
+        return answer
+
+    async def tell(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
+        """As :meth:`ask`, for calls whose reply is empty."""
+        await self._call(node, call, timeout_s)
+
+    async def _call(self, node: str, call: Call, timeout_s: float | None) -> object:
+        limit = self.settings.call_timeout_s if timeout_s is None else timeout_s
+        return await self.peers.call(self.membership.address_of(node), call, timeout_s=limit)

@@ -1,0 +1,101 @@
+"""Deployment of a placed plan: reserve everywhere, then sink first, operators after; or undo everything (DESIGN, section 9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable
+
+import structlog
+
+from sbon_node.control.context import Context
+from sbon_node.control.records import QueryRecord
+from sbon_node.control.report import Progress
+from sbon_node.control.sinks import SinkOrder
+from sbon_node.errors import SbonError
+from sbon_node.query.plan import PlannedOperator
+from sbon_protocol.calls import DestroyParts, InstantiateOperator, OpenSink, ReserveOperator
+
+log = structlog.get_logger()
+
+
+async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]:
+    """Asks every chosen host to hold room; returns the refusals by operator. Nothing is held where any refused."""
+
+    async def one(operator: PlannedOperator) -> SbonError | None:
+        call = ReserveOperator(
+            query=record.id,
+            operator=operator.id,
+            cores=operator.needs.cores,
+            memory_mb=operator.needs.memory_mb,
+            bandwidth_bytes_s=operator.needs.bandwidth_bytes_s,
+            hold_s=context.settings.reservation_s,
+        )
+        try:
+            await context.tell(record.hosts[operator.id], call)
+        except SbonError as error:
+            return error
+        return None
+
+    operators = record.plan.operators
+    answers = await asyncio.gather(*(one(o) for o in operators))
+    refused = {o.id: error for o, error in zip(operators, answers, strict=True) if error is not None}
+    if refused:
+        await destroy(context, record)
+    return refused
+
+
+async def start(context: Context, record: QueryRecord) -> AsyncIterator[Progress]:
+    """Opens the sink, then starts the operators from the consumer's side on; raises the first refusal."""
+    order = SinkOrder(
+        query=record.id,
+        part=record.sink_part,
+        inputs=tuple((stream, record.hosts[stream]) for stream in record.plan.outputs),
+        schema=record.plan.schema,
+        spec=record.sink,
+    )
+    yield Progress(step="starting", message=f"opening the sink at {record.consumer}")
+    await context.tell(record.consumer, OpenSink(sink=order, holder=context.name))
+    starts = {
+        asyncio.create_task(_instantiate(context, record, operator)): operator for operator in reversed(record.plan.operators)
+    }
+    for operator in reversed(record.plan.operators):
+        yield Progress(step="starting", message=f"starting {operator.id} at {record.hosts[operator.id]}")
+    try:
+        pending = set(starts)
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=lambda t: starts[t].id):
+                task.result()
+                operator = starts[task]
+                yield Progress(step="running", message=f"{operator.id} runs at {record.hosts[operator.id]}")
+    finally:
+        for task in starts:
+            task.cancel()
+        await asyncio.gather(*starts, return_exceptions=True)
+
+
+async def _instantiate(context: Context, record: QueryRecord, operator: PlannedOperator) -> None:
+    call = InstantiateOperator(spec=operator.spec(record.id, record.hosts), holder=context.name)
+    await context.tell(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
+
+
+async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] = ()) -> list[str]:
+    """Ends all parts, at ``nodes`` or else everywhere; returns the nodes that could not be told."""
+    parts = (*(o.id for o in record.plan.operators), record.sink_part)
+    nodes = sorted(nodes or {*record.hosts.values(), record.consumer})
+    missed: Iterable[str | None] = await asyncio.gather(
+        *(_destroy_at(context, node, DestroyParts(query=record.id, parts=parts)) for node in nodes)
+    )
+    return [node for node in missed if node is not None]
+
+
+async def _destroy_at(context: Context, node: str, call: DestroyParts) -> str | None:
+    member = context.membership.get(node)
+    if member is not None and member.state == "left":
+        return None
+    try:
+        await context.tell(node, call, timeout_s=context.settings.call_timeout_s * 3)
+    except SbonError as error:
+        log.info("destroy-not-told", node=node, query=call.query, reason=str(error))
+        return node
+    return None

@@ -1,0 +1,125 @@
+"""What a query does now: its record's holder asks every node that has a part in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from sbon_node.control.context import Context
+from sbon_node.control.operators import OperatorHost
+from sbon_node.control.records import QueryRecord
+from sbon_node.control.report import LinkInfo, OperatorInfo, QueryInfo
+from sbon_node.control.sinks import SinkHost
+from sbon_node.errors import SbonError
+from sbon_node.net.peers import Caller
+from sbon_protocol.calls import DescribeParts, PartStates
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+
+log = structlog.get_logger()
+
+
+class Descriptions:
+    """Answers for the parts this node hosts."""
+
+    def __init__(self, context: Context, operators: OperatorHost, sinks: SinkHost) -> None:
+        self._context, self._operators, self._sinks = context, operators, sinks
+        context.server.handle(DescribeParts, self._described)
+
+    async def _described(self, call: DescribeParts, caller: Caller) -> PartStates:
+        directory, name = self._context.directory, self._context.name
+        return PartStates(
+            operators=tuple(self._operators.describe(call.query)),
+            links=tuple(self._links(call.streams)),
+            latencies_ms={target: directory.estimate_rtt_ms(name, target)[0] / 2 for target in call.targets},
+            rows=self._sinks.rows(call.query),
+        )
+
+    def _links(self, streams: Iterable[str]) -> Iterable[LinkInfo]:
+        outbox = self._context.outbox
+        known = set(outbox.streams())
+        for stream in streams:
+            if stream not in known:
+                continue
+            for subscriber, count in outbox.link_counts(stream).links.items():
+                yield LinkInfo(
+                    stream=stream,
+                    source_node=self._context.name,
+                    target=subscriber.partition("#")[0],
+                    target_node="",
+                    rows=count.rows,
+                    bytes=count.bytes,
+                    latency_ms=0.0,
+                )
+
+
+async def describe(context: Context, record: QueryRecord) -> QueryInfo:
+    """Asks all hosts at once; a part whose node is out of reach is shown as ``unreachable``."""
+    parts = {o.id for o in record.plan.operators} | {record.sink_part}
+    streams = {p.source.id: p.source.node for p in record.plan.sources} | {
+        o.id: record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts
+    }
+    places = {**record.hosts, record.sink_part: record.consumer}
+    nodes = sorted({*streams.values(), record.consumer})
+    answers = dict(zip(nodes, await asyncio.gather(*(_ask(context, record, n, streams, nodes) for n in nodes)), strict=True))
+    operators: dict[str, OperatorInfo] = {}
+    links: list[LinkInfo] = []
+    for node, answer in answers.items():
+        if answer is None:
+            continue
+        try:
+            hosted: list[OperatorInfo] = [decode_record(v, OperatorInfo) for v in answer.operators]
+            operators |= {operator.id: operator for operator in hosted}
+            found: list[LinkInfo] = [decode_record(v, LinkInfo) for v in answer.links]
+        except ProtocolError as error:
+            context.counters.count("description-refused")
+            log.warning("description-refused", node=node, reason=str(error))
+            continue
+        links += [_placed(link, places, answer.latencies_ms) for link in found if link.target in parts and link.stream in streams]
+    consumer = answers[record.consumer]
+    return QueryInfo(
+        id=record.id,
+        sql=record.sql,
+        state=record.state,
+        reason=record.reason,
+        submitted_ms=record.submitted_ms,
+        node=context.name,
+        consumer=record.consumer,
+        sink=record.sink,
+        strategy=record.strategy,
+        streams=record.streams,
+        plan=record.plan,
+        placement=record.placement,
+        operators=tuple(operators.get(o.id) or _unreachable(record, o.id, o.fragment) for o in record.plan.operators),
+        links=tuple(sorted(links, key=lambda link: (link.stream, link.target))),
+        rows=consumer.rows if consumer is not None else 0,
+    )
+
+
+async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[str, str], nodes: list[str]) -> PartStates | None:
+    here = tuple(sorted(s for s, at in streams.items() if at == node))
+    call = DescribeParts(query=record.id, streams=here, targets=tuple(nodes))
+    try:
+        return await context.ask(node, call, PartStates)
+    except SbonError as error:
+        log.info("description-missing", node=node, query=record.id, reason=str(error))
+        return None
+
+
+def _placed(link: LinkInfo, places: dict[str, str], latencies_ms: dict[str, float]) -> LinkInfo:
+    target_node = places.get(link.target, "")
+    return LinkInfo(
+        stream=link.stream,
+        source_node=link.source_node,
+        target=link.target,
+        target_node=target_node,
+        rows=link.rows,
+        bytes=link.bytes,
+        latency_ms=latencies_ms.get(target_node, 0.0) if target_node != link.source_node else 0.0,
+    )
+
+
+def _unreachable(record: QueryRecord, operator: str, fragment: str) -> OperatorInfo:
+    return OperatorInfo(id=operator, node=record.hosts.get(operator, ""), fragment=fragment, state="unreachable")

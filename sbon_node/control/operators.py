@@ -1,0 +1,267 @@
+"""The operators this node hosts: reserved, instantiated, resumed after a restart, destroyed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from sbon_node.control.capacity import Reservations
+from sbon_node.control.claims import OVER, claim
+from sbon_node.control.context import Context
+from sbon_node.control.report import OperatorInfo
+from sbon_node.engine.interface import Engine, EngineCapacity, Needs, OperatorSpec, OperatorState
+from sbon_node.errors import SbonError
+from sbon_node.net.peers import Caller
+from sbon_node.net.transport import Address
+from sbon_node.query.allowlist import check_fragment
+from sbon_node.streams.port import NodePort, PortInput
+from sbon_node.tasks import Tasks
+from sbon_protocol.calls import AskNode, InstantiateOperator, NodeAnswer, ReportState, ReserveOperator
+from sbon_protocol.codec import decode_record
+
+log = structlog.get_logger()
+
+PASSING = frozenset({"disk-full", "engine-failed", "java-missing", "no-room"})
+"""Reasons not to run an operator that say nothing of it: a resumed one waits until they have passed."""
+
+
+class HostedOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of an operator, so that a restart resumes it."""
+
+    spec: OperatorSpec
+    holder: str
+
+
+class OperatorHost:
+    """This node's operators, from reservation to destruction; refuses what its capacity or the allow-list refuse."""
+
+    def __init__(self, context: Context, engine: Engine, capacity: EngineCapacity, load: Callable[[], float]) -> None:
+        self._context, self._engine, self._load = context, engine, load
+        self._reservations = Reservations(capacity)
+        self._hosted = context.store.all("operator", HostedOperator)
+        self._stored = tuple(self._hosted)
+        self._states: dict[str, tuple[OperatorState, str]] = {}
+        self._ports: dict[str, NodePort] = {}
+        self._starting: dict[str, None] = {}
+        self._closing = False
+        self._tasks = Tasks(self._resume_broken)
+        for operator, hosted in self._hosted.items():
+            self._reservations.keep(operator, hosted.spec.needs, hosted.holder)
+            self._states[operator] = ("starting", "waits for its record")
+        context.server.handle(AskNode, self._asked)
+        context.server.handle(ReserveOperator, self._reserve)
+        context.server.handle(InstantiateOperator, self._instantiate)
+
+    def start(self) -> None:
+        """Resumes what an earlier run of this node hosted; each as soon as its record's holder confirms it."""
+        for operator in self._stored:
+            hosted = self._hosted.get(operator)
+            if hosted is not None:
+                self._tasks.start(f"resume {operator}", self._resume(hosted))
+
+    async def close(self) -> None:
+        """Stops every operator after a committed batch; all stay on disk. Nothing new is taken on meanwhile."""
+        self._closing = True
+        await self._tasks.close()
+        await self._engine.close()
+        for operator in list(self._ports):
+            await self._disconnect(operator)
+
+    def engine_state(self, operator: str, state: OperatorState, reason: str) -> None:
+        """The engine reports; a failure that will not heal is told to the record's holder, unless whoever starts the operator
+        hears of it anyway."""
+        log.info("operator", operator=operator, state=state, reason=reason)
+        hosted = self._hosted.get(operator)
+        if hosted is None:
+            return
+        self._states[operator] = (state, reason)
+        if state == "failed" and operator not in self._starting:
+            self._tasks.start(f"report {operator}", self._report_failure(hosted, reason))
+
+    def describe(self, query: str) -> list[OperatorInfo]:
+        described = []
+        for operator, hosted in sorted(self._hosted.items()):
+            if hosted.spec.query == query:
+                state, reason = self._states.get(operator, ("starting", ""))
+                described.append(
+                    OperatorInfo(
+                        id=operator,
+                        node=self._context.name,
+                        fragment=hosted.spec.fragment,
+                        state=state,
+                        reason=reason,
+                        stats=self._engine.stats(operator),
+                    )
+                )
+        return described
+
+    def hosted(self) -> tuple[str, ...]:
+        return tuple(sorted(self._hosted))
+
+    async def destroy(self, query: str, operators: tuple[str, ...], holder: str) -> None:
+        """Ends operators and reservations of a query, with streams and checkpoints; those of another query, or of a query whose
+        record another node holds, are left alone."""
+        for operator in operators:
+            hosted = self._hosted.get(operator)
+            if hosted is None:
+                self._reservations.release(operator, holder)
+            elif (hosted.spec.query, hosted.holder) == (query, holder):
+                await self._tasks.stop(f"resume {operator}")
+                await self._tasks.stop(f"report {operator}")
+                await self._engine.destroy(operator)
+                await self._forget(operator, holder)
+
+    async def _forget(self, operator: str, holder: str) -> None:
+        await self._disconnect(operator, unsubscribe=True)
+        self._states.pop(operator, None)
+        self._reservations.release(operator, holder)
+        if operator in self._hosted:
+            self._context.outbox.drop_stream(operator)
+            shutil.rmtree(self._checkpoint(operator), ignore_errors=True)
+            self._context.store.delete("operator", operator)
+            del self._hosted[operator]
+
+    async def _asked(self, call: AskNode, caller: Caller) -> NodeAnswer:
+        now = self._context.clock.now()
+        needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
+        free, _ = self._reservations.free(now)
+        reason = self._reservations.refusal(needs, now)
+        return NodeAnswer(
+            accepted=not reason,
+            reason=reason,
+            operators=self._reservations.operators(),
+            free_cores=max(0.0, free.cores),
+            free_memory_mb=max(0.0, free.memory_mb),
+            free_bandwidth_bytes_s=max(0.0, free.bandwidth_bytes_s),
+            load=self._load(),
+        )
+
+    async def _reserve(self, call: ReserveOperator, caller: Caller) -> None:
+        self._check_open()
+        if call.operator in self._starting:
+            raise SbonError("operator-exists", "an operator of that id has not ended yet", where=call.operator)
+        now = self._context.clock.now()
+        needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
+        hold_s = min(call.hold_s, self._context.settings.reservation_s)
+        self._reservations.reserve(call.operator, needs, now, now + hold_s, caller.node)
+
+    async def _instantiate(self, call: InstantiateOperator, caller: Caller) -> None:
+        """Only what its holder has reserved: a request that comes after its query's end finds no reservation."""
+        self._check_open()
+        spec: OperatorSpec = decode_record(call.spec, OperatorSpec)
+        if len(spec.inputs) > self._context.settings.max_inputs:
+            raise SbonError("too-many-inputs", f"{len(spec.inputs)} inputs", where=spec.id, hint="raise control.max_inputs")
+        check_fragment(spec.fragment, len(spec.inputs))
+        if spec.id in self._hosted:
+            raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
+        self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), call.holder)
+        hosted = HostedOperator(spec=spec, holder=call.holder)
+        self._hosted[spec.id] = hosted
+        self._states[spec.id] = ("starting", "")
+        try:
+            self._context.store.put("operator", spec.id, hosted)
+            await self._run(hosted)
+        except BaseException:
+            if self._hosted.get(spec.id) is hosted:
+                await self._engine.destroy(spec.id)
+                await self._forget(spec.id, call.holder)
+            raise
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise SbonError("node-away", "this node is going away", where=self._context.name)
+
+    async def _resume(self, hosted: HostedOperator) -> None:
+        context, spec = self._context, hosted.spec
+        try:
+            epoch = await claim(context, hosted.holder, spec.query, spec.id, spec.epoch)
+        except SbonError as error:
+            log.info("operator-given-up", operator=spec.id, reason=str(error))
+            await self._give_up(spec.id, hosted.holder)
+            return
+        hosted = HostedOperator(spec=msgspec.structs.replace(spec, epoch=epoch), holder=hosted.holder)
+        tries = 0
+        while True:
+            try:
+                context.store.put("operator", spec.id, hosted)
+                self._hosted[spec.id] = hosted
+                await self._run(hosted)
+                return
+            except SbonError as error:
+                log.warning("operator-not-resumed", operator=spec.id, reason=str(error))
+                self._states[spec.id] = ("failed", str(error))
+                tries += error.code not in PASSING
+                if tries >= context.settings.resume_tries:
+                    await self._report_failure(hosted, str(error))
+                    return
+            await context.clock.sleep(context.settings.retry_s)
+
+    async def _give_up(self, operator: str, holder: str) -> None:
+        while True:
+            try:
+                await self._forget(operator, holder)
+                return
+            except SbonError as error:
+                log.warning("operator-not-forgotten", operator=operator, reason=str(error))
+            await self._context.clock.sleep(self._context.settings.retry_s)
+
+    def _resume_broken(self, task: str, error: BaseException) -> None:
+        """A broken invariant of ours: as loud at the record's holder as in this node's log."""
+        operator = task.removeprefix("resume ")
+        if operator != task:
+            self.engine_state(operator, "failed", f"{type(error).__name__}: {error}")
+
+    async def _run(self, hosted: HostedOperator) -> None:
+        """Opens the operator's stream, connects its inputs, and has the engine run it."""
+        context, spec = self._context, hosted.spec
+        self._starting[spec.id] = None
+        try:
+            context.outbox.open_stream(spec.id, "operator", finite=False, epoch=spec.epoch)
+            checkpoint = self._checkpoint(spec.id)
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            await self._disconnect(spec.id)
+            port = self._ports[spec.id] = self._port(spec)
+            await self._engine.instantiate(spec, port, checkpoint)
+        finally:
+            del self._starting[spec.id]
+
+    def _port(self, spec: OperatorSpec) -> NodePort:
+        context = self._context
+        return NodePort(
+            spec.id,
+            [PortInput(stream=i.stream, locate=self._locator(i.node)) for i in spec.inputs],
+            outbox=context.outbox,
+            peers=context.peers,
+            clock=context.clock,
+            settings=context.stream_settings,
+            rng=context.rng,
+            steps=context.steps,
+        )
+
+    def _locator(self, node: str) -> Callable[[], Address]:
+        return lambda: self._context.membership.address_of(node)
+
+    async def _disconnect(self, operator: str, *, unsubscribe: bool = False) -> None:
+        port = self._ports.pop(operator, None)
+        if port is not None:
+            await port.close(unsubscribe=unsubscribe)
+
+    async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
+        spec, context = hosted.spec, self._context
+        report = ReportState(query=spec.query, part=spec.id, state="failed", reason=reason[:500])
+        while spec.id in self._hosted:
+            try:
+                await context.tell(hosted.holder, report)
+            except SbonError as error:
+                if error.code in OVER:
+                    return
+                await context.clock.sleep(context.settings.retry_s)
+            else:
+                return
+
+    def _checkpoint(self, operator: str) -> Path:
+        return self._context.data_dir / "operators" / operator

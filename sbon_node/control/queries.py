@@ -1,0 +1,232 @@
+"""The queries this node holds the records of: what they do, what they cost, and how they end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+import structlog
+
+from sbon_node.control import deploy
+from sbon_node.control.bill import bill_of
+from sbon_node.control.context import Context
+from sbon_node.control.describe import describe
+from sbon_node.control.records import LIVE, QueryRecord, Records
+from sbon_node.control.report import Bill, QueryInfo, QueryState
+from sbon_node.errors import SbonError
+from sbon_node.net.peers import Caller
+from sbon_node.placement.problem import Placement
+from sbon_node.tasks import Tasks
+from sbon_protocol.calls import (
+    Claimed,
+    ClaimPart,
+    ListQueries,
+    QueryDescription,
+    QueryRecords,
+    ReportState,
+    ShowQuery,
+    StopQuery,
+)
+
+log = structlog.get_logger()
+
+LISTED_SQL = 500
+"""Characters of a query's text in a list: a list of all records has to fit a message."""
+
+
+class QueryBook:
+    """Records of queries submitted here, and the calls their hosts make about them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._records = Records(context.store, context.settings.max_queries)
+        self._submitting: dict[str, None] = {}
+        self._tasks = Tasks()
+        handle = context.server.handle
+        handle(ClaimPart, self._claimed)
+        handle(ReportState, self._reported)
+        handle(ListQueries, self._listed)
+        handle(ShowQuery, self._shown)
+        handle(StopQuery, self._stopped)
+
+    def start(self) -> None:
+        """A submission that a restart cut short is undone; an ending that was cut short is finished."""
+        for record in self._records.all():
+            if record.state == "placing":
+                reason = "the node restarted while the query was being placed"
+                self._tasks.start(f"undo {record.id}", self._end(record.id, "failed", reason))
+            elif record.state not in LIVE and not record.cleaned:
+                self._tasks.start(f"clean {record.id}", self._clean(record.id))
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    def new_id(self, name: str) -> str:
+        """The name a user chose, if it is free here, else a short random one; raises ``query-exists``."""
+        if name:
+            if self._records.get(name) is not None:
+                raise SbonError("query-exists", f"there is a query {name!r} already", where="name", hint="choose another name")
+            return name
+        return _random_id(self._context.rng, self._records)
+
+    def create(self, record: QueryRecord) -> QueryRecord:
+        """Raises ``query-exists``, ``too-many-queries``."""
+        self.new_id(record.id)
+        created = self._records.compare_and_set(0, record)
+        self._submitting[record.id] = None
+        return created
+
+    def place(self, query: str, placement: Placement, hosts: dict[str, str], epochs: dict[str, int]) -> QueryRecord:
+        """Raises ``query-over`` where the query has been ended meanwhile."""
+        self._check_placing(query)
+        return self._change(query, placement=placement, hosts=hosts, epochs=epochs)
+
+    def begin(self, query: str) -> QueryRecord:
+        """All parts run, or have finished already. Raises ``query-over`` where the query has been ended while they started."""
+        record = self.record(query)
+        if record.state != "finished":
+            self._check_placing(query)
+            record = self._change(query, state="running")
+        self._submitting.pop(query, None)
+        return record
+
+    async def undo(self, query: str, reason: str) -> None:
+        """A submission that was refused leaves nothing behind: its record goes too, but where a host has yet to be told, or the
+        query was ended meanwhile. It keeps its state until then, so that a restart of this node undoes what is left."""
+        missed = await deploy.destroy(self._context, self.record(query))
+        self._submitting.pop(query, None)
+        if self.record(query).state == "placing":
+            if not missed:
+                self._records.delete(query)
+                return
+            self._change(query, state="failed", reason=reason)
+        self._tasks.start(f"undo {query}", self._clean(query, missed))
+
+    def _change(self, query: str, **fields: Any) -> QueryRecord:
+        record = self.record(query)
+        return self._records.compare_and_set(record.version, msgspec.structs.replace(record, **fields))
+
+    def _check_placing(self, query: str) -> None:
+        record = self.record(query)
+        if record.state != "placing":
+            reason = f"{record.state}: {record.reason}" if record.reason else record.state
+            raise SbonError("query-over", f"the query ended while it started, {reason}", where=query)
+
+    def record(self, query: str) -> QueryRecord:
+        record = self._records.get(query)
+        if record is None:
+            raise SbonError("unknown-query", f"there is no query {query!r} here", where="query")
+        return record
+
+    def held(self) -> list[QueryRecord]:
+        return self._records.all()
+
+    async def describe(self, record: QueryRecord) -> QueryInfo:
+        """As it is now; as it was last, where it is over."""
+        return record.last or await describe(self._context, record)
+
+    async def bill(self, query: str) -> Bill:
+        record = self.record(query)
+        return record.bill or await bill_of(self._context, record, await self.describe(record))
+
+    async def stop(self, query: str) -> QueryInfo:
+        """Ends a running query; one that is over already stays as it is. Hosts out of reach are told when they are back."""
+        await self._conclude(query, "stopped", "stopped by a user")
+        if not self.record(query).cleaned and (missed := await self._clean_once(query)):
+            self._tasks.start(f"clean {query}", self._clean(query, missed))
+        return await self.describe(self.record(query))
+
+    async def _end(self, query: str, state: QueryState, reason: str) -> None:
+        await self._conclude(query, state, reason)
+        await self._clean(query)
+
+    async def _conclude(self, query: str, state: QueryState, reason: str) -> None:
+        """Takes the last description and the bill while all is there, and stores them with the end."""
+        record = self.record(query)
+        if record.state not in LIVE:
+            return
+        described = await describe(self._context, record)
+        bill = await bill_of(self._context, record, described)
+        if self.record(query).state in LIVE:
+            last = msgspec.structs.replace(described, state=state, reason=reason)
+            self._change(query, state=state, reason=reason, last=last, bill=bill)
+            log.info("query-over", query=query, state=state, reason=reason)
+
+    async def _clean(self, query: str, nodes: Collection[str] = ()) -> None:
+        """Has every host, or ``nodes``, forget its parts, however long one of them is away."""
+        settings, pause_s = self._context.settings, self._context.settings.retry_s
+        while nodes := await self._clean_once(query, nodes):
+            await self._context.clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, settings.retry_max_s)
+
+    async def _clean_once(self, query: str, nodes: Collection[str] = ()) -> list[str]:
+        """The nodes that could not be told; none where the record itself has made room for another meanwhile."""
+        if self._records.get(query) is None:
+            return []
+        missed = await deploy.destroy(self._context, self.record(query), nodes)
+        # Of a query that is being submitted still, parts may start after this: whoever submits it ends them.
+        if not missed and self._records.get(query) is not None and query not in self._submitting:
+            self._change(query, cleaned=True)
+        return missed
+
+    async def _claimed(self, call: ClaimPart, caller: Caller) -> Claimed:
+        record = self._records.get(call.query)
+        if record is None or record.state not in LIVE:
+            raise SbonError("query-over", f"the query {call.query} is over", where=call.part)
+        owner = record.consumer if call.part == record.sink_part else record.hosts.get(call.part)
+        known = record.epochs.get(call.part, 0)
+        if owner != caller.node or call.epoch > known:
+            raise SbonError("not-owner", f"{call.part} belongs to {owner} in epoch {known}", where=call.part)
+        # A repeated claim (its answer was lost) takes another epoch: epochs need only grow.
+        self._change(call.query, epochs={**record.epochs, call.part: known + 1})
+        return Claimed(epoch=known + 1)
+
+    async def _reported(self, call: ReportState, caller: Caller) -> None:
+        record = self._records.get(call.query)
+        if record is None:
+            raise SbonError("query-over", f"the query {call.query} is unknown here", where=call.part)
+        owner = record.consumer if call.part == record.sink_part else record.hosts.get(call.part)
+        if owner != caller.node:
+            raise SbonError("not-owner", f"{call.part} belongs to {owner}", where=call.part)
+        if record.state in LIVE:
+            reason = "" if call.state == "finished" else f"{call.part} at {caller.node}: {call.reason}"
+            # Answered once it is stored: the host does not tell again.
+            await self._conclude(record.id, call.state, reason)
+            self._tasks.start(f"clean {record.id}", self._clean(record.id))
+
+    async def _listed(self, call: ListQueries, caller: Caller) -> QueryRecords:
+        return QueryRecords(queries=tuple(_short(r, self._context.name) for r in self._records.all()))
+
+    async def _shown(self, call: ShowQuery, caller: Caller) -> QueryDescription:
+        record = self.record(call.query)
+        described = await self.describe(record)
+        return QueryDescription(query=(described, await self.bill(call.query)))
+
+    async def _stopped(self, call: StopQuery, caller: Caller) -> QueryDescription:
+        return QueryDescription(query=await self.stop(call.query))
+
+
+def _short(record: QueryRecord, holder: str) -> QueryInfo:
+    """What a list shows, without asking anybody."""
+    return QueryInfo(
+        id=record.id,
+        sql=record.sql if len(record.sql) <= LISTED_SQL else record.sql[: LISTED_SQL - 1] + "…",
+        state=record.state,
+        reason=record.reason,
+        submitted_ms=record.submitted_ms,
+        node=holder,
+        consumer=record.consumer,
+        sink=record.sink,
+        strategy=record.strategy,
+        streams=record.streams,
+        rows=record.last.rows if record.last else 0,
+    )
+
+
+def _random_id(rng: random.Random, records: Records) -> str:
+    while True:
+        query = "q" + "".join(rng.choices("abcdefghjkmnpqrstuvwxyz23456789", k=6))
+        if records.get(query) is None:
+            return query

@@ -1,0 +1,157 @@
+"""What a node tells of itself, its streams and its queries; and what a user asks of it. The HTTP API speaks these as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.connectors.delivered import Finished as Finished
+from sbon_node.connectors.delivered import QueryState as QueryState
+from sbon_node.connectors.delivered import Rows as Rows
+from sbon_node.engine.interface import OperatorStats
+from sbon_node.placement.problem import Placement
+from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
+from sbon_node.query.plan import Plan
+
+
+class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Where results go: ``follow`` (to whoever follows the query) or ``file`` (options ``path`` and ``format``)."""
+
+    kind: Literal["follow", "file"] = "follow"
+    options: dict[str, Any] = {}
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A query as the user gives it; ``consumer`` is the node of the sink, by default the one submitted at."""
+
+    sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
+    name: Annotated[str, Meta(pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = ""
+    strategy: str = "relaxation"
+    consumer: str = ""
+    sink: SinkSpec = SinkSpec()
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    cluster: str
+    address: str
+    api: str
+    version: str
+    engine: str
+    """``idle`` (no JVM), ``starting``, ``running`` or ``failed: reason``."""
+    coordinate: tuple[float, ...]
+    error: float
+    load: float
+    members: int
+    operators: tuple[str, ...]
+    counters: dict[str, int]
+    """Dropped datagrams, refused frames, bad rows ...: everything that was refused, by kind."""
+
+
+class MemberInfo(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    state: str
+    address: str
+    api: str
+    incarnation: int
+    coordinate: tuple[float, ...] | None
+    rtt_ms: float | None
+    """Measured round trip from this node where there is one, else estimated from the coordinates."""
+    measured: bool
+
+
+class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    source: SourceDeclaration
+    state: str
+    """``idle``, ``running``, ``paused``, ``ended``, ``unreachable`` or ``failed: reason``."""
+    rows: int = 0
+    bytes: int = 0
+    late: int = 0
+    bad: int = 0
+    too_large: int = 0
+    dropped: int = 0
+    """Rows a live source had to give up because its outbox was full."""
+    dead_letters: str = ""
+    """The file, on the source's node, that keeps the bad rows with their line numbers."""
+
+
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    entry: CatalogEntry
+    sources: tuple[SourceInfo, ...] = ()
+
+
+class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One link and what it has carried: ``bytes`` x ``latency_ms`` (one way) is its line of the bill."""
+
+    stream: str
+    source_node: str
+    target: str
+    target_node: str
+    rows: int
+    bytes: int
+    latency_ms: float
+
+
+class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    node: str
+    fragment: str
+    state: str
+    reason: str = ""
+    stats: OperatorStats = OperatorStats()
+
+
+class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    sql: str
+    state: QueryState
+    reason: str = ""
+    submitted_ms: int = 0
+    node: str = ""
+    """The node that holds the query's record."""
+    consumer: str = ""
+    sink: SinkSpec = SinkSpec()
+    strategy: str = ""
+    plan: Plan | None = None
+    placement: Placement | None = None
+    operators: tuple[OperatorInfo, ...] = ()
+    links: tuple[LinkInfo, ...] = ()
+    rows: int = 0
+    """Rows the sink has taken."""
+    streams: tuple[str, ...] = ()
+    """Names of the streams it reads."""
+
+
+class BillLine(msgspec.Struct, frozen=True, kw_only=True):
+    stream: str
+    source_node: str
+    target_node: str
+    bytes: int
+    latency_ms: float
+    byte_ms: float
+
+
+class Bill(msgspec.Struct, frozen=True, kw_only=True):
+    """What a query cost the network, against shipping every source whole to the consumer."""
+
+    query: str
+    strategy: str
+    links: tuple[BillLine, ...]
+    whole: tuple[BillLine, ...]
+    byte_ms: float
+    whole_byte_ms: float
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+    """A step of a submission has begun or ended: ``parsing``, ``analysing``, ``placing``, ``reserving``, ``starting`` ..."""
+
+    step: str
+    message: str
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_field="event"):
+    """The query runs; nothing more follows."""
+
+    query: QueryInfo

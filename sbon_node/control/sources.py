@@ -1,0 +1,177 @@
+"""The sources pinned to this node: attached, run, resumed, dropped with their stream."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import structlog
+
+from sbon_node.connectors.registry import open_source
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.source_runner import SourceRunner
+from sbon_node.control.catalogue import Catalogue
+from sbon_node.control.context import Context
+from sbon_node.control.report import SourceInfo, StreamInfo
+from sbon_node.errors import SbonError
+from sbon_node.net.peers import Caller
+from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.query.schema import check_source
+from sbon_node.tasks import Tasks
+from sbon_protocol.calls import AttachSource, DescribeSources, SourceStates
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+
+log = structlog.get_logger()
+
+
+class HostedSource(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of a source: whose frames the outbox holds. A stream of the same name that is declared again is another."""
+
+    source: SourceDeclaration
+    stream: StreamDeclaration
+    version: int
+
+
+class SourceHost:
+    """Runs a :class:`SourceRunner` for every source of the catalogue that names this node."""
+
+    def __init__(self, context: Context, catalogue: Catalogue, settings: ConnectorSettings) -> None:
+        self._context, self._catalogue, self._settings = context, catalogue, settings
+        self._wanted: dict[str, HostedSource] = {}
+        self._running: dict[str, HostedSource] = {}
+        self._runners: dict[str, SourceRunner] = {}
+        self._refused: dict[str, str] = {}
+        self._tasks = Tasks()
+        catalogue.on_change = self._changed
+        context.server.handle(AttachSource, self._asked_to_attach)
+        context.server.handle(DescribeSources, self._asked_to_describe)
+
+    def start(self) -> None:
+        """Takes up the sources of an earlier run, and drops what is left of those that are gone."""
+        for entry in self._catalogue.entries.values():
+            self._changed(entry)
+        context = self._context
+        left = {*context.store.all("source", HostedSource), *(s for s in context.outbox.streams() if s.startswith("source/"))}
+        for source_id in sorted(left - self._wanted.keys()):
+            self._tasks.start(f"switch {source_id}", self._switch(source_id))
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def attach(self, source: SourceDeclaration) -> None:
+        """At the node it names; raises :class:`SbonError` for options the connector refuses, and for a node out of reach."""
+        if source.node == self._context.name:
+            await self._attach_here(source)
+        else:
+            await self._context.tell(source.node, AttachSource(source=source))
+            # The node tells everybody, this one perhaps last.
+            try:
+                await self._catalogue.pull(source.node)
+            except SbonError as error:
+                log.info("catalogue-pull-failed", member=source.node, reason=str(error))
+
+    async def describe(self, name: str) -> StreamInfo:
+        """The stream with the state of every source, asked of the nodes they live on."""
+        entry = self._catalogue.entry(name)
+        nodes = sorted({s.node for s in entry.sources})
+        answers = await asyncio.gather(*(self._ask(node, name) for node in nodes))
+        states = {info.source.name: info for infos in answers for info in infos}
+        return StreamInfo(
+            entry=entry,
+            sources=tuple(states.get(s.name) or SourceInfo(source=s, state="unreachable") for s in entry.sources),
+        )
+
+    async def _ask(self, node: str, name: str) -> list[SourceInfo]:
+        try:
+            answer = await self._context.ask(node, DescribeSources(stream=name), SourceStates)
+            return [decode_record(value, SourceInfo) for value in answer.sources]
+        except (SbonError, ProtocolError) as error:
+            log.info("sources-not-described", stream=name, node=node, reason=str(error))
+            return []
+
+    async def _attach_here(self, source: SourceDeclaration) -> None:
+        declaration = self._catalogue.entry(source.stream).declaration
+        check_source(source, declaration)
+        open_source(source, declaration, self._settings).check()
+        await self._catalogue.attach(source)
+
+    def _changed(self, entry: CatalogEntry) -> None:
+        """Starts what is new here, and stops what is gone or has become another."""
+        name, stream = entry.declaration.name, entry.declaration
+        mine = {
+            s.id: HostedSource(source=s, stream=stream, version=entry.version)
+            for s in entry.sources
+            if s.node == self._context.name
+        }
+        before = {i: hosted for i, hosted in self._wanted.items() if hosted.stream.name == name}
+        for source_id in before.keys() - mine.keys():
+            del self._wanted[source_id]
+        self._wanted |= mine
+        for source_id in sorted(before.keys() | mine.keys()):
+            if before.get(source_id) != mine.get(source_id):
+                self._tasks.start(f"switch {source_id}", self._switch(source_id))
+
+    async def _switch(self, source_id: str) -> None:
+        """Until what runs is what the catalogue says, however often it changes meanwhile."""
+        while True:
+            await self._tasks.stop(f"run {source_id}")
+            self._runners.pop(source_id, None)
+            self._running.pop(source_id, None)
+            wanted = self._wanted.get(source_id)
+            try:
+                self._make_place(source_id, wanted)
+            except SbonError as error:
+                log.warning("source-not-switched", source=source_id, reason=str(error))
+                await self._context.clock.sleep(self._context.settings.retry_s)
+                continue
+            if wanted is not None:
+                self._run(wanted)
+            if self._running.get(source_id) == self._wanted.get(source_id):
+                return
+
+    def _make_place(self, source_id: str, wanted: HostedSource | None) -> None:
+        """Frames of an earlier stream of that name, which somebody else's query may have read, are no part of this one."""
+        store = self._context.store
+        stored = store.get("source", source_id, HostedSource)
+        if wanted is None or (stored is not None and stored != wanted):
+            self._context.outbox.drop_stream(source_id)
+            store.delete("source", source_id)
+        if wanted is not None and stored != wanted:
+            store.put("source", source_id, wanted)
+
+    def _run(self, wanted: HostedSource) -> None:
+        context, source = self._context, wanted.source
+        self._running[source.id] = wanted
+        self._refused.pop(source.id, None)
+        try:
+            opened = open_source(source, wanted.stream, self._settings)
+        except SbonError as error:
+            log.warning("source-refused", source=source.id, reason=str(error))
+            self._refused[source.id] = str(error)
+            return
+        runner = SourceRunner(
+            source,
+            wanted.stream,
+            opened,
+            outbox=context.outbox,
+            clock=context.clock,
+            settings=self._settings,
+            dead_letters=context.data_dir / "dead-letters",
+        )
+        self._runners[source.id] = runner
+        self._tasks.start(f"run {source.id}", runner.run())
+
+    async def _asked_to_attach(self, call: AttachSource, caller: Caller) -> None:
+        source: SourceDeclaration = decode_record(call.source, SourceDeclaration)
+        if source.node != self._context.name:
+            raise SbonError("unknown-node", f"this is {self._context.name}, not {source.node}", where="node")
+        await self._attach_here(source)
+
+    async def _asked_to_describe(self, call: DescribeSources, caller: Caller) -> SourceStates:
+        mine: list[object] = []
+        for source_id, hosted in sorted(self._running.items()):
+            if hosted.source.stream == call.stream:
+                runner, refused = self._runners.get(source_id), self._refused.get(source_id, "")
+                mine.append(runner.describe() if runner else SourceInfo(source=hosted.source, state=f"failed: {refused}"))
+        return SourceStates(sources=tuple(mine))

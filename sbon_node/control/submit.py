@@ -1,0 +1,133 @@
+"""Submission: parse, estimate, place the whole query, reserve, start; or refuse and leave nothing behind (DESIGN, section 9)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import structlog
+
+from sbon_node.connectors.sink_runner import check_sink
+from sbon_node.control import deploy
+from sbon_node.control.catalogue import Catalogue
+from sbon_node.control.context import Context
+from sbon_node.control.queries import QueryBook
+from sbon_node.control.questions import Questions
+from sbon_node.control.records import QueryRecord
+from sbon_node.control.report import Accepted, Progress, Submission
+from sbon_node.control.view import LiveNetworkView
+from sbon_node.engine.interface import Engine
+from sbon_node.errors import SbonError
+from sbon_node.placement.from_plan import problem_of
+from sbon_node.placement.problem import Placement
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies import STRATEGIES, strategy_named
+from sbon_node.query.plan import Plan
+from sbon_node.query.planner import plan_query
+from sbon_node.query.settings import QuerySettings
+
+log = structlog.get_logger()
+
+
+class Submitter:
+    """Takes queries at this node, which then holds their records."""
+
+    def __init__(
+        self,
+        context: Context,
+        catalogue: Catalogue,
+        book: QueryBook,
+        engine: Engine,
+        query: QuerySettings,
+        placement: PlacementSettings,
+        questions: Questions,
+    ) -> None:
+        self._context, self._catalogue, self._book = context, catalogue, book
+        self._engine, self._query, self._placement = engine, query, placement
+        self._questions = questions
+
+    async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
+        """Tells what it does, and last that the query is accepted; raises :class:`SbonError` where it is refused."""
+        context = self._context
+        strategy_named(submission.strategy)
+        consumer = submission.consumer or context.name
+        self._check_alive(consumer, "consumer")
+        if consumer == context.name:
+            check_sink(submission.sink.kind, submission.sink.options)
+        query = await self._name(submission.name)
+        yield Progress(step="parsing", message="reading the query; the engine analyses it (its first start takes some seconds)")
+        plan = await plan_query(submission.sql, self._catalogue.entries, query, self._engine.analyse, self._query)
+        for planned in plan.sources:
+            self._check_alive(planned.source.node, f"source {planned.source.name!r} of {planned.source.stream}")
+        record = self._book.create(self._record(submission, query, consumer, plan))
+        try:
+            yield Progress(step="placing", message=f"placing {len(plan.operators)} operators by {submission.strategy}")
+            record = await self._place(record)
+            for assignment in record.placement.assignments if record.placement else ():
+                yield Progress(step="placed", message=f"{assignment.operator} -> {assignment.node}: {assignment.reason}")
+            # Closed before anything is undone: nothing may still be starting then.
+            async with aclosing(deploy.start(context, record)) as starting:
+                async for progress in starting:
+                    yield progress
+            record = self._book.begin(record.id)
+        except BaseException as error:
+            log.info("submission-undone", query=record.id, reason=str(error))
+            await self._book.undo(record.id, str(error)[:500] or "the submission was given up")
+            raise
+        yield Accepted(query=await self._book.describe(record))
+
+    async def _name(self, wished: str) -> str:
+        """Raises ``query-exists`` where a node that can be asked holds a query of that name."""
+        query = self._book.new_id(wished)
+        if wished and any(known.id == wished for known in await self._questions.all()):
+            raise SbonError("query-exists", f"there is a query {wished!r} already", where="name", hint="choose another name")
+        return query
+
+    def _record(self, submission: Submission, query: str, consumer: str, plan: Plan) -> QueryRecord:
+        return QueryRecord(
+            id=query,
+            sql=submission.sql,
+            state="placing",
+            submitted_ms=self._context.clock.wall_ms(),
+            consumer=consumer,
+            sink=submission.sink,
+            strategy=submission.strategy,
+            plan=plan,
+            hosts={p.source.id: p.source.node for p in plan.sources},
+        )
+
+    async def _place(self, record: QueryRecord) -> QueryRecord:
+        """Places and reserves; a host that refuses after all is left out of the next round."""
+        refused: dict[str, frozenset[str]] = {}
+        reasons: list[str] = []
+        for _ in range(self._context.settings.placement_rounds):
+            placement = await self._by_strategy(record, record.plan, refused)
+            hosts = {**record.hosts, **placement.hosts()}
+            epochs = dict.fromkeys((*placement.hosts(), record.sink_part), 1)
+            record = self._book.place(record.id, placement, hosts, epochs)
+            failed = await deploy.reserve(self._context, record)
+            if not failed:
+                return record
+            for operator, error in sorted(failed.items()):
+                refused[operator] = refused.get(operator, frozenset()) | {hosts[operator]}
+                reasons.append(f"{operator} at {hosts[operator]}: {error}")
+        raise SbonError(
+            "no-room",
+            f"every placement tried was refused ({self._context.settings.placement_rounds} rounds)",
+            hint="add nodes, or stop queries",
+            details=tuple(reasons),
+        )
+
+    async def _by_strategy(self, record: QueryRecord, plan: Plan, refused: dict[str, frozenset[str]]) -> Placement:
+        problem = problem_of(plan, record.consumer, refused)
+        return await STRATEGIES[record.strategy](problem, LiveNetworkView(self._context), self._placement)
+
+    def _check_alive(self, node: str, what: str) -> None:
+        members = self._context.membership
+        if node == self._context.name or node in members.alive():
+            return
+        member = members.get(node)
+        if member is None:
+            known = ", ".join(sorted({self._context.name, *members.alive()}))
+            raise SbonError("unknown-node", f"there is no node {node!r}", where=what, hint=f"known: {known}")
+        raise SbonError("node-away", f"the node {node!r} is {member.state}", where=what, hint="wait for it, or choose another")

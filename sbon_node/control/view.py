@@ -1,0 +1,66 @@
+"""What the strategies see of the living network: coordinates from gossip, answers from the nodes themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Collection, Sequence
+
+from sbon_node.control.context import Context
+from sbon_node.engine.interface import Needs
+from sbon_node.errors import SbonError
+from sbon_node.placement.network_view import Answer
+from sbon_protocol.calls import AskNode, NodeAnswer
+
+
+class LiveNetworkView:
+    """A :class:`~sbon_node.placement.network_view.NetworkView` over directory and peers; counts its questions."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._asked = 0
+
+    @property
+    def rng(self) -> random.Random:
+        return self._context.rng
+
+    @property
+    def questions(self) -> int:
+        return self._asked
+
+    def nodes(self) -> list[str]:
+        return sorted({self._context.name, *self._context.membership.alive()})
+
+    def coordinate(self, node: str) -> tuple[float, ...] | None:
+        coordinate = self._context.directory.coordinate(node)
+        return None if coordinate is None else tuple(float(x) for x in coordinate.vector)
+
+    def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
+        return self._context.directory.nearest(tuple(point), k, exclude=frozenset(exclude))
+
+    def latency_ms(self, a: str, b: str) -> float:
+        """One way, from a fresh measurement where there is one, else from the coordinates."""
+        return self._context.directory.estimate_rtt_ms(a, b)[0] / 2
+
+    async def ask(self, node: str, needs: Needs) -> Answer:
+        self._asked += 1
+        call = AskNode(cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s)
+        try:
+            answer = await self._context.ask(node, call, NodeAnswer)
+        except SbonError as error:
+            return Answer(accepted=False, reason=str(error))
+        return Answer(
+            accepted=answer.accepted,
+            reason=answer.reason,
+            operators=answer.operators,
+            free=Needs(
+                cores=answer.free_cores,
+                memory_mb=answer.free_memory_mb,
+                bandwidth_bytes_s=answer.free_bandwidth_bytes_s,
+            ),
+            load=answer.load,
+        )
+
+    async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
+        answers = await asyncio.gather(*(self.ask(node, needs) for node in nodes))
+        return dict(zip(nodes, answers, strict=True))

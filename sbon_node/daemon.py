@@ -1,0 +1,137 @@
+"""The daemon: one node on real time, sockets, disk and Spark, from its first signal-safe moment to its last."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import random
+import signal
+from pathlib import Path
+
+import structlog
+
+from sbon_node.api.http import ApiServer
+from sbon_node.clock import Clock
+from sbon_node.config import Config
+from sbon_node.engine.interface import Engine, OnOperatorState
+from sbon_node.engine.spark.adapter import SparkEngine
+from sbon_node.errors import SbonError
+from sbon_node.net.counters import Counters
+from sbon_node.net.delays import Delays
+from sbon_node.net.emulation import EmulatedTransport
+from sbon_node.net.sockets import SocketTransport
+from sbon_node.net.transport import Transport
+from sbon_node.node import Node
+
+log = structlog.get_logger()
+
+CLEAN, REFUSED, BAD_CONFIGURATION, FORCED = 0, 1, 2, 130
+
+
+async def run_node(config: Config) -> int:
+    """Runs until a signal, or until the node leaves; returns the exit code.
+
+    Raises :class:`SbonError` where it cannot start: ``data-dir`` and ``port-in-use`` among others.
+    """
+    stopping = asyncio.Event()
+    _obey_signals(stopping)
+    lock = lock_data_dir(Path(config.node.data_dir))
+    try:
+        return await _run(config, stopping)
+    finally:
+        os.close(lock)
+
+
+async def _run(config: Config, stopping: asyncio.Event) -> int:
+    clock = Clock.real()
+    counters = Counters(clock.now)
+    rng = random.Random(os.urandom(16))
+
+    def engine(data_dir: Path, on_state: OnOperatorState) -> Engine:
+        return SparkEngine(config.engine, data_dir, clock, on_state)
+
+    node = Node(
+        config, transport=_transport(config, clock, counters, rng), clock=clock, rng=rng, engine=engine, counters=counters
+    )
+    api = ApiServer(node, config.api)
+    try:
+        await api.start(config.node.api_bind, config.node.api_port)
+        starting = asyncio.ensure_future(_start(node, config))
+        stopped = asyncio.ensure_future(stopping.wait())
+        left = asyncio.ensure_future(node.leaving.wait())
+        await asyncio.wait([starting, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            api.set_ready()
+            log.info("ready", api=f"{config.node.api_bind}:{config.node.api_port}", data_dir=config.node.data_dir)
+            await asyncio.wait([stopped, left], return_when=asyncio.FIRST_COMPLETED)
+        for task in (starting, stopped, left):
+            task.cancel()
+        log.info("stopping", leaving=node.leaving.is_set())
+        return CLEAN
+    finally:
+        api.set_ready(False)
+        await api.close()
+        await node.close()
+
+
+async def _start(node: Node, config: Config) -> None:
+    try:
+        await node.start()
+    except OSError as error:
+        where = f"{config.node.bind}:{config.node.port}"
+        if error.errno == errno.EADDRINUSE:
+            hint = "choose another with --port, or stop what uses it"
+            raise SbonError(
+                "port-in-use", f"cannot listen at {where}: the port is in use", where="node.port", hint=hint
+            ) from error
+        hint = "name an address of this machine"
+        raise SbonError("bad-address", f"cannot listen at {where}: {error.strerror}", where="node.bind", hint=hint) from error
+
+
+def lock_data_dir(folder: Path) -> int:
+    """Makes the folder if need be, and holds it for this process; returns the lock's descriptor.
+
+    Raises :class:`SbonError` ``data-dir`` where it cannot be written, ``data-dir-in-use`` where another node runs on it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise SbonError(
+            "data-dir",
+            f"cannot write to it: {error.strerror}",
+            where=f"node.data_dir {folder}",
+            hint="choose another with --data-dir",
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        hint = "give each node a data directory of its own"
+        raise SbonError("data-dir-in-use", "another node runs on it", where=f"node.data_dir {folder}", hint=hint) from error
+    return lock
+
+
+def _transport(config: Config, clock: Clock, counters: Counters, rng: random.Random) -> Transport:
+    sockets = SocketTransport(clock, config.net, counters, source_host=config.node.bind)
+    if not config.node.emulation:
+        return sockets
+    delays = Delays.load(Path(config.node.emulation))
+    return EmulatedTransport(sockets, delays, config.node.bind, clock, rng, config.net, counters)
+
+
+def _obey_signals(stopping: asyncio.Event) -> None:
+    """The first SIGTERM or SIGINT asks to go away, the second one ends the process at once; its engine host follows."""
+
+    def signalled() -> None:
+        if stopping.is_set():
+            os._exit(FORCED)
+        log.info("signalled", hint="once more to end at once")
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, signalled)

@@ -1,0 +1,158 @@
+"""The small interface behind which operators run (SBON, section 2.2): Spark in earnest, a flow model in simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column; ``type`` is a Spark SQL type as DDL writes it, in lower case: ``bigint``, ``timestamp``, ``decimal(10,2)``."""
+
+    name: str
+    type: str
+
+
+Schema = tuple[Column, ...]
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator reserves at its host."""
+
+    cores: float = 0.1
+    memory_mb: float = 150.0
+    bandwidth_bytes_s: float = 0.0
+
+
+class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Input ``in0``, ``in1`` ... of an operator: a stream, the node that hosts it, and its schema."""
+
+    stream: str
+    node: str
+    schema: Schema
+
+
+OperatorId = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\Z")]
+"""Peers choose it, and it names a folder: no separators, no leading dots."""
+
+
+class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One operator: a Spark SQL fragment over views ``in0, in1 ...`` whose output is the stream named by the operator's id."""
+
+    id: OperatorId
+    query: str
+    fragment: str
+    inputs: tuple[InputSpec, ...]
+    schema: Schema
+    epoch: int = 1
+    needs: Needs = Needs()
+    reader: Literal["simple", "partitioned"] = "simple"
+    durability: Literal["local"] = "local"
+
+
+class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What strategies need to know; all counts since the operator was instantiated on this host."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    batches: int = 0
+    batch_ms: float = 0.0
+    state_bytes: int = 0
+
+    @property
+    def selectivity(self) -> float:
+        """Rows out per row in; 1 before the first row."""
+        return self.rows_out / self.rows_in if self.rows_in else 1.0
+
+
+class OperatorPort(Protocol):
+    """What the node offers one running operator. An engine talks to its operator's streams through nothing else."""
+
+    def recover(self, committed: int | None) -> None:
+        """Call before every start of the engine's work: the checkpoint has committed up to this batch, which becomes visible.
+
+        Raises :class:`sbon_node.errors.SbonError` where checkpoint and streams cannot belong together.
+        """
+        ...
+
+    def has_batch(self, batch: int) -> bool:
+        """Whether the output of a batch is stored; a commit without it never happened (DESIGN, section 7)."""
+        ...
+
+    async def poll(self, after: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:
+        """Offsets, one per input, up to which a batch may now be planned; equal to ``after`` where there is no news.
+
+        Returns on the first news on any input, or after ``wait_s`` seconds; holds back news while the operator's outbox is
+        full. The span is bounded in bytes.
+        """
+        ...
+
+    async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
+        """The frames (after_frame, upto_frame] of input ``position``; waits for them where a restart has to resend them."""
+        ...
+
+    async def write(self, batch: int, offsets: tuple[InputOffset, ...], drafts: list[FrameDraft]) -> None:
+        """Stores the output of a batch in one transaction: dropped where the batch is visible, replacing it where not.
+
+        Raises :class:`sbon_node.errors.SbonError` (``disk-full``, ``frame-too-large``): the operator then stops with that
+        reason, uncommitted, and loses nothing.
+        """
+        ...
+
+    async def committed(self, batch: int) -> None:
+        """``commits/batch`` exists: everything up to it becomes visible and its inputs are acknowledged."""
+        ...
+
+
+OperatorState = Literal["starting", "running", "stopped", "failed"]
+OnOperatorState = Callable[[str, OperatorState, str], None]
+"""Told operator id, its new state, and the reason where it failed."""
+
+
+class Engine(Protocol):
+    """Runs operators on this node."""
+
+    @property
+    def status(self) -> str:
+        """``idle``, ``starting``, ``running`` or ``failed: reason``."""
+        ...
+
+    async def analyse(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+        """The fragment's output schema by the engine's own analyser on empty views; raises :class:`SbonError` with line and
+        column. Nothing of the fragment is run."""
+        ...
+
+    async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
+        """Starts the operator from its checkpoint folder (new, or left by an earlier run); returns once it is running."""
+        ...
+
+    async def destroy(self, operator: str) -> None:
+        """Stops the operator after a committed batch; its checkpoint stays where it is. Unknown ids are ignored."""
+        ...
+
+    async def export_state(self, operator: str) -> Path:
+        """Stops the operator and returns the checkpoint folder another node can resume from."""
+        ...
+
+    def stats(self, operator: str) -> OperatorStats: ...
+
+    async def close(self) -> None:
+        """Stops all operators after committed batches, then the engine."""
+        ...
+
+
+class EngineCapacity(msgspec.Struct, frozen=True, kw_only=True):
+    """What this node's engine can take on; ``operators`` caps how many may run (measured: ten share a JVM well)."""
+
+    cores: float
+    memory_mb: float
+    bandwidth_bytes_s: float
+    operators: int = 10

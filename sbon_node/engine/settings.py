@@ -1,0 +1,54 @@
+"""Knobs of the engine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How Spark runs on this node."""
+
+    master: Annotated[
+        str,
+        Meta(max_length=512, description="Spark master; local[2] runs in the node's own JVM; spark:// and others for a cluster"),
+    ] = "local[2]"
+    heap_mb: Annotated[
+        int, Meta(ge=256, le=1_000_000, description="largest heap of the JVM; megabytes; raise it for much state")
+    ] = 512
+    jit: Annotated[
+        Literal["c1", "c2"],
+        Meta(description="c2 compiles hot code twice and carries more rows; c1 once, for machines short of CPU"),
+    ] = "c2"
+    archive: Annotated[
+        str,
+        Meta(max_length=4096, description="folder of the JVM's class archive; empty takes the user's cache folder; - for none"),
+    ] = ""
+    max_operators: Annotated[
+        int, Meta(ge=1, le=100, description="operators this node hosts at once; beyond ten in one JVM batches take long")
+    ] = 10
+    start_timeout_s: Annotated[
+        float, Meta(gt=0, le=3600, description="wait for the JVM, and for an operator; seconds; raise it on slow machines")
+    ] = 180.0
+    poll_s: Annotated[
+        float,
+        Meta(
+            gt=0, le=60, description="an idle operator asks for news this rarely; seconds; longer costs nothing but a slower stop"
+        ),
+    ] = 1.0
+    restart_s: Annotated[
+        float,
+        Meta(gt=0, le=600, description="pause before a host or operator that died is started again; seconds; doubles up to 30"),
+    ] = 0.5
+    max_restarts: Annotated[
+        int, Meta(ge=0, le=1000, description="starts of an operator without a batch committed between, after which it has failed")
+    ] = 8
+    stop_s: Annotated[
+        float,
+        Meta(gt=0, le=600, description="a stop waits for the batch under way; seconds; what is not done by then is run again"),
+    ] = 10.0
+    frame_bytes: Annotated[
+        int, Meta(ge=4096, le=4 * 1024 * 1024, description="aim for the size of an output frame before compression; bytes")
+    ] = 256 * 1024

@@ -1,0 +1,102 @@
+"""Spark's own parse of a fragment, held against a list: what is not known to be harmless is refused, and nothing is run.
+
+The second of two checks; the first is made on the SQL text by whoever plans and again by every host (``query.allowlist``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from sbon_node.errors import SbonError
+from sbon_node.query.functions import ALLOWED
+
+PLAN_NODES = frozenset({"Project", "Filter", "UnresolvedRelation", "SubqueryAlias"})
+_EXPRESSIONS = """
+Add Alias And Between BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat DateAdd Divide Elt EqualNullSafe
+EqualTo Extract GreaterThan GreaterThanOrEqual ILike In IntegralDivide IsNotNull IsNull LessThan LessThanOrEqual Like LikeAll
+LikeAny Literal Multiply Not NotLikeAll NotLikeAny Or Overlay Position RLike Remainder StringLocate StringTrim StringTrimLeft
+StringTrimRight Substring Subtract TimestampAdd TimestampAddInterval TimestampDiff Trim
+UnaryMinus UnaryPositive UnresolvedAlias UnresolvedAttribute
+UnresolvedExtractValue UnresolvedFunction UnresolvedStar
+"""
+EXPRESSIONS = frozenset(_EXPRESSIONS.split())
+_GRAMMAR = "between cast decimal div extract mod overlay position substring timestampadd timestampdiff trim try_cast"
+GRAMMAR = frozenset(_GRAMMAR.split())
+"""Functions that Spark's parser makes of the language itself."""
+REFLECTIVE = ("reflect", "java_method", "try_reflect")
+MAX_NODES = 20_000
+
+
+def fenced_session(session: SparkSession) -> SparkSession:
+    """A session with views of its own and without the functions that call into Java."""
+    own = session.newSession()
+    registry = own._jsparkSession.sessionState().functionRegistry()
+    some = own._jvm.scala.Some
+    for name in REFLECTIVE:
+        identifier = own._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name, some("builtin"), some("system"))
+        registry.dropFunction(identifier)
+    return own
+
+
+def check(session: SparkSession, fragment: str, inputs: int) -> None:
+    """Raises :class:`SbonError` ``forbidden-sql`` or ``bad-sql``."""
+    try:
+        plan = session._jsparkSession.sessionState().sqlParser().parsePlan(fragment)
+    except Exception as error:
+        raise sql_error(error) from error
+    views = {f"in{i}" for i in range(inputs)}
+    _check_plan(plan, views, [MAX_NODES])
+
+
+def _check_plan(plan: Any, views: set[str], budget: list[int]) -> None:
+    name = plan.nodeName()
+    _spend(budget)
+    kind = plan.getClass().getSimpleName()
+    if kind not in PLAN_NODES:
+        raise SbonError("forbidden-sql", f"{name} is not allowed in a fragment", where="fragment")
+    if kind == "UnresolvedRelation" and plan.tableName() not in views:
+        raise SbonError("forbidden-sql", f"the relation {plan.tableName()} is not an input", where="fragment")
+    for expression in _each(plan.expressions()):
+        _check_expression(expression, budget)
+    for child in _each(plan.children()):
+        _check_plan(child, views, budget)
+
+
+def _check_expression(expression: Any, budget: list[int]) -> None:
+    _spend(budget)
+    kind = expression.getClass().getSimpleName()
+    if kind not in EXPRESSIONS:
+        raise SbonError("forbidden-sql", f"{expression.prettyName()} is not allowed in a fragment", where="fragment")
+    if kind == "UnresolvedFunction":
+        function = expression.nameParts().mkString(".").lower()
+        if function not in ALLOWED and function not in GRAMMAR:
+            raise SbonError("forbidden-sql", f"the function {function} is not allowed", where="fragment")
+    for child in _each(expression.children()):
+        _check_expression(child, budget)
+
+
+def _spend(budget: list[int]) -> None:
+    budget[0] -= 1
+    if budget[0] < 0:
+        raise SbonError("forbidden-sql", f"more than {MAX_NODES} parts", where="fragment")
+
+
+def _each(sequence: Any) -> Any:
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
+
+
+def sql_error(error: Exception) -> SbonError:
+    """Spark's parse or analysis error as ours: code, first line, line and column where Spark tells them."""
+    if not isinstance(error, PySparkException):
+        return SbonError("bad-sql", str(error).split("\n")[0][:500], where="fragment")
+    condition = (error.getCondition() or "bad-sql").split(".")[0].lower().replace("_", "-")
+    message = re.sub(r"^\[[A-Z_.]+\]\s*", "", str(error).strip().split("\n")[0])
+    message = re.sub(r"\s*SQLSTATE: \w+.*$", "", message)
+    place = re.search(r"[lL]ine (\d+),? pos(?:ition)? (\d+)", str(error))
+    where = f"line {place[1]}, column {int(place[2]) + 1}" if place else "fragment"
+    return SbonError(condition, message[:500], where=where)

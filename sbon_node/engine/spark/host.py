@@ -1,0 +1,192 @@
+"""The engine host: a process of its own with the JVM and its operators, obeying its daemon over one control connection.
+
+It ends, and its JVM with it, when that connection closes. It holds a lock on the node's operators whose descriptor the JVM
+inherits: a successor cannot start while either of the two still lives, so no batch is ever planned by two.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from sbon_node.engine.interface import OperatorSpec, Schema
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark import guard
+from sbon_node.engine.spark.output import Output
+from sbon_node.engine.spark.session import Jvm, open_session
+from sbon_node.engine.spark.source import PartitionedSource, SimpleSource
+from sbon_node.engine.spark.warmup import warm_up
+from sbon_node.engine.spark.wire import Feed, FeedLostError
+from sbon_node.errors import SbonError
+
+OF_THE_ROWS = "SQLSTATE: 22"
+"""In Spark's reports: a data exception (ISO 9075), as a division by zero, which the same rows will raise again."""
+
+
+class Operator:
+    """One streaming query in a session of its own, so that its views are its own."""
+
+    def __init__(self, session: SparkSession, settings: EngineSettings, spec: OperatorSpec, checkpoint: Path) -> None:
+        self._spec = spec
+        guard.check(session, spec.fragment, len(spec.inputs))
+        own = guard.fenced_session(session)
+        source = SimpleSource if spec.reader == "simple" else PartitionedSource
+        own.dataSource.register(source)
+        for position, one in enumerate(spec.inputs):
+            reader = own.readStream.format(source.name()).schema(ddl(one.schema))
+            options = {"operator": spec.id, "position": position, "wait": settings.poll_s}
+            reader.options(**options).load().createOrReplaceTempView(f"in{position}")
+        self._output = Output(spec.id, checkpoint, settings.frame_bytes)
+        fragment = own.sql(spec.fragment)
+        writer = fragment.writeStream.foreachBatch(self._output).option("checkpointLocation", str(checkpoint))
+        self._query = writer.queryName(spec.id).outputMode("append").start()
+        self._stopping = False
+        threading.Thread(target=self._watch, name=f"end of {spec.id}", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stops the query; what it has committed by then is told."""
+        self._stopping = True
+        self._query.stop()
+        self._output.close()
+
+    def _watch(self) -> None:
+        """Tells the node when the query ends by itself, and why."""
+        try:
+            self._query.awaitTermination()
+            reason, final = "the query ended", False
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises is the reason
+            reason, final = brief(error), OF_THE_ROWS in str(error)
+        if not self._stopping:
+            try:
+                Feed("output").call({"do": "ended", "operator": self._spec.id, "reason": reason, "final": final})
+            except FeedLostError:
+                os._exit(1)
+
+
+class Host:
+    """Obeys: ``analyse``, ``start``, ``stop``, ``close``; one command at a time, so operators start one after another."""
+
+    def __init__(self, settings: EngineSettings, feed: Feed, lock: int) -> None:
+        self._settings, self._feed = settings, feed
+        self._jvm = Jvm(settings, {}, keep=(lock,))
+        self._session = open_session(settings)
+        self._session.sql("SELECT 1").collect()
+        self._warming = threading.Thread(target=warm_up, args=(self._session,), name="warm-up", daemon=True)
+        self._operators: dict[str, Operator] = {}
+        self._closing = False
+
+    def run(self) -> None:
+        """Until told to close, or the node is gone. A query is warmed up with while the first ones are analysed."""
+        self._warming.start()
+        threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
+        self._feed.send({"ready": self._jvm.pid})
+        while True:
+            command = self._feed.receive()
+            try:
+                answer = self._obey(command)
+            except SbonError as error:
+                answer = {"error": error.code, "message": error.message, "where": error.where, "hint": error.hint}
+            except Exception as error:  # noqa: BLE001 - whatever Spark raises is the answer
+                refused = guard.sql_error(error)
+                answer = {"error": refused.code, "message": refused.message, "where": refused.where, "hint": ""}
+            self._feed.send(answer)
+            if command["do"] == "close":
+                return
+
+    def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
+        match command["do"]:
+            case "analyse":
+                inputs = msgspec.convert(command["inputs"], tuple[Schema, ...])
+                return {"schema": analyse(self._session, command["fragment"], inputs)}
+            case "start":
+                spec = msgspec.convert(command["spec"], OperatorSpec)
+                self._warming.join()
+                self._operators[spec.id] = Operator(self._session, self._settings, spec, Path(command["checkpoint"]))
+            case "stop":
+                operator = self._operators.pop(command["operator"], None)
+                if operator is not None:
+                    operator.stop()
+            case "close":
+                self._closing = True
+                for operator in self._operators.values():
+                    operator.stop()
+                if not self._warming.is_alive():
+                    self._session.stop()
+                self._jvm.close()
+            case unknown:
+                raise SbonError("unknown-command", f"the host knows no {unknown!r}")
+        return {"done": True}
+
+    def _watch_jvm(self) -> None:
+        """Without its JVM this process is of no use; the node starts another."""
+        self._jvm.wait()
+        if not self._closing:
+            os._exit(3)
+
+
+def analyse(session: SparkSession, fragment: str, inputs: tuple[Schema, ...]) -> list[tuple[str, str]]:
+    """The output schema by Spark's analyser, on empty views; nothing is run."""
+    guard.check(session, fragment, len(inputs))
+    own = guard.fenced_session(session)
+    for position, schema in enumerate(inputs):
+        own.createDataFrame([], ddl(schema)).createOrReplaceTempView(f"in{position}")
+    try:
+        fields = own.sql(fragment).schema.fields
+    except Exception as error:
+        raise guard.sql_error(error) from error
+    return [(field.name, field.dataType.simpleString()) for field in fields]
+
+
+def ddl(schema: Schema) -> str:
+    quoted = ((column.name.replace("`", "``"), column.type) for column in schema)
+    return ", ".join(f"`{name}` {type_}" for name, type_ in quoted)
+
+
+def brief(error: Exception) -> str:
+    """What a person needs of Spark's report: its first line, and the last one of a Python traceback in it."""
+    lines = [line.strip() for line in str(error).split("JVM stacktrace")[0].splitlines() if line.strip()]
+    ends = [line for line in lines if re.match(r"^[\w.]+(Error|Exception|Lost)\b.*", line)]
+    first = re.sub(r"Query \[id = .*?\] terminated with exception: ", "", lines[0] if lines else type(error).__name__)
+    return f"{first[:500]} {ends[-1][:500] if ends else ''}".strip()
+
+
+def take_lock(folder: Path) -> int:
+    """Waits until no host, and no JVM of one, holds the node's operators; returns the descriptor to be inherited."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.set_inheritable(lock, True)
+    return lock
+
+
+def main(folder: str, settings: str) -> int:
+    feed = Feed("host")
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), name="parent", daemon=True).start()
+    lock = take_lock(Path(folder))
+    try:
+        Host(msgspec.json.decode(settings, type=EngineSettings), feed, lock).run()
+    except FeedLostError:
+        os._exit(1)
+    except SbonError as error:
+        feed.send({"error": error.code, "message": str(error)})
+        return 2
+    return 0
+
+
+def _end_with_parent(parent: int) -> None:
+    """While the main thread waits for the lock or for Spark it cannot see the control connection close."""
+    while os.getppid() == parent:
+        threading.Event().wait(0.2)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,112 @@
+"""A batch's output on its way to the node: collected as Arrow, cut into frames, stored there before Spark commits the batch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.spark.wire import Feed
+from sbon_node.errors import SbonError
+from sbon_node.streams.frame import MAX_ROW_BYTES
+from sbon_node.streams.watermark import output_watermark
+
+COMMIT_POLL_S = 0.003
+ZSTD_LEVEL = 1
+
+
+class Output:
+    """Takes an operator's batches. ``feed`` is this operator's own connection, used by one thread at a time."""
+
+    def __init__(self, operator: str, checkpoint: Path, frame_bytes: int) -> None:
+        self._operator, self._frame_bytes = operator, frame_bytes
+        self._log = BatchLog(checkpoint)
+        self._feed = Feed("output")
+        self._commits = Feed("output")
+        self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """The ``foreachBatch`` function. Returns once the node has stored the output, so that Spark may commit."""
+        started = time.monotonic()
+        self._wait_commit()
+        table = batch.toArrow()
+        offsets = self._log.read_offsets(number)
+        watermark_ms, ended = output_watermark(offsets)
+        try:
+            drafts = cut(table, self._frame_bytes) or [(b"", 0)]
+        except SbonError as error:
+            self._feed.call({"do": "refuse", "operator": self._operator, "code": error.code, "message": error.message})
+            raise
+        self._feed.call(
+            {
+                "do": "write",
+                "operator": self._operator,
+                "batch": number,
+                "offsets": [_as_dict(offset) for offset in offsets],
+                "frames": [{"payload": payload, "rows": rows} for payload, rows in drafts],
+                "watermark_ms": watermark_ms,
+                "ended": ended,
+                "batch_ms": (time.monotonic() - started) * 1000,
+            }
+        )
+        self._watcher = threading.Thread(target=self._watch, args=(number,), name=f"commit of {number}", daemon=True)
+        self._watcher.start()
+
+    def close(self) -> None:
+        """After the query has stopped: what it committed last is told."""
+        self._stopped.set()
+        self._wait_commit()
+        self._feed.close()
+        self._commits.close()
+
+    def _wait_commit(self) -> None:
+        if self._watcher is not None:
+            self._watcher.join()
+            self._watcher = None
+
+    def _watch(self, number: int) -> None:
+        """Batch b+1 may never come, so its coming is no sign that b is committed: the file is."""
+        while not self._log.is_committed(number):
+            if self._stopped.is_set():
+                return
+            time.sleep(COMMIT_POLL_S)
+        self._commits.call({"do": "committed", "operator": self._operator, "batch": number})
+
+
+def cut(table: pa.Table, frame_bytes: int) -> list[tuple[bytes, int]]:
+    """Payloads and their rows: each about ``frame_bytes`` before compression, in the table's order.
+
+    Raises :class:`SbonError` ``row-too-large``: left out, the row would be missing downstream with nobody told.
+    """
+    options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", ZSTD_LEVEL))
+    frames = []
+    spans = [(0, table.num_rows)] if table.num_rows else []
+    while spans:
+        start, rows = spans.pop()
+        piece = table.slice(start, rows)
+        if rows == 1 and piece.nbytes > MAX_ROW_BYTES:
+            raise SbonError("row-too-large", f"a row of {piece.nbytes:,} bytes is over the limit of {MAX_ROW_BYTES:,}")
+        if rows > 1 and piece.nbytes > 2 * frame_bytes:
+            half = rows // 2
+            spans += [(start + half, rows - half), (start, half)]
+            continue
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, piece.schema, options=options) as writer:
+            writer.write_table(piece.combine_chunks())
+        frames.append((sink.getvalue().to_pybytes(), rows))
+    return frames
+
+
+def _as_dict(offset: Any) -> dict[str, Any]:
+    return {
+        "frame": offset.frame,
+        "watermark_ms": offset.watermark_ms,
+        "ended": offset.ended,
+        "incarnation": offset.incarnation,
+    }

@@ -1,0 +1,159 @@
+"""One JVM with a Spark session: launched directly, with an archive of its classes, and warmed up.
+
+``spark-submit`` takes about 20 seconds to the first job, this about 4 (with the archive), since it skips the launcher's own JVM
+and the loading and checking of some 20,000 classes.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from sbon_node.engine.java import VECTOR_BREAKS_FROM, Java, find_java
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.archive import archive_path
+from sbon_node.errors import SbonError
+
+_OPENED = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+"""What Spark's own launcher opens to its class path (org.apache.spark.launcher.JavaModuleOptions)."""
+
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.streaming.pollingDelay": "1ms",
+    "spark.sql.streaming.stopTimeout": "20s",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.python.worker.reuse": "true",
+    "spark.log.level": "ERROR",
+}
+
+
+class Jvm:
+    """The JVM process. It ends when this process ends, since it reads from a pipe of ours."""
+
+    def __init__(
+        self, settings: EngineSettings, environment: dict[str, str], *, keep: tuple[int, ...] = (), dump: str = ""
+    ) -> None:
+        java = find_java()
+        home = str(Path(pyspark.__file__).parent)
+        facts = Path(tempfile.mkdtemp(prefix="sbon-jvm-")) / "gateway"
+        command = [java.path, *_options(settings, java, dump), "-cp", f"{home}/jars/*"]
+        command.append("org.apache.spark.api.python.PythonGatewayServer")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=sys.stderr,
+            stderr=sys.stderr,
+            env={
+                **os.environ,
+                **environment,
+                "SPARK_HOME": home,
+                "SPARK_SCALA_VERSION": "2.13",
+                "PYSPARK_PYTHON": sys.executable,
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(facts),
+            },
+            pass_fds=keep,
+        )
+        self.pid = self._process.pid
+        port, secret = self._gateway(facts, settings.start_timeout_s)
+        os.environ.update(
+            PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret, PYSPARK_PYTHON=sys.executable, SPARK_HOME=home
+        )
+
+    def _gateway(self, facts: Path, timeout_s: float) -> tuple[int, str]:
+        """Port and secret, once the JVM has written them; the file is renamed into place, so it is whole."""
+        deadline = time.monotonic() + timeout_s
+        while not facts.exists():
+            if self._process.poll() is not None:
+                raise SbonError("engine-failed", f"the JVM ended with code {self._process.returncode}", hint="see the node's log")
+            if time.monotonic() > deadline:
+                self._process.kill()
+                raise SbonError("engine-failed", f"the JVM did not start within {timeout_s:g} s")
+            time.sleep(0.005)
+        payload = facts.read_bytes()
+        facts.unlink()
+        facts.parent.rmdir()
+        port, length = struct.unpack(">ii", payload[:8])
+        return port, payload[8 : 8 + length].decode()
+
+    def wait(self) -> int:
+        """Until the JVM has ended; its exit code."""
+        return self._process.wait()
+
+    def close(self, timeout_s: float = 60.0) -> None:
+        """Ends the JVM and waits for it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def _options(settings: EngineSettings, java: Java, dump: str) -> list[str]:
+    options = [f"-Xmx{settings.heap_mb}m", "-XX:+UseSerialGC", "-XX:+IgnoreUnrecognizedVMOptions", "-Duser.timezone=UTC"]
+    if settings.jit == "c1":
+        options.append("-XX:TieredStopAtLevel=1")
+    if java.version < VECTOR_BREAKS_FROM:
+        options.append("--add-modules=jdk.incubator.vector")
+    for package in _OPENED:
+        options += ["--add-opens", f"{package}=ALL-UNNAMED"]
+    options += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
+    archive = archive_path(settings, java)
+    if dump:
+        options += [f"-XX:ArchiveClassesAtExit={dump}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    elif archive is not None and archive.exists():
+        # A damaged or foreign archive is ignored by the JVM, which then starts as without one.
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off"]
+    return options
+
+
+def open_session(settings: EngineSettings) -> SparkSession:
+    """The session on the JVM that :class:`Jvm` has started; raises what Spark raises."""
+    builder: Any = SparkSession.builder.master(settings.master).appName("sbon")
+    # A batch whose output does not fit fails with a reason, and does not take the JVM with it.
+    result_mb = max(64, settings.heap_mb // 2)
+    for key, value in {**CONF, "spark.driver.maxResultSize": f"{result_mb}m"}.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

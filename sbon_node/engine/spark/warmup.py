@@ -1,0 +1,72 @@
+"""A small streaming query of the kind operators are, so that the first real one finds its classes loaded and compiled."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.session import Jvm, open_session
+
+
+class _Once(SimpleDataSourceStreamReader):
+    """Three rows in the first batch, none after."""
+
+    def initialOffset(self) -> dict[str, Any]:
+        return {"frame": 0}
+
+    def read(self, start: dict[str, Any]) -> tuple[Iterator[tuple[Any, ...]], dict[str, Any]]:
+        rows = [(i, float(i), f"row {i}") for i in range(3)] if start["frame"] == 0 else []
+        return iter(rows), {"frame": 1}
+
+    def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+        return self.read(start)[0]
+
+
+class _OnceSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "sbon_warm_up"
+
+    def schema(self) -> str:
+        return "a bigint, b double, c string"
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+        return _Once()
+
+
+def warm_up(session: SparkSession) -> None:
+    """Runs one batch to its commit."""
+    own = session.newSession()
+    own.dataSource.register(_OnceSource)
+    own.readStream.format("sbon_warm_up").load().createOrReplaceTempView("in0")
+    fragment = own.sql("SELECT a + 1 AS a, upper(c) AS c, round(b, 1) AS b FROM in0 WHERE a > 0 AND c IS NOT NULL")
+
+    def take(batch: DataFrame, number: int) -> None:
+        batch.toArrow()
+
+    with tempfile.TemporaryDirectory(prefix="sbon-warm-up-") as folder:
+        running = fragment.writeStream.foreachBatch(take).option("checkpointLocation", folder).start()
+        while running.lastProgress is None and running.isActive:
+            running.awaitTermination(0.02)
+        running.stop()
+
+
+def train(archive: str, settings: EngineSettings) -> None:
+    """Starts a JVM that writes an archive of the classes it has loaded when it ends."""
+    jvm = Jvm(settings, {}, dump=archive)
+    try:
+        session = open_session(settings)
+        warm_up(session)
+        session.stop()
+    finally:
+        jvm.close(timeout_s=300)
+
+
+if __name__ == "__main__":
+    train(sys.argv[1], EngineSettings(jit="c2" if sys.argv[2] == "c2" else "c1", heap_mb=int(sys.argv[3])))

@@ -1,0 +1,78 @@
+"""Bare Spark, what the engine is measured against: a plain session started as spark-submit starts it, with the engine's own
+reader, SQL and streaming settings, and nothing of the overlay behind: no outbox, no visibility, no host that is watched.
+
+A process of its own (``python -m sbon_node.experiments.bare_spark plain|tuned``) that obeys the benchmark over a local socket.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from sbon_node.engine.spark.session import CONF
+from sbon_node.engine.spark.source import PartitionedSource, SimpleSource
+from sbon_node.engine.spark.wire import Feed, FeedLostError
+
+SOURCES: dict[str, type[SimpleSource] | type[PartitionedSource]] = {"simple": SimpleSource, "partitioned": PartitionedSource}
+
+
+def open_bare_session(settings: dict[str, str]) -> SparkSession:
+    """With ``settings`` beside Spark's defaults; the JVM is launched by spark-submit, with its defaults."""
+    builder: Any = SparkSession.builder.master("local[2]").appName("bare").config("spark.ui.enabled", "false")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def start(session: SparkSession, command: dict[str, Any], folder: str) -> StreamingQuery:
+    """One query; each batch tells the benchmark its rows, and the moment when they were at hand."""
+    own = session.newSession()
+    source = SOURCES[command["reader"]]
+    own.dataSource.register(source)
+    reader = own.readStream.format(source.name()).schema(command["schema"])
+    reader.options(operator=command["operator"], position=0, wait=command["wait"]).load().createOrReplaceTempView("in0")
+    feed = Feed("output")
+
+    def take(batch: DataFrame, number: int) -> None:
+        rows = batch.toArrow().num_rows
+        feed.call({"do": "rows", "operator": command["operator"], "rows": rows, "at": time.monotonic()})
+
+    writer = own.sql(command["fragment"]).writeStream.foreachBatch(take)
+    return writer.option("checkpointLocation", str(Path(folder) / command["operator"])).start()
+
+
+def main(settings: dict[str, str]) -> None:
+    feed = Feed("host")
+    session = open_bare_session(settings)
+    session.range(1000).selectExpr("sum(id)").collect()
+    feed.send({"ready": os.getpid()})
+    queries: dict[str, StreamingQuery] = {}
+    with tempfile.TemporaryDirectory(prefix="bare-spark-") as folder:
+        while True:
+            try:
+                command = feed.receive()
+            except FeedLostError:
+                break
+            if command["do"] == "start":
+                queries[command["operator"]] = start(session, command, folder)
+            elif command["do"] == "stop":
+                queries.pop(command["operator"]).stop()
+            else:
+                break
+            feed.send({"done": True})
+        for query in queries.values():
+            query.stop()
+        session.stop()
+
+
+if __name__ == "__main__":
+    main(CONF if sys.argv[1] == "tuned" else {})

@@ -1,0 +1,149 @@
+"""The benchmark's other side: bare Spark in a process of its own, whose reader is fed from memory over the engine's wire."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import msgspec
+
+from sbon_node.clock import Clock
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.wire import FEED_VARIABLE, LENGTH, pack, unpack
+from sbon_node.experiments.bench_rows import FRAGMENT, SCHEMA, Outputs
+from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
+from sbon_node.streams.inbox import Inbox
+from sbon_node.streams.settings import StreamSettings
+
+_NO_BOUND = 2**62
+_DDL = ", ".join(f"{column.name} {column.type}" for column in SCHEMA)
+
+
+class BareFlow:
+    """One query's input in memory; batches are bounded as those of operators are."""
+
+    def __init__(self, clock: Clock, settings: StreamSettings) -> None:
+        self.outputs = Outputs()
+        self._clock, self._settings = clock, settings
+        self._inbox = Inbox("source", capacity_bytes=_NO_BOUND)
+
+    async def arrive(self, drafts: Sequence[FrameDraft]) -> None:
+        for draft in drafts:
+            number = self._inbox.received + 1
+            self._inbox.add(Frame(stream="source", number=number, payload=draft.payload, rows=draft.rows))
+
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A request of the reader, answered as the engine's adapter would, or the query's report of its rows."""
+        match request["do"]:
+            case "poll":
+                after = msgspec.convert(request["after"], InputOffset)
+                return {"offset": msgspec.to_builtins(await self._poll(after, request["wait"]))}
+            case "fetch":
+                return {"payloads": [frame.payload for frame in self._inbox.frames(request["after"], request["upto"])]}
+            case _:
+                self.outputs.add(request["rows"], request["at"])
+                return {"done": True}
+
+    async def _poll(self, after: InputOffset, wait_s: float) -> InputOffset:
+        settings = self._settings
+        try:
+            async with self._clock.timeout(wait_s):
+                while (upto := self._inbox.span(after.frame, settings.batch_span_bytes, settings.batch_span_frames)) is None:
+                    await self._inbox.news.wait()
+        except TimeoutError:
+            return after
+        return InputOffset(frame=upto.number)
+
+
+class Bare:
+    """Bare Spark; with the engine's streaming settings, which make it as fast as it goes, or ``plain``, as it comes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.pid = 0
+        self._clock = clock
+        self._token = secrets.token_hex(16)
+        self._flows: dict[str, BareFlow] = {}
+        self._control: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+
+    @asynccontextmanager
+    async def running(self, kind: Literal["plain", "tuned"]) -> AsyncIterator[None]:
+        """Entered when its first job is done; left when nothing of it lives any more."""
+        self._control = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "sbon_node.experiments.bare_spark",
+            kind,
+            env={**os.environ, FEED_VARIABLE: f"127.0.0.1:{port}:{self._token}", "PYSPARK_PYTHON": sys.executable},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            reader, _ = await self._connected(process)
+            self.pid = int((await _receive(reader))["ready"])
+            yield
+            (await self._control)[1].write(pack({"do": "close"}))
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()  # its JVM reads from a pipe of this process and ends with it
+                await process.wait()
+            server.close()
+
+    async def start(self, operator: str, reader: str) -> BareFlow:
+        flow = self._flows[operator] = BareFlow(self._clock, StreamSettings())
+        command = {"do": "start", "operator": operator, "reader": reader, "schema": _DDL, "fragment": FRAGMENT}
+        await self._obey({**command, "wait": EngineSettings().poll_s})
+        return flow
+
+    async def stop(self, operator: str) -> None:
+        await self._obey({"do": "stop", "operator": operator})
+        del self._flows[operator]
+
+    async def _connected(self, process: asyncio.subprocess.Process) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        ended = asyncio.ensure_future(process.wait())
+        either: list[asyncio.Future[Any]] = [self._control, ended]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+        if not self._control.done():
+            raise RuntimeError(f"bare Spark did not start: code {process.returncode}")
+        return self._control.result()
+
+    async def _obey(self, command: dict[str, Any]) -> None:
+        reader, writer = await self._control
+        writer.write(pack(command))
+        await _receive(reader)
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            hello = await _receive(reader)
+            if not secrets.compare_digest(str(hello["token"]), self._token):
+                writer.close()
+            elif hello["role"] == "host":
+                self._control.set_result((reader, writer))
+            else:
+                while True:
+                    request = await _receive(reader)
+                    flow = self._flows.get(request["operator"])
+                    if flow is None:
+                        break
+                    writer.write(pack(await flow.answer(request)))
+                    await writer.drain()
+                writer.close()
+        except (asyncio.IncompleteReadError, OSError):
+            writer.close()
+
+
+async def _receive(reader: asyncio.StreamReader) -> dict[str, Any]:
+    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    return unpack(await reader.readexactly(length))

@@ -1,0 +1,64 @@
+"""What the engine's benchmark sends through one filter: rows in frames as a source makes them, and when they come out again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from sbon_node.connectors.frames import encode
+from sbon_node.engine.interface import Column
+from sbon_node.streams.frame import FrameDraft
+from sbon_node.streams.signals import Signal
+
+SCHEMA = (Column("k", "bigint"), Column("ts", "timestamp"), Column("v", "double"), Column("s", "string"))
+FRAGMENT = "SELECT k, ts, v * 2 AS w, upper(s) AS u FROM in0 WHERE v > 0.5"
+
+ROWS_OF_A_FRAME = 6000
+"""About 256 KB, what sources aim at."""
+_WORDS = 5000
+_FIRST_US = 1_356_998_400_000_000
+
+
+class Rows:
+    """Seeded rows in frames. Random values: they compress no better than what sensors send."""
+
+    def __init__(self, seed: int, count: int, rows_of_a_frame: int = ROWS_OF_A_FRAME) -> None:
+        rng = np.random.default_rng(seed)
+        words = pa.array([f"sensor {number:x}" for number in rng.integers(0, 2**40, _WORDS)])
+        self.drafts: list[FrameDraft] = []
+        self.passing: list[int] = []
+        """Of each frame, the rows that pass the filter."""
+        for first in range(0, count, rows_of_a_frame):
+            keys = np.arange(first, min(first + rows_of_a_frame, count))
+            values = rng.random(len(keys))
+            values[0] = 1.0  # a frame of which nothing passes would never be seen to arrive
+            columns = [
+                pa.array(keys, pa.int64()),
+                pa.array(_FIRST_US + 1000 * keys).cast(pa.timestamp("us", tz="UTC")),
+                pa.array(values),
+                words.take(pa.array(rng.integers(0, _WORDS, len(keys)))),
+            ]
+            batch = pa.RecordBatch.from_arrays(columns, names=[column.name for column in SCHEMA])
+            self.drafts.append(FrameDraft(payload=encode(batch), rows=len(keys)))
+            self.passing.append(int((values > 0.5).sum()))
+
+
+class Outputs:
+    """Which rows of one operator have come out, and when (monotonic seconds)."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._history: list[tuple[int, float]] = []
+        self._news = Signal()
+
+    def add(self, rows: int, at_s: float) -> None:
+        if rows:
+            self.rows += rows
+            self._history.append((self.rows, at_s))
+            self._news.notify()
+
+    async def wait(self, rows: int) -> float:
+        """Until so many have come out in all; when that was."""
+        while self.rows < rows:
+            await self._news.wait()
+        return next(at_s for total, at_s in self._history if total >= rows)

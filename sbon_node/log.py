@@ -1,0 +1,71 @@
+"""How a node writes its log: words for people on a terminal, one JSON object a line for machines; always to stderr."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated, Any, Literal, TextIO
+
+import msgspec
+import structlog
+from msgspec import Meta
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is logged and in which form."""
+
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="least severity that is written; debug tells of every operator and link, error of failures only"),
+    ] = "info"
+    format: Annotated[
+        Literal["auto", "console", "json"],
+        Meta(description="console for people, json for machines (one object a line); auto takes console on a terminal"),
+    ] = "auto"
+
+
+def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = None) -> None:
+    """Sets structlog and the standard library's logging up for this process; ``node`` is bound to every event."""
+    out = sys.stderr if stream is None else stream
+    level = LEVELS[settings.level]
+    console = settings.format == "console" or (settings.format == "auto" and out.isatty())
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    rendering: list[Any] = (
+        [structlog.dev.ConsoleRenderer(colors=out.isatty())]
+        if console
+        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
+    )
+    structlog.configure(
+        processors=[*shared, *rendering],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=False,
+    )
+    structlog.contextvars.clear_contextvars()
+    if node:
+        structlog.contextvars.bind_contextvars(node=node)
+    _take_over_standard_logging(shared, rendering, out, level)
+
+
+def _take_over_standard_logging(shared: list[Any], rendering: list[Any], out: TextIO, level: int) -> None:
+    """Libraries log through the standard library: the same form, and nothing below a warning unless we debug."""
+    handler = logging.StreamHandler(out)
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+    )
+    handler.setFormatter(formatter)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level if level == logging.DEBUG else max(level, logging.WARNING))
+    logging.getLogger("asyncio").setLevel(max(level, logging.INFO))
+
+
+def _json(event: dict[str, Any], **_: Any) -> str:
+    return msgspec.json.encode(event, enc_hook=repr).decode()

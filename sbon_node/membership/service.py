@@ -1,0 +1,369 @@
+"""Membership, running: the failure detector over datagrams, full exchanges over TCP, and who is there for everybody else."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from sbon_node.clock import Clock
+from sbon_node.errors import SbonError
+from sbon_node.membership.gossip import GossipQueue
+from sbon_node.membership.settings import MembershipSettings
+from sbon_node.membership.swim import Disputed, Happened, Instruction, Measured, Send, Swim
+from sbon_node.membership.table import MAX_INCARNATION, REACHABLE, Change, Table
+from sbon_node.net.counters import Counters
+from sbon_node.net.peers import Caller, Identity, Peers, PeerServer
+from sbon_node.net.transport import Address, DatagramEndpoint, Transport
+from sbon_node.space.coordinate import Coordinate, from_wire, plausible
+from sbon_node.space.local import LocalCoordinate
+from sbon_node.tasks import Tasks
+from sbon_protocol import datagram
+from sbon_protocol.calls import Members, SyncMembers
+from sbon_protocol.errors import ProtocolError
+from sbon_protocol.messages import Ack, Endpoint, Gossip, Member, MemberState, Packet, Ping
+
+log = structlog.get_logger()
+
+TICK_S = 0.1
+MAX_STAMPS = 1024
+MAX_FRESH_PINGS = 16
+"""Members met for the first time in one exchange that are measured at once; the others have their turn."""
+SPARE_RUMOURS = 8
+"""Members whose present coordinates fill a datagram's room."""
+MAX_ANNOUNCED = 64
+"""Members told directly that this node goes; gossip tells the others."""
+
+Listener = Callable[[str, Change], None]
+"""Is told (name, change) of another member: joined, suspected, died, went-away, returned, left, updated; returns quickly."""
+
+
+class MemberView(msgspec.Struct, frozen=True, kw_only=True):
+    """One node as this one knows it; ``rtt_ms`` is this node's own fresh measurement."""
+
+    name: str
+    state: str
+    address: Address
+    api: Address
+    incarnation: int
+    coordinate: Coordinate | None
+    rtt_ms: float | None
+
+
+class Membership:
+    """This node's membership. Owns the UDP port; who wants to know of changes calls :meth:`listen`.
+
+    ``incarnation`` must be greater at each start on the same data directory. ``on_change`` is the first listener.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        advertise: Address,
+        api: Address,
+        bind: Address,
+        transport: Transport,
+        peers: Peers,
+        server: PeerServer,
+        clock: Clock,
+        rng: random.Random,
+        settings: MembershipSettings,
+        space: LocalCoordinate,
+        incarnation: int,
+        counters: Counters,
+    ) -> None:
+        self._identity, self._bind, self._transport, self._peers = identity, bind, transport, peers
+        self._clock, self._rng, self._settings, self._space, self._counters = clock, rng, settings, space, counters
+        own = Member(
+            name=identity.node,
+            address=Endpoint(*advertise),
+            api=Endpoint(*api),
+            incarnation=incarnation,
+            state="alive",
+            coordinate=space.coordinate.to_wire(),
+            instance=identity.instance,
+        )
+        self._table = Table(own, settings.max_members)
+        self._gossip = GossipQueue(settings.retransmit_factor)
+        self._swim = Swim(self._table, self._gossip, settings, rng)
+        self._endpoint: DatagramEndpoint | None = None
+        self._stamps: dict[int, float] = {}
+        self._tasks = Tasks()
+        self._listeners: list[Listener] = []
+        self.on_change: Callable[[str, str], None] = lambda name, change: None
+        server.handle(SyncMembers, self._synced)
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Raises ``OSError`` where the UDP port is taken."""
+        self._endpoint = await self._transport.open_datagrams(self._bind, self._received)
+        self._tasks.start("membership", self._run())
+        self._tasks.start("membership-sync", self._sync_again())
+
+    async def join(self, seeds: Sequence[Address]) -> int:
+        """Joins through the first seed that answers; returns how many members can be talked to then, this one included.
+
+        A seed that is this node itself is passed over, so that all nodes may be given the same list; alone it founds a cluster.
+        Raises :class:`SbonError`: ``join-failed`` with a line for each seed; or what a living one refused with (``name-taken``,
+        ``wrong-cluster``, ``version``), which no other seed would change.
+        """
+        reasons: list[str] = []
+        selves = 0
+        for seed in seeds:
+            try:
+                if not await self._exchange(seed, joining=True):
+                    selves += 1
+                    continue
+            except SbonError as error:
+                if error.code != "peer-unreachable":
+                    raise
+                reasons.append(f"{seed}: {error.message}")
+            else:
+                return self._table.living()
+        if selves and not reasons:
+            return self._table.living()
+        where = ", ".join(str(seed) for seed in seeds)
+        raise SbonError("join-failed", "no node answers", where=where, hint="is one running there?", details=tuple(reasons))
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    async def leave(self) -> None:
+        """Tells others that this node is gone for good; only a start with a greater incarnation brings it back."""
+        await self._announce("left")
+
+    async def go_away(self) -> None:
+        """Tells others that this node will be back."""
+        await self._announce("away")
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        if self._endpoint is not None:
+            self._endpoint.close()
+
+    # -- who is there -------------------------------------------------------------------------------------------------
+
+    @property
+    def own_name(self) -> str:
+        return self._identity.node
+
+    def members(self) -> list[MemberView]:
+        """Everyone known, this node included, by name."""
+        return [self._view(m) for m in sorted(self._table.everyone(), key=lambda m: m.name)]
+
+    def get(self, name: str) -> MemberView | None:
+        member = self._member(name)
+        return None if member is None else self._view(member)
+
+    def alive(self) -> list[str]:
+        """Other members that can be talked to, by name; suspects are among them until they are dead."""
+        return self._table.names(REACHABLE)
+
+    def address_of(self, name: str) -> Address:
+        """Raises :class:`SbonError` ``unknown-node``, or ``node-away`` for one that is not there now."""
+        member = self._member(name)
+        if member is None:
+            raise SbonError("unknown-node", f"there is no node {name!r}", where="node")
+        if member.state not in REACHABLE:
+            raise SbonError("node-away", f"the node {name!r} is {member.state}", where="node")
+        return Address(member.address.host, member.address.port)
+
+    def coordinate_of(self, name: str) -> Coordinate | None:
+        if name == self._identity.node:
+            return self._space.coordinate
+        member = self._member(name)
+        if member is None or member.coordinate is None:
+            return None
+        return from_wire(member.coordinate, self._space.dimensions)
+
+    def rtt_ms(self, name: str) -> float | None:
+        """This node's own fresh, filtered measurement; 0 for itself."""
+        return 0.0 if name == self._identity.node else self._space.rtt_ms(name, self._clock.now())
+
+    def _member(self, name: str) -> Member | None:
+        if name == self._identity.node:
+            return self._table.own
+        row = self._table.get(name)
+        return row.member if row else None
+
+    def _view(self, member: Member) -> MemberView:
+        return MemberView(
+            name=member.name,
+            state=member.state,
+            address=Address(member.address.host, member.address.port),
+            api=Address(member.api.host, member.api.port),
+            incarnation=member.incarnation,
+            coordinate=self.coordinate_of(member.name),
+            rtt_ms=self.rtt_ms(member.name),
+        )
+
+    # -- datagrams ----------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._follow(self._swim.tick(self._clock.now()))
+            await self._clock.sleep(TICK_S)
+
+    def _received(self, payload: bytes, sender: Address, stamp: float) -> None:
+        try:
+            packet = datagram.unpack(payload)
+        except ProtocolError as error:
+            self._counters.refuse("datagram-malformed", peer=str(sender), reason=str(error))
+            return
+        if packet.cluster != self._identity.cluster:
+            self._counters.refuse("datagram-wrong-cluster", peer=str(sender), cluster=packet.cluster)
+            return
+        self._follow(self._heard(packet, sender), stamp)
+
+    def _heard(self, packet: Packet, sender: Address) -> list[Instruction]:
+        now = self._clock.now()
+        out = self._swim.heard(self._checked(packet.members), now)
+        if packet.message is not None:
+            message = self._checked_message(packet.message, sender)
+            out += self._swim.received(message, Endpoint(sender.host, sender.port), now)
+        return out
+
+    def _checked_message(self, message: Gossip, sender: Address) -> Gossip:
+        if not isinstance(message, Ping | Ack) or message.coordinate is None:
+            return message
+        if plausible(message.coordinate, self._space.dimensions):
+            return message
+        self._counters.refuse("coordinate-refused", name=message.source, peer=str(sender))
+        return msgspec.structs.replace(message, coordinate=None)
+
+    def _checked(self, members: Sequence[Member]) -> tuple[Member, ...]:
+        """Members as rumoured, without coordinates and incarnations that no node can have."""
+        checked = []
+        for member in members:
+            if member.incarnation > MAX_INCARNATION:
+                self._counters.refuse("incarnation-refused", name=member.name)
+                continue
+            if member.coordinate is not None and not plausible(member.coordinate, self._space.dimensions):
+                self._counters.refuse("coordinate-refused", name=member.name)
+                member = msgspec.structs.replace(member, coordinate=None)
+            checked.append(member)
+        return tuple(checked)
+
+    def _follow(self, instructions: Sequence[Instruction], stamp: float | None = None) -> None:
+        """Does what the detector says; ``stamp`` is when the datagram that caused it arrived."""
+        for instruction in instructions:
+            match instruction:
+                case Send():
+                    self._send(instruction)
+                case Happened(change=change, name=name):
+                    self._happened(name, change)
+                case Disputed(name=name, address=address):
+                    self._counters.refuse("name-conflict", name=name, address=f"{address.host}:{address.port}")
+                case Measured(name=name, sequence=sequence):
+                    sent = self._stamps.pop(sequence, None)
+                    if sent is not None and stamp is not None:
+                        self._measured(name, (stamp - sent) * 1000)
+
+    def _happened(self, name: str, change: Change) -> None:
+        log.info("member", member=name, change=change)
+        if change in ("died", "left", "returned", "joined"):
+            # What was measured was the way to an earlier life, perhaps elsewhere.
+            self._space.forget(name)
+        for listener in (self.on_change, *self._listeners):
+            try:
+                listener(name, change)
+            except Exception:
+                log.exception("listener-failed", member=name, change=change)
+
+    def _send(self, send: Send) -> None:
+        if self._endpoint is None:
+            return
+        payload, taken = datagram.fill(self._identity.cluster, send.message, rumours := self._rumours(send.first))
+        stamp = self._endpoint.send(payload, Address(send.to.host, send.to.port))
+        self._gossip.sent(rumours[:taken], len(self._table) + 1)
+        if send.timed and send.message is not None:
+            self._stamps[send.message.sequence] = stamp
+            while len(self._stamps) > MAX_STAMPS:
+                del self._stamps[next(iter(self._stamps))]
+
+    def _rumours(self, first: Member | None) -> list[Member]:
+        """What a datagram should carry, in order: the rumour that must, those still on their way, coordinates as room allows."""
+        found = {m.name: m for m in self._table.some(self._rng, SPARE_RUMOURS)}
+        due = self._gossip.due()
+        for member in due if first is None else [first, *due]:
+            found.pop(member.name, None)
+        head = [] if first is None else [first]
+        return [*head, *(m for m in due if first is None or m.name != first.name), *found.values()]
+
+    def _measured(self, name: str, rtt_ms: float) -> None:
+        now = self._clock.now()
+        if not self._space.observe(name, rtt_ms, self.coordinate_of(name), now):
+            self._counters.count("rtt-refused")
+            return
+        self.place_self()
+
+    def place_self(self) -> None:
+        """Carries this node's coordinate, as it is now, into what it tells others."""
+        own = self._table.own
+        coordinate = self._space.coordinate.to_wire()
+        if coordinate != own.coordinate:
+            self._table.own = msgspec.structs.replace(own, coordinate=coordinate, coordinate_version=own.coordinate_version + 1)
+
+    # -- full exchanges -----------------------------------------------------------------------------------------------
+
+    async def _exchange(self, address: Address, *, joining: bool) -> bool:
+        """Exchanges tables with whoever is there; False where that is this node itself."""
+        call = SyncMembers(members=tuple(self._table.everyone()), joining=joining)
+        reply: Members = await self._peers.call(address, call)
+        if reply.members and (reply.members[0].name, reply.members[0].instance) == (self._identity.node, self._identity.instance):
+            return False
+        self._take(reply.members)
+        return True
+
+    def _take(self, members: tuple[Member, ...]) -> None:
+        now = self._clock.now()
+        fresh = [m.name for m in members if m.name != self._identity.node and self._table.get(m.name) is None]
+        self._follow(self._swim.heard(self._checked(members), now))
+        for name in fresh[:MAX_FRESH_PINGS]:
+            self._follow(self._swim.ping(name, now))
+
+    async def _synced(self, call: SyncMembers, caller: Caller) -> Members:
+        if call.joining:
+            own = next((m for m in call.members if m.name == caller.node), None)
+            if own is not None and self._table.conflicts(own):
+                hint = "choose another name, use the data directory it had before, or have the other one leave"
+                raise SbonError("name-taken", f"another node is called {own.name!r}", where="name", hint=hint)
+        self._take(call.members)
+        return Members(members=tuple(self._table.everyone()))
+
+    async def _sync_again(self) -> None:
+        """With a random member now and then, sometimes with one that is thought dead: so partitions heal."""
+        while True:
+            await self._clock.sleep(self._settings.sync_interval_s * self._rng.uniform(0.5, 1.5))
+            lost = self._table.names(frozenset({"dead", "away"}))
+            there = self._table.names()
+            name = self._rng.choice(lost) if lost and (not there or self._rng.random() < 0.3) else None
+            name = name or (self._rng.choice(there) if there else None)
+            member = self._member(name) if name else None
+            if member is None:
+                continue
+            try:
+                await self._exchange(Address(member.address.host, member.address.port), joining=False)
+            except SbonError as error:
+                log.debug("sync-failed", member=name, reason=str(error))
+
+    async def _announce(self, state: MemberState) -> None:
+        own = msgspec.structs.replace(self._table.own, state=state)
+        self._table.own = own
+        there = self._table.names()
+        told = self._rng.sample(there, min(MAX_ANNOUNCED, len(there)))
+        for _ in range(2):
+            for name in told:
+                row = self._table.get(name)
+                if row is not None:
+                    self._tell(row.member.address, own)
+            await self._clock.sleep(TICK_S)
+
+    def _tell(self, to: Endpoint, rumour: Member) -> None:
+        payload, _ = datagram.fill(self._identity.cluster, None, [rumour])
+        if self._endpoint is not None:
+            self._endpoint.send(payload, Address(to.host, to.port))

@@ -1,0 +1,102 @@
+"""A connection after its handshake: whole frames, and the handshake itself from the side that opens."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from sbon_node.clock import Clock
+from sbon_node.errors import SbonError
+from sbon_node.net.counters import Counters
+from sbon_node.net.transport import Address, Connection, ConnectionLostError, Transport
+from sbon_protocol.errors import ProtocolError
+from sbon_protocol.frames import encode_frame, read_frame
+from sbon_protocol.messages import Frame, Hello, Refused, Welcome
+from sbon_protocol.version import OLDEST_VERSION, VERSION
+
+
+class Identity(NamedTuple):
+    """Who a node says it is; ``instance`` is made once for a data directory, so that two nodes of one name are told apart."""
+
+    cluster: str
+    node: str
+    instance: str
+
+
+class FrameChannel:
+    """Carries frames both ways. ``peer`` is what the other side said of itself in the handshake, once it has."""
+
+    def __init__(self, connection: Connection, counters: Counters) -> None:
+        self._connection, self._counters = connection, counters
+        self._refused = False
+        self.peer: Hello | Welcome | None = None
+
+    @property
+    def address(self) -> Address:
+        return self._connection.peer
+
+    async def receive(self) -> Frame:
+        """Raises :class:`ConnectionLostError`; for a frame that breaks the protocol closes and raises :class:`ProtocolError`.
+        One task at a time; after a cancellation the channel is of no more use."""
+        try:
+            return await read_frame(self._connection.read_exactly)
+        except ProtocolError as error:
+            self.refuse(error)
+            raise
+
+    async def send(self, frame: Frame) -> None:
+        """Queues the frame whole, then waits until the queue is short; raises :class:`ConnectionLostError`, and ``ValueError``
+        for a frame over the limit."""
+        self._connection.write(encode_frame(frame))
+        await self._connection.drain()
+
+    def refuse(self, error: ProtocolError) -> None:
+        """The peer broke the protocol: counts that once, and closes."""
+        if not self._refused:
+            self._refused = True
+            self._counters.refuse("frame-malformed", peer=str(self.address), reason=str(error))
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+async def shake(
+    transport: Transport,
+    address: Address,
+    role: Literal["rpc", "stream"],
+    *,
+    identity: Identity,
+    clock: Clock,
+    counters: Counters,
+    timeout_s: float,
+) -> FrameChannel:
+    """Connects and shakes hands within ``timeout_s``. Raises :class:`ConnectionLostError`, :class:`ProtocolError`, and
+    :class:`SbonError` with the code the peer refused with."""
+    channel: FrameChannel | None = None
+    hello = Hello(
+        version=VERSION,
+        oldest_version=OLDEST_VERSION,
+        cluster=identity.cluster,
+        node=identity.node,
+        role=role,
+        instance=identity.instance,
+    )
+    try:
+        async with clock.timeout(timeout_s):
+            channel = FrameChannel(await transport.connect(address, timeout_s=timeout_s), counters)
+            await channel.send(hello)
+            answer = await channel.receive()
+        if isinstance(answer, Refused):
+            raise SbonError(answer.code, answer.reason, where=str(address))
+        if not isinstance(answer, Welcome) or not OLDEST_VERSION <= answer.version <= VERSION:
+            error = ProtocolError("unexpected", f"{type(answer).__name__} in answer to a hello")
+            channel.refuse(error)
+            raise error
+    except BaseException as error:
+        if channel is not None:
+            channel.close()
+        if isinstance(error, TimeoutError):
+            raise ConnectionLostError(f"{address} does not answer within {timeout_s:g} s") from error
+        raise
+    channel.peer = answer
+    return channel

@@ -1,0 +1,83 @@
+"""Round-trip times between the sites of an emulated wide area: a table, found by IP address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.errors import SbonError
+
+Rtt = Annotated[float, Meta(ge=0, le=60_000)]
+
+
+class DelayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``sites`` puts IP addresses at named places; ``rtt_ms[i][j]`` is the round trip between ``names[i]`` and ``names[j]`` in
+    milliseconds; ``jitter`` is the spread of each single delay (the standard deviation of its logarithm)."""
+
+    sites: Annotated[dict[str, str], Meta(max_length=65_536)]
+    names: Annotated[tuple[str, ...], Meta(max_length=4096)]
+    rtt_ms: Annotated[tuple[tuple[Rtt, ...], ...], Meta(max_length=4096)]
+    jitter: Annotated[float, Meta(ge=0, le=2)] = 0.05
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        if len(set(self.names)) != count:
+            raise ValueError("names repeat")
+        if len(self.rtt_ms) != count or any(len(row) != count for row in self.rtt_ms):
+            raise ValueError(f"rtt_ms is not {count} rows of {count}, one for each name")
+        for host, name in self.sites.items():
+            if name not in self.names:
+                raise ValueError(f"site {host} is at {name!r}, which is not among the names")
+
+
+class Delays:
+    """What is in force now; :meth:`replace` changes it under the feet of everything that is open."""
+
+    def __init__(self, table: DelayTable) -> None:
+        self.replace(table)
+
+    @classmethod
+    def load(cls, path: Path) -> Delays:
+        """Raises :class:`SbonError` ``bad-delays``."""
+        return cls(read_delays(path))
+
+    @property
+    def jitter(self) -> float:
+        return self._table.jitter
+
+    def replace(self, table: DelayTable) -> None:
+        self._table = table
+        index = {name: number for number, name in enumerate(table.names)}
+        self._sites = {host: index[name] for host, name in table.sites.items()}
+        self._rtt_ms = [list(row) for row in table.rtt_ms]
+
+    def set_rtt(self, one: str, other: str, rtt_ms: float) -> None:
+        """Changes one path, both ways, between two named places; raises :class:`SbonError` ``bad-delays``."""
+        for name in (one, other):
+            if name not in self._table.names:
+                raise SbonError("bad-delays", f"there is no place {name!r}", hint=f"one of {', '.join(self._table.names)}")
+        if not 0 <= rtt_ms <= 60_000:
+            raise SbonError("bad-delays", f"{rtt_ms} ms is not a round-trip time between 0 and 60000")
+        i, j = self._table.names.index(one), self._table.names.index(other)
+        self._rtt_ms[i][j] = self._rtt_ms[j][i] = rtt_ms
+
+    def one_way_s(self, source: str, target: str) -> float:
+        """Half the round trip from one IP address to another, in seconds; nothing where either is unknown."""
+        i, j = self._sites.get(source), self._sites.get(target)
+        return 0.0 if i is None or j is None else self._rtt_ms[i][j] / 2000
+
+
+def read_delays(path: Path) -> DelayTable:
+    """Raises :class:`SbonError` ``bad-delays``."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=DelayTable)
+    except (OSError, msgspec.DecodeError) as error:
+        raise SbonError(
+            "bad-delays",
+            str(error),
+            where=str(path),
+            hint='{"sites": {"127.0.10.1": "london"}, "names": ["london"], "rtt_ms": [[0]]}',
+        ) from error

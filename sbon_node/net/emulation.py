@@ -1,0 +1,220 @@
+"""A wide area on one machine: any transport, with what this node sends delayed by half the round-trip time of the path.
+
+Every node of an emulated cluster delays its own datagrams and bytes, so that each direction is delayed once. Delay does not
+serialise: as many bytes are in flight as the bound allows. Order on a connection is kept; datagrams may overtake each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+
+from sbon_node.clock import Clock
+from sbon_node.net.counters import Counters
+from sbon_node.net.delays import Delays
+from sbon_node.net.settings import NetSettings
+from sbon_node.net.transport import (
+    Address,
+    Connection,
+    ConnectionHandler,
+    ConnectionLostError,
+    DatagramEndpoint,
+    DatagramHandler,
+    Listener,
+    Transport,
+)
+from sbon_protocol.datagram import MAX_DATAGRAM_BYTES
+
+
+class EmulatedTransport(Transport):
+    """``inner`` as it would be at ``host``'s place in ``delays``, which may be changed at any time."""
+
+    def __init__(
+        self,
+        inner: Transport,
+        delays: Delays,
+        host: str,
+        clock: Clock,
+        rng: random.Random,
+        settings: NetSettings,
+        counters: Counters,
+    ) -> None:
+        self._inner, self._clock, self._settings, self._counters = inner, clock, settings, counters
+        self._paths = _Paths(delays, host, rng)
+
+    async def open_datagrams(self, bind: Address, handler: DatagramHandler) -> DatagramEndpoint:
+        inner = await self._inner.open_datagrams(bind, handler)
+        return _EmulatedDatagrams(inner, self._paths, self._clock, self._settings, self._counters)
+
+    async def listen(self, bind: Address, handler: ConnectionHandler) -> Listener:
+        async def accepted(inner: Connection) -> None:
+            connection = _EmulatedConnection(inner, self._paths, self._clock, self._settings)
+            try:
+                await handler(connection)
+            finally:
+                # Our return closes ``inner``, but what was written is still under way.
+                connection.close()
+                await connection.wait_sent()
+
+        return await self._inner.listen(bind, accepted)
+
+    async def connect(self, to: Address, *, timeout_s: float) -> Connection:
+        started = self._clock.now()
+        inner: Connection | None = None
+        try:
+            async with self._clock.timeout(timeout_s):
+                await self._clock.sleep(self._paths.draw_s(to.host))
+                inner = await self._inner.connect(to, timeout_s=max(0.001, timeout_s - (self._clock.now() - started)))
+                await self._clock.sleep(self._paths.draw_s(to.host))
+        except BaseException as error:
+            if inner is not None:
+                inner.close()
+            if isinstance(error, TimeoutError):
+                raise ConnectionLostError(f"{to}: no answer within {timeout_s:g} s") from error
+            raise
+        return _EmulatedConnection(inner, self._paths, self._clock, self._settings)
+
+
+class _Paths:
+    """One-way delays from here, each drawn anew."""
+
+    def __init__(self, delays: Delays, host: str, rng: random.Random) -> None:
+        self._delays, self._host, self._rng = delays, host, rng
+
+    def draw_s(self, host: str) -> float:
+        one_way_s = self._delays.one_way_s(self._host, host)
+        return one_way_s * self._rng.lognormvariate(0.0, self._delays.jitter) if one_way_s > 0 else 0.0
+
+
+class _EmulatedDatagrams(DatagramEndpoint):
+    def __init__(self, inner: DatagramEndpoint, paths: _Paths, clock: Clock, settings: NetSettings, counters: Counters) -> None:
+        self._inner, self._paths, self._clock, self._counters = inner, paths, clock, counters
+        self._limit = settings.emulated_flight_bytes
+        self._in_flight = 0
+        self._open = True
+
+    @property
+    def local(self) -> Address:
+        return self._inner.local
+
+    def send(self, payload: bytes, to: Address) -> float:
+        delay_s = self._paths.draw_s(to.host)
+        if delay_s <= 0 or not self._open:
+            return self._inner.send(payload, to)
+        if len(payload) > MAX_DATAGRAM_BYTES:
+            raise ValueError(f"a datagram of {len(payload)} bytes, the limit is {MAX_DATAGRAM_BYTES}")
+        if self._in_flight + len(payload) > self._limit:
+            self._counters.count("emulated-datagram-dropped")
+        else:
+            self._in_flight += len(payload)
+            asyncio.get_running_loop().call_later(delay_s, self._arrive, payload, to)
+        return self._clock.now()
+
+    def close(self) -> None:
+        self._open = False
+        self._inner.close()
+
+    def _arrive(self, payload: bytes, to: Address) -> None:
+        self._in_flight -= len(payload)
+        if self._open:
+            self._inner.send(payload, to)
+
+
+class _EmulatedConnection(Connection):
+    """What is written waits in ``_flight`` until its time; one task hands it on and feels the inner connection's pressure."""
+
+    def __init__(self, inner: Connection, paths: _Paths, clock: Clock, settings: NetSettings) -> None:
+        self._inner, self._paths, self._clock, self._settings = inner, paths, clock, settings
+        self._flight: deque[tuple[float, bytes]] = deque()
+        self._in_flight = 0
+        self._last_due_s = 0.0
+        self._closed = False
+        self._lost: ConnectionLostError | None = None
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._reading: asyncio.Timeout | None = None
+        self._give_up: asyncio.TimerHandle | None = None
+        self._task = asyncio.get_running_loop().create_task(self._carry(), name=f"wide area to {inner.peer}")
+
+    @property
+    def peer(self) -> Address:
+        return self._inner.peer
+
+    async def read_exactly(self, count: int) -> bytes:
+        if self._closed:
+            raise ConnectionLostError(f"this node closed the connection with {self.peer}")
+        try:
+            async with asyncio.timeout(None) as self._reading:
+                return await self._inner.read_exactly(count)
+        except TimeoutError:
+            raise ConnectionLostError(f"this node closed the connection with {self.peer}") from None
+        finally:
+            self._reading = None
+
+    def write(self, payload: bytes) -> None:
+        if not self._closed and self._lost is None and payload:
+            self._launch(payload)
+
+    async def drain(self) -> None:
+        await self._room.wait()
+        if self._lost is not None:
+            raise self._lost
+        if self._closed:
+            raise ConnectionLostError(f"this node closed the connection with {self.peer}")
+
+    def close(self) -> None:
+        """What was written still arrives, unless the inner connection takes longer than ``linger_s`` over it."""
+        if self._closed:
+            return
+        self._closed = True
+        self._room.set()
+        loop = asyncio.get_running_loop()
+        if self._reading is not None:
+            self._reading.reschedule(loop.time())
+        self._launch(b"")
+        give_up_s = self._last_due_s - self._clock.now() + self._settings.linger_s
+        self._give_up = loop.call_later(give_up_s, self._task.cancel)
+
+    async def wait_sent(self) -> None:
+        """Until everything written before :meth:`close` has been handed on."""
+        await asyncio.wait([self._task])
+
+    def _launch(self, payload: bytes) -> None:
+        self._last_due_s = max(self._last_due_s, self._clock.now() + self._paths.draw_s(self.peer.host))
+        self._flight.append((self._last_due_s, payload))
+        self._in_flight += len(payload)
+        if self._in_flight > self._settings.emulated_flight_bytes and not self._closed:
+            self._room.clear()
+        self._news.set()
+
+    async def _carry(self) -> None:
+        try:
+            while True:
+                while not self._flight:
+                    self._news.clear()
+                    await self._news.wait()
+                due_s, payload = self._flight[0]
+                wait_s = due_s - self._clock.now()
+                if wait_s > 0:
+                    await self._clock.sleep(wait_s)
+                if not payload:
+                    return
+                self._inner.write(payload)
+                await self._inner.drain()
+                self._landed()
+        except ConnectionLostError as error:
+            self._lost = error
+        finally:
+            if self._give_up is not None:
+                self._give_up.cancel()
+            self._flight.clear()
+            self._in_flight = 0
+            self._room.set()
+            self._inner.close()
+
+    def _landed(self) -> None:
+        self._in_flight -= len(self._flight.popleft()[1])
+        if self._in_flight <= self._settings.emulated_flight_bytes // 2:
+            self._room.set()

@@ -1,0 +1,62 @@
+"""Host names of peers as IP addresses, for datagrams: these cannot wait for a name server, so the first ones are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+
+from sbon_node.net.counters import Counters
+
+TRUSTED_S = 60.0
+
+
+class Names:
+    """Remembers at most ``limit`` names; each is asked for again after a minute, while the old answer still serves."""
+
+    def __init__(self, counters: Counters, limit: int) -> None:
+        self._counters, self._limit = counters, limit
+        self._known: dict[str, tuple[str, float]] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    def lookup(self, host: str) -> str | None:
+        """The address of ``host``, or None while it is being asked for."""
+        known = self._known.get(host)
+        if known is None and _is_address(host):
+            known = self._remember(host, host, float("inf"))
+        if known is None or known[1] < asyncio.get_running_loop().time():
+            self._ask(host)
+        return None if known is None else known[0]
+
+    def close(self) -> None:
+        for task in list(self._asking.values()):
+            task.cancel()
+
+    def _remember(self, host: str, address: str, until: float) -> tuple[str, float]:
+        self._known.pop(host, None)
+        if len(self._known) >= self._limit:
+            del self._known[next(iter(self._known))]
+        self._known[host] = known = (address, until)
+        return known
+
+    def _ask(self, host: str) -> None:
+        if host in self._asking or len(self._asking) >= self._limit:
+            return
+        task = asyncio.get_running_loop().create_task(self._resolve(host), name=f"resolve {host}")
+        self._asking[host] = task
+        task.add_done_callback(lambda _: self._asking.pop(host, None))
+
+    async def _resolve(self, host: str) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(host, None)
+            self._remember(host, str(found[0][4][0]), loop.time() + TRUSTED_S)
+        except (OSError, UnicodeError):
+            self._counters.refuse("name-unresolved", host=host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

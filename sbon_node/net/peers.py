@@ -1,0 +1,240 @@
+"""The side that calls: requests over one kept connection for each peer, and connections of their own for streams.
+
+The whole face of this room for those above it: who serves is re-exported here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sbon_node.clock import Clock
+from sbon_node.errors import SbonError
+from sbon_node.net.channel import FrameChannel, Identity, shake
+from sbon_node.net.counters import Counters
+from sbon_node.net.server import Caller, PeerServer
+from sbon_node.net.settings import NetSettings
+from sbon_node.net.transport import Address, ConnectionLostError, Transport
+from sbon_protocol.calls import CALLS, Call, method_of
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+from sbon_protocol.messages import Failure, Request, Response
+
+__all__ = ["Caller", "FrameChannel", "Identity", "PeerServer", "Peers"]
+
+
+class Peers:
+    """Calls other nodes. A connection is made at the first call, shared by all calls to that address, and made anew when it
+    is lost; a call under way when it is lost is not repeated, for it may have been served."""
+
+    def __init__(self, transport: Transport, clock: Clock, identity: Identity, settings: NetSettings, counters: Counters) -> None:
+        self._transport, self._clock, self._identity = transport, clock, identity
+        self._settings, self._counters = settings, counters
+        self._routes: dict[Address, _Route] = {}
+        self._ending: dict[asyncio.Task[None], None] = {}
+        self._closed = False
+
+    async def call(self, address: Address, call: Call, *, timeout_s: float | None = None) -> Any:
+        """The reply, or None where the call has none. Raises :class:`SbonError`: what the peer refused with,
+        ``peer-unreachable`` (nobody knows whether it was served), ``bad-reply`` or ``too-large``."""
+        limit_s = self._settings.call_timeout_s if timeout_s is None else timeout_s
+        where = str(address)
+        method = method_of(call)
+        try:
+            async with self._clock.timeout(limit_s):
+                kept = await self._route(address).connection()
+                body = await kept.request(method, call)
+        except TimeoutError as error:
+            raise SbonError("peer-unreachable", f"no answer to {method} within {limit_s:g} s", where=where) from error
+        except ConnectionLostError as error:
+            raise SbonError("peer-unreachable", str(error), where=where) from error
+        except ProtocolError as error:
+            raise SbonError("bad-reply", f"{method}: {error}", where=where) from error
+        reply = CALLS[method][1]
+        try:
+            return None if reply is None else decode_record(body, reply)
+        except ProtocolError as error:
+            self._counters.refuse("reply-malformed", peer=where, method=method, reason=str(error))
+            raise SbonError("bad-reply", f"{method}: {error}", where=where) from error
+
+    async def open_stream(self, address: Address) -> FrameChannel:
+        """A connection of its own, after the handshake. Raises :class:`ConnectionLostError`, :class:`ProtocolError`, or
+        :class:`SbonError` with the code the peer refused with."""
+        return await self._shake(address, "stream")
+
+    async def close(self) -> None:
+        """Ends all calls under way, ``peer-unreachable``. Stream connections belong to who opened them."""
+        self._closed = True
+        for route in list(self._routes.values()):
+            self._end(route)
+        while self._ending:
+            await asyncio.wait(list(self._ending))
+
+    def _route(self, address: Address) -> _Route:
+        if self._closed:
+            raise ConnectionLostError("this node is closing")
+        route = self._routes.pop(address, None)
+        if route is None:
+            self._make_room()
+            route = _Route(self, address)
+        self._routes[address] = route
+        return route
+
+    def _make_room(self) -> None:
+        """Of the connections nobody waits on, the longest unused one goes."""
+        if len(self._routes) < self._settings.max_connections:
+            return
+        unused = next((route for route in self._routes.values() if not route.busy), None)
+        if unused is None:
+            raise SbonError(
+                "too-many-calls", f"calls to {len(self._routes)} nodes are under way", hint="raise net.max_connections"
+            )
+        self._end(unused)
+
+    def _end(self, route: _Route) -> None:
+        self._routes.pop(route.address, None)
+        task = asyncio.get_running_loop().create_task(route.close(), name=f"end {route.address}")
+        self._ending[task] = None
+        task.add_done_callback(lambda done: self._ending.pop(done, None))
+
+    async def _shake(self, address: Address, role: Any) -> FrameChannel:
+        return await shake(
+            self._transport,
+            address,
+            role,
+            identity=self._identity,
+            clock=self._clock,
+            counters=self._counters,
+            timeout_s=self._settings.connect_timeout_s,
+        )
+
+
+class _Route:
+    """The way to one address: its kept connection, or the one attempt to make it that all callers share."""
+
+    def __init__(self, peers: Peers, address: Address) -> None:
+        self._peers, self.address = peers, address
+        self._connecting: asyncio.Task[_Kept] | None = None
+        self._kept: _Kept | None = None
+        self._users = 0
+
+    @property
+    def busy(self) -> bool:
+        return self._users > 0 or (self._kept is not None and self._kept.busy)
+
+    async def connection(self) -> _Kept:
+        self._users += 1
+        try:
+            if self._kept is not None and not self._kept.stale:
+                return self._kept
+            if self._connecting is None or self._connecting.done():
+                self._connecting = asyncio.get_running_loop().create_task(self._connect(), name=f"connect {self.address}")
+                self._connecting.add_done_callback(_look_at)
+            return await self._shared(self._connecting)
+        finally:
+            self._users -= 1
+
+    async def close(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        if self._kept is not None:
+            await self._kept.close()
+
+    async def _shared(self, connecting: asyncio.Task[_Kept]) -> _Kept:
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if connecting.cancelled() and task is not None and not task.cancelling():  # the route was closed, not the caller
+                raise ConnectionLostError(f"the connection with {self.address} is closed") from None
+            raise
+
+    async def _connect(self) -> _Kept:
+        if self._kept is not None:
+            await self._kept.close()
+            self._kept = None
+        peers = self._peers
+        channel = await peers._shake(self.address, "rpc")
+        self._kept = _Kept(channel, peers._clock, peers._settings.idle_s / 2)
+        return self._kept
+
+
+def _look_at(task: asyncio.Task[_Kept]) -> None:
+    """All who waited may have gone: a failure nobody hears of is none to complain about."""
+    if not task.cancelled():
+        task.exception()
+
+
+class _Kept:
+    """One connection with its requests under way, by id."""
+
+    def __init__(self, channel: FrameChannel, clock: Clock, unused_s: float) -> None:
+        self._channel, self._clock, self._unused_s = channel, clock, unused_s
+        self._used_s = clock.now()
+        self._next = 0
+        self._waiting: dict[int, asyncio.Future[Response | Failure | ConnectionLostError]] = {}
+        self._lost: ConnectionLostError | None = None
+        self._task = asyncio.get_running_loop().create_task(self._receive(), name=f"answers of {channel.address}")
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def stale(self) -> bool:
+        """Lost, or unused for so long that the other side may be about to close it."""
+        return self._lost is not None or (not self._waiting and self._clock.now() > self._used_s + self._unused_s)
+
+    async def request(self, method: str, call: Call) -> Any:
+        """The answer's body; raises what it failed with, and :class:`ConnectionLostError`."""
+        if self._lost is not None:
+            raise self._lost
+        self._next += 1
+        number = self._next
+        answer: asyncio.Future[Response | Failure | ConnectionLostError] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            await self._channel.send(Request(id=number, method=method, body=call))
+            outcome = await answer
+        except ValueError as error:
+            raise SbonError("too-large", f"{method} cannot be sent: {error}", where=method) from error
+        finally:
+            del self._waiting[number]
+            self._used_s = self._clock.now()
+        if isinstance(outcome, ConnectionLostError):
+            raise outcome
+        if isinstance(outcome, Failure):
+            raise error_of(outcome)
+        return outcome.body
+
+    async def close(self) -> None:
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _receive(self) -> None:
+        reason = f"this node closed the connection with {self._channel.address}"
+        try:
+            while True:
+                answer = await self._channel.receive()
+                if not isinstance(answer, Response | Failure):
+                    raise ProtocolError("unexpected", f"{type(answer).__name__} instead of an answer")
+                waiting = self._waiting.get(answer.id)  # None where the caller's patience was at an end
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answer)
+        except ConnectionLostError as error:
+            reason = str(error)
+        except ProtocolError as error:
+            reason = str(error)
+            self._channel.refuse(error)
+        finally:
+            self._channel.close()
+            self._lost = ConnectionLostError(reason)
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_result(self._lost)
+
+
+def error_of(failure: Failure) -> SbonError:
+    """The error a peer's refusal stands for."""
+    return SbonError(failure.code, failure.message, where=failure.where, hint=failure.hint, details=failure.details)

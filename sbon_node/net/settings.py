@@ -1,0 +1,65 @@
+"""Knobs of the network room."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class NetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of datagrams, connections and requests between nodes."""
+
+    connect_timeout_s: Annotated[
+        float, Meta(gt=0, le=120, description="wait for a connection and its handshake; seconds; raise it on very slow links")
+    ] = 5.0
+    call_timeout_s: Annotated[
+        float, Meta(gt=0, le=600, description="wait for the answer to a request, where the caller says nothing else; seconds")
+    ] = 10.0
+    max_connections: Annotated[
+        int, Meta(ge=1, le=65_536, description="connections accepted at once, and kept to others; more are closed unanswered")
+    ] = 1024
+    max_requests: Annotated[
+        int, Meta(ge=1, le=4096, description="requests of one connection served at once; the peer waits with more")
+    ] = 32
+    idle_s: Annotated[
+        float, Meta(gt=0, le=86_400, description="a kept connection without requests is closed after this; seconds")
+    ] = 300.0
+    dead_after_s: Annotated[
+        float,
+        Meta(
+            ge=4,
+            le=3600,
+            description="a connection whose other side acknowledges nothing for so long is taken for lost; seconds; "
+            "raise it where links come and go",
+        ),
+    ] = 20.0
+    linger_s: Annotated[
+        float, Meta(gt=0, le=600, description="time a closed connection has to deliver what was written before; seconds")
+    ] = 10.0
+    write_buffer_bytes: Annotated[
+        int, Meta(ge=64 * KIB, le=2**30, description="bytes queued on a connection above which its writer waits")
+    ] = MIB
+    read_buffer_bytes: Annotated[
+        int, Meta(ge=4 * KIB, le=2**30, description="bytes taken from a connection ahead of its reader; memory each one may cost")
+    ] = 256 * KIB
+    datagram_buffer_bytes: Annotated[
+        int,
+        Meta(ge=1200, le=2**30, description="bytes of datagrams waiting for the system to send them; more are dropped, counted"),
+    ] = 256 * KIB
+    max_names: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="host names of peers whose IP address is remembered; one for each is enough")
+    ] = 4096
+    emulated_flight_bytes: Annotated[
+        int,
+        Meta(
+            ge=64 * KIB,
+            le=2**34,
+            description="bytes an emulated wide area holds in flight on one connection, and of datagrams in all; "
+            "at least bandwidth x delay, or it becomes the bottleneck",
+        ),
+    ] = 16 * MIB

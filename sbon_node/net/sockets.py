@@ -1,0 +1,237 @@
+"""The real network: UDP through asyncio-dgram's protocol, TCP through asyncio's streams."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import structlog
+from asyncio_dgram.aio import Protocol as DatagramProtocol
+
+from sbon_node.clock import Clock
+from sbon_node.net.counters import Counters
+from sbon_node.net.names import Names
+from sbon_node.net.settings import NetSettings
+from sbon_node.net.transport import (
+    Address,
+    Connection,
+    ConnectionHandler,
+    ConnectionLostError,
+    DatagramEndpoint,
+    DatagramHandler,
+    Listener,
+    Transport,
+)
+from sbon_protocol.datagram import MAX_DATAGRAM_BYTES
+
+log = structlog.get_logger()
+
+_ANY_HOSTS = (None, "", "0.0.0.0", "::")
+_PROBES = 4
+
+
+class SocketTransport(Transport):
+    """Connections are made from ``source_host``, so that peers on aliases of the loopback address can be told apart."""
+
+    def __init__(self, clock: Clock, settings: NetSettings, counters: Counters, source_host: str | None = None) -> None:
+        self._clock, self._settings, self._counters = clock, settings, counters
+        self._source = None if source_host in _ANY_HOSTS else source_host
+
+    async def open_datagrams(self, bind: Address, handler: DatagramHandler) -> DatagramEndpoint:
+        endpoint = _SocketDatagrams(handler, self._clock, self._settings, self._counters)
+        await endpoint.open(bind)
+        return endpoint
+
+    async def listen(self, bind: Address, handler: ConnectionHandler) -> Listener:
+        listener = _SocketListener(handler, self._settings)
+        await listener.open(bind)
+        return listener
+
+    async def connect(self, to: Address, *, timeout_s: float) -> Connection:
+        source = (self._source, 0) if self._source else None
+        try:
+            async with self._clock.timeout(timeout_s):
+                reader, writer = await asyncio.open_connection(
+                    to.host, to.port, local_addr=source, limit=self._settings.read_buffer_bytes
+                )
+        except (OSError, TimeoutError, UnicodeError) as error:
+            reason = str(error) if not isinstance(error, TimeoutError) else f"no answer within {timeout_s:g} s"
+            raise ConnectionLostError(f"{to}: {reason}") from error
+        return _SocketConnection(reader, writer, to, self._settings)
+
+
+class _Arrivals(asyncio.Queue[Any]):
+    """Stands where asyncio-dgram keeps its unbounded queue: a datagram is stamped and handled the moment it is read, so none
+    waits, and what comes too fast is dropped by the system's own bounded buffer."""
+
+    def __init__(self, handler: DatagramHandler, clock: Clock, counters: Counters) -> None:
+        super().__init__()
+        self._handler, self._clock, self._counters = handler, clock, counters
+        self.closed = False
+
+    def put_nowait(self, item: tuple[bytes | None, Any]) -> None:
+        stamp = self._clock.now()
+        payload, sender = item
+        if payload is None or self.closed:
+            return
+        if len(payload) > MAX_DATAGRAM_BYTES:
+            self._counters.refuse("datagram-too-large", peer=str(sender), size=len(payload))
+            return
+        self._handler(payload, Address(*sender[:2]), stamp)
+
+
+class _Errors(asyncio.Queue[Exception]):
+    """Stands where asyncio-dgram latches socket errors for the next send, perhaps to another peer: counted and forgotten."""
+
+    def __init__(self, counters: Counters) -> None:
+        super().__init__()
+        self._counters = counters
+
+    def put_nowait(self, item: Exception) -> None:
+        self._counters.count("datagram-error")
+
+
+class _SocketDatagrams(DatagramEndpoint):
+    def __init__(self, handler: DatagramHandler, clock: Clock, settings: NetSettings, counters: Counters) -> None:
+        self._clock, self._settings, self._counters = clock, settings, counters
+        self._arrivals = _Arrivals(handler, clock, counters)
+        self._writable = asyncio.Event()
+        self._names = Names(counters, settings.max_names)
+        self._transport: Any  # asyncio's type lacks the write buffer's limits
+        self._local = Address("", 0)
+
+    async def open(self, bind: Address) -> None:
+        """Raises ``OSError``."""
+        self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: DatagramProtocol(self._arrivals, _Errors(self._counters), self._writable), local_addr=(bind.host, bind.port)
+        )
+        self._transport.set_write_buffer_limits(high=self._settings.datagram_buffer_bytes)
+        self._local = Address(*self._transport.get_extra_info("sockname")[:2])
+
+    @property
+    def local(self) -> Address:
+        return self._local
+
+    def send(self, payload: bytes, to: Address) -> float:
+        if len(payload) > MAX_DATAGRAM_BYTES:
+            raise ValueError(f"a datagram of {len(payload)} bytes, the limit is {MAX_DATAGRAM_BYTES}")
+        host = None if self._arrivals.closed else self._names.lookup(to.host)
+        if host is None or not self._writable.is_set():
+            self._counters.count("datagram-not-sent")
+            return self._clock.now()
+        stamp = self._clock.now()
+        try:
+            self._transport.sendto(payload, (host, to.port))
+        except (OSError, ValueError):
+            self._counters.count("datagram-error")
+        return stamp
+
+    def close(self) -> None:
+        self._arrivals.closed = True
+        self._names.close()
+        self._transport.close()
+
+
+class _SocketConnection(Connection):
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, peer: Address, settings: NetSettings) -> None:
+        self._reader, self._writer, self._peer, self._settings = reader, writer, peer, settings
+        self._linger: asyncio.TimerHandle | None = None
+        writer.transport.set_write_buffer_limits(high=settings.write_buffer_bytes)
+        _notice_death(writer.get_extra_info("socket"), settings.dead_after_s)
+
+    @property
+    def peer(self) -> Address:
+        return self._peer
+
+    async def read_exactly(self, count: int) -> bytes:
+        try:
+            return await self._reader.readexactly(count)
+        except (asyncio.IncompleteReadError, OSError) as error:
+            side = "this node" if self._linger else "the peer"
+            raise ConnectionLostError(f"{side} closed the connection with {self._peer}") from error
+
+    def write(self, payload: bytes) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(payload)
+
+    async def drain(self) -> None:
+        if self._writer.is_closing():
+            raise ConnectionLostError(f"the connection with {self._peer} is closed")
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            raise ConnectionLostError(f"{self._peer}: {error}") from error
+
+    def close(self) -> None:
+        if self._linger is None:
+            self._writer.close()
+            # asyncio tells the reader only when all is written; but a reader of a closed connection need not wait for that.
+            self._reader.feed_eof()
+            self._linger = asyncio.get_running_loop().call_later(self._settings.linger_s, self._writer.transport.abort)
+
+
+def _notice_death(sock: Any, dead_after_s: float) -> None:
+    """Has the system end a connection whose other side has vanished without a word, be it sending or silent."""
+    interval_s = max(1, round(dead_after_s / _PROBES))
+    options = [(socket.SOL_SOCKET, "SO_KEEPALIVE", 1), (socket.IPPROTO_TCP, "TCP_NODELAY", 1)]
+    options += [(socket.IPPROTO_TCP, name, interval_s) for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL")]
+    options += [
+        (socket.IPPROTO_TCP, "TCP_KEEPCNT", _PROBES - 1),
+        (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(dead_after_s * 1000)),
+    ]
+    try:
+        for level, name, value in options:
+            if hasattr(socket, name):  # not every system has each
+                sock.setsockopt(level, getattr(socket, name), value)
+    except OSError as error:
+        log.debug("keepalive-refused", reason=str(error))
+
+
+class _SocketListener(Listener):
+    def __init__(self, handler: ConnectionHandler, settings: NetSettings) -> None:
+        self._handler, self._settings = handler, settings
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._local = Address("", 0)
+
+    async def open(self, bind: Address) -> None:
+        """Raises ``OSError``."""
+        self._server = await asyncio.start_server(
+            self._accepted, bind.host, bind.port, limit=self._settings.read_buffer_bytes, backlog=256
+        )
+        self._local = Address(*self._server.sockets[0].getsockname()[:2])
+
+    @property
+    def local(self) -> Address:
+        return self._local
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        tasks = [t for t in self._tasks if t is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._server is None:
+            writer.close()
+            return
+        host, port = (writer.get_extra_info("peername") or ("", 0))[:2]
+        connection = _SocketConnection(reader, writer, Address(host, port), self._settings)
+        # A task of our own: the one asyncio would make for a coroutine logs an error whenever it is cancelled (3.11).
+        task = asyncio.get_running_loop().create_task(self._handle(connection), name=f"connection from {host}:{port}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _handle(self, connection: Connection) -> None:
+        try:
+            await self._handler(connection)
+        except ConnectionLostError as error:
+            log.debug("connection-lost", peer=str(connection.peer), reason=str(error))
+        except Exception:
+            log.exception("connection-handler-failed", peer=str(connection.peer))
+        finally:
+            connection.close()

@@ -1,0 +1,21 @@
+"""CONSUMER: every operator goes to the consumer's node (SBON, section 4.1), as if all streams were shipped whole."""
+
+from __future__ import annotations
+
+from sbon_node.placement.mapping import by_latency, finish, first_with_room
+from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
+from sbon_node.placement.settings import PlacementSettings
+
+
+async def consumer(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+    """The consumer's node (the first by name, where several consume); where it has no room, the node nearest to it that has."""
+    before = view.questions
+    sources = {edge.source for edge in problem.edges}
+    node = min(problem.pinned[vertex] for vertex in problem.pinned if vertex not in sources)
+    assignments: list[Assignment] = []
+    for operator in problem.operators:
+        wishes = by_latency(view, node, operator.refused)
+        reason = f"at or nearest to consumer node {node}"
+        assignments.append(await first_with_room(operator, wishes, view, assignments, problem.operators, reason))
+    return finish("consumer", problem, assignments, view, before)

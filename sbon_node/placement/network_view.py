@@ -1,0 +1,63 @@
+"""What a node that places operators may know of the network, or ask: the same face for the daemon and for experiments."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import msgspec
+
+from sbon_node.engine.interface import Needs
+
+Point = tuple[float, ...]
+"""A place in the latency dimensions of the cost space; milliseconds."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node says when asked whether it could host an operator; nothing is reserved by asking.
+
+    ``operators`` are those it hosts, ``free`` what it has left, ``load`` its load average per core.
+    """
+
+    accepted: bool
+    reason: str = ""
+    operators: tuple[str, ...] = ()
+    free: Needs = Needs(cores=0.0, memory_mb=0.0)
+    load: float = 0.0
+
+
+class NetworkView(Protocol):
+    """Knowledge is free, asking a node is one question."""
+
+    @property
+    def rng(self) -> random.Random: ...
+
+    @property
+    def questions(self) -> int:
+        """Questions asked of nodes so far."""
+        ...
+
+    def nodes(self) -> list[str]:
+        """Every node that may host operators, sorted by name."""
+        ...
+
+    def coordinate(self, node: str) -> Point | None:
+        """The node's last known place, None where it has told none yet."""
+        ...
+
+    def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
+        """At most ``k`` nodes, nearest first, with their distance to ``point`` (ms; height and load included)."""
+        ...
+
+    def latency_ms(self, a: str, b: str) -> float:
+        """One-way latency between two nodes; measured where that is fresh, else estimated."""
+        ...
+
+    async def ask(self, node: str, needs: Needs) -> Answer:
+        """Could ``node`` host an operator of these needs? A node that is out of reach answers no, with that reason."""
+        ...
+
+    async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
+        """Asks all of them at once."""
+        ...

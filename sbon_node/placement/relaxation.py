@@ -1,0 +1,94 @@
+"""RELAXATION: operators as bodies between springs, relaxed in the latency space, then mapped to nodes (SBON, section 3.1).
+
+The paper's Figure 7 is wrong as printed in two places. Its force sums (S - S_neighbour) x DR and *adds* it to S, which pushes an
+operator away from its neighbours without end; the difference must be S_neighbour - S. And its step delta is multiplied by the
+force in whatever unit rates have, which is stable only while delta x sum DR < 2; here the step is delta / sum DR, so that units
+do not matter. The loop ends when |F| < F_t, as in the figure; the prose has it the other way round.
+
+What is minimised is sum DR x Lat^2 (equation 3), which has one minimum, and not the network usage itself.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sbon_node.errors import SbonError
+from sbon_node.placement.mapping import choose_host, finish
+from sbon_node.placement.network_view import NetworkView, Point
+from sbon_node.placement.problem import Assignment, Edge, Placement, PlacementProblem
+from sbon_node.placement.settings import PlacementSettings
+
+Vector = npt.NDArray[np.float64]
+_KILOBYTE = 1000.0
+
+
+def virtual_place(
+    operators: Sequence[str], edges: Sequence[Edge], pinned: Mapping[str, Point], rng: random.Random, settings: PlacementSettings
+) -> dict[str, Point]:
+    """Where each operator comes to rest (VIRTUAL-PLACE, Figure 7, corrected): milliseconds in the dimensions of ``pinned``.
+
+    ``pinned`` are the places of producers and consumers. All operators are moved in turn, round after round, each by
+    ``delta`` of the way to the mean of its neighbours weighted by rates, until no force exceeds ``force_threshold``
+    (KB/s x ms) or ``max_iterations`` rounds are done. A link without a rate pulls with a byte a second, so that every operator
+    has a place.
+    """
+    dimensions = len(next(iter(pinned.values()))) if pinned else 0
+    places: dict[str, Vector] = {name: np.asarray(point, dtype=np.float64) for name, point in pinned.items()}
+    for name in operators:
+        places[name] = np.array([rng.uniform(-1.0, 1.0) * settings.origin_ms for _ in range(dimensions)])
+    springs: dict[str, list[tuple[str, float]]] = {name: [] for name in operators}
+    for edge in edges:
+        rate = max(edge.rate_bytes_s, 1.0) / _KILOBYTE
+        for one, other in ((edge.source, edge.target), (edge.target, edge.source)):
+            if one in springs and other in places:
+                springs[one].append((other, rate))
+    for _ in range(settings.max_iterations):
+        strongest = max((_relax(name, springs[name], places, settings.delta) for name in operators), default=0.0)
+        if strongest < settings.force_threshold:
+            break
+    return {name: tuple(float(x) for x in places[name]) for name in operators}
+
+
+def _relax(name: str, springs: Sequence[tuple[str, float]], places: dict[str, Vector], delta: float) -> float:
+    """Moves one operator a step; returns the force on it before, in KB/s x ms."""
+    if not springs:
+        return 0.0
+    here = places[name]
+    force = np.zeros_like(here)
+    for neighbour, rate in springs:
+        force += (places[neighbour] - here) * rate
+    places[name] = here + force * (delta / sum(rate for _, rate in springs))
+    return math.sqrt(float(force @ force))
+
+
+def pinned_places(problem: PlacementProblem, view: NetworkView) -> dict[str, Point]:
+    """Coordinates of producers and consumers; those not known yet exert no force.
+
+    Raises :class:`SbonError` ``no-coordinate`` where none is known.
+    """
+    places = {vertex: point for vertex, node in problem.pinned.items() if (point := view.coordinate(node)) is not None}
+    if not places:
+        nodes = ", ".join(sorted(set(problem.pinned.values())))
+        hint = "wait some seconds until they have measured their neighbours, or use --strategy consumer"
+        raise SbonError("no-coordinate", f"the places of {nodes} are not known yet", where="placement", hint=hint)
+    return places
+
+
+async def relaxation(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+    """Places the whole query: relaxes all operators, then maps each, sources' side first.
+
+    An operator that has been mapped stays where its host is while the ones after it are mapped, but the virtual places are not
+    relaxed again: the paper maps each from its own rest.
+    """
+    before = view.questions
+    names = [operator.id for operator in problem.operators]
+    rests = virtual_place(names, problem.edges, pinned_places(problem, view), view.rng, settings)
+    assignments: list[Assignment] = []
+    for operator in problem.operators:
+        assignments.append(await choose_host(operator, rests[operator.id], view, settings, assignments, problem.operators))
+    return finish("relaxation", problem, assignments, view, before)

@@ -1,0 +1,34 @@
+"""Knobs of placement."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """RELAXATION's parameters (SBON, section 3.1.3) and how widely nodes are asked."""
+
+    k: Annotated[
+        int,
+        Meta(
+            ge=1, le=1000, description="nearest nodes asked for each operator; doubled while none has room; raise on full sites"
+        ),
+    ] = 10
+    delta: Annotated[
+        float,
+        Meta(
+            gt=0, lt=2, description="fraction of the way to its rest an operator moves in one round; lower it should it oscillate"
+        ),
+    ] = 0.5
+    force_threshold: Annotated[
+        float, Meta(gt=0, le=1e9, description="relaxation stops when no force is greater; kilobytes a second x milliseconds")
+    ] = 1.0
+    max_iterations: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="rounds of relaxation after which the place reached is taken")
+    ] = 1000
+    origin_ms: Annotated[
+        float, Meta(gt=0, le=1000, description="an operator starts at random within this distance of the origin; milliseconds")
+    ] = 1.0

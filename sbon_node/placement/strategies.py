@@ -1,0 +1,37 @@
+"""The strategies by name: each an async function of problem, view and settings, the same for the daemon and experiments."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Awaitable, Callable
+
+from sbon_node.errors import SbonError
+from sbon_node.placement.consumer import consumer
+from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.problem import Placement, PlacementProblem
+from sbon_node.placement.producer import producer
+from sbon_node.placement.random_choice import random_choice
+from sbon_node.placement.relaxation import relaxation
+from sbon_node.placement.settings import PlacementSettings
+
+Strategy = Callable[[PlacementProblem, NetworkView, PlacementSettings], Awaitable[Placement]]
+
+STRATEGIES: dict[str, Strategy] = {
+    "relaxation": relaxation,
+    "producer": producer,
+    "consumer": consumer,
+    "random": random_choice,
+}
+
+DEFAULT_STRATEGY = "relaxation"
+
+
+def strategy_named(name: str) -> Strategy:
+    """Raises :class:`SbonError` ``unknown-strategy`` that lists the known ones."""
+    if name in STRATEGIES:
+        return STRATEGIES[name]
+    near = difflib.get_close_matches(name, STRATEGIES, n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    raise SbonError(
+        "unknown-strategy", f"there is no strategy {name!r}", where="strategy", hint=f"{guess}there are {', '.join(STRATEGIES)}"
+    )

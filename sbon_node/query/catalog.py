@@ -1,0 +1,51 @@
+"""What streams there are: names, schemas and where their rows are born (DESIGN: queries)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.engine.interface import Schema
+
+MAX_SOURCES_OF_A_STREAM = 256
+
+
+class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """A logical stream: ``delay_ms`` is how far behind the greatest event time a row may still come."""
+
+    name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+    schema: Schema
+    event_time: str
+    delay_ms: Annotated[int, Meta(ge=0, le=36_500 * 86_400_000)] = 0
+    comment: str = ""
+
+
+class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """A physical source of a stream: a connector with its options, pinned to ``node``.
+
+    ``id`` is the identity of the source's own stream of frames: ``source/<stream>/<name>``.
+    """
+
+    stream: str
+    name: str
+    node: str
+    connector: str
+    options: dict[str, Any] = {}
+    rows_s: Annotated[float, Meta(gt=0, le=1e9)] = 1000.0
+    row_bytes: Annotated[float, Meta(gt=0, le=2**20)] = 100.0
+
+    @property
+    def id(self) -> str:
+        return f"source/{self.stream}/{self.name}"
+
+
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream with its sources as of ``version``; a dropped stream stays as a tombstone, so that no peer revives it."""
+
+    declaration: StreamDeclaration
+    sources: tuple[SourceDeclaration, ...] = ()
+    version: int = 1
+    origin: str = ""
+    dropped: bool = False

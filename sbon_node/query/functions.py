@@ -1,0 +1,132 @@
+"""The Spark functions a query may call: deterministic, bounded, and none that reaches out of the row.
+
+Everything not listed is refused. The reasons below are for people; the list alone decides.
+"""
+
+from __future__ import annotations
+
+import difflib
+
+from sbon_node.query.lexical import words
+
+MATHS = """abs acos acosh asin asinh atan atan2 atanh bin bit_count bit_get bround cbrt ceil ceiling conv cos cosh cot
+csc degrees e exp expm1 factorial floor getbit greatest hex hypot isnan least ln log log10 log1p log2 mod
+nanvl negative pi pmod positive pow power radians rint round sec shiftleft shiftright shiftrightunsigned sign
+signum sin sinh sqrt tan tanh try_add try_divide try_mod try_multiply try_subtract unhex width_bucket"""
+
+STRINGS = """ascii base64 bit_length btrim char char_length character_length chr concat concat_ws contains elt endswith
+find_in_set format_number initcap instr lcase left len length levenshtein locate lower lpad ltrim luhn_check
+mask octet_length overlay position quote regexp_count regexp_extract regexp_extract_all regexp_instr
+regexp_like regexp_replace regexp_substr repeat replace reverse right rpad rtrim soundex space split
+split_part startswith substr substring substring_index to_binary to_char to_number to_varchar translate
+try_to_binary try_to_number ucase unbase64 upper url_decode url_encode parse_url try_parse_url try_url_decode
+encode decode"""
+
+DATES = """add_months convert_timezone date_add date_diff date_format date_from_unix_date date_part date_sub date_trunc
+dateadd datediff datepart day dayname dayofmonth dayofweek dayofyear from_unixtime from_utc_timestamp hour
+last_day make_date make_dt_interval make_timestamp minute month monthname months_between next_day quarter
+second timestampadd timestampdiff timestamp_micros timestamp_millis timestamp_seconds to_date to_timestamp
+to_unix_timestamp to_utc_timestamp trunc try_to_date try_to_timestamp unix_date unix_micros unix_millis
+unix_seconds unix_timestamp weekday weekofyear year"""
+
+CONDITIONS = """coalesce if ifnull isnotnull isnull nullif nullifzero nvl nvl2 zeroifnull equal_null like ilike rlike regexp"""
+
+CASTS = "bigint binary boolean date double float int smallint string timestamp tinyint"
+
+HASHES = "crc32 hash md5 sha sha1 sha2 xxhash64"
+
+ARRAYS = """array array_contains array_distinct array_join array_max array_min array_position array_remove array_sort array_size
+arrays_overlap cardinality element_at get size slice sort_array try_element_at"""
+
+JSON = "get_json_object json_array_length json_object_keys typeof"
+
+ALLOWED = words(" ".join((MATHS, STRINGS, DATES, CONDITIONS, CASTS, HASHES, ARRAYS, JSON)))
+
+MIN_ARGUMENTS = {"unix_timestamp": 1, "to_unix_timestamp": 1}
+"""With fewer, these read the clock."""
+
+LITERAL_BOUNDS: dict[str, tuple[int, int]] = {
+    "repeat": (1, 100),
+    "space": (0, 1000),
+    "lpad": (1, 1000),
+    "rpad": (1, 1000),
+    "format_number": (1, 30),
+}
+"""Function to (position of the argument, greatest number): it must be a literal, so that a row stays small."""
+
+LITERAL_TEXTS: dict[str, tuple[int, int]] = {
+    "replace": (2, 100),
+    "regexp_replace": (2, 100),
+    "overlay": (1, 100),
+    "translate": (2, 1000),
+}
+"""As :data:`LITERAL_BOUNDS`, for strings and their lengths."""
+
+GROWING = frozenset(
+    {"repeat", "replace", "regexp_replace", "hex", "bin", "base64", "url_encode", "lpad", "rpad", "concat", "concat_ws"}
+)
+"""What may return more than it is given; :data:`MAX_GROWTH` of them may stand inside one another."""
+
+MAX_GROWTH = 6
+
+UNIT_FIRST = frozenset({"timestampadd", "timestampdiff", "dateadd", "date_add", "datediff", "date_diff"})
+"""With three arguments the first is a unit, a bare word."""
+
+UNITS = words("year quarter month week day dayofyear hour minute second millisecond microsecond")
+
+NOT_REPEATABLE = words("""
+    rand randn random randstr uniform uuid shuffle now current_timestamp current_date current_time curdate localtime
+    localtimestamp current_timezone monotonically_increasing_id spark_partition_id sample aes_encrypt""")
+
+OUTSIDE_THE_ROW = words("""
+    reflect java_method try_reflect input_file_name input_file_block_start input_file_block_length current_user session_user
+    user current_catalog current_database current_schema version raise_error assert_true read_files from_avro to_avro
+    from_protobuf to_protobuf schema_of_avro xpath xpath_string xpath_int xpath_long xpath_double xpath_float xpath_boolean
+    xpath_number xpath_short from_xml to_xml schema_of_xml bitmap_bit_position cloud_files python_udf""")
+
+AGGREGATES = words("""
+    any any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor bool_and bool_or collect_list
+    collect_set corr count count_if count_min_sketch covar_pop covar_samp every first first_value grouping grouping_id
+    histogram_numeric kurtosis last last_value listagg max max_by mean median min min_by mode percentile percentile_approx
+    percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
+    skewness some std stddev stddev_pop stddev_samp string_agg sum try_avg try_sum var_pop var_samp variance""")
+
+WINDOWS = words("window window_time session_window row_number rank dense_rank percent_rank ntile lag lead cume_dist nth_value")
+
+GENERATORS = words("explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple range")
+
+LAMBDAS = words(
+    "transform filter aggregate reduce exists forall zip_with map_filter transform_keys transform_values map_zip_with"
+)
+
+
+def refusal_of(name: str) -> tuple[str, str, str]:
+    """Code, message and hint for a function that is not allowed."""
+    if name in NOT_REPEATABLE:
+        return (
+            "not-repeatable",
+            f"{name} gives another result each time",
+            "a batch that is run again must give the same rows; use the event time",
+        )
+    if name in OUTSIDE_THE_ROW:
+        return "forbidden-function", f"{name} reaches beyond the row", "only functions of a row's own values are allowed"
+    if name in AGGREGATES:
+        return (
+            "unsupported-aggregate",
+            f"the aggregate {name} is not supported yet",
+            "select rows, and aggregate where they arrive",
+        )
+    if name in WINDOWS:
+        return "unsupported-window", f"windows are not supported yet ({name})", "select rows, and aggregate where they arrive"
+    if name in GENERATORS:
+        return "unsupported-generator", f"{name} makes several rows of one", "one row in gives at most one row out"
+    if name in LAMBDAS:
+        return "unsupported-lambda", f"{name} takes a lambda", "lambdas are not supported"
+    if name in ("array_repeat", "format_string", "printf", "sequence"):
+        return "unbounded-function", f"{name} may return values of any size", "use lpad, rpad or repeat with a literal length"
+    near = difflib.get_close_matches(name, sorted(ALLOWED), n=3)
+    return (
+        "unknown-function",
+        f"{name} is not among the allowed functions",
+        f"did you mean {', '.join(near)}?" if near else "the documentation lists them",
+    )

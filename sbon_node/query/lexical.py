@@ -1,0 +1,191 @@
+"""Spark's lexical rules, scanned before anything is parsed.
+
+sqlglot and Spark disagree about comments (Spark's ``--`` goes on after a back-slash at the end of the line), about doubled
+quotes, and Spark replaces ``${...}`` by settings and environment variables even inside strings. What two parsers could read
+differently is refused or blanked out here, so that the tree that was checked is the text that Spark runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from sbon_node.errors import SbonError
+
+MAX_FRAGMENT = 65_536
+MAX_PARENTHESES = 32
+MAX_TOKENS = 6_000
+SHOWN = 60
+
+_TOKEN = re.compile(
+    r"""(?P<comment>--[^\n]*|/\*)|(?P<string>[rR]?['"])|(?P<quoted>`)|(?P<word>[A-Za-z0-9_]+)|(?P<space>\s+)|(?P<symbol>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_STRANGE = re.compile(r"[^\x20-\x7e\t\r\n]")
+_IN_FRAGMENT = frozenset("()[].,+-*/%=<>!&|^~")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """``text`` is as written, with its quotes; ``start`` counts from 0."""
+
+    kind: Literal["word", "string", "quoted", "symbol"]
+    text: str
+    start: int
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a text, as a set."""
+    return frozenset(text.split())
+
+
+def place(text: str, start: int) -> str:
+    """``line L, column C`` of an offset, both from 1."""
+    line = text.count("\n", 0, start) + 1
+    return f"line {line}, column {start - text.rfind(chr(10), 0, start)}"
+
+
+def refusal(code: str, message: str, text: str, start: int, *, hint: str = "", offending: str = "") -> SbonError:
+    """An error that shows the offending text, cut to a line."""
+    shown = " ".join(offending.split())
+    shown = f"{shown[: SHOWN - 3]}..." if len(shown) > SHOWN else shown
+    return SbonError(code, f"{message}: {shown}" if shown else message, where=place(text, start), hint=hint)
+
+
+def scan(text: str, *, strict: bool, max_text: int = MAX_FRAGMENT) -> tuple[str, list[Token]]:
+    """The text with comments blanked out (offsets stay) and its tokens; raises :class:`SbonError` for what may hide something.
+
+    ``strict`` is for fragments, which our own generator writes: no comments, only single quotes with back-slash escapes.
+    """
+    if len(text) > max_text:
+        raise refusal("query-too-long", f"{len(text)} characters, {max_text} are allowed", text, 0, hint="split the query")
+    if (variable := text.find("${")) >= 0:
+        hint = "write concat('$', '{') where a string must hold it"
+        raise refusal("forbidden-variable", "variables are not replaced", text, variable, offending=text[variable:], hint=hint)
+    tokens: list[Token] = []
+    clean: list[str] = []
+    at = depth = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        assert match is not None
+        kind, end = match.lastgroup, match.end()
+        if kind == "comment":
+            end = _comment(text, at, end, strict)
+            clean.append(re.sub(r"[^\n]", " ", text[at:end]))
+        else:
+            if kind == "string":
+                end = _string(text, at, end, strict)
+            elif kind == "quoted":
+                end = _quoted(text, at)
+            elif kind == "symbol":
+                depth = _symbol(text, at, depth, strict)
+            if kind in ("word", "string", "quoted", "symbol"):
+                tokens.append(Token(kind, text[at:end], at))  # type: ignore[arg-type]
+            clean.append(text[at:end])
+        at = end
+        if len(tokens) > MAX_TOKENS:
+            raise refusal("query-too-long", f"more than {MAX_TOKENS} words", text, at, hint="split the query")
+    _check_neighbours(text, tokens, strict)
+    return "".join(clean), tokens
+
+
+def _comment(text: str, start: int, end: int, strict: bool) -> int:
+    if text.startswith("/*+", start):
+        raise refusal(
+            "unsupported-hint", "optimizer hints are not supported", text, start, offending=text[start : start + 40],
+            hint="placement is chosen with --strategy",
+        )  # fmt: skip
+    if strict:
+        raise refusal("forbidden-comment", "a fragment has no comments", text, start, offending=text[start : start + 40])
+    if text.startswith("--", start):
+        if text[start:end].rstrip("\r").endswith("\\"):
+            raise refusal(
+                "forbidden-comment", "a comment may not end in a back-slash (Spark goes on with it)", text, start,
+                offending=text[start:end], hint="remove the back-slash",
+            )  # fmt: skip
+        return end
+    depth = 1
+    for bracket in re.finditer(r"/\*|\*/", text[end:]):
+        depth += 1 if bracket.group() == "/*" else -1
+        if depth == 0:
+            return end + bracket.end()
+    raise refusal("bad-sql", "the comment has no end", text, start, offending=text[start : start + 40], hint="close it with */")
+
+
+def _string(text: str, start: int, after_quote: int, strict: bool) -> int:
+    quote, raw = text[after_quote - 1], text[start] in "rR"
+    if strict and (raw or quote == '"'):
+        raise refusal(
+            "forbidden-string", "a fragment has strings in single quotes only", text, start, offending=text[start : start + 40]
+        )
+    at = after_quote
+    while at < len(text):
+        if text[at] == "\\" and not raw:
+            at += 2
+        elif text[at] == quote:
+            return at + 1
+        else:
+            at += 1
+    raise refusal(
+        "bad-sql", "the string has no end", text, start, offending=text[start : start + 40], hint=f"close it with {quote}"
+    )
+
+
+def _quoted(text: str, start: int) -> int:
+    match = re.compile(r"`(?:[^`\n\x00-\x1f]|``)+`").match(text, start)
+    if match is None:
+        raise refusal(
+            "bad-sql",
+            "the quoted name has no end, or is empty",
+            text,
+            start,
+            offending=text[start : start + 40],
+            hint="close it with `",
+        )
+    return match.end()
+
+
+def _symbol(text: str, start: int, depth: int, strict: bool) -> int:
+    symbol = text[start]
+    if _STRANGE.match(symbol) or (strict and symbol not in _IN_FRAGMENT):
+        raise refusal(
+            "forbidden-character", f"the character {symbol!r} has no place outside of quotes", text, start, hint="remove it"
+        )
+    if symbol in "([":
+        depth += 1
+        if depth > MAX_PARENTHESES:
+            raise refusal(
+                "too-deep",
+                f"more than {MAX_PARENTHESES} brackets inside one another",
+                text,
+                start,
+                hint="simplify the expression",
+            )
+    return depth - (symbol in ")]")
+
+
+def _check_neighbours(text: str, tokens: list[Token], strict: bool) -> None:
+    """Two strings side by side, which Spark's versions read differently, and operators a fragment never has."""
+    for left, right in itertools.pairwise(tokens):
+        if left.kind == right.kind == "string":
+            raise refusal(
+                "adjacent-strings", "two strings side by side", text, right.start, offending=f"{left.text} {right.text}",
+                hint="write \\' for a quote inside a string, and || to join strings",
+            )  # fmt: skip
+        together = right.start == left.start + len(left.text)
+        if left.kind == "word" and right.kind == "string" and together and left.text.lower() != "x":
+            raise refusal(
+                "forbidden-string",
+                "a string with this prefix is not supported",
+                text,
+                left.start,
+                offending=left.text + right.text,
+            )
+        if left.text == "," and right.text.lower() in (",", ")", "]", "from"):
+            raise refusal("bad-sql", "an expression is missing after the comma", text, left.start, offending=left.text)
+        if together and left.text + right.text in (("->", "=>", "|>", "::") if strict else ("|>",)):
+            raise refusal(
+                "forbidden-operator", "this operator is not supported", text, left.start, offending=left.text + right.text
+            )

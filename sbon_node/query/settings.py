@@ -1,0 +1,22 @@
+"""Knobs of planning: bounds on what a user or a peer may send, and when an operator reads in partitions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long and deep a query may be, and where the fast reader begins."""
+
+    max_text: Annotated[
+        int, Meta(ge=100, le=65_000, description="characters of a query; longer ones are refused before they are parsed")
+    ] = 20_000
+    partitioned_rows_s: Annotated[
+        float,
+        Meta(
+            gt=0, le=1e9, description="input rate from which an operator reads in partitions; rows a second; latency rises there"
+        ),
+    ] = 15_000.0

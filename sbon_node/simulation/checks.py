@@ -1,0 +1,143 @@
+"""Invariants of DESIGN section 7, checked at every step of a run, against what the checker itself has seen.
+
+It looks at files and public faces only, and keeps its own account of what every frame was and of how far every reader has durably
+got; so a rule that is broken inside shows here at once, and otherwise at the end, where each row must be there exactly once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.streams.credit import weight
+from sbon_node.streams.frame import Frame
+from sbon_node.streams.link import Link
+from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
+
+RECHECKED = 8
+"""Frames before the new ones that are looked at again: they must not have changed."""
+
+
+class CheckFailedError(AssertionError):
+    """An invariant does not hold."""
+
+
+class Checker:
+    """One run's account. ``readers`` are the subscribers each stream is known to have."""
+
+    def __init__(self, settings: StreamSettings, readers: Mapping[str, tuple[str, ...]]) -> None:
+        self._settings = settings
+        self._readers = readers
+        self._frames: dict[tuple[str, int], bytes] = {}
+        self._visible: dict[str, int] = {}
+        self._done: dict[tuple[str, str], int] = {}
+        self._epochs: dict[str, int] = {}
+        self._hosts: dict[str, list[str]] = {}
+        self.checks = 0
+
+    # -- at steps ------------------------------------------------------------------------------------------------------
+
+    def published(self, outbox: Outbox, stream: str, checkpoint: Path | None) -> None:
+        """New frames are visible: they follow the ones before, were committed, and will never be others."""
+        if checkpoint is not None:
+            self._committed(outbox.visible_batch(stream), stream, checkpoint)
+        before, latest = self._visible.get(stream, 0), outbox.latest(stream)
+        self._expect(latest >= before, f"{stream} has shown {before} frames and now only {latest}")
+        first = max(min(before, latest) - RECHECKED, outbox.earliest(stream) - 1)
+        while first < latest:
+            for frame in outbox.read(stream, first, self._settings.read_bytes):
+                self._expect(frame.number == first + 1, f"frame {frame.number} of {stream} follows {first}")
+                self._same(frame)
+                first = frame.number
+        self._visible[stream] = latest
+
+    def recovered(self, outbox: Outbox, stream: str, checkpoint: Path | None) -> None:
+        """A node is back: all it shows is what was seen, and its epochs have not gone back."""
+        epoch = outbox.epoch(stream)
+        self._expect(epoch >= self._epochs.get(stream, 0), f"{stream} fell back to epoch {epoch}")
+        self._epochs[stream] = epoch
+        known = self._visible.get(stream, 0)
+        self._expect(outbox.latest(stream) >= known, f"{stream} lost frames that were seen")
+        self._visible[stream] = 0
+        self.published(outbox, stream, checkpoint)
+
+    def wrote(self, checkpoint: str, host: str) -> None:
+        """A host works on a checkpoint: nobody may who has a successor."""
+        hosts = self._hosts.setdefault(checkpoint, [])
+        if host not in hosts:
+            hosts.append(host)
+        self._expect(hosts[-1] == host, f"{host} works on the checkpoint of {checkpoint}, which {hosts[-1]} took over")
+
+    def received(self, link: Link) -> None:
+        """A subscriber took a frame: one that was visible, unchanged, and within its credit."""
+        inbox = link.inbox
+        newest = inbox.newest
+        if newest is not None:
+            self._expect(newest.number <= self._visible.get(link.stream, 0), f"{link.stream} sent what was never visible")
+            self._same(newest)
+        bound = max(inbox.capacity_bytes, weight(newest.payload) if newest else 0)
+        self._expect(inbox.held_bytes <= bound, f"{inbox.held_bytes} bytes held of {link.stream}, {bound} are allowed")
+
+    def done(self, stream: str, reader: str, number: int) -> None:
+        """The reader has durably finished with the stream up to ``number``."""
+        self._done[stream, reader] = max(self._done.get((stream, reader), 0), number)
+
+    def acknowledged(self, link: Link, reader: str) -> None:
+        number, done = link.counts.acknowledged, self._done.get((link.stream, reader), 0)
+        self._expect(number <= done, f"{reader} acknowledged frame {number} of {link.stream}, and has finished with {done}")
+
+    def trimmed(self, outbox: Outbox, stream: str) -> None:
+        """Only what every reader has finished with is gone."""
+        gone = outbox.earliest(stream) - 1
+        for reader in self._readers.get(stream, ()):
+            done = self._done.get((stream, reader), 0)
+            self._expect(gone <= done, f"{stream} trimmed to frame {gone}, {reader} has finished with {done}")
+
+    def bounded(self, outbox: Outbox, stream: str, batch_bytes: int) -> None:
+        """What nobody has received yet stays within the quota and one batch."""
+        waiting = outbox.link_counts(stream)
+        slowest = min([link.received for link in waiting.links.values() if not link.failed], default=0)
+        kept = outbox.read(stream, max(slowest, outbox.earliest(stream) - 1), 2**40)
+        size = sum(weight(frame.payload) for frame in kept)
+        bound = self._settings.outbox_quota_bytes + batch_bytes
+        self._expect(size <= bound, f"{size} bytes of {stream} wait to be received, {bound} are allowed")
+
+    # -- at the end ----------------------------------------------------------------------------------------------------
+
+    def delivered(self, rows: Iterable[tuple[object, ...]], expected: Iterable[tuple[object, ...]]) -> None:
+        """Every row of the oracle exactly once, and no other."""
+        got, due = Counter(rows), Counter(expected)
+        missing, extra = due - got, got - due
+        self._expect(
+            not missing and not extra,
+            f"{sum(missing.values())} rows missing {_some(missing)}, {sum(extra.values())} too many {_some(extra)}",
+        )
+
+    def quiet(self, unhandled: list[str]) -> None:
+        self._expect(not unhandled, "; ".join(unhandled))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _committed(self, visible: int, stream: str, checkpoint: Path) -> None:
+        commits = BatchLog(checkpoint).commits()
+        newest = commits[-1] if commits else -1
+        self._expect(visible <= newest, f"batch {visible} of {stream} is visible, batch {newest} is committed")
+
+    def _same(self, frame: Frame) -> None:
+        content = hashlib.blake2b(frame.payload, digest_size=16)
+        content.update(f"{frame.rows}/{frame.watermark_ms}/{frame.ended}".encode())
+        known = self._frames.setdefault((frame.stream, frame.number), content.digest())
+        self._expect(known == content.digest(), f"frame {frame.number} of {frame.stream} was seen with other content")
+
+    def _expect(self, holds: bool, otherwise: str) -> None:
+        self.checks += 1
+        if not holds:
+            raise CheckFailedError(otherwise)
+
+
+def _some(rows: Counter[tuple[object, ...]]) -> str:
+    return "" if not rows else f"(for example {next(iter(rows))})"

@@ -1,0 +1,356 @@
+"""An engine with Spark's contract, in virtual time (DESIGN, section 3).
+
+Each operator plans a batch (``offsets/b``), runs it, hands its output over, and commits it (``commits/b``), with a random pause
+between any two, in a host process that can be killed apart from the daemon, or outlive it for a while as an orphan. What
+was planned and not committed is run again over the same offsets, and cut into frames otherwise. One host holds a checkpoint at a
+time. Fragments are evaluated for real (:mod:`sbon_node.simulation.evaluate`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.interface import OnOperatorState, OperatorPort, OperatorSpec, OperatorState, OperatorStats, Schema
+from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.simulation.batch import Progress, run_batch
+from sbon_node.simulation.evaluate import output_schema
+from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.process import Process
+from sbon_node.steps import Steps
+
+T = TypeVar("T")
+Range = tuple[float, float]
+
+RETRIED = ("disk-full",)
+"""Reasons that pass: the operator stops with them and tries again."""
+
+
+class EngineTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """How long things take, in seconds, drawn evenly between the two bounds."""
+
+    start: Range = (0.2, 1.0)
+    between_steps: Range = (0.001, 0.05)
+    control: Range = (0.0001, 0.002)
+    watch: Range = (0.001, 0.05)
+    notice_death: Range = (0.01, 0.3)
+    orphan: Range = (0.0, 0.3)
+    retry: Range = (1.0, 3.0)
+    poll: float = 1.0
+
+
+class CheckpointLocks:
+    """Who holds which checkpoint of a node; outlives daemons, as locks on files do. Whoever dies lets go."""
+
+    def __init__(self) -> None:
+        self._holders: dict[Path, Process] = {}
+
+    async def take(self, checkpoint: Path, process: Process) -> None:
+        """Waits until nobody else that lives holds it."""
+        key = _key(checkpoint)
+        while (holder := self._holders.get(key)) is not None and holder.alive and holder is not process:
+            gone = asyncio.get_running_loop().create_future()
+            wake = _resolver(gone)
+            holder.on_kill(wake)
+            try:
+                async with asyncio.timeout(1.0):  # it may also release
+                    await gone
+            except TimeoutError:
+                continue
+            finally:
+                holder.off_kill(wake)
+        self._holders[key] = process
+
+    def release(self, checkpoint: Path, process: Process) -> None:
+        if self._holders.get(_key(checkpoint)) is process:
+            del self._holders[_key(checkpoint)]
+
+
+class ControlLostError(Exception):
+    """The daemon is gone: the host exits."""
+
+
+class RunningOperator:
+    """What the daemon remembers of an operator, whichever host runs it."""
+
+    def __init__(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
+        self.spec = spec
+        self.port = port
+        self.checkpoint = checkpoint
+        self.stats = OperatorStats()
+        self.in_batch = self.stopping = False
+        self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.commits: asyncio.Queue[int] = asyncio.Queue()
+        self.watcher: asyncio.Task[Any] | None = None
+        self.runner: asyncio.Task[Any] | None = None
+
+
+class SimulatedHost:
+    """One engine host: a process of its own. ``ask`` is its control connection to the daemon."""
+
+    def __init__(self, engine: SimulatedEngine, number: int) -> None:
+        self.engine = engine
+        self.process = Process(f"{engine.process.name}/engine#{number}")
+        self.repeats = False
+        self._stalled_until = 0.0
+
+    def stall(self, seconds: float) -> None:
+        """It does nothing for so long (SIGSTOP, or a long collection of garbage)."""
+        self._stalled_until = asyncio.get_running_loop().time() + seconds
+
+    async def pause(self, bounds: Range) -> None:
+        await asyncio.sleep(self.engine.draw(bounds))
+        left = self._stalled_until - asyncio.get_running_loop().time()
+        if left > 0:
+            await asyncio.sleep(left)
+
+    async def ask(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs the call in the daemon. Raises :class:`ControlLostError` where the daemon is, or meanwhile was, killed."""
+        daemon = self.engine.process
+        await self.pause(self.engine.times.control)
+        if not daemon.alive:
+            raise ControlLostError
+        task = daemon.start(call())
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+        if task.cancelled() or not daemon.alive:
+            raise ControlLostError
+        result: T = task.result()
+        await self.pause(self.engine.times.control)
+        return result
+
+
+class SimulatedEngine:
+    """:class:`sbon_node.engine.interface.Engine` for one incarnation of a daemon, ``process``.
+
+    ``locks`` belongs to the node and outlives the daemon, and so may the hosts.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        rng: random.Random,
+        steps: Steps,
+        locks: CheckpointLocks,
+        *,
+        on_state: OnOperatorState | None = None,
+        is_full: Callable[[], bool] = bool,
+        times: EngineTimes | None = None,
+    ) -> None:
+        self.process = process
+        self.steps = steps
+        self.locks = locks
+        self.is_full = is_full
+        self.times = times or EngineTimes()
+        self.rng = rng
+        self.host: SimulatedHost | None = None
+        self.orphan_s: float | None = None
+        self._on_state: OnOperatorState = on_state or (lambda operator, state, reason: None)
+        self._hosts = 0
+        self._operators: dict[str, RunningOperator] = {}
+        self._closing = False
+        self._restart: asyncio.Task[Any] | None = None
+        process.on_kill(self._orphan)
+
+    def draw(self, bounds: Range) -> float:
+        return self.rng.uniform(*bounds)
+
+    # -- engine.interface.Engine ---------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> str:
+        return "idle" if self.host is None else "running" if self.host.process.alive else "starting"
+
+    async def analyse(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+        return output_schema(fragment, inputs)
+
+    async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
+        operator = self._operators[spec.id] = RunningOperator(spec, port, checkpoint)
+        for log in ("offsets", "commits"):
+            (checkpoint / log).mkdir(parents=True, exist_ok=True)
+        self._on_state(spec.id, "starting", "")
+        operator.watcher = self.process.start(self._watch(operator))
+        if self.host is None or not self.host.process.alive:
+            self.host = self._new_host()
+        self._launch(self.host, operator)
+        await asyncio.shield(operator.running)
+
+    async def destroy(self, operator: str) -> None:
+        known = self._operators.get(operator)
+        if known is None:
+            return
+        known.stopping = True
+        if not known.running.done():
+            known.running.set_exception(SbonError("operator-stopped", "it was stopped while it started", where=operator))
+            known.running.exception()  # whoever waits for it may have gone
+        if known.runner is not None:
+            if not known.in_batch:
+                known.runner.cancel()
+            await asyncio.wait([known.runner])
+        await known.commits.join()
+        if known.watcher is not None:
+            known.watcher.cancel()
+            await asyncio.wait([known.watcher])
+        self._operators.pop(operator, None)
+        if self.host is not None:
+            self.locks.release(known.checkpoint, self.host.process)
+        self._on_state(operator, "stopped", "")
+
+    async def export_state(self, operator: str) -> Path:
+        known = self._operators.get(operator)
+        if known is None:
+            raise SbonError("operator-unknown", "no such operator on this engine", where=operator)
+        await self.destroy(operator)
+        return known.checkpoint
+
+    def stats(self, operator: str) -> OperatorStats:
+        known = self._operators.get(operator)
+        return known.stats if known is not None else OperatorStats()
+
+    async def close(self) -> None:
+        self._closing = True
+        for operator in list(self._operators):
+            await self.destroy(operator)
+        if self.host is not None:
+            self.host.process.kill()
+        if self._restart is not None:
+            self._restart.cancel()
+            await asyncio.wait([self._restart])
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def kill_host(self) -> None:
+        """The host dies, and its JVM with it, or because of it; the daemon lives and starts another."""
+        if self.host is not None:
+            self.host.process.kill()
+
+    def repeat_write(self) -> None:
+        """The host will hand over the next batch it commits a second time, once it is seen, and cut otherwise."""
+        if self.host is not None:
+            self.host.repeats = True
+
+    def kill_worker(self) -> None:
+        """A Python worker dies: the batches under way fail, and their operators start again from the checkpoint."""
+        if self.host is not None and self.host.process.alive:
+            for operator in self._operators.values():
+                if operator.runner is not None and not operator.stopping:
+                    operator.runner.cancel()
+                    self._launch(self.host, operator, delay_s=self.draw(self.times.between_steps))
+
+    def _orphan(self) -> None:
+        """The daemon has died; its host notices a little later, or much later."""
+        if self.host is not None:
+            delay = self.draw(self.times.orphan) if self.orphan_s is None else self.orphan_s
+            asyncio.get_running_loop().call_later(delay, self.host.process.kill)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _new_host(self) -> SimulatedHost:
+        self._hosts += 1
+        host = SimulatedHost(self, self._hosts)
+        host.process.on_kill(lambda: self._host_died(host))
+        return host
+
+    def _host_died(self, host: SimulatedHost) -> None:
+        if self.process.alive and not self._closing and self.host is host:
+            self._restart = self.process.start(self._start_again())
+
+    async def _start_again(self) -> None:
+        await asyncio.sleep(self.draw(self.times.notice_death))
+        self.host = self._new_host()
+        for operator in list(self._operators.values()):
+            self._on_state(operator.spec.id, "starting", "the engine host has died")
+            self._launch(self.host, operator)
+
+    def _launch(self, host: SimulatedHost, operator: RunningOperator, delay_s: float | None = None) -> None:
+        delay = self.draw(self.times.start) if delay_s is None else delay_s
+        operator.in_batch = False
+        operator.runner = host.process.start(self._run(host, operator, delay))
+        operator.runner.add_done_callback(_look_at)
+
+    async def _run(self, host: SimulatedHost, operator: RunningOperator, delay_s: float) -> None:
+        """An operator in its host, until the host dies or the operator is stopped."""
+        await asyncio.sleep(delay_s)
+        while True:
+            try:
+                await self.locks.take(operator.checkpoint, host.process)
+                await run_batches(host, operator)
+            except ControlLostError:
+                host.process.kill()
+                return
+            except SbonError as error:
+                operator.in_batch = False
+                retried = error.code in RETRIED and not operator.stopping
+                self.report(operator, "stopped" if retried else "failed", str(error))
+                if not retried:
+                    return
+                await asyncio.sleep(self.draw(self.times.retry))
+            else:
+                return
+
+    def report(self, operator: RunningOperator, state: OperatorState, reason: str = "") -> None:
+        if not self.process.alive:
+            return
+        if not operator.running.done() and state == "running":
+            operator.running.set_result(None)
+        if not operator.running.done() and state == "failed":
+            operator.running.set_exception(SbonError("operator-failed", reason, where=operator.spec.id))
+        self.process.context.copy().run(self._on_state, operator.spec.id, state, reason)
+
+    async def _watch(self, operator: RunningOperator) -> None:
+        """The daemon watches the commits appear, in order, each a little later."""
+        while True:
+            batch = await operator.commits.get()
+            await asyncio.sleep(self.draw(self.times.watch))
+            while True:
+                try:
+                    await operator.port.committed(batch)
+                    operator.commits.task_done()
+                    break
+                except SbonError as error:
+                    if error.code not in RETRIED:
+                        raise
+                    await asyncio.sleep(self.draw(self.times.retry))
+
+
+async def run_batches(host: SimulatedHost, operator: RunningOperator) -> None:
+    """From the checkpoint on, batch after batch, until told to stop."""
+    operator.in_batch = False
+    await host.ask(lambda: _recover(operator))
+    try:
+        progress = Progress(operator.checkpoint, len(operator.spec.inputs))
+    except ValueError as error:
+        raise SbonError("checkpoint-unreadable", str(error), where=operator.spec.id) from error
+    host.engine.report(operator, "running")
+    while not operator.stopping:
+        await run_batch(host, operator, progress)
+        operator.in_batch = False
+
+
+async def _recover(operator: RunningOperator) -> None:
+    """What the daemon does before an engine starts: mends the checkpoint, and shows what is committed."""
+    operator.port.recover(BatchLog(operator.checkpoint).repair(operator.port.has_batch))
+
+
+def _key(checkpoint: Path) -> Path:
+    return checkpoint.resolve()
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """A broken invariant in an operator is as loud as anywhere."""
+    if not task.cancelled() and isinstance(error := task.exception(), BrokenInvariantError | AssertionError):
+        loop = task.get_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.unhandled.append(f"{task.get_name()}: {error!r}")
+
+
+def _resolver(future: asyncio.Future[None]) -> Callable[[], None]:
+    return lambda: None if future.done() else future.set_result(None)

@@ -1,0 +1,200 @@
+"""An asyncio loop whose time is virtual: where a real loop would wait, this one moves its clock to the next timer.
+
+It does no input or output and knows no threads, so a run is a function of what is run on it: callbacks run in the order they
+were scheduled, tasks are named and hashed by their number (sets of tasks iterate alike in every run), and the cyclic garbage
+collector, whose timing is not ours, rests meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import selectors
+import types
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from contextvars import Context
+from typing import Any, NoReturn, TypeVar
+
+from sbon_node.clock import Clock
+from sbon_node.simulation.process import Process, current_process
+
+T = TypeVar("T")
+
+EPOCH_S = 1_700_000_000.0
+"""The wall clock, in seconds since 1970, when virtual time is zero."""
+
+
+class VirtualTimeError(RuntimeError):
+    """The run cannot go on: deadlock, a bound was reached, or something asked for the real world."""
+
+
+class DeadlockError(VirtualTimeError):
+    """Nothing is scheduled and the run is not over; the message lists who waits where."""
+
+
+class RealWorldError(VirtualTimeError):
+    """Code under virtual time asked for a thread, a real socket or a name server."""
+
+
+class _Selector(selectors.BaseSelector):
+    """Waits for nothing: ``select`` moves ``now_s`` on by its time-out."""
+
+    def __init__(self, max_time_s: float, max_turns: int) -> None:
+        self.now_s = 0.0
+        self.turns = 0
+        self.max_time_s = max_time_s
+        self.max_turns = max_turns
+        self.describe_waiting: Callable[[], str] = str
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.turns += 1
+        if self.turns > self.max_turns:
+            raise VirtualTimeError(f"{self.max_turns} turns of the loop at {self.now_s:.3f} s\n{self.describe_waiting()}")
+        if timeout is None:
+            raise DeadlockError(f"nothing is scheduled any more at {self.now_s:.3f} s\n{self.describe_waiting()}")
+        if timeout > 0:
+            self.now_s += timeout
+            if self.now_s > self.max_time_s:
+                raise VirtualTimeError(f"not over after {self.max_time_s} s of virtual time\n{self.describe_waiting()}")
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        if self._keys:  # the first is the loop's own pipe, which nobody writes to
+            raise RealWorldError("a real socket or file under virtual time")
+        self._keys[fileobj] = key = selectors.SelectorKey(fileobj, fileobj, events, data)
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._keys
+
+
+class SimulatedTask(asyncio.Task[Any]):
+    """A task that knows its number in the run, and the process it dies with."""
+
+    def __init__(self, coro: Any, *, number: int, process: Process | None, **kwargs: Any) -> None:
+        self.number = number
+        self.process = process
+        super().__init__(coro, **kwargs)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """See the module. ``unhandled`` collects what tasks and callbacks of living processes raised and nobody looked at."""
+
+    def __init__(self, *, max_time_s: float = 86_400.0, max_turns: int = 5_000_000) -> None:
+        self._virtual = _Selector(max_time_s, max_turns)
+        super().__init__(self._virtual)
+        self._virtual.describe_waiting = self.describe_waiting
+        self._tasks: dict[SimulatedTask, None] = {}
+        self._task_count = 0
+        self.unhandled: list[str] = []
+        self.set_task_factory(_make_task)
+        self.set_exception_handler(_note_unhandled)
+
+    @property
+    def turns(self) -> int:
+        return self._virtual.turns
+
+    def time(self) -> float:
+        return self._virtual.now_s
+
+    def clock(self, offset_s: float = 0.0) -> Clock:
+        """A clock whose wall time is virtual as well, ``offset_s`` ahead of the true one."""
+        return Clock(wall_s=lambda: EPOCH_S + offset_s + self._virtual.now_s)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> NoReturn:  # type: ignore[override]
+        raise RealWorldError(f"run_in_executor({getattr(func, '__qualname__', func)}) under virtual time")
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> NoReturn:
+        raise RealWorldError(f"getaddrinfo({host!r}) under virtual time")
+
+    def describe_waiting(self) -> str:
+        lines = [f"  {task.get_name()} at {_where(task.get_coro())}" for task in list(self._tasks)]
+        return "\n".join(["waiting:", *lines[:100], *([f"  and {len(lines) - 100} more"] if len(lines) > 100 else [])])
+
+    def cancel_all(self) -> None:
+        """Cancels what is left, oldest first, and lets it end."""
+        for task in list(self._tasks):
+            task.cancel()
+        self._virtual.max_turns = self.turns + 10_000
+        self._virtual.max_time_s = self.time() + 60.0
+        leftovers = list(self._tasks)
+        if leftovers:
+            self.run_until_complete(asyncio.wait(leftovers, timeout=30.0))
+        self.run_until_complete(self.shutdown_asyncgens())
+
+    def adopt(self, coro: Any, **kwargs: Any) -> SimulatedTask:
+        self._task_count += 1
+        context = kwargs.get("context")
+        process = context.get(current_process) if context is not None else current_process.get()
+        name = f"{process.name if process else 'world'}/{self._task_count}:{getattr(coro, '__qualname__', 'task')}"
+        task = SimulatedTask(coro, number=self._task_count, process=process, loop=self, name=name, **kwargs)
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
+        if process is not None:
+            process.adopt(task)
+        return task
+
+    def _forget(self, task: Any) -> None:
+        self._tasks.pop(task, None)
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **kwargs: Any) -> Any:
+    assert isinstance(loop, VirtualLoop)
+    return loop.adopt(coro, **kwargs)
+
+
+def _note_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    assert isinstance(loop, VirtualLoop)
+    task = context.get("task") or context.get("future")
+    process = task.process if isinstance(task, SimulatedTask) else current_process.get()
+    if process is None or process.alive:
+        name = task.get_name() if isinstance(task, SimulatedTask) else "callback"
+        loop.unhandled.append(f"{name}: {context.get('message')}: {context.get('exception')!r}")
+
+
+def _where(coroutine: Any) -> str:
+    """The innermost place a suspended coroutine waits at, as ``file:line in function``."""
+    frame: types.FrameType | None = None
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None) or frame
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
+    if frame is None:
+        return "its end"
+    return f"{'/'.join(frame.f_code.co_filename.split('/')[-2:])}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+
+
+def run(
+    main: Callable[[VirtualLoop, random.Random], Coroutine[Any, Any, T]],
+    *,
+    seed: int | str,
+    max_time_s: float = 86_400.0,
+    max_turns: int = 5_000_000,
+) -> T:
+    """Runs ``main(loop, rng)`` in virtual time and returns its result; same seed, same run."""
+    loop = VirtualLoop(max_time_s=max_time_s, max_turns=max_turns)
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(main(loop, random.Random(f"run/{seed}")))
+    finally:
+        try:
+            loop.cancel_all()
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+            if collecting:
+                gc.enable()

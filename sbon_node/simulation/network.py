@@ -1,0 +1,300 @@
+"""A network in memory that is honest: real bytes, the datagram limit, latency with jitter, loss, duplicates, cuts.
+
+Datagrams are lost, doubled and overtake each other. Connections are ordered and bounded; what a cut holds up arrives after the
+heal, or the connection breaks once it was held up for ``stall_timeout_s``. A process that is killed takes its ports with it: what
+its kernel had taken still arrives, then the end of the connection; whoever writes to it gets a reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.net.transport import (
+    Address,
+    Connection,
+    ConnectionHandler,
+    ConnectionLostError,
+    DatagramEndpoint,
+    DatagramHandler,
+    Listener,
+)
+from sbon_node.simulation.process import Process
+from sbon_node.simulation.stream import SimulatedConnection
+
+MAX_DATAGRAM_BYTES = 1200
+ANY_HOSTS = ("0.0.0.0", "127.0.0.1", "localhost", "")
+_FIRST_FREE_PORT = 20_000
+
+Latency = Callable[[str, str], float]
+"""One-way seconds from one node to another, before jitter."""
+
+
+class NetworkQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How good every path is, beside its latency."""
+
+    jitter: Annotated[float, Meta(ge=0, le=10, description="mean extra delay as a share of the latency (exponential)")] = 0.05
+    spike: Annotated[float, Meta(ge=0, le=1, description="share of datagrams delayed by ten times the latency")] = 0.002
+    loss: Annotated[float, Meta(ge=0, le=1, description="share of datagrams lost")] = 0.0
+    duplicate: Annotated[float, Meta(ge=0, le=1, description="share of datagrams delivered twice")] = 0.0
+    window_bytes: Annotated[int, Meta(ge=1024, description="bytes a connection holds between writer and reader")] = 256 * 1024
+    queue_bytes: Annotated[int, Meta(ge=1024, description="bytes a writer may queue before drain waits")] = 64 * 1024
+    stall_timeout_s: Annotated[float, Meta(gt=0, description="a connection whose bytes are held up so long breaks")] = 20.0
+
+
+class Traffic:
+    """Bytes and packets a node has sent and received."""
+
+    def __init__(self) -> None:
+        self.datagrams_sent = self.datagrams_received = self.datagram_bytes_sent = self.datagram_bytes_received = 0
+        self.stream_bytes_sent = self.stream_bytes_received = 0
+
+
+class SimulatedNetwork:
+    """Connects nodes by name; ``transport(process, node, host)`` is what one incarnation of a node is given."""
+
+    def __init__(self, rng: random.Random, latency: Latency, quality: NetworkQuality | None = None) -> None:
+        self.quality = quality or NetworkQuality()
+        self._rng = rng
+        self._latency = latency
+        self._cuts: dict[tuple[str, str], None] = {}
+        self._nodes: dict[str, str] = {}
+        self._endpoints: dict[Address, _Endpoint] = {}
+        self._listeners: dict[Address, _Listener] = {}
+        self._ports: dict[str, int] = {}
+        self._on_heal: list[Callable[[], None]] = []
+        self._traffic: dict[str, Traffic] = {}
+
+    def transport(self, process: Process, node: str, host: str) -> SimulatedTransport:
+        self._nodes[host] = node
+        return SimulatedTransport(self, process, node, host)
+
+    def traffic(self, node: str) -> Traffic:
+        return self._traffic.setdefault(node, Traffic())
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def cut(self, source: str, target: str, *, both: bool = True) -> None:
+        """Nothing passes from ``source`` to ``target`` any more; with ``both``, nor back."""
+        self._cuts[source, target] = None
+        if both:
+            self._cuts[target, source] = None
+
+    def partition(self, one: tuple[str, ...], other: tuple[str, ...]) -> None:
+        for a in one:
+            for b in other:
+                self.cut(a, b)
+
+    def heal(self, source: str | None = None, target: str | None = None) -> None:
+        """Mends one path both ways, or all."""
+        if source is None or target is None:
+            self._cuts.clear()
+        else:
+            self._cuts.pop((source, target), None)
+            self._cuts.pop((target, source), None)
+        waiting, self._on_heal = self._on_heal, []
+        for callback in waiting:
+            callback()
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self._cuts
+
+    def when_healed(self, callback: Callable[[], None]) -> None:
+        """Calls back once, at the next heal of any path."""
+        self._on_heal.append(callback)
+
+    # -- paths ---------------------------------------------------------------------------------------------------------
+
+    def node_at(self, host: str) -> str | None:
+        return self._nodes.get(host)
+
+    def delay_s(self, source: str, target: str) -> float:
+        """One draw of the path's latency."""
+        base = self._latency(source, target) if source != target else 0.000_05
+        return base * (1.0 + self.quality.jitter * self._rng.expovariate(1.0))
+
+    def send_datagram(self, source: _Endpoint, payload: bytes, to: Address) -> None:
+        traffic, quality = self.traffic(source.node), self.quality
+        traffic.datagrams_sent += 1
+        traffic.datagram_bytes_sent += len(payload)
+        target = self.node_at(to.host)
+        if target is None or self.is_cut(source.node, target) or self._rng.random() < quality.loss:
+            return
+        for _ in range(2 if self._rng.random() < quality.duplicate else 1):
+            delay = self.delay_s(source.node, target)
+            if self._rng.random() < quality.spike:
+                delay *= 10
+            asyncio.get_running_loop().call_later(delay, self._arrive, source.node, source.local, target, payload, to)
+
+    def _arrive(self, source: str, sender: Address, target: str, payload: bytes, to: Address) -> None:
+        endpoint = self._endpoints.get(to)
+        if endpoint is None or self.is_cut(source, target):
+            return
+        traffic = self.traffic(target)
+        traffic.datagrams_received += 1
+        traffic.datagram_bytes_received += len(payload)
+        now = asyncio.get_running_loop().time()
+        endpoint.process.context.copy().run(endpoint.handler, payload, sender, now)
+
+    # -- ports ---------------------------------------------------------------------------------------------------------
+
+    def claim(self, host: str, bind: Address, taken: Mapping[Address, object]) -> Address:
+        """The address ``bind`` stands for at ``host``, with a free port where it names none; raises ``OSError``."""
+        if bind.host not in (host, *ANY_HOSTS):
+            raise OSError(f"cannot assign requested address {bind}")
+        if bind.port:
+            local = Address(host, bind.port)
+            if local in taken:
+                raise OSError(f"address already in use: {local}")
+            return local
+        while True:
+            self._ports[host] = port = self._ports.get(host, _FIRST_FREE_PORT - 1) + 1
+            if Address(host, port) not in self._endpoints and Address(host, port) not in self._listeners:
+                return Address(host, port)
+
+    def bind_datagrams(self, process: Process, node: str, host: str, bind: Address, handler: DatagramHandler) -> _Endpoint:
+        local = self.claim(host, bind, self._endpoints)
+        self._endpoints[local] = endpoint = _Endpoint(self, process, node, local, handler)
+        return endpoint
+
+    def bind_listener(self, process: Process, node: str, host: str, bind: Address, handler: ConnectionHandler) -> _Listener:
+        local = self.claim(host, bind, self._listeners)
+        self._listeners[local] = listener = _Listener(self, process, node, local, handler)
+        return listener
+
+    def unbind_datagrams(self, endpoint: _Endpoint) -> None:
+        if self._endpoints.get(endpoint.local) is endpoint:
+            del self._endpoints[endpoint.local]
+
+    def unbind_listener(self, listener: _Listener) -> None:
+        if self._listeners.get(listener.local) is listener:
+            del self._listeners[listener.local]
+
+    def listener_at(self, address: Address) -> _Listener | None:
+        return self._listeners.get(address)
+
+
+class _Endpoint:
+    def __init__(self, network: SimulatedNetwork, process: Process, node: str, local: Address, handler: DatagramHandler) -> None:
+        self._network = network
+        self.process = process
+        self.node = node
+        self.local = local
+        self.handler = handler
+        self._open = True
+        process.on_kill(self.close)
+
+    def send(self, payload: bytes, to: Address) -> float:
+        if len(payload) > MAX_DATAGRAM_BYTES:
+            raise ValueError(f"datagram of {len(payload)} bytes, {MAX_DATAGRAM_BYTES} is the limit")
+        now = asyncio.get_running_loop().time()
+        if self._open:
+            self._network.send_datagram(self, payload, to)
+        return now
+
+    def close(self) -> None:
+        self._open = False
+        self._network.unbind_datagrams(self)
+
+
+class _Listener:
+    def __init__(
+        self, network: SimulatedNetwork, process: Process, node: str, local: Address, handler: ConnectionHandler
+    ) -> None:
+        self._network = network
+        self._process = process
+        self.node = node
+        self.local = local
+        self._handler = handler
+        self._accepted: dict[asyncio.Task[None], Connection] = {}
+        process.on_kill(lambda: network.unbind_listener(self))
+
+    def accept(self, client: SimulatedConnection, client_address: Address) -> SimulatedConnection:
+        """The server's end of a connection; its handler runs in the listener's process."""
+        server = SimulatedConnection(self._network, self._process, self.node, client_address)
+        server.join(client)
+        task = self._process.start(self._serve(server))
+        self._accepted[task] = server
+        task.add_done_callback(lambda done: self._accepted.pop(done, None))
+        return server
+
+    async def _serve(self, connection: SimulatedConnection) -> None:
+        try:
+            await self._handler(connection)
+        except ConnectionLostError:
+            pass
+        finally:
+            connection.close()
+
+    async def close(self) -> None:
+        self._network.unbind_listener(self)
+        handlers = dict(self._accepted)
+        for connection in handlers.values():
+            connection.close()
+        for task in handlers:
+            task.cancel()
+        if handlers:
+            await asyncio.wait(handlers)
+
+
+class SimulatedTransport:
+    """The network as one process of one node sees it (:class:`sbon_node.net.transport.Transport`)."""
+
+    def __init__(self, network: SimulatedNetwork, process: Process, node: str, host: str) -> None:
+        self._network = network
+        self._process = process
+        self._node = node
+        self._host = host
+        self._client_ports = 0
+
+    async def open_datagrams(self, bind: Address, handler: DatagramHandler) -> DatagramEndpoint:
+        self._process.check()
+        return self._network.bind_datagrams(self._process, self._node, self._host, bind, handler)
+
+    async def listen(self, bind: Address, handler: ConnectionHandler) -> Listener:
+        self._process.check()
+        return self._network.bind_listener(self._process, self._node, self._host, bind, handler)
+
+    async def connect(self, to: Address, *, timeout_s: float) -> Connection:
+        self._process.check()
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._connect(to)
+        except TimeoutError:
+            raise ConnectionLostError(f"{to} does not answer") from None
+
+    async def _connect(self, to: Address) -> Connection:
+        network = self._network
+        target = network.node_at(self._host if to.host in ANY_HOSTS else to.host)
+        await self._travel(self._node, target)
+        assert target is not None
+        listener = network.listener_at(Address(self._host, to.port) if to.host in ANY_HOSTS else to)
+        client = None
+        if listener is not None:
+            self._client_ports += 1
+            client = SimulatedConnection(network, self._process, self._node, to)
+            listener.accept(client, Address(self._host, 40_000 + self._client_ports % 20_000))
+        try:
+            await self._travel(target, self._node)
+            self._process.check()
+        except BaseException:
+            if client is not None:
+                client.close()
+            raise
+        if client is None:
+            raise ConnectionLostError(f"{to} refuses connections")
+        return client
+
+    async def _travel(self, source: str, target: str | None) -> None:
+        """One packet of the handshake; waits for ever (the caller bounds it) where it is lost in a cut."""
+        if target is None or self._network.is_cut(source, target):
+            await asyncio.get_running_loop().create_future()
+        else:
+            await asyncio.sleep(self._network.delay_s(source, target))
+            if self._network.is_cut(source, target):
+                await asyncio.get_running_loop().create_future()

@@ -1,0 +1,66 @@
+"""A simulated operating-system process: the tasks that die together, at once, and do nothing afterwards.
+
+A task belongs to the process in whose context it was made, and so do the tasks it makes. After ``kill`` the tasks are cancelled,
+and what their clean-up still tries meets fences: the network takes nothing from a dead process, and its disk is no longer the
+one its successor reads (:mod:`sbon_node.simulation.disk`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+
+class KilledError(asyncio.CancelledError):
+    """Raised where a process is killed in the midst of its own code; passes wherever a cancellation passes."""
+
+
+class Process:
+    """``name`` is unique in a run: node and incarnation."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.context = copy_context()
+        self.context.run(current_process.set, self)
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._on_kill: dict[Callable[[], None], None] = {}
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Runs it as a task of this process; the caller holds the task."""
+        return asyncio.get_running_loop().create_task(coroutine, context=self.context.copy())
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
+        if not self.alive:
+            task.cancel()
+
+    def on_kill(self, callback: Callable[[], None]) -> None:
+        """Callbacks run in the order they were given, at the moment of death, before any task notices."""
+        self._on_kill[callback] = None
+
+    def off_kill(self, callback: Callable[[], None]) -> None:
+        self._on_kill.pop(callback, None)
+
+    def kill(self) -> None:
+        if not self.alive:
+            return
+        self.alive = False
+        for callback in list(self._on_kill):
+            callback()
+        for task in list(self._tasks):
+            task.cancel()
+
+    def check(self) -> None:
+        """Raises :class:`KilledError` in a dead process."""
+        if not self.alive:
+            raise KilledError(self.name)
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+
+
+current_process: ContextVar[Process | None] = ContextVar("current_process", default=None)

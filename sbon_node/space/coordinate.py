@@ -1,0 +1,56 @@
+"""A node's place in the cost space (SBON, section 3.1.1): latency dimensions in milliseconds, and what surrounds them."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_protocol import messages
+
+MAX_MS = 1e5
+"""No two places on Earth are that far apart: a coordinate beyond it is refused."""
+
+
+class Coordinate(msgspec.Struct, frozen=True, kw_only=True):
+    """``vector`` and ``height`` in milliseconds of round-trip time; ``error`` relative; ``load`` in milliseconds."""
+
+    vector: tuple[float, ...]
+    height: float = 0.0
+    error: float = 1.0
+    load: float = 0.0
+
+    @classmethod
+    def origin(cls, dimensions: int) -> Coordinate:
+        return cls(vector=(0.0,) * dimensions)
+
+    @property
+    def array(self) -> NDArray[np.float64]:
+        """Shape [dimensions], milliseconds."""
+        return np.asarray(self.vector, dtype=np.float64)
+
+    def distance_ms(self, other: Coordinate) -> float:
+        """Estimated round-trip time: |x - y| + h_x + h_y; the load dimension has no part in it."""
+        return math.dist(self.vector, other.vector) + self.height + other.height
+
+    def to_wire(self) -> messages.Coordinate:
+        return messages.Coordinate(vector=self.vector, height=self.height, error=self.error, load=self.load)
+
+
+def plausible(coordinate: Coordinate | messages.Coordinate, dimensions: int) -> bool:
+    """Whether a node can be there: of the space's dimension, finite, within ``MAX_MS``, with nothing negative that cannot be."""
+    surroundings = (coordinate.height, coordinate.error, coordinate.load)
+    return (
+        len(coordinate.vector) == dimensions
+        and all(math.isfinite(v) and abs(v) <= MAX_MS for v in (*coordinate.vector, *surroundings))
+        and min(surroundings) >= 0
+    )
+
+
+def from_wire(wire: messages.Coordinate, dimensions: int) -> Coordinate | None:
+    """The coordinate a peer claims, or None where it is not :func:`plausible`."""
+    if not plausible(wire, dimensions):
+        return None
+    return Coordinate(vector=wire.vector, height=wire.height, error=wire.error, load=wire.load)

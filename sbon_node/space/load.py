@@ -1,0 +1,28 @@
+"""The load dimension (SBON, section 3.1.1): the load average with a linear weight, smoothed so that a spike moves nobody."""
+
+from __future__ import annotations
+
+import math
+
+
+class LoadDimension:
+    """Exponential smoothing with time constant ``smoothing_s``: v <- v + (x - v) (1 - exp(-dt / smoothing_s))."""
+
+    def __init__(self, weight_ms: float, smoothing_s: float) -> None:
+        self._weight_ms, self._smoothing_s = weight_ms, smoothing_s
+        self._value = 0.0
+        self._at: float | None = None
+
+    def observe(self, load_per_core: float, now: float) -> float:
+        """Takes a load average (runnable processes per core); returns the dimension in milliseconds."""
+        load = max(0.0, load_per_core) if math.isfinite(load_per_core) else 0.0
+        if self._at is None:
+            self._value = load
+        else:
+            self._value += (load - self._value) * (1 - math.exp(-max(0.0, now - self._at) / self._smoothing_s))
+        self._at = now
+        return self.value_ms
+
+    @property
+    def value_ms(self) -> float:
+        return self._weight_ms * self._value

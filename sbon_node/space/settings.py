@@ -1,0 +1,43 @@
+"""Knobs of the cost space."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class SpaceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a node finds its coordinate. All nodes of a cluster need the same ``dimensions`` and ``load_weight_ms``."""
+
+    dimensions: Annotated[int, Meta(ge=1, le=8, description="latency dimensions of the space; SBON uses 3")] = 3
+    error_gain: Annotated[
+        float,
+        Meta(gt=0, lt=1, description="Vivaldi's c_e (its section 3.5): share of a new sample in the error; lower is steadier"),
+    ] = 0.25
+    step_gain: Annotated[
+        float,
+        Meta(
+            gt=0, lt=1, description="Vivaldi's c_c (its section 3.5): part of the way to the measured distance; lower is steadier"
+        ),
+    ] = 0.25
+    filter_samples: Annotated[
+        int, Meta(ge=1, le=100, description="samples of a link the moving percentile filter looks back on")
+    ] = 10
+    filter_percentile: Annotated[
+        float, Meta(ge=0, le=100, description="percentile the filter passes on; low ones ignore queueing spikes")
+    ] = 20.0
+    max_rtt_ms: Annotated[
+        float, Meta(gt=0, le=60_000, description="samples above it are refused as no round-trip time; milliseconds")
+    ] = 10_000.0
+    fresh_s: Annotated[
+        float, Meta(gt=0, le=86_400, description="a direct measurement beats the coordinates for so long; seconds")
+    ] = 120.0
+    max_links: Annotated[int, Meta(ge=16, le=100_000, description="links whose samples are kept; the stalest one goes")] = 4096
+    load_weight_ms: Annotated[
+        float, Meta(ge=0, le=1e5, description="milliseconds in the load dimension for one runnable process per core (linear)")
+    ] = 50.0
+    load_smoothing_s: Annotated[
+        float, Meta(gt=0, le=3600, description="time constant of the load's exponential smoothing; seconds; spikes move nobody")
+    ] = 30.0

@@ -1,0 +1,29 @@
+"""Named points on the way of a batch, between any two of which a node may die.
+
+Production passes :func:`unobserved`. The simulation passes a function that may raise, and so kills the node exactly there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+Step = Literal[
+    "plan",  # offsets/b is stored, the batch is about to run
+    "run",  # the batch has run, its output is about to be handed over
+    "outbox-write",  # the output's transaction has been stored
+    "commit",  # commits/b is stored
+    "publish",  # the batch has become visible
+    "send",  # a frame has been handed to the network
+    "receive",  # a frame has been taken from the network
+    "acknowledge",  # an acknowledgement has been sent
+    "trim",  # frames every subscriber acknowledged have been deleted
+    "sink-write",  # a sink's bytes are written
+    "position-write",  # a sink's or source's position is stored
+]
+
+Steps = Callable[[Step], None]
+
+
+def unobserved(step: Step) -> None:
+    """Nobody watches."""

@@ -1,0 +1,25 @@
+"""What has moved over links: the raw figures of the bill."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LinkCount(msgspec.Struct, frozen=True, kw_only=True):
+    """What was sent to one subscriber, resent frames included; ``bytes`` are of payload."""
+
+    frames: int = 0
+    rows: int = 0
+    bytes: int = 0
+    received: int = 0
+    acknowledged: int = 0
+    failed: str = ""
+
+
+class StreamCount(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream has made visible since its first frame, and its links by subscriber; ``bytes`` are of payload."""
+
+    frames: int = 0
+    rows: int = 0
+    bytes: int = 0
+    links: dict[str, LinkCount] = {}

@@ -1,0 +1,49 @@
+"""A frame: the unit in which a stream is numbered, stored, sent and acknowledged (DESIGN: streams)."""
+
+from __future__ import annotations
+
+import msgspec
+
+MAX_FRAME_BYTES = 4 * 1024 * 1024
+AIM_FRAME_BYTES = 256 * 1024
+MAX_ROW_BYTES = 1024 * 1024
+
+NO_WATERMARK_MS = -(2**62)
+"""Nothing has been promised yet about event time."""
+END_WATERMARK_MS = 2**62
+"""No row will ever follow."""
+
+
+class FrameDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """A frame that has no number yet: what an engine batch or a source hands to the outbox.
+
+    ``payload`` is an Arrow IPC stream of one record batch, compressed, or empty where there are no rows. ``watermark_ms``
+    (event time, UTC) promises that no later frame of the stream holds an earlier row; ``ended`` that no row follows at all.
+    ``born_ms`` is the wall clock when the oldest row entered the overlay, from which delay is measured.
+    """
+
+    payload: bytes
+    rows: int
+    watermark_ms: int = NO_WATERMARK_MS
+    ended: bool = False
+    born_ms: int = 0
+
+
+class Frame(FrameDraft, frozen=True, kw_only=True):
+    """The frame ``number`` (1, 2, 3 ... for the stream's whole life) of ``stream``."""
+
+    stream: str
+    number: int
+
+
+class InputOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an operator has got with one input: a frame number with what was known there.
+
+    ``incarnation`` counts starts of the operator: an offset that differs only in it still makes Spark plan a batch, and so the
+    input's last marker is issued again after a restart (DESIGN: time across links).
+    """
+
+    frame: int = 0
+    watermark_ms: int = NO_WATERMARK_MS
+    ended: bool = False
+    incarnation: int = 0

@@ -1,0 +1,167 @@
+"""The host's side of links: serves the outbox's streams to subscribers, one connection for each (DESIGN: streams)."""
+
+from __future__ import annotations
+
+import structlog
+
+from sbon_node.clock import Clock
+from sbon_node.errors import SbonError
+from sbon_node.net.transport import ConnectionLostError
+from sbon_node.steps import Steps, unobserved
+from sbon_node.streams.channel import FrameChannel, race
+from sbon_node.streams.credit import Credit, weight
+from sbon_node.streams.frame import Frame
+from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
+from sbon_node.streams.signals import Signal
+from sbon_protocol.errors import ProtocolError
+from sbon_protocol.messages import Data, Ended, Hello, Progress, Refused, Subscribe, Subscribed, Unsubscribe
+
+log = structlog.get_logger()
+
+
+class _Serving:
+    """One subscription being served on one connection."""
+
+    def __init__(self, stream: str, subscriber: str, channel: FrameChannel, first: int, credit_bytes: int) -> None:
+        self.stream = stream
+        self.subscriber = subscriber
+        self.channel = channel
+        self.sent = first - 1
+        self.credit = Credit(credit_bytes)
+        self.changed = Signal()
+        self.ending: SbonError | None = None
+
+    def end(self, error: SbonError) -> None:
+        self.ending = self.ending or error
+        self.changed.notify()
+
+
+class Publisher:
+    """Serves every subscription to the streams of one outbox."""
+
+    def __init__(self, outbox: Outbox, clock: Clock, settings: StreamSettings, steps: Steps = unobserved) -> None:
+        self._outbox = outbox
+        self._clock = clock
+        self._settings = settings
+        self._steps = steps
+        self.rejected = 0
+        self._serving: dict[tuple[str, str], _Serving] = {}
+        outbox.watch(self._gone)
+
+    @property
+    def connections(self) -> int:
+        return len(self._serving)
+
+    async def serve(self, channel: FrameChannel, hello: Hello | None = None) -> None:
+        """Serves one connection until it ends, from its Subscribe on; closes it. A new connection of the same subscriber
+        replaces the old one. Raises :class:`ProtocolError` for a peer that breaks the protocol, after closing."""
+        peer = hello.node if hello is not None else ""
+        serving: _Serving | None = None
+        try:
+            async with self._clock.timeout(self._settings.handshake_s):
+                serving = await self._accept(channel)
+            if serving is not None:
+                await race(self._ended(serving), self._send(serving), self._receive(serving))
+        except ProtocolError as error:
+            self.rejected += 1
+            log.info("subscriber_rejected", peer=peer, reason=str(error))
+            raise
+        except SbonError as error:
+            await self._tell(channel, Ended(code=error.code, reason=error.message[:500]))
+        except (ConnectionLostError, TimeoutError) as error:
+            log.debug("subscriber_lost", peer=peer, reason=str(error))
+        finally:
+            if serving is not None and self._serving.get((serving.stream, serving.subscriber)) is serving:
+                del self._serving[serving.stream, serving.subscriber]
+            channel.close()
+
+    def drop(self, stream: str) -> None:
+        """Drops the stream from the outbox and ends its subscriptions (``stream-dropped``)."""
+        self._outbox.drop_stream(stream)
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _accept(self, channel: FrameChannel) -> _Serving | None:
+        message = await channel.receive()
+        if not isinstance(message, Subscribe):
+            raise ProtocolError("unexpected", f"a stream's connection opened with {type(message).__name__}")
+        stream, subscriber = message.stream, message.subscriber
+        try:
+            epoch = self._outbox.epoch(stream)
+            first = self._outbox.subscribe(stream, subscriber, message.next, message.epoch)
+        except SbonError as error:
+            await self._tell(channel, Refused(code=error.code, reason=error.message[:500]))
+            return None
+        serving = _Serving(stream, subscriber, channel, first, message.credit_bytes)
+        replaced = self._serving.get((stream, subscriber))
+        self._serving[stream, subscriber] = serving
+        if replaced is not None:
+            replaced.end(SbonError("replaced", "the subscriber has connected anew"))
+        await channel.send(Subscribed(epoch=epoch, next=first))
+        return serving
+
+    def _gone(self, stream: str, subscriber: str, error: SbonError) -> None:
+        serving = self._serving.get((stream, subscriber))
+        if serving is not None:
+            serving.end(error)
+
+    async def _tell(self, channel: FrameChannel, message: Ended | Refused) -> None:
+        try:
+            async with self._clock.timeout(self._settings.handshake_s):
+                await channel.send(message)
+        except (ConnectionLostError, TimeoutError) as error:
+            log.debug("subscriber_lost", reason=str(error))
+
+    async def _ended(self, serving: _Serving) -> None:
+        while serving.ending is None:
+            await serving.changed.wait()
+        raise serving.ending
+
+    async def _send(self, serving: _Serving) -> None:
+        while True:
+            await self._outbox.wait_visible(serving.stream, serving.sent)
+            for frame in self._outbox.read(serving.stream, serving.sent, self._settings.read_bytes):
+                await self._send_frame(serving, frame)
+
+    async def _send_frame(self, serving: _Serving, frame: Frame) -> None:
+        size = weight(frame.payload)
+        while not serving.credit.allows(size):
+            await serving.changed.wait()
+        serving.credit.spend(size)
+        serving.sent = frame.number
+        await serving.channel.send(
+            Data(
+                number=frame.number,
+                epoch=self._outbox.epoch(serving.stream),
+                rows=frame.rows,
+                watermark_ms=frame.watermark_ms,
+                ended=frame.ended,
+                born_ms=frame.born_ms,
+                payload=frame.payload,
+            )
+        )
+        self._outbox.count_sent(serving.stream, serving.subscriber, frame)
+        self._steps("send")
+
+    async def _receive(self, serving: _Serving) -> None:
+        stream, subscriber = serving.stream, serving.subscriber
+        while True:
+            message = await serving.channel.receive()
+            if serving.ending is not None:
+                return
+            if isinstance(message, Unsubscribe):
+                self._outbox.unsubscribe(stream, subscriber)
+                return
+            if not isinstance(message, Progress):
+                raise ProtocolError("unexpected", f"{type(message).__name__} came from a subscriber")
+            if message.epoch > self._outbox.epoch(stream):
+                raise SbonError("fenced", f"the subscriber has seen epoch {message.epoch}", where=stream)
+            if not message.acknowledged <= message.received <= serving.sent:
+                raise ProtocolError(
+                    "bad-number", f"{message.acknowledged} and {message.received} are reported, {serving.sent} is sent"
+                )
+            self._outbox.received(stream, subscriber, message.received)
+            self._outbox.acknowledge(stream, subscriber, message.acknowledged)
+            serving.credit.returned(message.credit_bytes)
+            serving.changed.notify()

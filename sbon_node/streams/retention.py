@@ -1,0 +1,177 @@
+"""Who has subscribed to a stream, how far each has got, and what may therefore be deleted (DESIGN: retention)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.steps import Steps
+from sbon_node.streams import rows
+from sbon_node.streams.frame import Frame
+from sbon_node.streams.ledger import Stream, Subscription
+from sbon_node.streams.settings import StreamSettings
+from sbon_node.streams.store import Store
+
+log = structlog.get_logger()
+
+OnGone = Callable[[str, str, SbonError], None]
+"""Told stream, subscriber and why the subscription has ended."""
+
+
+def _nobody(stream: str, subscriber: str, error: SbonError) -> None:
+    """Nobody serves subscriptions yet."""
+
+
+def _overdrawn(stream: Stream, code: str) -> SbonError:
+    return SbonError(code, "the subscription fell behind what is kept for it", where=stream.name)
+
+
+class Retention:
+    """Subscriptions and trimming over the streams of one outbox."""
+
+    def __init__(self, store: Store, settings: StreamSettings, steps: Steps) -> None:
+        self._store = store
+        self._settings = settings
+        self._steps = steps
+        self.on_gone: OnGone = _nobody
+
+    # -- subscriptions ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, stream: Stream, subscriber: str, next_number: int, epoch: int) -> int:
+        """See :meth:`sbon_node.streams.outbox.Outbox.subscribe`."""
+        if epoch > stream.epoch:
+            raise SbonError("fenced", f"epoch {stream.epoch} is over: the subscriber has seen {epoch}", where=stream.name)
+        known = stream.subscriptions.get(subscriber)
+        if known is not None and known.failed:
+            raise _overdrawn(stream, known.failed)
+        if known is None and len(stream.subscriptions) >= self._settings.max_subscribers:
+            raise SbonError("too-many-subscribers", f"{len(stream.subscriptions)} subscribe already", where=stream.name)
+        first = self._first(stream, next_number)
+        upto = rows.weighed_upto(self._store, stream, first - 1)
+        if known is None:
+            known = Subscription(subscriber, first - 1, upto, first - 1, upto)
+            with self._store.transaction() as connection:
+                rows.save_subscription(connection, stream, known)
+            stream.subscriptions[subscriber] = known
+        known.received, known.received_upto = first - 1, upto
+        stream.room.notify()
+        return first
+
+    def _first(self, stream: Stream, next_number: int) -> int:
+        earliest = stream.trimmed + 1
+        first = next_number or (earliest if stream.live else 1)
+        if first < earliest:
+            raise SbonError("not-retained", f"frames before {earliest} are gone, {first} was asked for", where=stream.name)
+        if first > stream.visible.last + 1:
+            raise SbonError(
+                "stream-behind", f"frame {first} was asked for, the newest is {stream.visible.last}", where=stream.name
+            )
+        return first
+
+    def unsubscribe(self, stream: Stream, subscriber: str) -> None:
+        if subscriber not in stream.subscriptions:
+            return
+        with self._store.transaction() as connection:
+            rows.delete_subscription(connection, stream, subscriber)
+        del stream.subscriptions[subscriber]
+        stream.room.notify()
+        self.on_gone(stream.name, subscriber, SbonError("unsubscribed", "the subscription is over", where=stream.name))
+        if stream.subscriptions:
+            self._trim(stream)
+
+    def received(self, stream: Stream, subscriber: str, number: int) -> None:
+        known = self._counted(stream, subscriber, number)
+        if known is not None and number > known.received:
+            known.received, known.received_upto = number, rows.weighed_upto(self._store, stream, number)
+            stream.room.notify()
+
+    def acknowledge(self, stream: Stream, subscriber: str, number: int) -> None:
+        known = self._counted(stream, subscriber, number)
+        if known is None or number <= known.acknowledged:
+            return
+        known.acknowledged, known.acknowledged_upto = number, rows.weighed_upto(self._store, stream, number)
+        if number > known.received:
+            known.received, known.received_upto = number, known.acknowledged_upto
+        stream.unsaved = True
+        self._trim(stream)
+        stream.room.notify()
+
+    def _counted(self, stream: Stream, subscriber: str, number: int) -> Subscription | None:
+        if number > stream.visible.last:
+            raise BrokenInvariantError(
+                f"frame {number} of {stream.name} was reported, and only {stream.visible.last} was ever seen"
+            )
+        known = stream.subscriptions.get(subscriber)
+        return None if known is None or known.failed else known
+
+    def count_sent(self, stream: Stream, subscriber: str, frame: Frame) -> None:
+        known = stream.subscriptions.get(subscriber)
+        if known is not None:
+            known.frames += 1
+            known.rows += frame.rows
+            known.bytes += len(frame.payload)
+            stream.unsaved = True
+
+    # -- trimming -----------------------------------------------------------------------------------------------------
+
+    def source_grew(self, stream: Stream) -> None:
+        """After new frames of a source: fails the subscriptions that are over quota, and lets go of old frames."""
+        failed = stream.overdrawn(self._settings)
+        for one in failed:
+            one.failed = "quota"
+            stream.unsaved = True
+            log.warning("subscription_gone", stream=stream.name, subscriber=one.subscriber, reason="quota")
+        if stream.live:
+            self._trim(stream)
+        if failed:
+            stream.room.notify()
+        for one in failed:
+            self.on_gone(stream.name, one.subscriber, _overdrawn(stream, one.failed))
+
+    def save(self, stream: Stream) -> None:
+        """Stores what is only in memory so far, as far as the disk has room."""
+        if stream.unsaved:
+            self._settle(stream, stream.trimmed)
+
+    def _trim(self, stream: Stream) -> None:
+        upto = self._due(stream)
+        while self._settle(stream, upto):
+            upto = self._due(stream)
+            if upto <= stream.trimmed:
+                return
+
+    def _settle(self, stream: Stream, upto: int) -> bool:
+        """Stores the subscriptions and deletes frames up to ``upto`` in one transaction; False where the disk is full."""
+        trims = upto > stream.trimmed
+        if not trims and not stream.unsaved:
+            return True
+        weighed = rows.weighed_upto(self._store, stream, upto) if trims else stream.trimmed_upto
+        try:
+            with self._store.transaction(promised=False) as connection:
+                for one in stream.subscriptions.values():
+                    rows.save_subscription(connection, stream, one)
+                if trims:
+                    rows.delete_frames(connection, stream, upto)
+        except SbonError as error:
+            if error.code != "disk-full":
+                raise
+            # Forgetting an acknowledgement only means sending again: it is stored with the next one.
+            return False
+        stream.unsaved = False
+        if trims:
+            stream.trimmed, stream.trimmed_upto = upto, weighed
+            self._steps("trim")
+        return True
+
+    def _due(self, stream: Stream) -> int:
+        """The last frame to delete now, at most ``trim_frames`` from the first."""
+        upto = min(stream.floor(), stream.trimmed + self._settings.trim_frames)
+        if upto <= stream.trimmed:
+            return stream.trimmed
+        if not stream.live:
+            return upto
+        full = stream.visible.upto - self._settings.live_retention_bytes
+        old_ms = stream.newest_born_ms - self._settings.live_retention_s * 1000
+        return rows.last_overdue(self._store, stream, upto, full, int(old_ms))

@@ -1,0 +1,242 @@
+"""The outbox's statements: how streams, batches, frames and subscriptions lie in the database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from sbon_node.errors import SbonError
+from sbon_node.streams.credit import weight
+from sbon_node.streams.frame import NO_WATERMARK_MS, Frame, InputOffset
+from sbon_node.streams.ledger import NO_BATCH, Kind, Stream, Subscription, Tail
+from sbon_node.streams.store import MAX_NUMBER, Store
+
+_encode = msgspec.msgpack.encode
+_decoder = msgspec.msgpack.Decoder(tuple[InputOffset, ...])
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+
+def create(store: Store, name: str, kind: Kind, finite: bool, epoch: int) -> Stream:
+    with store.transaction() as connection:
+        cursor = connection.execute(
+            "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL)",
+            (name, kind, finite, epoch, NO_WATERMARK_MS, NO_BATCH, _encode(())),
+        )
+        number = cursor.lastrowid
+    assert number is not None
+    return Stream(id=number, name=name, kind=kind, finite=finite, epoch=epoch, visible=Tail())
+
+
+def delete(store: Store, stream: Stream) -> None:
+    with store.transaction() as connection:
+        connection.execute("DELETE FROM frames WHERE id BETWEEN ? AND ?", (stream.base, stream.base + MAX_NUMBER))
+        connection.execute("DELETE FROM pending WHERE stream = ?", (stream.id,))
+        connection.execute("DELETE FROM subscriptions WHERE stream = ?", (stream.id,))
+        connection.execute("DELETE FROM streams WHERE id = ?", (stream.id,))
+
+
+def set_epoch(store: Store, stream: Stream, epoch: int) -> None:
+    with store.transaction() as connection:
+        connection.execute("UPDATE streams SET epoch = ? WHERE id = ?", (epoch, stream.id))
+    stream.epoch = epoch
+
+
+def load(store: Store) -> dict[str, Stream]:
+    """All streams as they were stored; received is taken back to acknowledged until subscribers say otherwise."""
+    streams: dict[int, Stream] = {}
+    with store.reading() as connection:
+        columns = "id, name, kind, finite, epoch, position, batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
+        for id_, name, kind, finite, epoch, position, *tail in connection.execute(f"SELECT {columns} FROM streams ORDER BY id"):
+            streams[id_] = Stream(
+                id=id_,
+                name=name,
+                kind=kind,
+                finite=bool(finite),
+                epoch=epoch,
+                position=position,
+                visible=_tail(store, tail),
+            )
+        columns = "stream, batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
+        for id_, *tail in connection.execute(f"SELECT {columns} FROM pending ORDER BY stream, batch"):
+            streams[id_].pending.append(_tail(store, tail))
+        for stream in streams.values():
+            _load_bounds(connection, stream)
+        subscriptions = "SELECT stream, subscriber, acknowledged, failed, frames, rows, bytes FROM subscriptions"
+        for id_, subscriber, acknowledged, failed, frames, rows, size in connection.execute(subscriptions).fetchall():
+            stream = streams[id_]
+            upto = weighed_upto(store, stream, max(acknowledged, stream.trimmed))
+            stream.subscriptions[subscriber] = Subscription(
+                subscriber=subscriber,
+                received=acknowledged,
+                received_upto=upto,
+                acknowledged=acknowledged,
+                acknowledged_upto=upto,
+                failed=failed,
+                frames=frames,
+                rows=rows,
+                bytes=size,
+            )
+    return {stream.name: stream for stream in streams.values()}
+
+
+def _tail(store: Store, row: list[object]) -> Tail:
+    batch, last, upto, watermark_ms, ended, offsets, frames, rows, size = row
+    try:
+        return Tail(
+            batch=int(str(batch)),
+            last=int(str(last)),
+            upto=int(str(upto)),
+            watermark_ms=int(str(watermark_ms)),
+            ended=bool(ended),
+            offsets=_decoder.decode(offsets if isinstance(offsets, bytes) else b""),
+            frames=int(str(frames)),
+            rows=int(str(rows)),
+            bytes=int(str(size)),
+        )
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise SbonError("outbox-corrupt", f"a batch cannot be read: {error}", where=str(store.path)) from error
+
+
+def _load_bounds(connection: sqlite3.Connection, stream: Stream) -> None:
+    within = (stream.base, stream.base + stream.visible.last)
+    first = connection.execute(
+        "SELECT id, upto, payload FROM frames WHERE id BETWEEN ? AND ? ORDER BY id LIMIT 1", (within[0], stream.base + MAX_NUMBER)
+    ).fetchone()
+    if first is None:
+        stream.trimmed, stream.trimmed_upto = stream.visible.last, stream.visible.upto
+        return
+    stream.trimmed, stream.trimmed_upto = first[0] - stream.base - 1, first[1] - weight(first[2])
+    newest = connection.execute("SELECT born_ms FROM frames WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1", within).fetchone()
+    stream.newest_born_ms = newest[0] if newest else 0
+
+
+def update_tail(connection: sqlite3.Connection, stream: Stream, tail: Tail, position: bytes | None = None) -> None:
+    """What is visible, and of a source its position, which is kept where none is given."""
+    connection.execute(
+        "UPDATE streams SET batch=?, last=?, upto=?, watermark_ms=?, ended=?, offsets=?, frames=?, rows=?, bytes=?,"
+        " position=coalesce(?, position) WHERE id = ?",
+        (*_columns(tail), position, stream.id),
+    )
+
+
+def _columns(tail: Tail) -> tuple[int | bytes, ...]:
+    return (
+        tail.batch,
+        tail.last,
+        tail.upto,
+        tail.watermark_ms,
+        tail.ended,
+        _encode(tail.offsets),
+        tail.frames,
+        tail.rows,
+        tail.bytes,
+    )
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def insert_pending(connection: sqlite3.Connection, stream: Stream, tail: Tail) -> None:
+    columns = "stream, batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
+    connection.execute(f"INSERT INTO pending ({columns}) VALUES (?,?,?,?,?,?,?,?,?,?)", (stream.id, *_columns(tail)))
+
+
+def delete_pending(connection: sqlite3.Connection, stream: Stream, batch: int, *, after: int) -> None:
+    """The batch, those after it, which are planned anew once it is run again, and their frames: those after number ``after``."""
+    connection.execute("DELETE FROM frames WHERE id > ? AND id <= ?", (stream.base + after, stream.base + MAX_NUMBER))
+    connection.execute("DELETE FROM pending WHERE stream = ? AND batch >= ?", (stream.id, batch))
+
+
+def forget_pending(connection: sqlite3.Connection, stream: Stream, *, upto: int) -> None:
+    """Batches up to ``upto`` are visible: their frames are the stream's."""
+    connection.execute("DELETE FROM pending WHERE stream = ? AND batch <= ?", (stream.id, upto))
+
+
+# -- frames -----------------------------------------------------------------------------------------------------------
+
+
+def insert_frames(connection: sqlite3.Connection, stream: Stream, frames: Iterable[Frame], upto: int) -> None:
+    for frame in frames:
+        upto += weight(frame.payload)
+        connection.execute(
+            "INSERT INTO frames VALUES (?,?,?,?,?,?,?)",
+            (stream.base + frame.number, frame.rows, frame.watermark_ms, frame.ended, frame.born_ms, upto, frame.payload),
+        )
+
+
+def read(store: Store, stream: Stream, after: int, max_bytes: int) -> list[Frame]:
+    frames: list[Frame] = []
+    with store.reading() as connection:
+        found = connection.execute(
+            "SELECT id, rows, watermark_ms, ended, born_ms, payload FROM frames WHERE id > ? AND id <= ? ORDER BY id",
+            (stream.base + after, stream.base + stream.visible.last),
+        )
+        for id_, rows, watermark_ms, ended, born_ms, payload in found:
+            max_bytes -= weight(payload)
+            if frames and max_bytes < 0:
+                break
+            frames.append(
+                Frame(
+                    stream=stream.name,
+                    number=id_ - stream.base,
+                    payload=payload,
+                    rows=rows,
+                    watermark_ms=watermark_ms,
+                    ended=bool(ended),
+                    born_ms=born_ms,
+                )
+            )
+        found.close()
+    return frames
+
+
+def weighed_upto(store: Store, stream: Stream, number: int) -> int:
+    """Bytes weighed from frame 1 to ``number``, which is retained, or the last that is not."""
+    if number == stream.visible.last:
+        return stream.visible.upto
+    if number <= stream.trimmed:
+        return stream.trimmed_upto
+    with store.reading() as connection:
+        row = connection.execute("SELECT upto FROM frames WHERE id = ?", (stream.base + number,)).fetchone()
+    if row is None:
+        raise SbonError("outbox-corrupt", f"frame {number} of {stream.name} is missing", where=str(store.path))
+    return int(row[0])
+
+
+def delete_frames(connection: sqlite3.Connection, stream: Stream, upto: int) -> None:
+    connection.execute("DELETE FROM frames WHERE id > ? AND id <= ?", (stream.base, stream.base + upto))
+
+
+def last_overdue(store: Store, stream: Stream, upto: int, full: int, old_ms: int) -> int:
+    """The last of the oldest frames, none after number ``upto``, that lie before the ``full``-th byte or were born before
+    ``old_ms``; ``stream.trimmed`` where none does."""
+    last = stream.trimmed
+    with store.reading() as connection:
+        found = connection.execute(
+            "SELECT id, upto, born_ms FROM frames WHERE id > ? AND id <= ? ORDER BY id",
+            (stream.base + stream.trimmed, stream.base + upto),
+        )
+        for id_, weighed, born_ms in found:
+            if weighed > full and born_ms >= old_ms:
+                break
+            last = id_ - stream.base
+        found.close()
+    return last
+
+
+# -- subscriptions ----------------------------------------------------------------------------------------------------
+
+
+def save_subscription(connection: sqlite3.Connection, stream: Stream, one: Subscription) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO subscriptions VALUES (?,?,?,?,?,?,?)",
+        (stream.id, one.subscriber, one.acknowledged, one.failed, one.frames, one.rows, one.bytes),
+    )
+
+
+def delete_subscription(connection: sqlite3.Connection, stream: Stream, subscriber: str) -> None:
+    connection.execute("DELETE FROM subscriptions WHERE stream = ? AND subscriber = ?", (stream.id, subscriber))

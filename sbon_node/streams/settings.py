@@ -1,0 +1,97 @@
+"""What may be tuned about streams, with the reason to tune it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of the outbox, of links and of retention. Bytes count payload and a small overhead for each frame."""
+
+    inbox_credit_bytes: Annotated[
+        int,
+        Meta(
+            ge=5 * MIB,
+            le=2**34,
+            description="bytes a link holds in memory until they are acknowledged, room for the largest frame at least; "
+            "raise it for fast links over long distances",
+        ),
+    ] = 16 * MIB
+    outbox_quota_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**40,
+            description="bytes of a stream its subscribers have not received, above which its producer pauses; "
+            "raise it where consumers are often away and the disk is large",
+        ),
+    ] = 32 * MIB
+    outbox_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**50,
+            description="largest size of the outbox database in bytes, 0 for as much as the disk holds; "
+            "set it where other programs share the disk",
+        ),
+    ] = 0
+    batch_span_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**32,
+            description="bytes of input one batch may take, over all inputs and at least one frame of each that has news; "
+            "lower it where the engine is short of memory; keep it at most half of inbox_credit_bytes",
+        ),
+    ] = 8 * MIB
+    batch_span_frames: Annotated[
+        int, Meta(ge=1, le=2**20, description="frames one batch may take of each input; as batch_span_bytes, for tiny frames")
+    ] = 4096
+    read_bytes: Annotated[
+        int,
+        Meta(ge=1, le=2**32, description="bytes read from the outbox at once for one subscriber; memory each subscription costs"),
+    ] = MIB
+    live_retention_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**50,
+            description="bytes of a live source kept after everyone acknowledged them, for later queries to start from; "
+            "raise it for more history, at the price of disk",
+        ),
+    ] = 256 * MIB
+    live_retention_s: Annotated[
+        float,
+        Meta(gt=0, le=1e9, description="seconds that frames of a live source are kept after everyone acknowledged them"),
+    ] = 3600.0
+    subscription_quota_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**50,
+            description="bytes of a live source a subscriber may leave unacknowledged before its subscription fails (at least "
+            "live_retention_bytes counts); raise it where consumers are away for long",
+        ),
+    ] = 512 * MIB
+    trim_frames: Annotated[
+        int, Meta(ge=1, le=2**20, description="frames deleted in one transaction; lower it where deleting delays other work")
+    ] = 1024
+    max_subscribers: Annotated[int, Meta(ge=1, le=65_536, description="subscribers one stream may have; one more is refused")] = (
+        256
+    )
+    reconnect_s: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="seconds before a lost link is first tried again; doubles, jittered, up to the maximum"),
+    ] = 0.2
+    reconnect_max_s: Annotated[
+        float, Meta(gt=0, le=3600, description="longest pause in seconds between two tries of a lost link")
+    ] = 5.0
+    handshake_s: Annotated[
+        float, Meta(gt=0, le=3600, description="seconds a link waits for a connection and the answer to its subscription")
+    ] = 10.0

@@ -1,0 +1,153 @@
+"""A node that answers by script, for tests of the HTTP API and of the commands that talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.control.report import (
+    Accepted,
+    Bill,
+    BillLine,
+    LinkInfo,
+    MemberInfo,
+    NodeStatus,
+    OperatorInfo,
+    Progress,
+    QueryInfo,
+    SourceInfo,
+    StreamInfo,
+    Submission,
+)
+from sbon_node.engine.interface import Column
+from sbon_node.errors import SbonError
+from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
+
+STREAM = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"), Column("delay", "int")), event_time="ts")
+
+
+@dataclass
+class ScriptedNode:
+    """Answers what a node would. ``script`` are the events of each following in turn; ``None`` cuts all connections."""
+
+    script: list[list[Rows | Finished | SbonError | None]] = field(default_factory=list)
+    state: str = "running"
+    refuse_submit: SbonError | None = None
+    declared: list[StreamDeclaration] = field(default_factory=list)
+    attached: list[SourceDeclaration] = field(default_factory=list)
+    submitted: list[Submission] = field(default_factory=list)
+    acknowledged: list[dict[str, int]] = field(default_factory=list)
+    after: list[dict[str, int]] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    cut: Callable[[], None] = lambda: None
+
+    def status(self) -> NodeStatus:
+        return NodeStatus(
+            name="a",
+            cluster="c",
+            address="127.0.0.1:7400",
+            api="127.0.0.1:7480",
+            version="0",
+            engine="idle",
+            coordinate=(0.0, 1.5, 2.0),
+            error=0.5,
+            load=0.0,
+            members=1,
+            operators=(),
+            counters={"bad-datagram": 3},
+        )
+
+    def members(self) -> list[MemberInfo]:
+        found = []
+        for name, rtt_ms in (("a", None), ("b", 91.25)):
+            found.append(
+                MemberInfo(
+                    name=name,
+                    state="alive",
+                    address=f"{name}:7400",
+                    api=f"{name}:7480",
+                    incarnation=1,
+                    coordinate=(1.0, 2.0),
+                    rtt_ms=rtt_ms,
+                    measured=True,
+                )
+            )
+        return found
+
+    async def join(self, addresses: tuple[str, ...]) -> int:
+        if "dead:1" in addresses:
+            raise SbonError("join-failed", "no node answers at dead:1", where="addresses")
+        return 2
+
+    async def leave(self) -> None:
+        self.stopped.append("node")
+
+    async def create_stream(self, declaration: StreamDeclaration) -> None:
+        self.declared.append(declaration)
+
+    async def attach_source(self, source: SourceDeclaration) -> None:
+        self.attached.append(source)
+
+    async def streams(self) -> list[StreamInfo]:
+        return [await self.stream("flights")]
+
+    async def stream(self, name: str) -> StreamInfo:
+        if name == "none":
+            raise SbonError("unknown-stream", "there is no stream 'none'", hint="see: sbon stream list")
+        source = SourceDeclaration(stream=name, name="jfk", node="a", connector="file")
+        entry = CatalogEntry(declaration=STREAM, sources=(source,))
+        return StreamInfo(entry=entry, sources=(SourceInfo(source=source, state="running", rows=12),))
+
+    async def drop_stream(self, name: str) -> None:
+        self.stopped.append(name)
+
+    async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
+        self.submitted.append(submission)
+        yield Progress(step="placing", message="placing 1 operator [by relaxation]")
+        if self.refuse_submit is not None:
+            raise self.refuse_submit
+        yield Accepted(query=await self.query("q1"))
+
+    async def queries(self) -> list[QueryInfo]:
+        return [await self.query("q1")]
+
+    async def query(self, query_id: str) -> QueryInfo:
+        if query_id != "q1":
+            raise SbonError("unknown-query", f"there is no query {query_id!r}")
+        link = LinkInfo(stream="o1", source_node="b", target="sink", target_node="a", rows=3, bytes=4096, latency_ms=45.5)
+        operator = OperatorInfo(id="o1", node="b", fragment="SELECT 1", state="running")
+        state: Any = self.state
+        return QueryInfo(
+            id="q1", sql="SELECT *\nFROM flights", state=state, consumer="a", operators=(operator,), links=(link,), rows=3
+        )
+
+    async def stop_query(self, query_id: str) -> QueryInfo:
+        self.stopped.append(query_id)
+        self.state = "stopped"
+        return await self.query(query_id)
+
+    async def bill(self, query_id: str) -> Bill:
+        line = BillLine(stream="o1", source_node="b", target_node="a", bytes=1000, latency_ms=50.0, byte_ms=50_000.0)
+        whole = BillLine(stream="s", source_node="b", target_node="a", bytes=4000, latency_ms=50.0, byte_ms=200_000.0)
+        return Bill(query="q1", strategy="relaxation", links=(line,), whole=(whole,), byte_ms=50_000.0, whole_byte_ms=200_000.0)
+
+    async def follow(self, query_id: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
+        self.after.append(after)
+        taken = len(self.acknowledged)
+        for event in self.script.pop(0) if self.script else []:
+            if event is None:
+                while len(self.acknowledged) < taken:  # noqa: ASYNC110  what was sent must have arrived
+                    await asyncio.sleep(0)
+                self.cut()
+                await asyncio.Event().wait()
+            elif isinstance(event, SbonError):
+                raise event
+            else:
+                taken += isinstance(event, Rows)
+                yield event
+
+    async def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
+        self.acknowledged.append(numbers)

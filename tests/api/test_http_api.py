@@ -1,0 +1,162 @@
+"""The HTTP API over a node that is told what to answer, on a real loopback port: requests, refusals, connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from sbon_cli import endpoints
+from sbon_cli.client import AsyncClient, Client
+from sbon_node.api.http import ApiServer
+from sbon_node.engine.interface import Column
+from sbon_node.errors import SbonError
+from sbon_node.query.catalog import StreamDeclaration
+from tests.api.switched_node import SETTINGS, SwitchedNode, rows
+
+STREAM = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"),), event_time="ts")
+
+
+async def test_status_members_and_health(server: ApiServer, client: AsyncClient) -> None:
+    assert (await client.ask(endpoints.status())).counters == {"bad-datagram": 3}
+    assert [m.name for m in await client.ask(endpoints.members())] == ["a"]
+    async with aiohttp.ClientSession(client.api) as session:
+        paths = ("/healthz", "/readyz", "/v1/status")
+        assert [(await session.get(path)).status for path in paths] == [200, 200, 200]
+        server.set_ready(False)
+        assert [(await session.get(path)).status for path in paths] == [200, 503, 503]
+
+
+async def test_streams_are_created_shown_and_dropped(client: AsyncClient) -> None:
+    made = await client.ask(endpoints.create_stream(STREAM))
+    assert made.entry.declaration == STREAM
+    assert [s.entry.declaration.name for s in await client.ask(endpoints.streams())] == ["flights"]
+    with pytest.raises(SbonError) as refused:
+        await client.ask(endpoints.create_stream(STREAM))
+    error = refused.value
+    assert (error.code, error.where, error.hint, error.details) == ("stream-exists", "name", "drop it", ("made by b",))
+    await client.ask(endpoints.drop_stream("flights"))
+    with pytest.raises(SbonError, match="there is no stream"):
+        await client.ask(endpoints.stream("flights"))
+
+
+STATUSES = [
+    ("GET", "/v1/streams/none", None, 404, "unknown-stream"),
+    ("GET", "/v1/nothing", None, 404, "unknown-path"),
+    ("PUT", "/v1/streams", None, 405, "method-not-allowed"),
+    ("POST", "/v1/streams", b"{", 400, "bad-request"),
+    ("POST", "/v1/streams", b'{"name": "Bad Name", "schema": [], "event_time": "ts"}', 400, "bad-request"),
+    ("POST", "/v1/streams", b"\xff\xfe", 400, "bad-request"),
+    ("POST", "/v1/streams", b"[" * 4000, 400, "bad-request"),
+    ("POST", "/v1/streams", b" " * 5000, 413, "too-large"),
+    ("POST", "/v1/queries", b'{"sql": ""}', 400, "bad-request"),
+    ("GET", "/v1/queries/q2/rows", None, 404, "unknown-query"),
+    ("GET", "/v1/queries/q1/rows?after=x", None, 400, "bad-request"),
+    ("GET", '/v1/queries/q1/rows?after={"s":-1}', None, 400, "bad-request"),
+    ("POST", "/v1/queries/q1/acknowledge", b'{"numbers": {"s": "1"}}', 400, "bad-request"),
+]
+
+
+@pytest.mark.parametrize("method, path, body, status, code", STATUSES)
+async def test_refusals_are_problems(
+    client: AsyncClient, method: str, path: str, body: bytes | None, status: int, code: str
+) -> None:
+    async with aiohttp.ClientSession(client.api, headers={"Content-Type": "application/json"}) as session:
+        response = await session.request(method, path, data=body)
+        assert (response.status, (await response.json())["code"]) == (status, code)
+        assert response.content_type == "application/problem+json"
+
+
+async def test_a_field_that_is_wrong_is_named(client: AsyncClient) -> None:
+    async with aiohttp.ClientSession(client.api) as session:
+        body = {"name": "s", "schema": [["ts"]], "event_time": "ts"}
+        problem = await (await session.post("/v1/streams", json=body)).json()
+    assert problem["where"] == "schema[0]"
+
+
+async def test_web_pages_of_others_and_forms_are_kept_out(client: AsyncClient) -> None:
+    async with aiohttp.ClientSession(client.api) as session:
+        foreign = await session.get("/v1/status", headers={"Origin": "http://evil.example"})
+        own = await session.get("/v1/status", headers={"Origin": client.api})
+        form = await session.post("/v1/queries", data={"sql": "select 1"})
+        assert (foreign.status, own.status, form.status) == (403, 200, 415)
+
+
+async def test_our_own_bugs_do_not_show_their_inside(node: SwitchedNode, client: AsyncClient) -> None:
+    node.refusal = ValueError("secret detail")
+    with pytest.raises(SbonError) as refused:
+        await client.ask(endpoints.status())
+    assert refused.value.code == "internal"
+    assert "secret" not in str(refused.value)
+
+
+async def test_too_many_connections_are_turned_away_and_later_ones_served(node: SwitchedNode, server: ApiServer) -> None:
+    opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(SETTINGS.max_connections)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["code"] == "too-many-connections"
+    for _, held in [*opened, (reader, writer)]:
+        held.close()
+        await held.wait_closed()
+    status = await asyncio.to_thread(Client(f"http://127.0.0.1:{server.port}").status)
+    assert status.name == "a"
+
+
+async def test_what_changes_something_is_not_cut_short_by_a_lost_caller(node: SwitchedNode, server: ApiServer) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    body = b'{"addresses": ["x:1"]}'
+    head = f"POST /v1/join HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
+    await node.asked_to_join.wait()
+    writer.close()
+    await writer.wait_closed()
+    while server.connections:  # noqa: ASYNC110  the server has to notice first
+        await asyncio.sleep(0)
+    node.joining.set()
+    await server.close()
+    assert node.joined == ["x:1"]
+
+
+async def test_a_port_in_use_is_told(server: ApiServer, node: SwitchedNode) -> None:
+    with pytest.raises(SbonError) as refused:
+        await ApiServer(node).start("127.0.0.1", server.port)
+    assert refused.value.code == "port-in-use"
+    with pytest.raises(SbonError) as refused:
+        await ApiServer(node).start("192.0.2.1", 0)
+    assert refused.value.code == "bad-address"
+
+
+async def test_closing_ends_followers(node: SwitchedNode) -> None:
+    served = ApiServer(node, SETTINGS)
+    await served.start("127.0.0.1", 0)
+    served.set_ready()
+    node.events = [rows(1, (1,))]
+    async with AsyncClient(f"http://127.0.0.1:{served.port}") as opened:
+        events = opened.events(endpoints.rows("q1", {}))
+        await anext(events)
+        await served.close()
+        with pytest.raises(SbonError, match="no node answers"):
+            await anext(events)
+    assert node.open_followers == 0
+
+
+async def test_a_server_that_is_no_node_is_told_apart(client: AsyncClient) -> None:
+    async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+        writer.close()
+
+    stranger = await asyncio.start_server(other, "127.0.0.1", 0)
+    port = stranger.sockets[0].getsockname()[1]
+    with pytest.raises(SbonError) as refused:
+        await asyncio.to_thread(Client(f"127.0.0.1:{port}").status)
+    assert refused.value.code == "bad-answer"
+    stranger.close()
+    await stranger.wait_closed()
+    with pytest.raises(SbonError) as refused:
+        await asyncio.to_thread(Client(f"127.0.0.1:{port}").status)
+    assert refused.value.code == "node-unreachable"

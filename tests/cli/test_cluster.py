@@ -1,0 +1,81 @@
+"""Wide areas to emulate, and where a local cluster gets its names from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sbon_cli.cities import CITIES, cities, great_circle_km, load_wide_area, of_mapping
+from sbon_cli.local_cluster import LocalCluster
+from sbon_node.errors import SbonError
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+def test_distances_of_cities() -> None:
+    """Against published great-circle distances, to one per cent."""
+    for a, b, km in (("london", "new-york", 5570), ("frankfurt", "singapore", 10_260), ("sao-paulo", "san-francisco", 10_440)):
+        assert great_circle_km(CITIES[a], CITIES[b]) == pytest.approx(km, rel=0.01)
+
+
+def test_six_cities_lie_as_the_world_does() -> None:
+    area = cities()
+    rtt = dict(zip(area.names, area.rtt_ms, strict=True))
+    by_name = {a: dict(zip(area.names, rtt[a], strict=True)) for a in area.names}
+    assert len(area.names) == 6
+    assert all(by_name[a][b] == by_name[b][a] for a in area.names for b in area.names)
+    assert by_name["london"]["london"] == 0
+    assert by_name["london"]["frankfurt"] < 20 < by_name["new-york"]["san-francisco"] < by_name["london"]["singapore"]
+
+
+def test_a_matrix_is_read_from_numpy(tmp_path: Path) -> None:
+    rounds = np.array([[[0, 10, 4], [12, 0, np.nan], [4, 7, 0]], [[0, 30, 4], [12, 0, np.nan], [4, 7, 0]]], dtype=np.float32)
+    np.savez(tmp_path / "m.npz", rtt_ms=rounds, names=["São Paulo", "Oslo", "Oslo"])
+    area = load_wide_area(tmp_path / "m.npz")
+    assert area.names == ("s-o-paulo", "oslo", "oslo.2")
+    assert area.rtt_ms == ((0.0, 20.0, 4.0), (12.0, 0.0, 7.0), (4.0, 7.0, 0.0))
+
+
+@pytest.mark.parametrize("file", ["aws_regions2024.npz", "wondernetwork239.npz"])
+def test_measured_matrices(file: str) -> None:
+    if not (SHARED / file).exists():
+        pytest.skip("the measured matrices are not on this machine")
+    area = load_wide_area(SHARED / file).chosen(18)
+    assert len(set(area.names)) == len(area.rtt_ms) == 18
+    assert min(min(x for j, x in enumerate(row) if i != j) for i, row in enumerate(area.rtt_ms)) > 0
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "{}", '{"rtt_ms": [[0, 1]]}', '{"rtt_ms": [[0, null], [null, 0]]}', '{"rtt_ms": [[0, -1], [1, 0]]}']
+)
+def test_bad_matrices_are_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "m.json").write_text(content)
+    with pytest.raises(SbonError) as refused:
+        load_wide_area(tmp_path / "m.json")
+    assert refused.value.code == "bad-latency"
+
+
+def test_every_pair_needs_a_time() -> None:
+    assert of_mapping({("a", "b"): 5.0}, ["a", "b"]).rtt_ms == ((0.0, 5.0), (5.0, 0.0))
+    with pytest.raises(SbonError, match="between a and c"):
+        of_mapping({("a", "b"): 5.0}, ["a", "b", "c"])
+
+
+def test_two_clusters_live_apart_and_the_emulation_names_every_site(tmp_path: Path) -> None:
+    one = LocalCluster(2, "cities", folder=tmp_path / "one")
+    two = LocalCluster(["frankfurt", "london"], "cities", folder=tmp_path / "two")
+    assert {n.host for n in one.nodes}.isdisjoint({n.host for n in two.nodes})
+    assert [n.name for n in one.nodes] == ["new-york", "london"]
+    table = json.loads((tmp_path / "two" / "emulation.json").read_text())
+    assert table["sites"] == {n.host: n.name for n in two.nodes}
+    assert table["rtt_ms"][0][1] == cities().rtt_ms[2][1]
+    one.stop()
+    two.stop()
+
+
+def test_a_pair_nobody_measured_goes_over_a_third_site(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text('{"rtt_ms": [[0, null, 3, 9], [null, 0, 4, 1], [3, 4, 0, 2], [9, 1, 2, 0]]}')
+    assert load_wide_area(tmp_path / "m.json").rtt_ms[0] == (0.0, 7.0, 3.0, 9.0)

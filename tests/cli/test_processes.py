@@ -1,0 +1,160 @@
+"""Real nodes as processes: how they exit, and what a local cluster leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from sbon_cli.local_cluster import LocalCluster
+from sbon_cli.main import sbon
+from sbon_cli.processes import MARK, processes_of
+
+pytestmark = pytest.mark.live
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def node(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sbon_cli.main", "node", "--name", "a", *arguments]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_")}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.02)
+
+
+def last_error(result: subprocess.CompletedProcess[str]) -> str:
+    return next(line for line in result.stderr.splitlines() if line.startswith("error: "))
+
+
+@pytest.mark.parametrize("flag", ["--port", "--api-port"])
+def test_a_port_in_use_is_one_line_and_code_2(tmp_path: Path, flag: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        ports = {"--port": str(free_port()), "--api-port": str(free_port())}
+        ports[flag] = str(taken.getsockname()[1])
+        result = node("--data-dir", str(tmp_path / "d"), *[word for pair in ports.items() for word in pair])
+    assert result.returncode == 2, result.stderr
+    assert "the port is in use" in last_error(result)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_data_directory_that_is_a_file_is_one_line_and_code_2(tmp_path: Path) -> None:
+    (tmp_path / "d").write_text("not a folder")
+    result = node("--data-dir", str(tmp_path / "d"), "--port", str(free_port()), "--api-port", str(free_port()))
+    assert result.returncode == 2, result.stderr
+    assert f"node.data_dir {tmp_path}/d: cannot write to it" in last_error(result)
+    assert "Traceback" not in result.stderr
+
+
+def test_a_bad_value_is_one_line_and_code_2() -> None:
+    result = node("--set", "streams.reconnect_s=fast")
+    assert result.returncode == 2
+    assert last_error(result).startswith("error: --set streams.reconnect_s: streams.reconnect_s must be a number")
+
+
+def test_a_cluster_lives_dies_and_leaves_nothing() -> None:
+    with LocalCluster(3, latency="cities") as cluster:
+        folder, mark = cluster.folder, cluster.mark
+        first, second, third = cluster.nodes
+        assert {m.name for m in first.client.members()} == {"new-york", "london", "frankfurt"}
+        while not (seen := next(m for m in second.client.members() if m.name == "new-york")).measured:
+            time.sleep(0.05)
+        assert seen.rtt_ms is not None
+        assert 60 < seen.rtt_ms < 150, "the emulated round trip is 91 ms"
+
+        third.kill()
+        assert not third.running
+        third.restart()
+        cluster.wait_converged()
+        assert third.client.status().members == 3
+
+        second.pause()
+        second.resume()
+        assert second.client.status().name == "london"
+
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 0
+    assert processes_of(mark, folder) == []
+    assert not folder.exists()
+
+
+def test_a_failing_block_leaves_nothing_either() -> None:
+    def fail() -> None:
+        with LocalCluster(2) as cluster:
+            left.append((cluster.mark, cluster.folder))
+            raise RuntimeError("the block failed")
+
+    left: list[tuple[str, Path]] = []
+    with pytest.raises(RuntimeError, match="the block failed"):
+        fail()
+    assert processes_of(*left[0]) == []
+
+
+def test_nodes_stop_when_whoever_holds_the_cluster_is_killed(tmp_path: Path) -> None:
+    script = (
+        "from pathlib import Path; from sbon_cli.local_cluster import LocalCluster; import sys, time\n"
+        "with LocalCluster(2, folder=Path(sys.argv[1])) as c: print(c.mark, flush=True); time.sleep(600)\n"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    mark = holder.stdout.readline().strip()
+    assert len(processes_of(mark, tmp_path)) >= 2
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    until(lambda: not processes_of(mark, tmp_path))
+
+
+def test_what_ran_away_from_its_session_is_found_by_its_mark(tmp_path: Path) -> None:
+    runaway = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], env={**os.environ, MARK: "m1"}, start_new_session=True
+    )
+    until(lambda: [p.pid for p in processes_of("m1", tmp_path)] == [runaway.pid])
+    cluster = LocalCluster(1, folder=tmp_path)
+    cluster.mark = "m1"
+    assert cluster.stop() == 1
+    runaway.wait()
+    assert processes_of("m1", tmp_path) == []
+
+
+def test_cluster_up_status_and_down(tmp_path: Path) -> None:
+    def run(*arguments: str) -> object:
+        result = CliRunner().invoke(sbon, ["cluster", *arguments, "--dir", str(tmp_path / "c")])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout) if result.stdout else None
+
+    try:
+        up = run("up", "-n", "2")
+        assert isinstance(up, list)
+        assert [(n["state"], n["members"]) for n in up] == [("running", 2)] * 2
+        again = CliRunner().invoke(sbon, ["cluster", "up", "--dir", str(tmp_path / "c")])
+        assert again.exit_code == 1
+        assert "a cluster runs here already" in again.stderr
+        assert run("status") == up
+        psutil.Process(up[0]["pid"]).kill()
+        until(lambda: CliRunner().invoke(sbon, ["cluster", "status", "--dir", str(tmp_path / "c")]).exit_code == 1)
+    finally:
+        run("down", "--purge")
+    assert not any(psutil.pid_exists(n["pid"]) and psutil.Process(n["pid"]).status() != "zombie" for n in up)
+    assert not (tmp_path / "c").exists()

@@ -1,0 +1,158 @@
+"""Configuration: four layers, origins, and one clear line for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import structlog
+
+from sbon_node import log
+from sbon_node.config import Config, Given, keys, load
+from sbon_node.errors import SbonError
+from sbon_node.log import LogSettings
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "sbon.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def flag(name: str, value: str) -> dict[str, Given]:
+    return {name: Given(value, f"--set {name}", text=True)}
+
+
+def test_each_layer_wins_over_the_one_before(tmp_path: Path) -> None:
+    file = write(tmp_path, "[node]\nname = 'a'\nport = 1001\napi_port = 1002\n[streams]\nreconnect_s = 3\n")
+    environ = {"SBON_NODE_PORT": "2001", "SBON_NODE_API_PORT": "2002", "SBON_NODE_JOIN": "x:1, y:2"}
+    config, origins = load(file, environ=environ, flags=flag("node.api_port", "3002"))
+
+    assert (config.node.name, config.node.port, config.node.api_port) == ("a", 1001 + 1000, 3002)
+    assert config.streams.reconnect_s == 3.0
+    assert config.node.join == ("x:1", "y:2")
+    assert config.node.cluster == Config().node.cluster
+    assert [origins[k] for k in ("node.name", "node.port", "node.api_port", "streams.reconnect_s", "node.cluster")] == [
+        f"{file}:2",
+        "SBON_NODE_PORT",
+        "--set node.api_port",
+        f"{file}:6",
+        "default",
+    ]
+
+
+def test_every_knob_is_explained_and_its_default_is_allowed() -> None:
+    config, origins = load(flags=flag("node.name", "n"))
+    assert set(origins) == set(keys())
+    assert not [str(key) for key in keys().values() if not key.description]
+    for key in keys().values():
+        assert getattr(getattr(config, key.section), key.name) is not None
+
+
+def test_name_and_data_directory_come_from_the_machine_where_nobody_says() -> None:
+    config, origins = load()
+    assert config.node.name
+    assert config.node.data_dir.endswith(config.node.name)
+    assert origins["node.name"] == "host name"
+
+
+BAD_FILES = [
+    ("[node]\nport = 70000", ":2: node.port must be a whole number from 1 to 65535, not 70000"),
+    ("[node]\nport = '7400'", ":2: node.port must be a whole number from 1 to 65535, not '7400'"),
+    ("[node]\nport = true", ":2: node.port must be a whole number from 1 to 65535, not True"),
+    ("[node]\nname = 'Not A Name'", "node.name must be text (at most 63 characters, of the form"),
+    ("[node]\njoin = 'a:1'", "node.join must be a list of texts (at most 64), not 'a:1'"),
+    ("[node]\njoin = ['nonsense']", "node.join: 'nonsense' is not host:port"),
+    ("[node]\nprot = 7400", ":2: no setting is called 'node.prot' (did you mean node.port"),
+    ("[nodes]\nport = 7400", ":2: no setting is called 'nodes.port' (did you mean node.port"),
+    ("port = 7400", ":1: no setting is called 'port' (did you mean node.port?)"),
+    ("node = 3", ":1: no setting is called 'node'"),
+    ("[streams]\nreconnect_s = nan", "streams.reconnect_s must be a number above 0 and at most 3600, not nan"),
+    ("[streams]\nreconnect_s = 0", "streams.reconnect_s must be a number above 0"),
+    ("[log]\nlevel = 'loud'", "log.level must be one of debug, error, info, warning, not 'loud'"),
+    ("[log\n", "not valid TOML"),
+    ("[node]\nport = 7480", "node.api_port must differ from node.port, both are 7480"),
+    ("[node]\nbind = '0.0.0.0'", ":2: node.advertise must be set where node.bind is 0.0.0.0"),
+    ("[node]\nemulation = '/nowhere/rtt.json'", ":2: node.emulation: there is no file /nowhere/rtt.json"),
+]
+
+
+@pytest.mark.parametrize("text, expected", BAD_FILES)
+def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, text: str, expected: str) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(SbonError) as refused:
+        load(file)
+    assert refused.value.code == "bad-config"
+    assert refused.value.message.startswith(str(file)) or "default: " in refused.value.message
+    assert expected in refused.value.message
+    assert "\n" not in refused.value.message
+
+
+BAD_VARIABLES = [
+    ("SBON_NODE_PORT", "http", "SBON_NODE_PORT: node.port must be a whole number from 1 to 65535, not 'http'"),
+    ("SBON_NODE_PROT", "1", "SBON_NODE_PROT: no such setting (did you mean SBON_NODE_PORT"),
+    ("SBON_STRAEMS_RECONNECT_S", "1", "SBON_STRAEMS_RECONNECT_S: no such setting (did you mean SBON_STREAMS_RECONNECT_S"),
+    ("SBON_STREAMS_RECONNECT_S", "inf", "SBON_STREAMS_RECONNECT_S: streams.reconnect_s must be a number above 0"),
+]
+
+
+@pytest.mark.parametrize("variable, value, expected", BAD_VARIABLES)
+def test_a_bad_variable_is_refused_by_its_name(variable: str, value: str, expected: str) -> None:
+    with pytest.raises(SbonError) as refused:
+        load(environ={variable: value})
+    assert expected in refused.value.message
+
+
+@pytest.mark.parametrize("variable", ["SBON_API", "SBON_CONFIG", "SBON_SERVICE_HOST", "PATH"])
+def test_variables_of_others_are_left_alone(variable: str) -> None:
+    assert load(environ={variable: "whatever"}).config == load().config
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path, "[node]\nport = 0\nprot = 1\n")
+    with pytest.raises(SbonError) as refused:
+        load(file, environ={"SBON_LOG_LEVEL": "x"}, flags=flag("log.colour", "red"))
+    assert refused.value.message == "4 settings are wrong"
+    assert [line.partition(": ")[0] for line in refused.value.details] == [
+        f"{file}:3",
+        "--set log.colour",
+        f"{file}:2",
+        "SBON_LOG_LEVEL",
+    ]
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SbonError, match=r"none\.toml: cannot be read: No such file"):
+        load(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("text, value", [("true", True), ("FALSE", False)])
+def test_truth_is_read_from_text(text: str, value: bool) -> None:
+    from sbon_node.allowed import from_text
+
+    assert from_text(text, bool) is value
+
+
+def test_logs_are_json_lines_where_nobody_watches() -> None:
+    out = StringIO()
+    log.configure(LogSettings(level="info"), node="a", stream=out)
+    structlog.get_logger().info("link-up", stream="s", rtt_ms=1.5)
+    structlog.get_logger().debug("not-told")
+    try:
+        raise ValueError("bad")
+    except ValueError as error:
+        structlog.get_logger().error("task-failed", exc_info=error)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(x["event"], x["level"], x["node"]) for x in lines] == [("link-up", "info", "a"), ("task-failed", "error", "a")]
+    assert lines[0]["rtt_ms"] == 1.5
+    assert "ValueError: bad" in lines[1]["exception"]
+
+
+def test_logs_are_words_where_asked_for() -> None:
+    out = StringIO()
+    log.configure(LogSettings(format="console"), stream=out)
+    structlog.get_logger().warning("peer-lost", peer="b")
+    assert "peer-lost" in out.getvalue()
+    assert not out.getvalue().startswith("{")

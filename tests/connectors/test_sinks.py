@@ -1,0 +1,375 @@
+"""Sinks: each row exactly once whatever dies, and nothing acknowledged before it is delivered."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sbon_node.clock import Clock
+from sbon_node.connectors import frames
+from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.connectors.file_sink import FilePosition, position_path
+from sbon_node.connectors.follow_sink import FollowSink
+from sbon_node.connectors.sink_runner import SinkRunner, check_sink, open_sink
+from sbon_node.engine.interface import Column
+from sbon_node.errors import SbonError
+from sbon_node.simulation.loop import run
+from sbon_node.streams.frame import Frame
+from sbon_node.streams.inbox import Inbox
+
+SCHEMA = (Column("stream", "string"), Column("n", "bigint"), Column("ts", "timestamp"), Column("x", "double"))
+ARROW = pa.schema([("stream", pa.string()), ("n", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64())])
+
+
+def stream_of(name: str, count: int) -> list[Frame]:
+    """Frame i has i % 4 rows; the last one says that the stream has ended."""
+    found = []
+    for number in range(1, count + 1):
+        rows = [
+            {"stream": name, "n": number * 10 + i, "ts": number * 10**9 + i, "x": None if i else 0.5} for i in range(number % 4)
+        ]
+        payload = frames.encode(pa.RecordBatch.from_pylist(rows, ARROW))
+        found.append(
+            Frame(
+                stream=name, number=number, payload=payload, rows=len(rows), watermark_ms=number, ended=number == count, born_ms=1
+            )
+        )
+    return found
+
+
+class FakeLink:
+    """A link whose stream is all here: frames come one every ``pause_s``, as far as the credit goes."""
+
+    def __init__(self, sent: list[Frame], acknowledged: dict[str, int], pause_s: float, start_after: int) -> None:
+        self.stream = sent[0].stream
+        self.sent, self.pause_s, self.acknowledged = sent, pause_s, acknowledged
+        self.inbox = Inbox(self.stream, capacity_bytes=2**20, released=start_after)
+        self.task: asyncio.Task[None] | None = None
+        self.failure: SbonError | None = None
+        assert acknowledged.get(self.stream, 0) <= start_after
+
+    def start(self) -> None:
+        self.task = asyncio.get_running_loop().create_task(self.feed())
+
+    async def feed(self) -> None:
+        for frame in self.sent[self.inbox.received :]:
+            await asyncio.sleep(self.pause_s)
+            self.inbox.add(frame)
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    def acknowledge(self, number: int) -> None:
+        self.acknowledged[self.stream] = max(number, self.acknowledged.get(self.stream, 0))
+        self.inbox.release(number)
+
+    async def close(self, *, unsubscribe: bool = False) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.wait([self.task])
+
+
+class Killed(Exception):
+    pass
+
+
+SENT = {"a": stream_of("a", 13), "b": stream_of("b", 6)}
+EXPECTED = sorted(
+    (r["stream"], r["n"], r["x"]) for s in SENT.values() for f in s if f.rows for r in frames.decode(f.payload).to_pylist()
+)
+
+
+class World:
+    def __init__(self, path: Path, pause_s: float = 0.02, **options: Any) -> None:
+        self.path, self.pause_s, self.options = path, pause_s, {"path": str(path), **options}
+        self.acknowledged: dict[str, int] = {}
+        self.fresh = True
+        self.steps: Callable[[str], None] = lambda step: None
+
+    def run(self) -> SinkRunner:
+        async def main() -> SinkRunner:
+            sink = open_sink("file", self.options, SCHEMA, lambda step: self.steps(step), fresh=self.fresh)
+            self.fresh = False
+            done = sink.positions()
+            links: list[Any] = [FakeLink(s, self.acknowledged, self.pause_s, done.get(n, 0)) for n, s in SENT.items()]
+            runner = SinkRunner("q", sink, links, Clock())
+            try:
+                await runner.run()
+            finally:
+                await runner.close()
+            return runner
+
+        return run(lambda loop, rng: main(), seed=1)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        what = {".csv": f"read_csv('{self.path}')", ".ndjson": f"read_json('{self.path}')"}.get(
+            self.path.suffix, f"read_parquet('{self.path}/*.parquet')"
+        )
+        return sorted(duckdb.sql(f"SELECT stream, n, x FROM {what}").fetchall())
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.ndjson", "out.parquet"])
+def test_another_reader_finds_every_row(tmp_path: Path, name: str) -> None:
+    world = World(tmp_path / name)
+    runner = world.run()
+    assert world.rows() == EXPECTED
+    assert runner.rows == len(EXPECTED)
+    assert world.acknowledged == {"a": 13, "b": 6}
+    assert runner.state == "finished"
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.ndjson", "out.parquet"])
+@pytest.mark.parametrize("pause_s", [0.0, 0.04])
+def test_killed_between_any_two_steps_each_row_is_there_once(tmp_path: Path, name: str, pause_s: float) -> None:
+    for point in range(1, 100):
+        folder = tmp_path / f"{point}"
+        folder.mkdir()
+        world = World(folder / name, pause_s, part_s=0.1)
+        left = itertools.count(1)
+
+        def kill(step: str, left: Any = left, point: int = point) -> None:
+            # Killed over and over: each run gets one step further than the one before.
+            if next(left) % (point + 1) == point:
+                raise Killed
+
+        world.steps = kill
+        deaths = 0
+        while True:
+            try:
+                world.run()
+            except Killed:
+                deaths += 1
+                if deaths > 3:
+                    world.steps = lambda step: None
+                stated = msgspec.json.decode(position_path(world.path, suffix(world.path)).read_bytes(), type=FilePosition)
+                assert all(stated.streams.get(s, 0) >= n for s, n in world.acknowledged.items())
+            else:
+                break
+        assert world.rows() == EXPECTED
+        assert not list(folder.glob("**/*.new"))
+        if not deaths:
+            assert point > 1
+            return
+    pytest.fail("the sink never ran to its end")
+
+
+def suffix(path: Path) -> Any:
+    return path.suffix[1:]
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.ndjson", "out.parquet"])
+def test_a_finished_sink_run_again_changes_nothing(tmp_path: Path, name: str) -> None:
+    world = World(tmp_path / name)
+    world.run()
+    before = {p: p.read_bytes() for p in tmp_path.glob("**/*") if p.is_file()}
+    world.run()
+    assert before == {p: p.read_bytes() for p in tmp_path.glob("**/*") if p.is_file()}
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.ndjson", "out.parquet"])
+def test_a_full_disk_pauses_and_loses_nothing(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path / name, part_s=0.1)
+    refusals = itertools.count()
+
+    def full(step: str) -> None:
+        if step == "sink-write" and next(refusals) in (1, 2, 5):
+            raise OSError(28, "No space left on device")
+
+    world.steps = full
+    states: list[tuple[str, str]] = []
+    enter = SinkRunner._enter
+    monkeypatch.setattr(SinkRunner, "_enter", lambda self, *how: (states.append(how), enter(self, *how)))
+    world.run()
+    assert world.rows() == EXPECTED
+    assert any(how[0] == "paused" and "no room" in how[1] for how in states)
+
+
+def test_parquet_parts_roll_by_rows(tmp_path: Path) -> None:
+    world = World(tmp_path / "out.parquet", 0.0, part_rows=4)
+    world.run()
+    parts = sorted((tmp_path / "out.parquet").glob("part-*.parquet"))
+    assert len(parts) >= 4
+    assert all(pq.read_table(p).schema.equals(ARROW) for p in parts)
+    assert world.rows() == EXPECTED
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_no_rows_still_have_columns(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = Frame(stream="a", number=1, payload=b"", rows=0, ended=True)
+    monkeypatch.setitem(SENT, "a", [empty])
+    monkeypatch.setitem(SENT, "b", [msgspec.structs.replace(empty, stream="b")])
+    world = World(tmp_path / name)
+    world.run()
+    assert world.rows() == []
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.ndjson", "out.parquet"])
+def test_what_is_there_already_is_not_touched(tmp_path: Path, name: str) -> None:
+    foreign = tmp_path / name / "x" if name == "out.parquet" else tmp_path / name
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_text("mine")
+    for call in (lambda o: check_sink("file", o), lambda o: open_sink("file", o, SCHEMA, fresh=True)):
+        with pytest.raises(SbonError) as caught:
+            call({"path": str(tmp_path / name)})
+        assert caught.value.code == "sink-exists"
+    assert foreign.read_text() == "mine"
+
+
+def test_two_sinks_cannot_share_a_path(tmp_path: Path) -> None:
+    options = {"path": str(tmp_path / "out.csv")}
+    open_sink("file", options, SCHEMA, fresh=True)
+    with pytest.raises(SbonError) as caught:
+        open_sink("file", options, SCHEMA, fresh=True)
+    assert caught.value.code == "sink-exists"
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.parquet"])
+def test_a_result_that_was_tampered_with_is_not_continued(tmp_path: Path, name: str) -> None:
+    world = World(tmp_path / name)
+    world.run()
+    victim = next(iter(sorted((tmp_path / name).glob("part-*")))) if name == "out.parquet" else tmp_path / name
+    victim.unlink()
+    with pytest.raises(SbonError) as caught:
+        world.run()
+    assert caught.value.code == "sink-lost"
+
+
+@pytest.mark.parametrize(
+    "kind, options, code, where",
+    [
+        ("file", {}, "bad-option", "options.path"),
+        ("file", {"path": "/nowhere/at/all.csv"}, "bad-option", "options.path"),
+        ("file", {"path": "x.doc"}, "bad-option", "options.format"),
+        ("file", {"path": "x.csv", "fromat": "csv"}, "unknown-option", "options.fromat"),
+        ("kafka", {}, "unknown-sink", "sink.kind"),
+        ("follow", {"path": "x"}, "unknown-option", "options.path"),
+    ],
+)
+def test_what_is_refused_at_submission(kind: str, options: dict[str, Any], code: str, where: str) -> None:
+    with pytest.raises(SbonError) as caught:
+        check_sink(kind, options)
+    assert (caught.value.code, caught.value.where) == (code, where)
+
+
+@pytest.mark.parametrize("payload, rows", [(b"garbage", 1), (frames.encode(pa.RecordBatch.from_pydict({"y": [1]})), 1), (b"", 3)])
+def test_a_frame_of_something_else_is_refused(tmp_path: Path, payload: bytes, rows: int) -> None:
+    sink = open_sink("file", {"path": str(tmp_path / "out.csv")}, SCHEMA, fresh=True)
+    with pytest.raises(SbonError) as caught:
+        sink.take(Frame(stream="a", number=1, payload=payload, rows=rows))
+    assert caught.value.code == "bad-frame"
+
+
+def test_ndjson_keeps_types(tmp_path: Path) -> None:
+    world = World(tmp_path / "out.ndjson")
+    world.run()
+    first = json.loads((tmp_path / "out.ndjson").read_text().splitlines()[0])
+    assert first == {"stream": "a", "n": 10, "ts": "1970-01-01T00:16:40Z", "x": 0.5}
+
+
+# -- following --------------------------------------------------------------------------------------------------------
+
+
+def following(test: Callable[[FollowSink, list[FakeLink], asyncio.Task[None]], Any], pause_s: float = 0.01) -> dict[str, int]:
+    acknowledged: dict[str, int] = {}
+
+    async def main() -> None:
+        links: list[Any] = [FakeLink(s, acknowledged, pause_s, 0) for s in SENT.values()]
+        sink = FollowSink("q", links, Clock())
+        task = asyncio.get_running_loop().create_task(sink.run())
+        try:
+            await test(sink, links, task)
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await sink.close()
+
+    run(lambda loop, rng: main(), seed=1)
+    return acknowledged
+
+
+def test_a_follower_sees_every_row_and_then_the_end() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    async def test(sink: FollowSink, links: list[FakeLink], task: asyncio.Task[None]) -> None:
+        async for event in sink.follow({}):
+            if isinstance(event, Finished):
+                assert event.state == "finished"
+                break
+            seen.extend(dict(zip(event.columns, row, strict=True)).values() for row in event.rows)
+            sink.acknowledge({event.stream: event.number})
+        await task
+        assert sink.rows == len(EXPECTED)
+
+    assert following(test) == {"a": 13, "b": 6}
+    assert sorted((s, n, x) for s, n, _, x in seen) == EXPECTED
+
+
+def test_what_nobody_acknowledged_comes_again() -> None:
+    async def test(sink: FollowSink, links: list[FakeLink], task: asyncio.Task[None]) -> None:
+        async def numbers(after: dict[str, int], count: int) -> list[tuple[str, int]]:
+            found = []
+            events = sink.follow(after)
+            async for event in events:
+                assert isinstance(event, Rows)
+                found.append((event.stream, event.number))
+                if len(found) == count:
+                    await events.aclose()
+            return found
+
+        await asyncio.sleep(60)
+        everything = await numbers({}, 19)
+        assert everything == [("a", n) for n in range(1, 14)] + [("b", n) for n in range(1, 7)]
+        sink.acknowledge({"a": 5})
+        assert await numbers({}, 14) == everything[5:]
+        assert await numbers({"a": 13, "b": 4}, 2) == [("b", 5), ("b", 6)]
+        for after, code in (({"a": 3}, "not-retained"), ({"c": 1}, "unknown-stream")):
+            with pytest.raises(SbonError) as caught:
+                await numbers(after, 1)
+            assert caught.value.code == code
+        with pytest.raises(SbonError) as caught:
+            sink.acknowledge({"a": 14})
+        assert caught.value.code == "not-received"
+        assert sink.ends({"a": 13}) == {"a"}
+        assert not task.done()
+
+    assert following(test) == {"a": 5}
+
+
+def test_one_follower_at_a_time_and_another_after_it() -> None:
+    async def test(sink: FollowSink, links: list[FakeLink], task: asyncio.Task[None]) -> None:
+        first = sink.follow({})
+        await anext(first)
+        with pytest.raises(SbonError) as caught:
+            await anext(sink.follow({}))
+        assert caught.value.code == "already-followed"
+        await first.aclose()
+        assert isinstance(await anext(sink.follow({})), Rows)
+
+    assert following(test) == {}
+
+
+def test_a_link_that_fails_ends_the_following_with_its_reason() -> None:
+    async def test(sink: FollowSink, links: list[FakeLink], task: asyncio.Task[None]) -> None:
+        events = sink.follow({"a": 13, "b": 6})
+        waiting = asyncio.get_running_loop().create_task(anext(events))
+        await asyncio.sleep(0.05)
+        links[0].failure = SbonError("quota", "fell behind")
+        links[0].inbox.news.notify()
+        event = await waiting
+        assert isinstance(event, Finished)
+        assert (event.state, event.reason) == ("failed", "fell behind")
+        with pytest.raises(SbonError):
+            await task
+
+    following(test)

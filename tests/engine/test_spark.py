@@ -1,0 +1,347 @@
+"""The Spark engine, for real: rows as DuckDB has them, once each, whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import duckdb
+import psutil
+import pyarrow as pa
+import pytest
+import pytest_asyncio
+
+from sbon_node.clock import Clock
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.interface import Column, InputSpec, OperatorSpec, Schema
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.adapter import SparkEngine
+from sbon_node.errors import SbonError
+from sbon_node.query.functions import ALLOWED
+from sbon_node.streams.frame import END_WATERMARK_MS
+from tests.engine.toy_port import ToyPort
+
+pytestmark = pytest.mark.live
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+
+SCHEMA: Schema = (
+    Column("k", "bigint"),
+    Column("ts", "timestamp"),
+    Column("name", "string"),
+    Column("price", "decimal(10,2)"),
+    Column("day", "date"),
+    Column("x", "double"),
+)
+
+
+class States:
+    """What the engine reports of its operators, newest last."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[tuple[str, str]]] = {}
+        self._changed = asyncio.Event()
+
+    def __call__(self, operator: str, state: str, reason: str) -> None:
+        self.told.setdefault(operator, []).append((state, reason))
+        self._changed.set()
+
+    async def wait(self, operator: str, state: str) -> str:
+        """The reason of the first report of that state."""
+        while True:
+            for told, reason in self.told.get(operator, []):
+                if told == state:
+                    return reason
+            self._changed.clear()
+            await self._changed.wait()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("engine")
+
+
+@pytest.fixture(scope="module")
+def states() -> States:
+    return States()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(folder: Path, states: States) -> AsyncIterator[SparkEngine]:
+    made = SparkEngine(EngineSettings(), folder, Clock.real(), states)
+    yield made
+    await made.close()
+
+
+def table(first: int, count: int) -> pa.Table:
+    query = f"""
+        SELECT i::BIGINT AS k,
+               TIMESTAMPTZ '2013-01-01 00:00:00+00' + to_microseconds(i * 1000003) AS ts,
+               CASE WHEN i % 7 = 0 THEN NULL ELSE 'näme ' || i END AS name,
+               (i / 4.0)::DECIMAL(10, 2) AS price,
+               DATE '2013-01-01' + (i % 400)::INTEGER AS day,
+               CASE WHEN i % 5 = 0 THEN NULL ELSE i / 3 END::DOUBLE AS x
+        FROM range({first}, {first + count}) AS t(i) ORDER BY i"""
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection.sql(query).to_arrow_table()
+
+
+FRAGMENT = """SELECT k * 2 AS twice, ts, upper(name) AS name, price + 1 AS price, day, coalesce(x, 0e0) AS x, year(ts) AS y
+FROM in0 WHERE k % 3 = 0 AND (name IS NULL OR x > 1)"""
+
+
+def expected(rows: pa.Table) -> list[tuple[object, ...]]:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.register("in0", rows)
+    return sorted(connection.sql(FRAGMENT).fetchall(), key=repr)
+
+
+def found(rows: pa.Table) -> list[tuple[object, ...]]:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.register("output", rows)
+    return sorted(connection.sql("SELECT * FROM output").fetchall(), key=repr)
+
+
+def spec(name: str, reader: str = "simple", fragment: str = FRAGMENT) -> OperatorSpec:
+    return OperatorSpec(
+        id=name,
+        query="q",
+        fragment=fragment,
+        inputs=(InputSpec(stream="in", node="n", schema=SCHEMA),),
+        schema=(),
+        reader="partitioned" if reader == "partitioned" else "simple",
+    )
+
+
+async def started(engine: SparkEngine, folder: Path, operator: OperatorSpec) -> ToyPort:
+    port = ToyPort()
+    checkpoint = folder / "operators" / operator.id
+    checkpoint.mkdir(parents=True)
+    await engine.instantiate(operator, port, checkpoint)
+    return port
+
+
+@in_one_loop
+@pytest.mark.parametrize("reader", ["simple", "partitioned"])
+async def test_rows_are_those_of_duckdb(engine: SparkEngine, folder: Path, reader: str) -> None:
+    port = await started(engine, folder, spec(f"rows.{reader}", reader))
+    for first in range(0, 5000, 1000):
+        await port.feed(table(first, 1000))
+    await port.feed(None, ended=True)
+
+    rows = await port.wait_ended()
+
+    assert found(rows) == expected(table(0, 5000))
+    stats = engine.stats(f"rows.{reader}")
+    assert (stats.rows_in, stats.rows_out) == (5000, rows.num_rows)
+    await engine.destroy(f"rows.{reader}")
+
+
+@in_one_loop
+async def test_a_batch_without_rows_is_written_too(engine: SparkEngine, folder: Path) -> None:
+    port = await started(engine, folder, spec("none", fragment="SELECT k FROM in0 WHERE k < 0"))
+    await port.feed(table(0, 10), ended=True)
+    await port.wait_visible(0)
+    (draft,) = port.output[0]
+    assert (draft.rows, draft.watermark_ms, draft.ended) == (0, END_WATERMARK_MS, True)
+    await engine.destroy("none")
+
+
+def _processes(engine: SparkEngine) -> dict[str, int]:
+    host = engine.host_pid
+    children = psutil.Process(host).children(recursive=True)
+    jvm = next(p for p in children if "java" in p.name())
+    workers = [p for p in jvm.children(recursive=True) if "python" in p.name()]
+    return {"host": host, "jvm": jvm.pid, "worker": workers[-1].pid}
+
+
+@in_one_loop
+@pytest.mark.parametrize("victim", ["worker", "jvm", "host"])
+async def test_whatever_is_killed_each_row_comes_once(engine: SparkEngine, folder: Path, victim: str) -> None:
+    port = await started(engine, folder, spec(f"kill.{victim}"))
+    await port.feed(table(0, 500))
+    await port.wait_visible(0)
+    os.kill(_processes(engine)[victim], signal.SIGKILL)
+    for first in range(500, 1500, 500):
+        await port.feed(table(first, 500))
+    await port.feed(None, ended=True)
+
+    assert found(await port.wait_ended()) == expected(table(0, 1500))
+    await engine.destroy(f"kill.{victim}")
+
+
+@in_one_loop
+async def test_a_full_disk_stops_the_operator_until_there_is_room(engine: SparkEngine, folder: Path) -> None:
+    port = await started(engine, folder, spec("full"))
+    port.refusal = SbonError("disk-full", "no space left")
+    await port.feed(table(0, 100), ended=True)
+    await port.wait_refused()
+    port.refusal = None
+    assert found(await port.wait_ended()) == expected(table(0, 100))
+    await engine.destroy("full")
+
+
+@in_one_loop
+@pytest.mark.parametrize(
+    "name, fragment, reason",
+    [
+        ("row", "SELECT repeat(name, 200000) AS much FROM in0 WHERE k = 50", "over the limit"),
+        ("data", "SELECT k / (k - 50) AS x FROM in0", "DIVIDE_BY_ZERO"),
+    ],
+)
+async def test_what_the_same_rows_would_do_again_fails_the_operator(
+    engine: SparkEngine, folder: Path, states: States, name: str, fragment: str, reason: str
+) -> None:
+    port = await started(engine, folder, spec(f"fails.{name}", fragment=fragment))
+    await port.feed(table(0, 100), ended=True)
+    assert reason in await states.wait(f"fails.{name}", "failed")
+    assert port.visible == -1
+    await engine.destroy(f"fails.{name}")
+
+
+@in_one_loop
+async def test_rows_keep_the_moment_they_entered_the_overlay(engine: SparkEngine, folder: Path) -> None:
+    port = await started(engine, folder, spec("born"))
+    await port.feed(table(0, 10), born_ms=1_700_000_000_123)
+    await port.wait_visible(0)
+    assert {draft.born_ms for draft in port.output[0]} == {1_700_000_000_123}
+    await engine.destroy("born")
+
+
+@in_one_loop
+async def test_an_operator_stops_after_a_committed_batch_that_is_visible(engine: SparkEngine, folder: Path) -> None:
+    port = await started(engine, folder, spec("stops"))
+    for first in range(0, 20_000, 1000):
+        await port.feed(table(first, 1000))
+    await port.wait_visible(0)
+    await port.feed(table(20_000, 1000))
+    await engine.destroy("stops")
+
+    log = BatchLog(folder / "operators" / "stops")
+    assert log.is_settled()
+    assert port.visible == log.commits()[-1] == max(port.output)
+
+
+@in_one_loop
+async def test_an_operator_resumes_where_it_stopped(engine: SparkEngine, folder: Path) -> None:
+    port = await started(engine, folder, spec("again"))
+    await port.feed(table(0, 500))
+    await port.wait_visible(0)
+    checkpoint = await engine.export_state("again")
+    await port.feed(table(500, 500), ended=True)
+    await engine.instantiate(spec("again"), port, checkpoint)
+    assert found(await port.wait_ended()) == expected(table(0, 1000))
+    await engine.destroy("again")
+
+
+EVERYDAY = """SELECT in0.*, k AS n, -k, +k, ~k, k & 1 | 2 ^ 3, k + 1 - 2 * 3 / 4 % 5, k DIV 2, name || 'x', CAST(k AS string),
+k::int, TRY_CAST(name AS int), CASE WHEN k > 1 THEN 'a' ELSE 'b' END, CASE k WHEN 1 THEN 2 END, name LIKE 'a%',
+name NOT LIKE 'a%', name ILIKE 'A%', name RLIKE 'a.*', k BETWEEN 1 AND 2, k NOT IN (1, 2), name IS NULL, name IS NOT NULL,
+k <=> 1, k != 1, k <> 1, (k > 1) IS TRUE, ts + INTERVAL 1 DAY, ts - INTERVAL '2' HOUR, EXTRACT(YEAR FROM ts), DATE '2013-01-01',
+TIMESTAMP '2013-01-01 00:00:00', TRIM(name), TRIM(BOTH 'x' FROM name), SUBSTRING(name, 1, 2), POSITION('a' IN name),
+timestampdiff(HOUR, ts, ts), dateadd(DAY, 1, day) FROM in0 WHERE (k > 1 OR k < -1) AND NOT (k = 3) AND name = 'it'"""
+
+
+@in_one_loop
+@pytest.mark.parametrize("fragment", [f"SELECT {', '.join(f'{name}(k)' for name in sorted(ALLOWED))} FROM in0", EVERYDAY])
+async def test_what_the_text_check_lets_through_the_guard_knows(engine: SparkEngine, fragment: str) -> None:
+    """Whatever else Spark says of it, as that there are too few arguments: it is not for the guard to refuse."""
+    try:
+        await engine.analyse(fragment, (SCHEMA,))
+    except SbonError as error:
+        assert error.code not in ("forbidden-sql", "parse-syntax-error"), str(error)  # noqa: PT017 - another refusal is fine
+
+
+REFUSED = [
+    ("SELECT nope FROM in0", "unresolved-column"),
+    ("SELECT k frm in0 x y", "parse-syntax-error"),
+    ("SELECT reflect('java.lang.System', 'exit', 1) FROM in0", "forbidden-sql"),
+    ("SELECT java_method('java.lang.Runtime', 'getRuntime') FROM in0", "forbidden-sql"),
+    ("SELECT * FROM text.`/etc/passwd`", "forbidden-sql"),
+    ("SELECT TRANSFORM (k) USING 'touch {mark}' AS (y) FROM in0", "forbidden-sql"),
+    ("SELECT (SELECT 1) FROM in0", "forbidden-sql"),
+    ("SELECT k FROM in0 WHERE EXISTS (SELECT 1 FROM in0)", "forbidden-sql"),
+    ("SELECT explode(array(1, 2)) FROM in0", "forbidden-sql"),
+    ("SELECT k FROM in0 UNION ALL SELECT k FROM in0", "forbidden-sql"),
+    ("SELECT k, count(*) FROM in0 GROUP BY k", "forbidden-sql"),
+    ("SELECT uuid() FROM in0", "forbidden-sql"),
+    ("SET spark.sql.ansi.enabled = false", "forbidden-sql"),
+    ("ADD JAR '/tmp/x.jar'", "forbidden-sql"),
+    ("CREATE TABLE t (a INT)", "forbidden-sql"),
+    ("EXECUTE IMMEDIATE 'SELECT 1'", "forbidden-sql"),
+    ("WITH a AS (SELECT 1) SELECT * FROM a", "forbidden-sql"),
+    ("SELECT * FROM range(10)", "forbidden-sql"),
+]
+
+
+@in_one_loop
+@pytest.mark.parametrize("fragment, code", REFUSED, ids=[code + ":" + text[:30] for text, code in REFUSED])
+async def test_forbidden_fragments_are_refused_and_nothing_runs(
+    engine: SparkEngine, tmp_path: Path, fragment: str, code: str
+) -> None:
+    mark = tmp_path / "ran"
+    with pytest.raises(SbonError) as refusal:
+        await engine.analyse(fragment.format(mark=mark) if "{mark}" in fragment else fragment, (SCHEMA,))
+    assert refusal.value.code == code
+    assert refusal.value.message
+    assert not mark.exists()
+
+
+@in_one_loop
+async def test_analysis_gives_the_schema_and_the_place_of_errors(engine: SparkEngine) -> None:
+    schema = await engine.analyse("SELECT k + 1 AS n, price * 2 AS p, ts FROM in0", (SCHEMA,))
+    assert schema == (Column("n", "bigint"), Column("p", "decimal(12,2)"), Column("ts", "timestamp"))
+    with pytest.raises(SbonError) as refusal:
+        await engine.analyse("SELECT k,\n  nope FROM in0", (SCHEMA,))
+    assert refusal.value.where == "line 2, column 3"
+
+
+@in_one_loop
+async def test_a_node_takes_no_more_than_its_capacity(engine: SparkEngine, folder: Path) -> None:
+    full = SparkEngine(EngineSettings(max_operators=1), folder / "full", Clock.real(), lambda *_: None)
+    full._running["one"] = None  # type: ignore[assignment]
+    with pytest.raises(SbonError) as refusal:
+        await full.instantiate(spec("two"), ToyPort(), folder / "full")
+    assert refusal.value.code == "no-room"
+
+
+ORPHAN = """
+import asyncio, sys
+from pathlib import Path
+from sbon_node.clock import Clock
+from sbon_node.engine.interface import Column
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.adapter import SparkEngine
+
+async def main():
+    engine = SparkEngine(EngineSettings(), Path(sys.argv[1]), Clock.real(), lambda *_: None)
+    await engine.analyse("SELECT k FROM in0", ((Column("k", "int"),),))
+    print('host', engine.host_pid, flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def test_an_orphaned_host_ends_with_its_jvm_and_frees_the_lock(tmp_path: Path) -> None:
+    daemon = subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert daemon.stdout is not None
+    host = next(int(line.split()[1]) for line in daemon.stdout if line.startswith("host "))
+    family = [psutil.Process(host), *psutil.Process(host).children(recursive=True)]
+    daemon.kill()
+    daemon.wait()
+
+    gone, left = psutil.wait_procs(family, timeout=60)
+
+    assert not left
+    assert len(gone) >= 2
+    with (tmp_path / "operators" / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,35 @@
+"""One cluster of real daemons for all live tests of a query's life, and its input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from sbon_cli.local_cluster import LocalCluster
+from tests.live.world import EVENT_S, ROWS, SITES, World
+
+
+@pytest.fixture(scope="session")
+def readings(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("readings")
+    files = []
+    for position, site in enumerate(SITES):
+        files.append(folder / f"{site}.csv")
+        duckdb.sql(
+            f"""COPY (
+                SELECT TIMESTAMP '2020-01-01' + to_milliseconds(i * {int(1000 * EVENT_S)} // {ROWS} * 1000) AS ts,
+                       '{site}' AS site, i * 3 + {position} AS n, (i * 7919 % 1000) / 8.0 AS value,
+                       CASE WHEN i % 11 = 0 THEN NULL ELSE 'nöte, "' || i || '"' END AS note
+                FROM range({ROWS}) AS t(i) ORDER BY i
+            ) TO '{files[-1]}' (HEADER, DELIMITER ',')"""
+        )
+    return files
+
+
+@pytest.fixture(scope="session")
+def world(readings: list[Path]) -> Iterator[World]:
+    with LocalCluster([*SITES, "dee"]) as cluster:
+        yield World(cluster, readings)

@@ -1,0 +1,211 @@
+"""A query's life on real daemons, sockets and Spark: rows as DuckDB has them, each once, whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+import pytest
+
+from sbon_cli.follow import Follower
+from sbon_cli.local_cluster import LocalNode
+from sbon_node.control.report import Accepted, QueryInfo, Rows, SinkSpec, Submission
+from sbon_node.errors import SbonError
+from tests.live.world import SITES, SQL, World
+
+pytestmark = pytest.mark.live
+
+
+def submit(node: LocalNode, **fields: Any) -> QueryInfo:
+    for event in node.client.submit(Submission(**fields)):
+        if isinstance(event, Accepted):
+            return event.query
+    raise AssertionError("neither accepted nor refused")
+
+
+def wait_for(condition: Callable[[], bool], what: str, patience_s: float = 240.0) -> None:
+    """Fails when nothing comes of it at all; says nothing about speed."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.05)
+
+
+def finished(node: LocalNode, query: str) -> bool:
+    info = node.client.query(query)
+    assert info.state in ("running", "finished"), info.reason
+    return info.state == "finished"
+
+
+def stored(path: Path) -> list[tuple[object, ...]]:
+    database = duckdb.connect()
+    database.execute("SET TimeZone = 'UTC'")
+    pattern = f"{path}/*.parquet" if path.is_dir() else str(path)
+    columns = "site, n, twice, note, ts::TIMESTAMP AS ts"
+    reader = {".parquet": "read_parquet", ".ndjson": "read_json", ".csv": "read_csv"}[path.suffix]
+    types = ", columns={'site': 'VARCHAR', 'n': 'BIGINT', 'twice': 'DOUBLE', 'note': 'VARCHAR', 'ts': 'TIMESTAMPTZ'}"
+    return sorted(
+        database.sql(f"SELECT {columns} FROM {reader}('{pattern}'{'' if reader == 'read_parquet' else types})").fetchall(),
+        key=repr,
+    )
+
+
+def engine_process(node: LocalNode, which: str) -> psutil.Process:
+    """The engine host of a node, its JVM, or the newest of Spark's Python workers; waits for it to be there."""
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        family = psutil.Process(node.pid).children(recursive=True)
+        hosts = [p for p in family if "sbon_node.engine.spark.host" in " ".join(p.cmdline())]
+        jvms = [p for p in family if "java" in p.name()]
+        workers = [p for jvm in jvms for p in jvm.children(recursive=True) if "python" in p.name()]
+        found[:] = {"host": hosts, "jvm": jvms, "worker": workers}[which][-1:]
+        return bool(found)
+
+    def safely() -> bool:
+        try:
+            return look()
+        except psutil.NoSuchProcess:
+            return False
+
+    wait_for(safely, f"{node.name} has a {which}")
+    return found[0]
+
+
+@pytest.mark.parametrize("strategy", ["relaxation", "producer", "consumer", "random"])
+def test_followed_rows_are_those_of_duckdb(world: World, strategy: str) -> None:
+    name = f"fast_{strategy}"
+    world.declare(name, replay=0)
+    dee = world.cluster["dee"]
+    info = submit(dee, sql=SQL.replace("readings", name), strategy=strategy)
+    rows: list[tuple[Any, ...]] = []
+
+    def take(frame: Rows) -> None:
+        rows.extend((*row[:4], row[4].replace("T", " ").rstrip("Z")) for row in frame.rows)
+
+    assert Follower(dee.client, info.id, take).run().state == "finished"
+
+    expected = [(*row[:4], str(row[4])) for row in world.answer()]
+    assert sorted(_plain(rows), key=repr) == sorted(_plain(expected), key=repr)
+    wait_for(lambda: finished(dee, info.id), "the record says so")
+    bill = dee.client.bill(info.id)
+    assert len(bill.links) == 6
+    assert all(line.bytes > 0 for line in bill.links), [(line.stream, line.bytes) for line in bill.links]
+    assert dee.client.query(info.id).rows == len(rows)
+    for node in world.cluster.nodes:
+        assert node.client.status().operators == ()
+
+
+def _plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return [(*row[:4], str(row[4]).split(".")[0]) for row in rows]
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".ndjson", ".csv"])
+def test_a_file_holds_each_row_once(world: World, tmp_path: Path, ending: str) -> None:
+    name = f"file_{ending[1:]}"
+    world.declare(name, replay=0)
+    path = tmp_path / f"rows{ending}"
+    sink = SinkSpec(kind="file", options={"path": str(path), "format": ending[1:]})
+    info = submit(world.cluster["ada"], sql=SQL.replace("readings", name), consumer="dee", sink=sink)
+    wait_for(lambda: finished(world.cluster["bob"], info.id), "any node says that it is finished")
+    assert stored(path) == world.answer()
+
+
+def test_exactly_once_while_processes_die(world: World, tmp_path: Path) -> None:
+    """Worker, JVM and host of an operator's engine; then the daemons of an operator, a source and the consumer, by SIGKILL, the
+    engine host left orphaned; a daemon that is stopped for a while, and one that goes away cleanly. Each comes back."""
+    name = "killed"
+    world.declare(name, replay=400.0)
+    cluster, path = world.cluster, tmp_path / "rows.ndjson"
+    sink = SinkSpec(kind="file", options={"path": str(path), "format": "ndjson"})
+    info = submit(cluster["ada"], sql=SQL.replace("readings", name), consumer="dee", sink=sink, strategy="producer")
+
+    def more() -> None:
+        size = path.stat().st_size if path.exists() else 0
+        wait_for(lambda: finished(cluster["ada"], info.id) or (path.exists() and path.stat().st_size > size), "rows arrive")
+
+    more()
+    for victim in ("worker", "jvm", "host"):
+        engine_process(cluster["bob"], victim).kill()
+        wait_for(lambda: cluster["bob"].client.status().engine == "running", "the engine is back")
+        more()
+    for victim in ("cyd", "dee"):
+        cluster[victim].kill(signal.SIGKILL)
+        cluster[victim].restart()
+        more()
+    cluster["bob"].pause()
+    time.sleep(3)
+    cluster["bob"].resume()
+    more()
+    cluster["bob"].kill(signal.SIGTERM)
+    cluster["bob"].restart()
+    wait_for(lambda: finished(cluster["ada"], info.id), "the query is finished")
+
+    assert stored(path) == world.answer()
+    for node in cluster.nodes:
+        wait_for(lambda node=node: node.client.status().operators == (), "operators are gone")  # type: ignore[misc]
+
+
+def test_an_absent_follower_costs_bounded_memory_and_misses_nothing(world: World) -> None:
+    name = "absent"
+    world.declare(name, replay=0)
+    dee = world.cluster["dee"]
+    info = submit(dee, sql=f"SELECT site, n, ts FROM {name} WHERE n >= 0")
+    rows: list[tuple[Any, ...]] = []
+    events = dee.client.rows(info.id)
+    first = next(e for e in events if isinstance(e, Rows) and e.rows)
+    del events
+    time.sleep(2)
+    assert psutil.Process(dee.pid).memory_info().rss < 600e6
+
+    assert Follower(dee.client, info.id, lambda frame: rows.extend(frame.rows)).run().state == "finished"
+
+    assert set(first.rows) <= set(rows)
+    assert sorted((r[0], r[1]) for r in rows) == sorted(world.answer("SELECT site, n FROM readings"))
+
+
+REFUSED = [
+    ({"sql": "SELECT n FROM nowhere"}, "unknown-stream"),
+    ({"sql": "SELECT nope FROM {name}"}, "unknown-column"),
+    ({"sql": "SELECT reflect('java.lang.System', 'exit', 1) FROM {name}"}, "forbidden-function"),
+    ({"sql": "SELECT n FROM {name}", "consumer": "eve"}, "unknown-node"),
+    ({"sql": "SELECT n FROM {name}", "strategy": "magic"}, "unknown-strategy"),
+    ({"sql": "SELECT n FROM {name}", "sink": SinkSpec(kind="file", options={"path": "/nowhere/x.csv"})}, "bad-option"),
+]
+
+
+@pytest.mark.parametrize("fields, code", REFUSED, ids=[code for _, code in REFUSED])
+def test_what_is_refused_leaves_nothing_behind(world: World, fields: dict[str, Any], code: str) -> None:
+    if "refusals" not in {s.entry.declaration.name for s in world.cluster.nodes[0].client.streams()}:
+        world.declare("refusals", replay=0)
+    before = len(world.cluster["ada"].client.queries())
+    fields = fields | {"sql": fields["sql"].replace("{name}", "refusals")}
+    with pytest.raises(SbonError) as refusal:
+        submit(world.cluster["ada"], **fields)
+    assert refusal.value.code == code
+    assert len(world.cluster["bob"].client.queries()) == before
+    assert all(node.client.status().operators == () for node in world.cluster.nodes)
+
+
+def test_a_restart_resumes_identity_streams_and_queries(world: World) -> None:
+    world.declare("again", replay=1.0)
+    ada, cyd = world.cluster["ada"], world.cluster["cyd"]
+    info = submit(ada, sql="SELECT n FROM again WHERE n > 0", consumer="cyd", strategy="producer")
+    before = next(m for m in ada.client.members() if m.name == "cyd")
+    cyd.restart()
+    wait_for(lambda: any(m.name == "cyd" and m.incarnation > before.incarnation for m in ada.client.members()), "it is back")
+    assert "again" in {s.entry.declaration.name for s in cyd.client.streams()}
+    wait_for(lambda: all(o.state == "running" for o in ada.client.query(info.id).operators), "all operators run again")
+    assert len(ada.client.query(info.id).operators) == len(SITES)
+
+    stopped = cyd.client.stop_query(info.id)
+
+    assert stopped.state == "stopped"
+    assert all(node.client.status().operators == () for node in world.cluster.nodes)
+    assert os.listdir(cyd.data_dir / "operators") == ["lock"]

@@ -1,0 +1,56 @@
+"""What the live tests of queries work on: readings of three sites, and DuckDB's answers about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from sbon_cli.local_cluster import LocalCluster
+from sbon_node.engine.interface import Column
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+
+SITES = ("ada", "bob", "cyd")
+ROWS = 20_000
+EVENT_S = 20.0
+"""Event time between the first row and the last, in thousands of seconds of a site's clock."""
+
+READINGS = StreamDeclaration(
+    name="readings",
+    schema=(
+        Column("ts", "timestamp"),
+        Column("site", "string"),
+        Column("n", "bigint"),
+        Column("value", "double"),
+        Column("note", "string"),
+    ),
+    event_time="ts",
+)
+
+SQL = "SELECT site, n, value * 2e0 AS twice, upper(note) AS note, ts FROM readings WHERE n % 2 = 0 AND value > 10e0"
+
+
+class World:
+    """The cluster with its declared stream, and DuckDB's answer to any query over it."""
+
+    def __init__(self, cluster: LocalCluster, files: list[Path]) -> None:
+        self.cluster, self.files = cluster, files
+
+    def answer(self, sql: str = SQL) -> list[tuple[object, ...]]:
+        database = duckdb.connect()
+        database.execute("SET TimeZone = 'UTC'")
+        types = {"ts": "TIMESTAMP", "site": "VARCHAR", "n": "BIGINT", "value": "DOUBLE", "note": "VARCHAR"}
+        database.register("readings", database.read_csv([str(f) for f in self.files], dtype=types, header=True))
+        return sorted(database.sql(sql).fetchall(), key=repr)
+
+    def declare(self, name: str, replay: float) -> StreamDeclaration:
+        """The stream once more under another name, read afresh at each site; ``replay`` 0 is as fast as it goes."""
+        client = self.cluster.nodes[0].client
+        declaration = StreamDeclaration(name=name, schema=READINGS.schema, event_time="ts")
+        client.create_stream(declaration)
+        for site, file in zip(SITES, self.files, strict=True):
+            options = {"path": str(file), "replay": replay} if replay else {"path": str(file)}
+            client.attach_source(
+                SourceDeclaration(stream=name, name=site, node=site, connector="file", options=options, rows_s=1000.0)
+            )
+        return declaration

@@ -1,0 +1,249 @@
+"""The emulated wide area: its table, and delays that hold each way, keep order, and leave bandwidth alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import statistics
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sbon_node.clock import Clock
+from sbon_node.errors import SbonError
+from sbon_node.net.counters import Counters
+from sbon_node.net.delays import Delays, DelayTable, read_delays
+from sbon_node.net.emulation import EmulatedTransport
+from sbon_node.net.settings import NetSettings
+from sbon_node.net.transport import Address, Connection, ConnectionLostError
+from sbon_node.simulation.loop import VirtualLoop, run
+from sbon_node.simulation.network import NetworkQuality, SimulatedNetwork
+from sbon_node.simulation.process import Process
+
+LONDON, TOKYO, NOWHERE = Address("10.0.0.1", 1), Address("10.0.0.2", 1), Address("10.0.0.3", 1)
+
+
+def table(rtt_ms: float = 200.0, jitter: float = 0.0) -> DelayTable:
+    return DelayTable(
+        sites={LONDON.host: "london", TOKYO.host: "tokyo"},
+        names=("london", "tokyo"),
+        rtt_ms=((0, rtt_ms), (rtt_ms, 0)),
+        jitter=jitter,
+    )
+
+
+class Area:
+    """London and Tokyo, 200 ms apart, and one nobody has placed, over a network without delays of its own."""
+
+    def __init__(self, loop: VirtualLoop, table: DelayTable, settings: NetSettings) -> None:
+        self.clock: Clock = loop.clock()
+        self.delays = Delays(table)
+        self.counters = Counters(self.clock.now)
+        network = SimulatedNetwork(
+            random.Random(1), lambda a, b: 0.0, NetworkQuality(jitter=0.0, spike=0.0, window_bytes=64 * 2**20)
+        )
+
+        def at(host: str) -> EmulatedTransport:
+            inner = network.transport(Process(host), host, host)
+            return EmulatedTransport(inner, self.delays, host, self.clock, random.Random(1), settings, self.counters)
+
+        self.london, self.tokyo, self.nowhere = at(LONDON.host), at(TOKYO.host), at(NOWHERE.host)
+
+
+def in_virtual_time(body: Callable[[Area], Coroutine[Any, Any, None]], area: DelayTable | None = None, **settings: Any) -> None:
+    async def main(loop: VirtualLoop, rng: random.Random) -> None:
+        await body(Area(loop, area or table(), NetSettings(**settings)))
+        assert loop.unhandled == []
+
+    run(main, seed=1, max_time_s=3600)
+
+
+async def echo(connection: Connection) -> None:
+    while True:
+        connection.write(await connection.read_exactly(1))
+        await connection.drain()
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_read_from_its_file_and_halves_the_round_trip(tmp_path: Path) -> None:
+    file = tmp_path / "delays.json"
+    file.write_text(
+        json.dumps({"sites": {"127.0.10.1": "a", "127.0.10.2": "b"}, "names": ["b", "a"], "rtt_ms": [[1, 30], [50, 2]]})
+    )
+    delays = Delays.load(file)
+    assert delays.one_way_s("127.0.10.1", "127.0.10.2") == 0.025
+    assert delays.one_way_s("127.0.10.2", "127.0.10.1") == 0.015
+    assert delays.one_way_s("127.0.10.1", "127.0.10.1") == 0.001
+    assert delays.one_way_s("127.0.10.1", "127.0.0.1") == 0.0
+    delays.set_rtt("a", "b", 8)
+    assert delays.one_way_s("127.0.10.1", "127.0.10.2") == delays.one_way_s("127.0.10.2", "127.0.10.1") == 0.004
+    with pytest.raises(SbonError, match="no place 'c'"):
+        delays.set_rtt("a", "c", 8)
+    with pytest.raises(SbonError, match="nan"):
+        delays.set_rtt("a", "b", float("nan"))
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("{", "truncated"),
+        ("[]", "Expected `object`"),
+        ('{"sites": {}, "names": []}', "rtt_ms"),
+        ('{"sites": {"h": "x"}, "names": ["y"], "rtt_ms": [[0]]}', "'x'"),
+        ('{"sites": {}, "names": ["y"], "rtt_ms": [[0, 1]]}', "1 rows of 1"),
+        ('{"sites": {}, "names": ["y", "y"], "rtt_ms": [[0, 1], [1, 0]]}', "repeat"),
+        ('{"sites": {}, "names": ["y"], "rtt_ms": [[-1]]}', ">= 0"),
+        (None, "No such file"),
+    ],
+)
+def test_a_bad_table_is_refused_with_its_place(tmp_path: Path, text: str | None, told: str) -> None:
+    file = tmp_path / "delays.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(SbonError) as caught:
+        read_delays(file)
+    assert (caught.value.code, caught.value.where) == ("bad-delays", str(file))
+    assert told in caught.value.message
+
+
+# -- delays -----------------------------------------------------------------------------------------------------------
+
+
+def test_datagrams_take_half_the_round_trip_and_unknown_places_none() -> None:
+    async def body(area: Area) -> None:
+        stamps: list[float] = []
+        london = await area.london.open_datagrams(LONDON, lambda payload, sender, stamp: stamps.append(stamp))
+        tokyo = await area.tokyo.open_datagrams(TOKYO, lambda payload, sender, stamp: void(tokyo.send(payload, sender)))
+        nowhere = await area.nowhere.open_datagrams(NOWHERE, lambda payload, sender, stamp: void(nowhere.send(payload, sender)))
+        assert london.send(b"x", TOKYO) == area.clock.now()
+        await area.clock.sleep(1)
+        assert stamps == [pytest.approx(0.2)]
+        london.send(b"x", NOWHERE)
+        await area.clock.sleep(1)
+        assert stamps[1] == pytest.approx(1.0)
+        area.delays.replace(table(1000))
+        london.send(b"x", TOKYO)
+        await area.clock.sleep(2)
+        assert stamps[2] == pytest.approx(3.0)
+
+    in_virtual_time(body)
+
+
+def void(_: object) -> None:
+    """Handlers of datagrams give nothing back."""
+
+
+def test_jitter_spreads_around_the_table_and_its_median_is_the_tables() -> None:
+    async def body(area: Area) -> None:
+        taken: list[float] = []
+        london = await area.london.open_datagrams(LONDON, lambda *_: None)
+        await area.tokyo.open_datagrams(TOKYO, lambda payload, sender, stamp: taken.append(stamp - float(payload)))
+        for _ in range(2000):
+            london.send(str(area.clock.now()).encode(), TOKYO)
+            await area.clock.sleep(0.001)
+        await area.clock.sleep(5)
+        assert len(taken) == 2000
+        assert statistics.median(taken) == pytest.approx(0.1, rel=0.03)
+        assert statistics.quantiles(taken, n=20)[18] == pytest.approx(0.1 * 2.718 ** (0.2 * 1.645), rel=0.05)
+
+    in_virtual_time(body, table(jitter=0.2))
+
+
+def test_connecting_and_each_exchange_take_a_round_trip() -> None:
+    async def body(area: Area) -> None:
+        listener = await area.tokyo.listen(TOKYO, echo)
+        connection = await area.london.connect(TOKYO, timeout_s=5)
+        assert area.clock.now() == pytest.approx(0.2)
+        for number in range(2, 5):
+            connection.write(b"x")
+            await connection.read_exactly(1)
+            assert area.clock.now() == pytest.approx(0.2 * number)
+        with pytest.raises(ConnectionLostError):
+            await area.london.connect(TOKYO, timeout_s=0.15)
+        connection.close()
+        await listener.close()
+
+    in_virtual_time(body)
+
+
+def test_delay_does_not_serialise_and_keeps_order() -> None:
+    async def body(area: Area) -> None:
+        chunks = [random.Random(n).randbytes(10_000) for n in range(500)]
+        done: asyncio.Future[tuple[bytes, float]] = asyncio.get_running_loop().create_future()
+
+        async def take(connection: Connection) -> None:
+            done.set_result((await connection.read_exactly(5_000_000), area.clock.now()))
+
+        listener = await area.tokyo.listen(TOKYO, take)
+        connection = await area.london.connect(TOKYO, timeout_s=5)
+        started = area.clock.now()
+        for chunk in chunks:
+            connection.write(chunk)
+            await connection.drain()
+        assert area.clock.now() == started
+        received, at = await done
+        assert received == b"".join(chunks)
+        assert at - started < 0.1 * 2.5  # one trip, with the longest of 500 draws of jitter; not 500 trips
+        connection.close()
+        await listener.close()
+
+    in_virtual_time(body, table(jitter=0.2))
+
+
+def test_what_is_in_flight_is_bounded() -> None:
+    async def body(area: Area) -> None:
+        got: list[bytes] = []
+        london = await area.london.open_datagrams(LONDON, lambda *_: None)
+        await area.tokyo.open_datagrams(TOKYO, lambda payload, sender, stamp: got.append(payload))
+        for _ in range(100):
+            london.send(bytes(1000), TOKYO)
+        await area.clock.sleep(1)
+        assert len(got) == 65
+        assert area.counters.snapshot() == {"emulated-datagram-dropped": 35}
+        london.send(b"again", TOKYO)
+        await area.clock.sleep(1)
+        assert got[-1] == b"again"
+
+        listener = await area.tokyo.listen(TOKYO, _swallow)
+        connection = await area.london.connect(TOKYO, timeout_s=5)
+        started, written = area.clock.now(), 0
+        while area.clock.now() == started:
+            connection.write(bytes(1000))
+            written += 1
+            await connection.drain()
+        assert written == 66
+        assert area.clock.now() - started == pytest.approx(0.1)
+        connection.close()
+        await listener.close()
+
+    in_virtual_time(body, emulated_flight_bytes=65_536)
+
+
+async def _swallow(connection: Connection) -> None:
+    while True:
+        await connection.read_exactly(1)
+
+
+def test_a_peer_that_takes_nothing_is_given_up_after_the_linger() -> None:
+    async def body(area: Area) -> None:
+        async def never(connection: Connection) -> None:
+            await area.clock.sleep(1000)
+
+        listener = await area.tokyo.listen(TOKYO, never)
+        connection = await area.london.connect(TOKYO, timeout_s=5)
+        connection.write(bytes(80 * 2**20))
+        connection.close()
+        await area.clock.sleep(5.5)
+        with pytest.raises(ConnectionLostError):
+            await connection.drain()
+        assert [task.get_name() for task in asyncio.all_tasks() if "wide area" in task.get_name()] == [
+            f"wide area to {LONDON.host}:40001"
+        ]
+        await listener.close()
+
+    in_virtual_time(body, linger_s=5)

@@ -1,0 +1,66 @@
+"""A flat network for the strategies: nodes in a plane, latency is distance, and room as each test says."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Sequence
+
+import pytest
+
+from sbon_node.engine.interface import Needs
+from sbon_node.placement.network_view import Answer, Point
+
+
+class Plane:
+    """Nodes by name at points; ``room`` names the cores each has left (one, where it is not named), ``load`` ms of load."""
+
+    def __init__(
+        self, points: dict[str, Point | None], room: dict[str, float] | None = None, load: dict[str, float] | None = None
+    ):
+        self.points, self.room, self.load = points, room or {}, load or {}
+        self.asked: list[list[str]] = []
+        self._rng = random.Random(7)
+
+    @property
+    def rng(self) -> random.Random:
+        return self._rng
+
+    @property
+    def questions(self) -> int:
+        return sum(len(nodes) for nodes in self.asked)
+
+    def nodes(self) -> list[str]:
+        return sorted(self.points)
+
+    def coordinate(self, node: str) -> Point | None:
+        return self.points.get(node)
+
+    def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
+        placed = ((node, at) for node, at in self.points.items() if at is not None and node not in exclude)
+        ranked = sorted((math.dist(point, at) + self.load.get(node, 0.0), node) for node, at in placed)
+        return [(node, distance) for distance, node in ranked[:k]]
+
+    def latency_ms(self, a: str, b: str) -> float:
+        one, other = self.points[a], self.points[b]
+        return math.dist(one, other) if one is not None and other is not None else 0.0
+
+    def _answer(self, node: str, needs: Needs) -> Answer:
+        free = self.room.get(node, 1.0)
+        if needs.cores <= free + 1e-9:
+            return Answer(accepted=True, free=Needs(cores=free))
+        return Answer(accepted=False, reason=f"{free:g} cores free, {needs.cores:g} needed")
+
+    async def ask(self, node: str, needs: Needs) -> Answer:
+        self.asked.append([node])
+        return self._answer(node, needs)
+
+    async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
+        if nodes:
+            self.asked.append(list(nodes))
+        return {node: self._answer(node, needs) for node in nodes}
+
+
+@pytest.fixture
+def plane() -> type[Plane]:
+    return Plane

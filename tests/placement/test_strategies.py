@@ -1,0 +1,80 @@
+"""The rivals of SBON's table 1, with the same questions about room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sbon_node.engine.interface import Needs
+from sbon_node.errors import SbonError
+from sbon_node.placement.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.producer import producers_of
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies import DEFAULT_STRATEGY, STRATEGIES, strategy_named
+
+SETTINGS = PlacementSettings()
+POINTS = {"p1": (0.0, 0.0), "p2": (0.0, 50.0), "c": (100.0, 0.0), "m": (90.0, 0.0), "n": (5.0, 0.0)}
+PROBLEM = PlacementProblem(
+    pinned={"s1": "p1", "s2": "p2", "sink": "c"},
+    operators=(Operator(id="f1", needs=Needs(cores=0.6)), Operator(id="join", needs=Needs(cores=0.6))),
+    edges=(Edge("s1", "f1", 4000.0), Edge("f1", "join", 400.0), Edge("s2", "join", 400.0), Edge("join", "sink", 100.0)),
+)
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+async def test_every_operator_is_placed_where_there_is_room(name: str, plane: Any) -> None:
+    view = plane(POINTS)
+    placed = await STRATEGIES[name](PROBLEM, view, SETTINGS)
+    assert placed.strategy == name
+    assert [one.operator for one in placed.assignments] == ["f1", "join"]
+    assert len(set(placed.hosts().values())) == 2, "two operators of 0.6 cores do not fit in one"
+    assert placed.questions == view.questions > 0
+    assert placed.usage > 0
+    assert all(one.reason for one in placed.assignments)
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+async def test_no_room_anywhere_is_said_with_every_reason(name: str, plane: Any) -> None:
+    with pytest.raises(SbonError) as refused:
+        await STRATEGIES[name](PROBLEM, plane(POINTS, room=dict.fromkeys(POINTS, 0.1)), SETTINGS)
+    assert refused.value.code == "no-room"
+    assert sorted(refused.value.details) == [f"{node}: 0.1 cores free, 0.6 needed" for node in sorted(POINTS)]
+
+
+async def test_consumer_falls_back_to_the_nearest(plane: Any) -> None:
+    roomy = plane(POINTS, room={"c": 2.0})
+    assert (await STRATEGIES["consumer"](PROBLEM, roomy, SETTINGS)).hosts() == {"f1": "c", "join": "c"}
+    placed = await STRATEGIES["consumer"](PROBLEM, plane(POINTS, room={"c": 0.0}), SETTINGS)
+    assert placed.hosts() == {"f1": "m", "join": "n"}
+    assert "1 before it had no room" in placed.assignments[0].reason
+
+
+async def test_producer_picks_among_its_own_producers(plane: Any) -> None:
+    assert producers_of(PROBLEM, "f1") == ["p1"]
+    assert producers_of(PROBLEM, "join") == ["p1", "p2"]
+    picked = set()
+    for seed in range(20):
+        view = plane(POINTS, room={"p1": 2.0, "p2": 2.0})
+        view.rng.seed(seed)
+        hosts = (await STRATEGIES["producer"](PROBLEM, view, SETTINGS)).hosts()
+        assert hosts["f1"] == "p1"
+        picked.add(hosts["join"])
+    assert picked == {"p1", "p2"}
+
+
+async def test_random_reaches_every_node(plane: Any) -> None:
+    picked = set()
+    for seed in range(60):
+        view = plane(POINTS, room={"n": 0.0})
+        view.rng.seed(seed)
+        picked |= set((await STRATEGIES["random"](PROBLEM, view, SETTINGS)).hosts().values())
+    assert picked == set(POINTS) - {"n"}
+
+
+def test_an_unknown_strategy_lists_the_known() -> None:
+    assert strategy_named(DEFAULT_STRATEGY) is STRATEGIES["relaxation"]
+    with pytest.raises(SbonError) as refused:
+        strategy_named("relaxations")
+    assert refused.value.code == "unknown-strategy"
+    assert refused.value.hint == "did you mean relaxation? there are relaxation, producer, consumer, random"

@@ -1,0 +1,152 @@
+"""From SQL to fragments: names resolved, one branch for each source, estimates that say they are estimates."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbon_node.engine.interface import Column, Schema
+from sbon_node.errors import SbonError
+from sbon_node.placement.from_plan import CONSUMER, problem_of
+from sbon_node.placement.problem import Edge
+from sbon_node.query.allowlist import check_fragment
+from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.query.plan import Plan
+from sbon_node.query.planner import plan_query
+from sbon_node.query.schema import parse_schema
+from sbon_node.query.settings import QuerySettings
+
+SCHEMA = parse_schema("ts timestamp, carrier string, dep_delay double, origin string, distance int, limit int")
+ALL = "ts, carrier, dep_delay, origin, distance, `limit`"
+
+
+def entry(**rates: float) -> CatalogEntry:
+    return CatalogEntry(
+        declaration=StreamDeclaration(name="flights", schema=SCHEMA, event_time="ts"),
+        sources=tuple(
+            SourceDeclaration(stream="flights", name=name, node=f"node-{name}", connector="file", rows_s=rate, row_bytes=60)
+            for name, rate in rates.items()
+        ),
+    )
+
+
+class Analyser:
+    """Answers with a schema and remembers what it was asked."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema, self.asked = schema, [("", ())]
+        self.asked.clear()
+
+    async def __call__(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+        self.asked.append((fragment, inputs))
+        return self.schema
+
+
+async def plan(sql: str, schema: Schema = SCHEMA, settings: QuerySettings | None = None, **rates: float) -> Plan:
+    analyser = Analyser(schema)
+    planned = await plan_query(sql, {"flights": entry(**(rates or {"ewr": 100.0}))}, "q7", analyser, settings)
+    assert analyser.asked == [(planned.operators[0].fragment, (SCHEMA,))]
+    return planned
+
+
+@pytest.mark.parametrize(
+    "sql, fragment",
+    [
+        ("SELECT carrier FROM flights", "SELECT carrier FROM in0"),
+        ("select * from flights;", "SELECT ts, carrier, dep_delay, origin, distance, `limit` FROM in0"),
+        ("SELECT f.* FROM flights AS f", "SELECT ts, carrier, dep_delay, origin, distance, `limit` FROM in0"),
+        ("SELECT *, dep_delay / 60 AS h FROM flights", f"SELECT {ALL}, dep_delay / 60 AS h FROM in0"),
+        ("SELECT F.DEP_DELAY FROM FLIGHTS f", "SELECT dep_delay FROM in0"),
+        ("SELECT `flights`.`carrier` FROM `flights`", "SELECT carrier FROM in0"),
+        ("SELECT carrier AS c, `limit` l FROM flights", "SELECT carrier AS c, `limit` AS l FROM in0"),
+        ("SELECT carrier AS `limit` FROM flights", "SELECT carrier AS `limit` FROM in0"),
+        ("SELECT upper(carrier) FROM flights", "SELECT upper(carrier) AS upper_carrier FROM in0"),
+        ("SELECT dep_delay > 60, 1 FROM flights", "SELECT dep_delay > 60 AS dep_delay_60, 1 AS c_1 FROM in0"),
+        ("SELECT ts -- when\nFROM /* all */ flights -- here", "SELECT ts FROM in0"),
+        (
+            "SELECT ts FROM flights f WHERE f.dep_delay > 60 AND f.origin <> 'JFK'",
+            "SELECT ts FROM in0 WHERE dep_delay > 60 AND origin <> 'JFK'",
+        ),
+        ('SELECT ts FROM flights WHERE origin = "O\'Hare"', "SELECT ts FROM in0 WHERE origin = 'O\\'Hare'"),
+        ("SELECT ts FROM flights WHERE carrier = '-- /* ; SELECT'", "SELECT ts FROM in0 WHERE carrier = '-- /* ; SELECT'"),
+        ("SELECT timestampdiff(MINUTE, ts, ts) AS m FROM flights", "SELECT timestampdiff(MINUTE, ts, ts) AS m FROM in0"),
+        (
+            "SELECT case when distance>100 then 'far' end AS d FROM flights",
+            "SELECT CASE WHEN distance > 100 THEN 'far' END AS d FROM in0",
+        ),
+        (
+            "SELECT ts FROM flights WHERE dep_delay>60 AND origin='JFK' OR ts IS NOT NULL",
+            "SELECT ts FROM in0 WHERE dep_delay > 60 AND origin = 'JFK' OR NOT ts IS NULL",
+        ),
+        ("SELECT (dep_delay + 1) * 2 AS x FROM flights", "SELECT (dep_delay + 1) * 2 AS x FROM in0"),
+    ],
+)
+async def test_the_fragment(sql: str, fragment: str) -> None:
+    planned = await plan(sql)
+    assert planned.operators[0].fragment == fragment
+    check_fragment(fragment, 1)
+
+
+async def test_a_branch_for_each_source() -> None:
+    planned = await plan("SELECT ts FROM flights", (Column("ts", "timestamp"),), lga=1e5, ewr=100.0, jfk=200.0)
+    assert [source.source.name for source in planned.sources] == ["ewr", "jfk", "lga"]
+    assert [operator.id for operator in planned.operators] == ["q7.b0", "q7.b1", "q7.b2"]
+    assert [operator.inputs for operator in planned.operators] == [(f"source/flights/{n}",) for n in ("ewr", "jfk", "lga")]
+    assert planned.outputs == ("q7.b0", "q7.b1", "q7.b2")
+    assert [operator.partitioned for operator in planned.operators] == [False, False, True]
+    assert len({operator.signature for operator in planned.operators}) == 3
+    assert planned.schema == (Column("ts", "timestamp"),)
+
+
+async def test_the_threshold_of_the_partitioned_reader_is_a_setting() -> None:
+    planned = await plan("SELECT * FROM flights", settings=QuerySettings(partitioned_rows_s=100.0), ewr=99.0, jfk=100.0)
+    assert [operator.partitioned for operator in planned.operators] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "sql, kept",
+    [
+        ("SELECT * FROM flights", "ts"),
+        ("SELECT carrier, ts AS departed FROM flights", "departed"),
+        ("SELECT carrier FROM flights", ""),
+        ("SELECT date_trunc('hour', ts) AS ts FROM flights", ""),
+    ],
+)
+async def test_the_event_time_is_known_where_it_is_kept(sql: str, kept: str) -> None:
+    assert (await plan(sql)).event_time == kept
+
+
+async def test_rates_are_estimates() -> None:
+    planned = await plan(
+        "SELECT distance FROM flights WHERE origin = 'JFK' AND dep_delay > 60", (Column("distance", "int"),), ewr=900.0
+    )
+    source, operator = planned.sources[0], planned.operators[0]
+    assert (source.rate.rows_s, source.rate.bytes_s, source.rate.measured) == (900.0, 54_000.0, False)
+    assert operator.rate.rows_s == pytest.approx(900 / 10 / 3)
+    assert operator.rate.bytes_s == pytest.approx(900 / 10 / 3 * 4)
+    assert not operator.rate.measured
+    assert operator.needs.bandwidth_bytes_s == pytest.approx(operator.rate.bytes_s)
+
+
+@pytest.mark.parametrize("type_", ["array<string>", "interval day", "void", "struct<a:int>"])
+async def test_outputs_that_no_frame_carries_are_refused(type_: str) -> None:
+    with pytest.raises(SbonError) as refused:
+        await plan("SELECT split(carrier, ',') AS parts FROM flights", (Column("parts", type_),))
+    assert refused.value.code == "unsupported-output"
+    assert refused.value.where == "column parts"
+
+
+async def test_the_engine_has_the_last_word() -> None:
+    async def refuse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+        raise SbonError("bad-sql", "cannot add a string to a date", where="line 1, column 8")
+
+    with pytest.raises(SbonError, match="cannot add"):
+        await plan_query("SELECT ts + carrier AS x FROM flights", {"flights": entry(ewr=1.0)}, "q7", refuse)
+
+
+async def test_the_placement_problem_of_a_plan() -> None:
+    planned = await plan("SELECT * FROM flights", ewr=100.0, jfk=200.0)
+    problem = problem_of(planned, "home", {"q7.b1": frozenset({"full"})})
+    assert problem.pinned == {"source/flights/ewr": "node-ewr", "source/flights/jfk": "node-jfk", CONSUMER: "home"}
+    assert [(operator.id, operator.refused) for operator in problem.operators] == [("q7.b0", frozenset()), ("q7.b1", {"full"})]
+    assert problem.edges[:2] == (Edge("source/flights/ewr", "q7.b0", 6000.0), Edge("source/flights/jfk", "q7.b1", 12_000.0))
+    assert [(edge.source, edge.target) for edge in problem.edges[2:]] == [("q7.b0", CONSUMER), ("q7.b1", CONSUMER)]

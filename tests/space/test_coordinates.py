@@ -1,0 +1,198 @@
+"""Coordinates: what is accepted, how they are moved, how far they end up from the truth, and what surrounds them."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from sbon_node.space import vivaldi
+from sbon_node.space.coordinate import MAX_MS, Coordinate, from_wire
+from sbon_node.space.cost import cost_distance, cost_distances
+from sbon_node.space.load import LoadDimension
+from sbon_node.space.local import LocalCoordinate
+from sbon_node.space.percentile import PercentileFilter
+from sbon_node.space.settings import SpaceSettings
+from sbon_protocol import messages
+
+PLANETLAB = Path(__file__).resolve().parents[3] / "shared" / "data" / "planetlab490_dyn.npz"
+NAN, INF = math.nan, math.inf
+
+
+def wire(*vector: float, height: float = 0.0, error: float = 0.5, load: float = 0.0) -> messages.Coordinate:
+    return messages.Coordinate(vector=vector, height=height, error=error, load=load)
+
+
+@pytest.mark.parametrize(
+    "claimed",
+    [
+        wire(NAN, 0, 0),
+        wire(0, INF, 0),
+        wire(0, 0, -INF),
+        wire(MAX_MS * 1.01, 0, 0),
+        wire(0, 0),
+        wire(0, 0, 0, 0),
+        wire(0, 0, 0, height=-1),
+        wire(0, 0, 0, height=NAN),
+        wire(0, 0, 0, error=-0.1),
+        wire(0, 0, 0, error=INF),
+        wire(0, 0, 0, load=NAN),
+        wire(0, 0, 0, load=MAX_MS * 2),
+    ],
+)
+def test_a_place_where_no_node_can_be_is_refused(claimed: messages.Coordinate) -> None:
+    assert from_wire(claimed, 3) is None
+
+
+def test_a_coordinate_survives_the_wire() -> None:
+    coordinate = Coordinate(vector=(1.5, -2.0, 3.0), height=4.0, error=0.25, load=7.0)
+    assert from_wire(coordinate.to_wire(), 3) == coordinate
+
+
+def test_distance_is_euclidean_plus_both_heights_and_ignores_load() -> None:
+    one, other = Coordinate(vector=(0, 0, 0), height=2, load=50), Coordinate(vector=(3, 4, 0), height=1, load=9)
+    assert one.distance_ms(other) == pytest.approx(8)
+    assert one.distance_ms(other) == other.distance_ms(one)
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 10, 25])
+@pytest.mark.parametrize("percentile", [0, 20, 50, 100])
+def test_the_filter_is_the_percentile_of_the_last_samples(count: int, percentile: float) -> None:
+    samples = [random.Random(count).uniform(10, 500) for _ in range(count)]
+    link = PercentileFilter(10, percentile)
+    passed = [link.add(sample) for sample in samples]
+    assert passed == pytest.approx([np.percentile(samples[max(0, i - 9) : i + 1], percentile) for i in range(count)])
+
+
+def test_a_step_of_vivaldi_is_the_papers() -> None:
+    local, remote = Coordinate(vector=(0, 0, 0), error=0.6), Coordinate(vector=(30, 40, 0), error=0.2)
+    after = vivaldi.update(local, remote, 100.0, random.Random(1), error_gain=0.25, step_gain=0.25)
+    weight = 0.6 / 0.8
+    assert after.vector == pytest.approx((-0.6 * 0.25 * weight * 50, -0.8 * 0.25 * weight * 50, 0))
+    assert after.error == pytest.approx(0.5 * 0.25 * weight + 0.6 * (1 - 0.25 * weight))
+
+
+def test_two_nodes_at_one_point_push_apart() -> None:
+    start = Coordinate.origin(3)
+    after = vivaldi.update(start, start, 80.0, random.Random(1))
+    assert math.hypot(*after.vector) == pytest.approx(0.25 * 0.5 * 80)
+
+
+def errors_after(truth: NDArray[np.float64], rounds: NDArray[np.float64], steps: int, seed: int) -> NDArray[np.float64]:
+    """Relative error of every pair after ``steps`` probes by each node of its 32 neighbours, in turn, each sample drawn from one
+    of ``rounds`` [t, n, n] with queueing on top."""
+    rng = random.Random(seed)
+    n = len(truth)
+    nodes = [LocalCoordinate(SpaceSettings(), rng) for _ in range(n)]
+    neighbours = [rng.sample([j for j in range(n) if j != i], min(32, n - 1)) for i in range(n)]
+    for step in range(steps):
+        for i, node in enumerate(nodes):
+            j = neighbours[i][step % len(neighbours[i])]
+            rtt = float(rounds[rng.randrange(len(rounds)), i, j]) * (1 + rng.expovariate(20))
+            assert node.observe(str(j), rtt * (5 if rng.random() < 0.03 else 1), nodes[j].coordinate, float(step))
+    where = np.array([node.coordinate.vector for node in nodes])
+    predicted = np.linalg.norm(where[:, None] - where[None, :], axis=2)
+    pairs = np.triu_indices(n, 1)
+    errors: NDArray[np.float64] = np.abs(predicted - truth)[pairs] / truth[pairs]
+    return errors[np.isfinite(errors)]
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_vivaldi_finds_a_matrix_that_fits_its_space(seed: int) -> None:
+    """60 nodes truly in three dimensions: after 1,600 probes each, median relative error of all pairs below 3 %, p90 below 5 %.
+
+    What remains is queueing the filter lets through. At 400 probes some seeds are still folded (median 8 %): it is slow.
+    """
+    places = np.random.default_rng(7).uniform(0, 150, size=(60, 3))
+    truth = np.linalg.norm(places[:, None] - places[None, :], axis=2)
+    errors = errors_after(truth, truth[None], steps=1600, seed=seed)
+    assert np.median(errors) < 0.03
+    assert np.percentile(errors, 90) < 0.05
+
+
+@pytest.mark.skipif(not PLANETLAB.exists(), reason=f"measured round-trip times are not at {PLANETLAB}")
+def test_vivaldi_with_the_filter_nears_its_published_error_on_planetlab() -> None:
+    """All pairs of 490 nodes, 32 neighbours each. SBON's own has .089 / .420 once it has settled: at 1,500 probes this has
+    .090 to .092 / .42, at the 450 that a test has time for .096 / .47; without the filter .24.
+    """
+    rounds = np.load(PLANETLAB)["rtt_ms"].astype(np.float64)
+    errors = errors_after(np.median(rounds, axis=0), rounds, steps=450, seed=5)
+    assert np.median(errors) < 0.10
+
+
+def engine(**knobs: float) -> LocalCoordinate:
+    return LocalCoordinate(SpaceSettings(**knobs), random.Random(1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rtt_ms", [NAN, INF, -INF, -0.001, 10_000.1])
+def test_samples_that_are_no_round_trip_time_are_refused(rtt_ms: float) -> None:
+    node = engine()
+    before = node.coordinate
+    assert not node.observe("peer", rtt_ms, Coordinate.origin(3), 0.0)
+    assert (node.coordinate, node.rtt_ms("peer", 0.0)) == (before, None)
+
+
+def test_a_measurement_is_kept_without_a_coordinate_and_while_it_is_fresh() -> None:
+    node = engine(fresh_s=60.0)
+    assert node.observe("peer", 42.0, None, 10.0)
+    assert node.rtt_ms("peer", 70.0) == 42.0
+    assert node.rtt_ms("peer", 70.1) is None
+    assert node.coordinate == Coordinate.origin(3)
+    node.forget("peer")
+    assert node.rtt_ms("peer", 10.0) is None
+
+
+def test_links_are_bounded_and_the_stalest_goes() -> None:
+    node = engine(max_links=16)
+    for number in range(17):
+        node.observe(f"p{number:02}", 10.0, None, 100.0 - number)
+    assert node.rtt_ms("p15", 100.0) is None
+    assert all(node.rtt_ms(f"p{number:02}", 100.0) == 10.0 for number in (*range(15), 16))
+
+
+claims = st.builds(
+    messages.Coordinate,
+    vector=st.lists(st.floats(), min_size=1, max_size=8).map(tuple) | st.tuples(*[st.floats(-MAX_MS, MAX_MS)] * 3),
+    height=st.floats(),
+    error=st.floats(),
+    load=st.floats(),
+) | st.builds(
+    messages.Coordinate,
+    vector=st.tuples(*[st.sampled_from([0.0, 5e-324, -MAX_MS, MAX_MS, 1e-7])] * 3),
+    height=st.sampled_from([0.0, MAX_MS]),
+    error=st.sampled_from([0.0, 1e-300, 1.0, MAX_MS]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.floats() | st.floats(0, 10_000), claims), max_size=30))
+def test_no_sequence_of_claims_leads_anywhere_others_would_refuse(samples: list[tuple[float, messages.Coordinate]]) -> None:
+    node = engine()
+    for number, (rtt_ms, claim) in enumerate(samples):
+        node.observe(f"p{number % 3}", rtt_ms, from_wire(claim, 3), float(number))
+        assert from_wire(node.coordinate.to_wire(), 3) == node.coordinate
+        assert node.coordinate.error <= vivaldi.MAX_ERROR
+
+
+def test_load_is_linear_and_a_spike_hardly_moves_it() -> None:
+    load = LoadDimension(weight_ms=50.0, smoothing_s=30.0)
+    assert load.observe(0.2, 0.0) == pytest.approx(10)
+    assert load.observe(5.0, 1.0) < 20
+    assert load.observe(0.2, 2.0) < 20
+    steady = [load.observe(0.8, 2.0 + second) for second in range(300)]
+    assert steady[-1] == pytest.approx(40, rel=0.01)
+    assert load.observe(NAN, 302.0) <= steady[-1]
+
+
+def test_cost_distance_lets_load_lie_off_to_the_side() -> None:
+    node = Coordinate(vector=(30, 40, 0), height=2, load=120)
+    assert cost_distance((0, 0, 0), node) == pytest.approx(132)
+    assert cost_distance((0, 0, 0), node, with_load=False) == pytest.approx(52)
+    many = cost_distances((0, 0, 0), np.array([node.vector]), np.array([node.height]), np.array([node.load]))
+    assert many == pytest.approx([132])

@@ -1,0 +1,37 @@
+"""What tests put into an outbox and read out of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.streams.frame import NO_WATERMARK_MS, FrameDraft, InputOffset
+from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
+
+SETTINGS = StreamSettings()
+
+
+def draft(text: str = "", watermark_ms: int = NO_WATERMARK_MS, *, ended: bool = False, born_ms: int = 0) -> FrameDraft:
+    return FrameDraft(payload=text.encode(), rows=len(text), watermark_ms=watermark_ms, ended=ended, born_ms=born_ms)
+
+
+def offset(frame: int, **more: int) -> tuple[InputOffset, ...]:
+    return (InputOffset(frame=frame, **more),)
+
+
+def texts(outbox: Outbox, stream: str, after: int = 0) -> list[str]:
+    return [frame.payload.decode() for frame in outbox.read(stream, after, 2**30)]
+
+
+def code_of(call: object) -> str:
+    with pytest.raises(SbonError) as caught:
+        call()  # type: ignore[operator]
+    return caught.value.code
+
+
+def publish(outbox: Outbox, stream: str, *contents: str) -> None:
+    for content in contents:
+        batch = outbox.newest(stream) + 1
+        outbox.write_batch(stream, batch, offset(batch), [draft(content)])
+        outbox.publish(stream, batch)

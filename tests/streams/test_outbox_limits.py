@@ -1,0 +1,95 @@
+"""Full disks, frames too large, files that cannot be used, counts and bounded reads of an outbox."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.streams.frame import MAX_FRAME_BYTES, FrameDraft
+from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
+from tests.streams.outboxes import SETTINGS, code_of, publish, texts
+
+
+def test_a_full_disk_loses_nothing_and_resumes(path: Path) -> None:
+    box = Outbox(path, StreamSettings(outbox_max_bytes=2**20))
+    box.open_stream("op", "operator")
+    box.subscribe("op", "one", 0)
+    big = "x" * 100_000
+    published = 0
+    refusal = None
+    while refusal is None and published < 20:
+        try:
+            publish(box, "op", big)
+            published += 1
+        except SbonError as error:
+            refusal = error.code
+    assert refusal == "disk-full"
+    assert 5 <= published <= 10
+    assert len(texts(box, "op")) == published
+    box.acknowledge("op", "one", published - 1)
+    assert box.earliest("op") == published
+    assert box.newest("op") == published - 1
+    publish(box, "op", "resumed")
+    assert texts(box, "op", published - 1) == [big, "resumed"]
+    box.close()
+
+
+def test_frames_over_the_limit_are_refused(outbox: Outbox) -> None:
+    large = FrameDraft(payload=bytes(MAX_FRAME_BYTES + 1), rows=1)
+    assert code_of(lambda: outbox.write_batch("op", 0, (), [large])) == "frame-too-large"
+    assert code_of(lambda: outbox.write_source("live", [large], b"")) == "frame-too-large"
+    assert outbox.newest("op") == -1
+    outbox.write_source("live", [FrameDraft(payload=bytes(MAX_FRAME_BYTES), rows=1)], b"")
+
+
+@pytest.mark.parametrize(
+    "spoil, code",
+    [
+        (lambda path: path.write_bytes(b"no database at all" * 100), "outbox-corrupt"),
+        (lambda path: sqlite3.connect(path).execute("PRAGMA user_version=99").connection.close(), "outbox-version"),
+        (lambda path: path.with_name("other.db").rename(path), "outbox-corrupt"),
+    ],
+    ids=["garbage", "newer", "another program's"],
+)
+def test_a_file_that_cannot_be_used_is_named(path: Path, spoil: object, code: str) -> None:
+    other = sqlite3.connect(path.with_name("other.db"))
+    other.execute("CREATE TABLE mine (x)")
+    other.close()
+    box = Outbox(path, SETTINGS)
+    box.close()
+    spoil(path)  # type: ignore[operator]
+    with pytest.raises(SbonError) as caught:
+        Outbox(path, SETTINGS)
+    assert caught.value.code == code
+    assert str(path) in str(caught.value)
+
+
+def test_counts_for_the_bill_include_what_was_sent_again(outbox: Outbox, path: Path) -> None:
+    publish(outbox, "op", "ab", "cde")
+    outbox.subscribe("op", "one", 0)
+    frames = outbox.read("op", 0, 2**20)
+    for frame in [*frames, frames[1]]:
+        outbox.count_sent("op", "one", frame)
+    outbox.close()
+    again = Outbox(path, SETTINGS)
+    count = again.link_counts("op")
+    assert (count.frames, count.rows, count.bytes) == (2, 5, 5)
+    assert (count.links["one"].frames, count.links["one"].rows, count.links["one"].bytes) == (3, 8, 8)
+    again.close()
+
+
+@pytest.mark.parametrize("fsync", [False, True])
+def test_reads_are_bounded_and_synced_files_work_the_same(path: Path, fsync: bool) -> None:
+    box = Outbox(path, SETTINGS, fsync=fsync)
+    box.open_stream("op", "operator")
+    publish(box, "op", *"abcd")
+    box.subscribe("op", "one", 0)
+    box.acknowledge("op", "one", 1)
+    assert [frame.number for frame in box.read("op", 1, 2 * 65)] == [2, 3]
+    assert [frame.number for frame in box.read("op", 1, 1)] == [2]
+    assert box.read("op", 4, 1000) == []
+    box.close()

@@ -1,0 +1,81 @@
+"""When an outbox holds its producer back and wakes who waits, over real files."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
+from tests.streams.outboxes import SETTINGS, publish, texts
+
+
+def test_frames_not_yet_received_hold_the_producer_back(path: Path) -> None:
+    box = Outbox(path, StreamSettings(outbox_quota_bytes=3 * 65))
+    box.open_stream("op", "operator")
+    publish(box, "op", *"abc")
+    assert not box.pressure("op")
+    publish(box, "op", "d")
+    assert box.pressure("op")
+    box.subscribe("op", "one", 0)
+    box.subscribe("op", "two", 0)
+    box.received("op", "one", 4)
+    assert box.pressure("op")
+    box.received("op", "two", 1)
+    assert not box.pressure("op")
+    assert box.earliest("op") == 1
+    box.close()
+
+
+async def test_waiters_wake_on_what_they_wait_for(path: Path) -> None:
+
+    box = Outbox(path, StreamSettings(outbox_quota_bytes=64))
+    box.open_stream("op", "operator")
+    visible = asyncio.create_task(box.wait_visible("op", 0))
+    await asyncio.sleep(0)
+    publish(box, "op", "a")
+    await visible
+    wanted = asyncio.create_task(box.wait_subscribed("op"))
+    await asyncio.sleep(0)
+    assert not wanted.done()
+    box.subscribe("op", "one", 0)
+    await wanted
+    await box.wait_subscribed("op")
+    room = asyncio.create_task(box.wait_room("op"))
+    await asyncio.sleep(0)
+    assert not room.done()
+    box.received("op", "one", 1)
+    await room
+    box.unsubscribe("op", "one")
+    unwanted = asyncio.create_task(box.wait_subscribed("op"))
+    dropped = asyncio.create_task(box.wait_visible("op", 1))
+    await asyncio.sleep(0)
+    box.drop_stream("op")
+    with pytest.raises(SbonError, match="dropped"):
+        await dropped
+    with pytest.raises(SbonError, match="dropped"):
+        await unwanted
+    box.close()
+
+
+def test_an_acknowledgement_for_which_the_disk_has_no_room_is_made_good(path: Path) -> None:
+    box = Outbox(path, SETTINGS)
+    box.open_stream("op", "operator")
+    publish(box, "op", *"abc")
+    box.subscribe("op", "one", 0)
+    with box._store.reading() as connection:
+        connection.execute("CREATE TRIGGER full BEFORE DELETE ON frames BEGIN SELECT raise(ABORT, 'x'); END")
+    full = SbonError("disk-full", "no room")
+    box._store._named = lambda error: full  # type: ignore[method-assign]
+    box.acknowledge("op", "one", 2)
+    assert (box.earliest("op"), texts(box, "op")) == (1, ["a", "b", "c"])
+    with box._store.reading() as connection:
+        connection.execute("DROP TRIGGER full")
+    box.acknowledge("op", "one", 3)
+    box.close()
+    again = Outbox(path, SETTINGS)
+    assert (again.earliest("op"), again.link_counts("op").links["one"].acknowledged) == (4, 3)
+    again.close()

@@ -1,0 +1,95 @@
+"""How long an outbox keeps frames, and for whom (DESIGN: streams), over real files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sbon_node.errors import BrokenInvariantError
+from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
+from tests.streams.outboxes import code_of, draft, publish, texts
+
+
+def test_frames_go_when_every_subscriber_has_acknowledged_them(outbox: Outbox) -> None:
+    publish(outbox, "op", *"abcde")
+    assert outbox.subscribe("op", "one", 0) == 1
+    assert outbox.subscribe("op", "two", 1) == 1
+    outbox.acknowledge("op", "one", 4)
+    assert outbox.earliest("op") == 1
+    outbox.acknowledge("op", "two", 2)
+    assert (outbox.earliest("op"), texts(outbox, "op", 2)) == (3, ["c", "d", "e"])
+    outbox.acknowledge("op", "two", 1)
+    assert outbox.link_counts("op").links["two"].acknowledged == 2
+    outbox.unsubscribe("op", "two")
+    assert outbox.earliest("op") == 5
+    assert code_of(lambda: outbox.read("op", 3, 100)) == "not-retained"
+    assert code_of(lambda: outbox.subscribe("op", "three", 0)) == "not-retained"
+    assert outbox.subscribe("op", "three", 6) == 6
+    assert code_of(lambda: outbox.subscribe("op", "four", 7)) == "stream-behind"
+    with pytest.raises(BrokenInvariantError):
+        outbox.acknowledge("op", "one", 6)
+
+
+def test_a_finite_source_keeps_all_until_it_is_dropped(outbox: Outbox) -> None:
+    outbox.write_source("file", [draft(text) for text in "abc"], b"")
+    outbox.subscribe("file", "one", 0)
+    outbox.acknowledge("file", "one", 3)
+    assert outbox.subscribe("file", "late", 0) == 1
+    assert texts(outbox, "file") == ["a", "b", "c"]
+    outbox.drop_stream("file")
+    assert code_of(lambda: outbox.read("file", 0, 1)) == "stream-unknown"
+    outbox.open_stream("file", "source", finite=True)
+    assert texts(outbox, "file") == []
+
+
+@pytest.mark.parametrize(
+    "settings, expected",
+    [
+        (StreamSettings(live_retention_bytes=3 * 65), ["h", "i", "j"]),
+        (StreamSettings(live_retention_bytes=2**20, live_retention_s=2.0), ["h", "i", "j"]),
+        (StreamSettings(live_retention_bytes=2**20, live_retention_s=50.0), list("abcdefghij")),
+        (StreamSettings(live_retention_bytes=0), ["j"]),
+    ],
+)
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_live_sources_are_kept_by_bytes_and_age(
+    path: Path, settings: StreamSettings, expected: list[str], subscribed: bool
+) -> None:
+    settings = msgspec.structs.replace(settings, subscription_quota_bytes=2**20)
+    box = Outbox(path, settings)
+    box.open_stream("live", "source")
+    if subscribed:
+        box.subscribe("live", "one", 0)
+    for second, text in enumerate("abcdefghij"):
+        box.write_source("live", [draft(text, born_ms=1000 * second)], b"")
+    if subscribed:
+        assert texts(box, "live") == list("abcdefghij")
+        box.acknowledge("live", "one", 10)
+    first = box.earliest("live")
+    assert texts(box, "live", first - 1) == expected
+    assert box.subscribe("live", "late", 0) == first
+    box.close()
+
+
+def test_a_subscription_over_quota_fails_alone(path: Path) -> None:
+    settings = StreamSettings(live_retention_bytes=100, subscription_quota_bytes=5 * 65, outbox_quota_bytes=65)
+    box = Outbox(path, settings)
+    box.open_stream("live", "source")
+    for name in ("slow", "fast"):
+        box.subscribe("live", name, 0)
+    for number, text in enumerate("abcdefgh", start=1):
+        box.write_source("live", [draft(text)], b"")
+        box.acknowledge("live", "fast", number)
+        assert not box.pressure("live")
+    assert (box.subscription_failure("live", "slow"), box.subscription_failure("live", "fast")) == ("quota", "")
+    assert code_of(lambda: box.subscribe("live", "slow", 1)) == "quota"
+    assert box.earliest("live") > 5
+    box.close()
+    again = Outbox(path, settings)
+    assert code_of(lambda: again.subscribe("live", "slow", 1)) == "quota"
+    again.unsubscribe("live", "slow")
+    assert again.subscribe("live", "slow", 0) == again.earliest("live")
+    again.close()
