@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import psutil
@@ -19,18 +20,28 @@ from click.testing import CliRunner
 from sbon_cli.local_cluster import LocalCluster
 from sbon_cli.main import sbon
 from sbon_cli.processes import MARK, processes_of
+from tests.addresses import own_host
 
 pytestmark = pytest.mark.live
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+PORTS = {"--port": "4700", "--api-port": "4780"}
 
 
 def node(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sbon_cli.main", "node", "--name", "a", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "sbon_cli.main",
+        "node",
+        "--name",
+        "a",
+        "--bind",
+        own_host(),
+        "--api-bind",
+        own_host(),
+        *arguments,
+    ]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_")}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
 
@@ -49,11 +60,9 @@ def last_error(result: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.parametrize("flag", ["--port", "--api-port"])
 def test_a_port_in_use_is_one_line_and_code_2(tmp_path: Path, flag: str) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind((own_host(), int(PORTS[flag])))
         taken.listen()
-        ports = {"--port": str(free_port()), "--api-port": str(free_port())}
-        ports[flag] = str(taken.getsockname()[1])
-        result = node("--data-dir", str(tmp_path / "d"), *[word for pair in ports.items() for word in pair])
+        result = node("--data-dir", str(tmp_path / "d"), *chain.from_iterable(PORTS.items()))
     assert result.returncode == 2, result.stderr
     assert "the port is in use" in last_error(result)
     assert "Traceback" not in result.stderr
@@ -61,7 +70,7 @@ def test_a_port_in_use_is_one_line_and_code_2(tmp_path: Path, flag: str) -> None
 
 def test_a_data_directory_that_is_a_file_is_one_line_and_code_2(tmp_path: Path) -> None:
     (tmp_path / "d").write_text("not a folder")
-    result = node("--data-dir", str(tmp_path / "d"), "--port", str(free_port()), "--api-port", str(free_port()))
+    result = node("--data-dir", str(tmp_path / "d"), *chain.from_iterable(PORTS.items()))
     assert result.returncode == 2, result.stderr
     assert f"node.data_dir {tmp_path}/d: cannot write to it" in last_error(result)
     assert "Traceback" not in result.stderr

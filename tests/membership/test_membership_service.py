@@ -25,6 +25,7 @@ from sbon_node.space.local import LocalCoordinate
 from sbon_node.space.settings import SpaceSettings
 from sbon_protocol import datagram
 from sbon_protocol.messages import Ack, Coordinate, Endpoint, Member, Packet, Ping
+from tests.addresses import own_host
 
 ONE_WAY_S = 0.1
 NET = NetSettings(connect_timeout_s=2.0)
@@ -329,12 +330,9 @@ async def test_two_nodes_over_real_sockets() -> None:
     clock = Clock.real()
     sites: list[Site] = []
     try:
-        for name in "ab":
+        for number, name in enumerate("ab", start=1):
             transport = SocketTransport(clock, NET, Counters(clock.now))
-            probe = await transport.open_datagrams(Address("127.0.0.1", 0), lambda *_: None)
-            at = probe.local
-            probe.close()
-            await asyncio.sleep(0)
+            at = Address(own_host(number), 4700)
             site = Site(transport, clock, at, name, f"i-{name}", 1, "sbon")
             sites.append(site)
             await site.start()

@@ -21,9 +21,10 @@ from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.loop import run as run_virtually
 from sbon_node.simulation.network import NetworkQuality, SimulatedNetwork
 from sbon_node.simulation.process import Process
+from tests.addresses import own_host
 
 PATIENCE_S = 30.0
-A_HOST, B_HOST = "127.0.31.1", "127.0.31.2"
+A_HOST, B_HOST = own_host(1), own_host(2)
 SETTINGS = NetSettings(write_buffer_bytes=64 * 1024, emulated_flight_bytes=64 * 1024)
 
 
