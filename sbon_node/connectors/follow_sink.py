@@ -5,7 +5,7 @@ It holds nothing of its own: frames stay in the links' inboxes until they are ac
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -56,7 +56,7 @@ class FollowSink:
         for link in self._links.values():
             await link.close(unsubscribe=unsubscribe)
 
-    async def follow(self, after: Mapping[str, int]) -> AsyncIterator[Rows | Finished]:
+    async def follow(self, after: Mapping[str, int]) -> AsyncGenerator[Rows | Finished, None]:
         """Frames after those numbers, 0 or none meaning all that are held; frames without rows too, for they want to be
         acknowledged as well. Ends with a :class:`Finished`. Raises ``already-followed``, ``unknown-stream``, ``not-retained``."""
         if self._following:

@@ -170,7 +170,8 @@ class Catalogue:
         self._merge_all(call.entries, caller.node)
 
     async def _pulled(self, call: PullCatalogue, caller: Caller) -> CatalogueEntries:
-        unknown, size = [], 0
+        unknown: list[CatalogEntry] = []
+        size = 0
         for name, entry in sorted(self._entries.items()):
             if call.fingerprints.get(name) != fingerprint(entry):
                 size += len(_encoded(entry))

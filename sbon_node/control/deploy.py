@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable
 
 import structlog
 
@@ -44,7 +44,7 @@ async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]
     return refused
 
 
-async def start(context: Context, record: QueryRecord) -> AsyncIterator[Progress]:
+async def start(context: Context, record: QueryRecord) -> AsyncGenerator[Progress, None]:
     """Opens the sink, then starts the operators from the consumer's side on; raises the first refusal."""
     order = SinkOrder(
         query=record.id,

@@ -50,7 +50,7 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records:
-    """This node's registers; bounded: the oldest query that is over makes room for a new one, first those whose hosts all know."""
+    """This node's registers; bounded: the oldest query that is over makes room for a new one, those all hosts know of first."""
 
     def __init__(self, store: Store, most: int) -> None:
         self._store, self._most = store, most
