@@ -77,8 +77,8 @@ def show_query(info: QueryInfo) -> None:
         print_table(("operator", "fragment"), [(o.id, o.fragment) for o in info.plan.operators])
     console.print()
     print_table(
-        ("stream", "from", "to", "rows", "bytes", "one-way ms"),
-        [(x.stream, x.source_node, x.target_node, x.rows, bytes_text(x.bytes), x.latency_ms) for x in info.links],
+        ("stream", "from", "to", "rows", "bytes", "one-way ms", "dropped"),
+        [(x.stream, x.source_node, x.target_node, x.rows, bytes_text(x.bytes), x.latency_ms, x.dropped) for x in info.links],
         empty="no links",
     )
 

@@ -67,7 +67,7 @@ class GeneratorOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     ] = {}
     rate: Annotated[
         Annotated[float, Meta(ge=0, le=1e7)] | None,
-        Meta(description="rows a second; 0 for as fast as it goes; the source's rows_s by default"),
+        Meta(description="rows a second, the source's rows_s by default; with rows, 0 for as fast as subscribers take them"),
     ] = None
     rows: Annotated[int, Meta(ge=0, le=2**53, description="rows after which the source ends; 0 for never")] = 0
     seed: Annotated[int, Meta(ge=0, lt=2**62, description="other seeds make other rows")] = 0
@@ -81,6 +81,13 @@ class GeneratorSource:
     ) -> None:
         self._options, self._schema = options, schema
         self._rate = rows_s if options.rate is None else options.rate
+        if not self._rate and not options.rows:
+            raise SbonError(
+                "bad-option",
+                "a generator without end needs a pace: rate and rows are both 0",
+                where="options.rate",
+                hint="set rate to rows a second, or rows to how many it shall make",
+            )
         unknown = sorted(set(options.columns) - set(schema.names))
         if unknown:
             raise SbonError(

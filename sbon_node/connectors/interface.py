@@ -37,7 +37,7 @@ class Chunk:
 
     ``position`` is the connector's own; it comes back in :meth:`Source.open`, and reading on from it must give exactly the rows
     that followed. ``due_s`` is for what is replayed at a pace: seconds on the source's own time line, of which only differences
-    count. ``dropped`` counts rows a live source had to give up since the chunk before.
+    count.
     """
 
     rows: pa.RecordBatch
@@ -45,7 +45,6 @@ class Chunk:
     origin: Origin
     bad: tuple[BadRow, ...] = ()
     due_s: float | None = None
-    dropped: int = 0
 
 
 class Source(Protocol):

@@ -38,7 +38,6 @@ class SourceCounts(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     bad: int = 0
     too_large: int = 0
-    dropped: int = 0
 
 
 class SourcePosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +51,7 @@ class SourcePosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How a source stands, as it is told to users."""
+    """How a source stands, as it is told to users; ``dropped`` are rows that subscribers fell too far behind to get."""
 
     source: SourceDeclaration
     state: str
@@ -121,7 +120,14 @@ class SourceRunner:
     def describe(self) -> SourceReport:
         state = f"{self.state}: {self.reason}" if self.reason else self.state
         letters = str(self._letters.path) if self.counts.bad or self.counts.too_large else ""
-        return SourceReport(source=self.declaration, state=state, dead_letters=letters, **msgspec.structs.asdict(self.counts))
+        name = self.declaration.id
+        return SourceReport(
+            source=self.declaration,
+            state=state,
+            dropped=self._outbox.link_counts(name).dropped if name in self._outbox.streams() else 0,
+            dead_letters=letters,
+            **msgspec.structs.asdict(self.counts),
+        )
 
     async def run(self) -> None:
         """Until the source has ended or failed; cancel it to stop, and run another runner to go on."""
@@ -209,7 +215,6 @@ class SourceRunner:
             late=pending.counts.late + found.late,
             bad=pending.counts.bad + len(bad) - len(large),
             too_large=pending.counts.too_large + len(large),
-            dropped=pending.counts.dropped + chunk.dropped,
         )
 
     async def _write(self, *, ended: bool = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import msgspec
 import structlog
 
 from sbon_node.control.context import Context
@@ -52,6 +53,8 @@ class Descriptions:
                     rows=count.rows,
                     bytes=count.bytes,
                     latency_ms=0.0,
+                    dropped=count.dropped,
+                    failed=count.failed,
                 )
 
 
@@ -110,15 +113,8 @@ async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[s
 
 def _placed(link: LinkInfo, places: dict[str, str], latencies_ms: dict[str, float]) -> LinkInfo:
     target_node = places.get(link.target, "")
-    return LinkInfo(
-        stream=link.stream,
-        source_node=link.source_node,
-        target=link.target,
-        target_node=target_node,
-        rows=link.rows,
-        bytes=link.bytes,
-        latency_ms=latencies_ms.get(target_node, 0.0) if target_node != link.source_node else 0.0,
-    )
+    latency_ms = latencies_ms.get(target_node, 0.0) if target_node != link.source_node else 0.0
+    return msgspec.structs.replace(link, target_node=target_node, latency_ms=latency_ms)
 
 
 def _unreachable(record: QueryRecord, operator: str, fragment: str) -> OperatorInfo:

@@ -72,7 +72,7 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     bad: int = 0
     too_large: int = 0
     dropped: int = 0
-    """Rows a live source had to give up because its outbox was full."""
+    """Rows of a live source that subscribers will never get, because they fell behind what is kept for them."""
     dead_letters: str = ""
     """The file, on the source's node, that keeps the bad rows with their line numbers."""
 
@@ -83,7 +83,10 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One link and what it has carried: ``bytes`` x ``latency_ms`` (one way) is its line of the bill."""
+    """One link and what it has carried: ``bytes`` x ``latency_ms`` (one way) is its line of the bill.
+
+    Of a live source a subscriber may fall too far behind: it has then ``failed`` (``quota``) and lost ``dropped`` rows.
+    """
 
     stream: str
     source_node: str
@@ -92,6 +95,8 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     bytes: int
     latency_ms: float
+    dropped: int = 0
+    failed: str = ""
 
 
 class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):

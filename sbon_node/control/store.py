@@ -17,18 +17,19 @@ _FORMAT = 1
 
 
 class Store:
-    """Records by kind and key in one sqlite file; each change is durable against the death of the process when it returns.
+    """Records by kind and key in one sqlite file; each change is durable against the death of the process when it returns,
+    and with ``fsync`` against the loss of power.
 
     Raises :class:`SbonError` ``store-unreadable`` for a file that is damaged or of a later format, ``disk-full`` where a record
     cannot be written; nothing is then changed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, fsync: bool = False) -> None:
         self._path = path
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute(f"PRAGMA synchronous={'FULL' if fsync else 'NORMAL'}")
             found = self._db.execute("PRAGMA user_version").fetchone()[0]
             if found > _FORMAT:
                 raise SbonError("store-unreadable", f"written by a later sbon (format {found})", where=str(path))

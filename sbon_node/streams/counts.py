@@ -6,7 +6,10 @@ import msgspec
 
 
 class LinkCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What was sent to one subscriber, resent frames included; ``bytes`` are of payload."""
+    """What was sent to one subscriber, resent frames included; ``bytes`` are of payload.
+
+    A subscription of a live source that fell too far behind has ``failed``, and ``dropped`` rows it will never get.
+    """
 
     frames: int = 0
     rows: int = 0
@@ -14,12 +17,17 @@ class LinkCount(msgspec.Struct, frozen=True, kw_only=True):
     received: int = 0
     acknowledged: int = 0
     failed: str = ""
+    dropped: int = 0
 
 
 class StreamCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stream has made visible since its first frame, and its links by subscriber; ``bytes`` are of payload."""
+    """What a stream has made visible since its first frame, and its links by subscriber; ``bytes`` are of payload.
+
+    ``dropped`` are the rows all failed subscriptions have lost, those of queries that are over included.
+    """
 
     frames: int = 0
     rows: int = 0
     bytes: int = 0
+    dropped: int = 0
     links: dict[str, LinkCount] = {}

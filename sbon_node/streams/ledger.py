@@ -52,6 +52,7 @@ class Subscription:
     frames: int = 0
     rows: int = 0
     bytes: int = 0
+    dropped: int = 0
 
 
 @dataclass(slots=True)
@@ -68,6 +69,7 @@ class Stream:
     trimmed_upto: int = 0
     newest_born_ms: int = 0
     position: bytes | None = None
+    dropped_rows: int = 0
     pending: list[Tail] = field(default_factory=list)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     unsaved: bool = False

@@ -36,10 +36,10 @@ class Outbox:
     ``disk-error`` or ``outbox-corrupt``; any call that names a stream ``stream-unknown``.
     """
 
-    def __init__(self, path: Path, settings: StreamSettings, steps: Steps = unobserved, *, fsync: bool = False) -> None:
+    def __init__(self, path: Path, settings: StreamSettings, steps: Steps = unobserved) -> None:
         self._settings = settings
         self._steps = steps
-        self._store = Store(path, fsync=fsync, max_bytes=settings.outbox_max_bytes)
+        self._store = Store(path, fsync=settings.fsync, max_bytes=settings.outbox_max_bytes)
         self._streams = rows.load(self._store)
         self._retention = Retention(self._store, settings, steps)
 
@@ -262,11 +262,6 @@ class Outbox:
         disk that is made up for later."""
         self._retention.acknowledge(self._named(stream), subscriber, number)
 
-    def subscription_failure(self, stream: str, subscriber: str) -> str:
-        """Code for which the subscription has failed (``quota``), or ``""``; ``unsubscribed`` where there is none."""
-        found = self._named(stream).subscriptions.get(subscriber)
-        return "unsubscribed" if found is None else found.failed
-
     def watch(self, on_gone: OnGone) -> None:
         """Calls ``on_gone`` for every subscription that ends on this side: ``quota``, ``unsubscribed``, ``stream-dropped``."""
         self._retention.on_gone = on_gone
@@ -282,6 +277,7 @@ class Outbox:
             frames=known.visible.frames,
             rows=known.visible.rows,
             bytes=known.visible.bytes,
+            dropped=known.dropped_rows,
             links={
                 name: LinkCount(
                     frames=one.frames,
@@ -290,6 +286,7 @@ class Outbox:
                     received=one.received,
                     acknowledged=one.acknowledged,
                     failed=one.failed,
+                    dropped=one.dropped,
                 )
                 for name, one in sorted(known.subscriptions.items())
             },

@@ -24,8 +24,9 @@ def _nobody(stream: str, subscriber: str, error: SbonError) -> None:
     """Nobody serves subscriptions yet."""
 
 
-def _overdrawn(stream: Stream, code: str) -> SbonError:
-    return SbonError(code, "the subscription fell behind what is kept for it", where=stream.name)
+def _overdrawn(stream: Stream, one: Subscription) -> SbonError:
+    reason = f"{one.subscriber} fell behind what is kept for it, and {one.dropped:,} rows were dropped"
+    return SbonError(one.failed, reason, where=stream.name, hint="raise streams.subscription_quota_bytes where the source lives")
 
 
 class Retention:
@@ -45,7 +46,7 @@ class Retention:
             raise SbonError("fenced", f"epoch {stream.epoch} is over: the subscriber has seen {epoch}", where=stream.name)
         known = stream.subscriptions.get(subscriber)
         if known is not None and known.failed:
-            raise _overdrawn(stream, known.failed)
+            raise _overdrawn(stream, known)
         if known is None and len(stream.subscriptions) >= self._settings.max_subscribers:
             raise SbonError("too-many-subscribers", f"{len(stream.subscriptions)} subscribe already", where=stream.name)
         first = self._first(stream, next_number)
@@ -117,18 +118,20 @@ class Retention:
     # -- trimming -----------------------------------------------------------------------------------------------------
 
     def source_grew(self, stream: Stream) -> None:
-        """After new frames of a source: fails the subscriptions that are over quota, and lets go of old frames."""
+        """After new frames of a source: fails the subscriptions that are over quota, counts what they lose, and lets go of old
+        frames."""
         failed = stream.overdrawn(self._settings)
         for one in failed:
-            one.failed = "quota"
+            one.failed, one.dropped = "quota", rows.rows_after(self._store, stream, one.acknowledged)
+            stream.dropped_rows += one.dropped
             stream.unsaved = True
-            log.warning("subscription_gone", stream=stream.name, subscriber=one.subscriber, reason="quota")
+            log.warning("subscription_gone", stream=stream.name, subscriber=one.subscriber, reason="quota", rows=one.dropped)
         if stream.live:
             self._trim(stream)
         if failed:
             stream.room.notify()
         for one in failed:
-            self.on_gone(stream.name, one.subscriber, _overdrawn(stream, one.failed))
+            self.on_gone(stream.name, one.subscriber, _overdrawn(stream, one))
 
     def save(self, stream: Stream) -> None:
         """Stores what is only in memory so far, as far as the disk has room."""
@@ -152,6 +155,7 @@ class Retention:
             with self._store.transaction(promised=False) as connection:
                 for one in stream.subscriptions.values():
                     rows.save_subscription(connection, stream, one)
+                rows.save_dropped(connection, stream)
                 if trims:
                     rows.delete_frames(connection, stream, upto)
         except SbonError as error:

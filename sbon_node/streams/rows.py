@@ -17,13 +17,17 @@ _encode = msgspec.msgpack.encode
 _decoder = msgspec.msgpack.Decoder(tuple[InputOffset, ...])
 
 
+TAIL = "batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
+"""The columns of a :class:`~sbon_node.streams.ledger.Tail`, in the order of :func:`_columns`."""
+
+
 # -- streams ----------------------------------------------------------------------------------------------------------
 
 
 def create(store: Store, name: str, kind: Kind, finite: bool, epoch: int) -> Stream:
     with store.transaction() as connection:
         cursor = connection.execute(
-            "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL)",
+            "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL, 0)",
             (name, kind, finite, epoch, NO_WATERMARK_MS, NO_BATCH, _encode(())),
         )
         number = cursor.lastrowid
@@ -49,8 +53,10 @@ def load(store: Store) -> dict[str, Stream]:
     """All streams as they were stored; received is taken back to acknowledged until subscribers say otherwise."""
     streams: dict[int, Stream] = {}
     with store.reading() as connection:
-        columns = "id, name, kind, finite, epoch, position, batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
-        for id_, name, kind, finite, epoch, position, *tail in connection.execute(f"SELECT {columns} FROM streams ORDER BY id"):
+        columns = f"id, name, kind, finite, epoch, position, dropped, {TAIL}"
+        for id_, name, kind, finite, epoch, position, dropped, *tail in connection.execute(
+            f"SELECT {columns} FROM streams ORDER BY id"
+        ):
             streams[id_] = Stream(
                 id=id_,
                 name=name,
@@ -58,15 +64,15 @@ def load(store: Store) -> dict[str, Stream]:
                 finite=bool(finite),
                 epoch=epoch,
                 position=position,
+                dropped_rows=dropped,
                 visible=_tail(store, tail),
             )
-        columns = "stream, batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
-        for id_, *tail in connection.execute(f"SELECT {columns} FROM pending ORDER BY stream, batch"):
+        for id_, *tail in connection.execute(f"SELECT stream, {TAIL} FROM pending ORDER BY stream, batch"):
             streams[id_].pending.append(_tail(store, tail))
         for stream in streams.values():
             _load_bounds(connection, stream)
-        subscriptions = "SELECT stream, subscriber, acknowledged, failed, frames, rows, bytes FROM subscriptions"
-        for id_, subscriber, acknowledged, failed, frames, rows, size in connection.execute(subscriptions).fetchall():
+        subscriptions = "SELECT stream, subscriber, acknowledged, failed, frames, rows, bytes, dropped FROM subscriptions"
+        for id_, subscriber, acknowledged, failed, frames, rows, size, dropped in connection.execute(subscriptions).fetchall():
             stream = streams[id_]
             upto = weighed_upto(store, stream, max(acknowledged, stream.trimmed))
             stream.subscriptions[subscriber] = Subscription(
@@ -79,6 +85,7 @@ def load(store: Store) -> dict[str, Stream]:
                 frames=frames,
                 rows=rows,
                 bytes=size,
+                dropped=dropped,
             )
     return {stream.name: stream for stream in streams.values()}
 
@@ -141,8 +148,7 @@ def _columns(tail: Tail) -> tuple[int | bytes, ...]:
 
 
 def insert_pending(connection: sqlite3.Connection, stream: Stream, tail: Tail) -> None:
-    columns = "stream, batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
-    connection.execute(f"INSERT INTO pending ({columns}) VALUES (?,?,?,?,?,?,?,?,?,?)", (stream.id, *_columns(tail)))
+    connection.execute(f"INSERT INTO pending (stream, {TAIL}) VALUES (?,?,?,?,?,?,?,?,?,?)", (stream.id, *_columns(tail)))
 
 
 def delete_pending(connection: sqlite3.Connection, stream: Stream, batch: int, *, after: int) -> None:
@@ -207,6 +213,13 @@ def weighed_upto(store: Store, stream: Stream, number: int) -> int:
     return int(row[0])
 
 
+def rows_after(store: Store, stream: Stream, number: int) -> int:
+    """Rows in the visible frames after ``number``, all of which are retained."""
+    within = (stream.base + number, stream.base + stream.visible.last)
+    with store.reading() as connection:
+        return int(connection.execute("SELECT coalesce(sum(rows), 0) FROM frames WHERE id > ? AND id <= ?", within).fetchone()[0])
+
+
 def delete_frames(connection: sqlite3.Connection, stream: Stream, upto: int) -> None:
     connection.execute("DELETE FROM frames WHERE id > ? AND id <= ?", (stream.base, stream.base + upto))
 
@@ -233,9 +246,13 @@ def last_overdue(store: Store, stream: Stream, upto: int, full: int, old_ms: int
 
 def save_subscription(connection: sqlite3.Connection, stream: Stream, one: Subscription) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO subscriptions VALUES (?,?,?,?,?,?,?)",
-        (stream.id, one.subscriber, one.acknowledged, one.failed, one.frames, one.rows, one.bytes),
+        "INSERT OR REPLACE INTO subscriptions VALUES (?,?,?,?,?,?,?,?)",
+        (stream.id, one.subscriber, one.acknowledged, one.failed, one.frames, one.rows, one.bytes, one.dropped),
     )
+
+
+def save_dropped(connection: sqlite3.Connection, stream: Stream) -> None:
+    connection.execute("UPDATE streams SET dropped = ? WHERE id = ?", (stream.dropped_rows, stream.id))
 
 
 def delete_subscription(connection: sqlite3.Connection, stream: Stream, subscriber: str) -> None:

@@ -41,6 +41,13 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "set it where other programs share the disk",
         ),
     ] = 0
+    fsync: Annotated[
+        bool,
+        Meta(
+            description="sync outbox, records and checkpoints before a batch becomes visible, so that the loss of power loses "
+            "nothing either; each batch then waits for the disk"
+        ),
+    ] = False
     batch_span_bytes: Annotated[
         int,
         Meta(

@@ -15,7 +15,7 @@ from pathlib import Path
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.streams.frame import MAX_FRAME_BYTES
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x53424F4E
 PAGE_BYTES = 8192
 JOURNAL_LIMIT_BYTES = 64 * 1024 * 1024
@@ -28,7 +28,8 @@ TABLES = """
 CREATE TABLE streams (
   id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, finite INTEGER NOT NULL, epoch INTEGER NOT NULL,
   last INTEGER NOT NULL, upto INTEGER NOT NULL, watermark_ms INTEGER NOT NULL, ended INTEGER NOT NULL, batch INTEGER NOT NULL,
-  offsets BLOB NOT NULL, frames INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, position BLOB
+  offsets BLOB NOT NULL, frames INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, position BLOB,
+  dropped INTEGER NOT NULL
 );
 CREATE TABLE pending (
   stream INTEGER NOT NULL, batch INTEGER NOT NULL, last INTEGER NOT NULL, upto INTEGER NOT NULL, watermark_ms INTEGER NOT NULL,
@@ -41,7 +42,7 @@ CREATE TABLE frames (
 );
 CREATE TABLE subscriptions (
   stream INTEGER NOT NULL, subscriber TEXT NOT NULL, acknowledged INTEGER NOT NULL, failed TEXT NOT NULL,
-  frames INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  frames INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, dropped INTEGER NOT NULL,
   PRIMARY KEY (stream, subscriber)
 ) WITHOUT ROWID;
 """
@@ -75,12 +76,12 @@ class Store:
             raise SbonError(
                 "outbox-corrupt", "this file is not an outbox", where=str(self.path), hint="name another data directory"
             )
-        if version > SCHEMA_VERSION:
+        if tables and version != SCHEMA_VERSION:
             raise SbonError(
                 "outbox-version",
-                f"the outbox is of schema {version}, this program reads up to {SCHEMA_VERSION}",
+                f"the outbox is of schema {version}, this program reads {SCHEMA_VERSION}",
                 where=str(self.path),
-                hint="run the program that wrote it, or a newer one",
+                hint="run the program that wrote it, or name another data directory",
             )
         execute("PRAGMA journal_mode=WAL")
         execute(f"PRAGMA journal_size_limit={JOURNAL_LIMIT_BYTES}")

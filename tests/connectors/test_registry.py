@@ -71,6 +71,7 @@ def test_a_row_is_a_function_of_seed_and_number_alone() -> None:
         ("generator", {"rat": 5}, "unknown-option", "options.rat"),
         ("generator", {"rate": "many"}, "bad-option", "options.rate"),
         ("generator", {"rate": -1}, "bad-option", "options.rate"),
+        ("generator", {"columns": COLUMNS, "rate": 0}, "bad-option", "options.rate"),
         ("generator", {"columns": {"z": {"kind": "sequence"}}}, "bad-option", "options.columns.z"),
         ("generator", {"columns": {"t": {"kind": "choice", "values": [1]}}}, "bad-option", "options.columns.t"),
         ("generator", {"columns": {"ts": {"kind": "timestamp", "start": "soon"}}}, "bad-option", "options.columns.ts"),

@@ -75,7 +75,7 @@ class World:
         self.steps: Callable[[str], None] = lambda step: None
         self.stream_settings = StreamSettings()
 
-    def run(self, *, until_s: float | None = None) -> list[Frame]:
+    def run(self, *, until_s: float | None = None, read: bool = True) -> list[Frame]:
         async def main() -> list[Frame]:
             outbox = Outbox(self.folder / "outbox.db", self.stream_settings, lambda step: self.steps(step))
             try:
@@ -95,7 +95,7 @@ class World:
                         await self.runner.run()
                 except TimeoutError:
                     pass
-                return outbox.read(SOURCE.id, 0, 2**40)
+                return outbox.read(SOURCE.id, 0, 2**40) if read else []
             finally:
                 outbox.close()
 
@@ -278,6 +278,27 @@ def test_a_generator_keeps_its_rate_and_resumes_with_the_same_rows(tmp_path: Pat
     assert 150 <= seen + world.runner.counts.late <= 310
     assert rows_of(world.run()) == expected
     assert world.runner.counts.late > 0
+
+
+def test_a_live_source_drops_and_counts_what_an_absent_subscriber_cannot_take(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda: generator(rate=1000))
+    world.stream_settings = StreamSettings(live_retention_bytes=50_000, subscription_quota_bytes=200_000)
+    box = Outbox(tmp_path / "outbox.db", world.stream_settings)
+    box.open_stream(SOURCE.id, "source")
+    box.subscribe(SOURCE.id, "absent", 0)
+    box.close()
+    world.run(until_s=200.0, read=False)
+    report = world.runner.describe()
+    assert report.state == "running"
+    assert 0 < report.dropped < report.rows
+    again = Outbox(tmp_path / "outbox.db", world.stream_settings)
+    link = again.link_counts(SOURCE.id).links["absent"]
+    assert (link.failed, link.dropped) == ("quota", report.dropped)
+    first = again.subscribe(SOURCE.id, "later", 0)
+    assert first > 1
+    kept = sum(frame.rows for frame in again.read(SOURCE.id, first - 1, 2**30))
+    assert report.rows - kept >= report.dropped
+    again.close()
 
 
 @pytest.mark.parametrize("call", [1, 2, 3])

@@ -11,7 +11,11 @@ from sbon_node.errors import SbonError
 from sbon_node.streams.frame import MAX_FRAME_BYTES, FrameDraft
 from sbon_node.streams.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_node.streams.store import Store
 from tests.streams.outboxes import SETTINGS, code_of, publish, texts
+
+OFF, NORMAL, FULL = 0, 1, 2
+"""What ``PRAGMA synchronous`` answers."""
 
 
 def test_a_full_disk_loses_nothing_and_resumes(path: Path) -> None:
@@ -82,9 +86,18 @@ def test_counts_for_the_bill_include_what_was_sent_again(outbox: Outbox, path: P
     again.close()
 
 
+@pytest.mark.parametrize("fsync, promised, lazy", [(False, OFF, OFF), (True, FULL, NORMAL)])
+def test_with_fsync_what_a_promise_rests_on_is_synced(path: Path, fsync: bool, promised: int, lazy: int) -> None:
+    store = Store(path, fsync=fsync, max_bytes=0)
+    for is_promised, expected in ((True, promised), (False, lazy), (True, promised)):
+        with store.transaction(promised=is_promised) as connection:
+            assert connection.execute("PRAGMA synchronous").fetchone() == (expected,)
+    store.close()
+
+
 @pytest.mark.parametrize("fsync", [False, True])
 def test_reads_are_bounded_and_synced_files_work_the_same(path: Path, fsync: bool) -> None:
-    box = Outbox(path, SETTINGS, fsync=fsync)
+    box = Outbox(path, StreamSettings(fsync=fsync))
     box.open_stream("op", "operator")
     publish(box, "op", *"abcd")
     box.subscribe("op", "one", 0)

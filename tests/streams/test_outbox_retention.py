@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.errors import BrokenInvariantError
+from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.streams.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from tests.streams.outboxes import code_of, draft, publish, texts
@@ -84,12 +84,16 @@ def test_a_subscription_over_quota_fails_alone(path: Path) -> None:
         box.write_source("live", [draft(text)], b"")
         box.acknowledge("live", "fast", number)
         assert not box.pressure("live")
-    assert (box.subscription_failure("live", "slow"), box.subscription_failure("live", "fast")) == ("quota", "")
+    count = box.link_counts("live")
+    assert {name: (one.failed, one.dropped) for name, one in count.links.items()} == {"slow": ("quota", 6), "fast": ("", 0)}
+    assert count.dropped == 6
     assert code_of(lambda: box.subscribe("live", "slow", 1)) == "quota"
     assert box.earliest("live") > 5
     box.close()
     again = Outbox(path, settings)
-    assert code_of(lambda: again.subscribe("live", "slow", 1)) == "quota"
+    with pytest.raises(SbonError, match=r"slow fell behind .* 6 rows were dropped"):
+        again.subscribe("live", "slow", 1)
     again.unsubscribe("live", "slow")
+    assert again.link_counts("live").dropped == 6
     assert again.subscribe("live", "slow", 0) == again.earliest("live")
     again.close()
