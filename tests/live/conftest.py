@@ -1,4 +1,4 @@
-"""One cluster of real daemons for all live tests of a query's life, and its input."""
+"""One cluster of real daemons for all live tests of a query's life, the network between them, and its input."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sbon_cli.local_cluster import LocalCluster
-from tests.live.world import EVENT_S, ROWS, SITES, World
+from sbon_cli.local_cluster import PORT, LocalCluster
+from tests.live.relay import Relay
+from tests.live.world import EVENT_S, NODES, ROWS, SITES, World
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +31,17 @@ def readings(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def world(readings: list[Path]) -> Iterator[World]:
-    with LocalCluster([*SITES, "dee"]) as cluster:
+def relay() -> Relay:
+    """All that the nodes of ``world`` send each other passes here."""
+    return Relay(NODES, PORT)
+
+
+@pytest.fixture(scope="session")
+def world(readings: list[Path], relay: Relay) -> Iterator[World]:
+    cluster = LocalCluster(
+        NODES,
+        overrides={"membership.sync_interval_s": 2.0},  # how soon a healed partition is noticed
+        per_node={name: {"node.advertise": host} for name, host in relay.announced.items()},
+    )
+    with relay.running({node.name: node.host for node in cluster.nodes}), cluster:
         yield World(cluster, readings)

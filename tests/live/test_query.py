@@ -5,55 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import psutil
 import pytest
 
 from sbon_cli.follow import Follower
 from sbon_cli.local_cluster import LocalNode
-from sbon_node.control.report import Accepted, QueryInfo, Rows, SinkSpec, Submission
+from sbon_node.control.report import Rows, SinkSpec
 from sbon_node.errors import SbonError
-from tests.live.world import SITES, SQL, World
+from tests.live.world import SITES, SQL, World, finished, stored, submit, wait_for
 
 pytestmark = pytest.mark.live
-
-
-def submit(node: LocalNode, **fields: Any) -> QueryInfo:
-    for event in node.client.submit(Submission(**fields)):
-        if isinstance(event, Accepted):
-            return event.query
-    raise AssertionError("neither accepted nor refused")
-
-
-def wait_for(condition: Callable[[], bool], what: str, patience_s: float = 240.0) -> None:
-    """Fails when nothing comes of it at all; says nothing about speed."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.05)
-
-
-def finished(node: LocalNode, query: str) -> bool:
-    info = node.client.query(query)
-    assert info.state in ("running", "finished"), info.reason
-    return info.state == "finished"
-
-
-def stored(path: Path) -> list[tuple[object, ...]]:
-    database = duckdb.connect()
-    database.execute("SET TimeZone = 'UTC'")
-    pattern = f"{path}/*.parquet" if path.is_dir() else str(path)
-    columns = "site, n, twice, note, ts::TIMESTAMP AS ts"
-    reader = {".parquet": "read_parquet", ".ndjson": "read_json", ".csv": "read_csv"}[path.suffix]
-    types = ", columns={'site': 'VARCHAR', 'n': 'BIGINT', 'twice': 'DOUBLE', 'note': 'VARCHAR', 'ts': 'TIMESTAMPTZ'}"
-    return sorted(
-        database.sql(f"SELECT {columns} FROM {reader}('{pattern}'{'' if reader == 'read_parquet' else types})").fetchall(),
-        key=repr,
-    )
 
 
 def engine_process(node: LocalNode, which: str) -> psutil.Process:
@@ -150,24 +114,6 @@ def test_exactly_once_while_processes_die(world: World, tmp_path: Path) -> None:
     assert stored(path) == world.answer()
     for node in cluster.nodes:
         wait_for(lambda node=node: node.client.status().operators == (), "operators are gone")  # type: ignore[misc]
-
-
-def test_an_absent_follower_costs_bounded_memory_and_misses_nothing(world: World) -> None:
-    name = "absent"
-    world.declare(name, replay=0)
-    dee = world.cluster["dee"]
-    info = submit(dee, sql=f"SELECT site, n, ts FROM {name} WHERE n >= 0")
-    rows: list[tuple[Any, ...]] = []
-    events = dee.client.rows(info.id)
-    first = next(e for e in events if isinstance(e, Rows) and e.rows)
-    del events
-    time.sleep(2)
-    assert psutil.Process(dee.pid).memory_info().rss < 600e6
-
-    assert Follower(dee.client, info.id, lambda frame: rows.extend(frame.rows)).run().state == "finished"
-
-    assert set(first.rows) <= set(rows)
-    assert sorted((r[0], r[1]) for r in rows) == sorted(world.answer("SELECT site, n FROM readings"))
 
 
 REFUSED = [

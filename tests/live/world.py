@@ -1,16 +1,21 @@
-"""What the live tests of queries work on: readings of three sites, and DuckDB's answers about them."""
+"""What the live tests of queries work on: readings of three sites, DuckDB's answers about them, and how queries are awaited."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
-from sbon_cli.local_cluster import LocalCluster
+from sbon_cli.local_cluster import LocalCluster, LocalNode
+from sbon_node.control.report import QueryInfo, Submission
 from sbon_node.engine.interface import Column
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 
 SITES = ("ada", "bob", "cyd")
+NODES = (*SITES, "dee")
 ROWS = 20_000
 EVENT_S = 20.0
 """Event time between the first row and the last, in thousands of seconds of a site's clock."""
@@ -54,3 +59,34 @@ class World:
                 SourceDeclaration(stream=name, name=site, node=site, connector="file", options=options, rows_s=1000.0)
             )
         return declaration
+
+
+def submit(node: LocalNode, **fields: Any) -> QueryInfo:
+    return node.client.submitted(Submission(**fields))
+
+
+def wait_for(condition: Callable[[], bool], what: str, patience_s: float = 240.0) -> None:
+    """Fails when nothing comes of it at all; says nothing about speed."""
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.05)
+
+
+def finished(node: LocalNode, query: str) -> bool:
+    info = node.client.query(query)
+    assert info.state in ("running", "finished"), info.reason
+    return info.state == "finished"
+
+
+def stored(path: Path) -> list[tuple[object, ...]]:
+    database = duckdb.connect()
+    database.execute("SET TimeZone = 'UTC'")
+    pattern = f"{path}/*.parquet" if path.is_dir() else str(path)
+    columns = "site, n, twice, note, ts::TIMESTAMP AS ts"
+    reader = {".parquet": "read_parquet", ".ndjson": "read_json", ".csv": "read_csv"}[path.suffix]
+    types = ", columns={'site': 'VARCHAR', 'n': 'BIGINT', 'twice': 'DOUBLE', 'note': 'VARCHAR', 'ts': 'TIMESTAMPTZ'}"
+    return sorted(
+        database.sql(f"SELECT {columns} FROM {reader}('{pattern}'{'' if reader == 'read_parquet' else types})").fetchall(),
+        key=repr,
+    )

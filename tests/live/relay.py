@@ -1,0 +1,215 @@
+"""The network between the nodes of a local cluster, as a relay of the test that can cut or slow down any path of it.
+
+Each node announces an address of the relay in place of its own, so that what others send it comes by here. They are told apart
+by the addresses they send from, and the relay sends on from the sender's announced address: replies come by here as well. It is
+an ordinary program and needs no rights. A node that joins through another's own address goes around it; nothing later does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from tests.addresses import own_host
+
+R = TypeVar("R")
+
+Manner = Literal["hold", "lose", "reset"]
+"""What a cut does to connections, while datagrams are lost: bytes wait for its end, as resent segments do; bytes are lost, and
+at the end the connections as well, for the other side has given them up; or connections are reset at once, and new ones too."""
+
+CHUNK_BYTES = 65_536
+FIRST_HOST = 100
+"""Of the addresses of this process, the number of the first announced one."""
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER: closing resets."""
+
+
+class _Path:
+    """Between two nodes, either way. ``lost`` counts the datagrams of the newest cut."""
+
+    def __init__(self) -> None:
+        self.manner: Manner | None = None
+        self.whole = asyncio.Event()
+        self.whole.set()
+        self.rate_bytes_s: float | None = None
+        self.lost = 0
+        self.ends: set[asyncio.StreamWriter] = set()
+
+    def cut(self, manner: Manner) -> None:
+        self.manner = manner
+        self.lost = 0
+        self.whole.clear()
+        if manner == "reset":
+            self.reset()
+
+    def heal(self) -> None:
+        if self.manner == "lose":
+            self.reset()
+        self.manner = None
+        self.whole.set()
+
+    def reset(self) -> None:
+        for end in self.ends:
+            end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            end.transport.abort()
+        self.ends.clear()
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One direction of a connection, until its end or the connection's."""
+        while chunk := await reader.read(CHUNK_BYTES):
+            if self.manner == "lose":
+                continue
+            await self.whole.wait()
+            writer.write(chunk)
+            await writer.drain()
+            if self.rate_bytes_s is not None:
+                await asyncio.sleep(len(chunk) / self.rate_bytes_s)
+        await self.whole.wait()
+        writer.write_eof()
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, take: Callable[[bytes, str], None]) -> None:
+        self._take = take
+
+    def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
+        self._take(data, addr[0])
+
+
+class Relay:
+    """For nodes of these names, all of which listen at ``port``. Methods may be called from any thread."""
+
+    def __init__(self, names: Sequence[str], port: int) -> None:
+        self.announced = {name: own_host(FIRST_HOST + number) for number, name in enumerate(names)}
+        self._port = port
+        self._hosts: dict[str, str] = {}
+        self._loop = asyncio.new_event_loop()
+        self._paths = {frozenset((a, b)): _Path() for a in names for b in names}
+        self._datagrams: dict[str, asyncio.DatagramTransport] = {}
+        self._servers: list[asyncio.Server] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @contextmanager
+    def running(self, hosts: Mapping[str, str]) -> Iterator[None]:
+        """Between nodes that listen at ``hosts``, by name."""
+        self._hosts = dict(hosts)
+        thread = threading.Thread(target=self._loop.run_forever, name="relay")
+        thread.start()
+        try:
+            self._do(self._open)
+            yield
+        finally:
+            self._do(self._close)
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join()
+            self._loop.close()
+
+    @contextmanager
+    def cut(self, side: Sequence[str], other: Sequence[str], manner: Manner) -> Iterator[None]:
+        """Nothing passes between a node of one side and one of the other; whole again at the end of the block."""
+        paths = [self._paths[frozenset((a, b))] for a in side for b in other]
+        self._each(paths, lambda path: path.cut(manner))
+        try:
+            yield
+        finally:
+            self._each(paths, _Path.heal)
+
+    @contextmanager
+    def slow(self, one: str, other: str, rate_bytes_s: float) -> Iterator[None]:
+        """Each connection between the two carries only so much, either way."""
+        paths = [self._paths[frozenset((one, other))]]
+        self._each(paths, lambda path: setattr(path, "rate_bytes_s", rate_bytes_s))
+        try:
+            yield
+        finally:
+            self._each(paths, lambda path: setattr(path, "rate_bytes_s", None))
+
+    def lost(self, one: str, other: str) -> int:
+        """Datagrams that the newest cut between the two has swallowed."""
+        return self._paths[frozenset((one, other))].lost
+
+    # -- on the loop --------------------------------------------------------------------------------------------------
+
+    def _do(self, work: Callable[[], Awaitable[R]]) -> R:
+        async def run() -> R:
+            return await work()
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+    def _each(self, paths: Sequence[_Path], change: Callable[[_Path], None]) -> None:
+        async def all_at_once() -> None:
+            for path in paths:
+                change(path)
+
+        self._do(all_at_once)
+
+    async def _open(self) -> None:
+        for name, host in self.announced.items():
+            self._datagrams[name], _ = await self._loop.create_datagram_endpoint(
+                partial(_Datagrams, partial(self._forward, name)), local_addr=(host, self._port)
+            )
+            self._servers.append(await asyncio.start_server(partial(self._accepted, name), host, self._port))
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for path in self._paths.values():
+            path.reset()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for transport in self._datagrams.values():
+            transport.close()
+
+    def _named(self, host: str) -> str | None:
+        return next((name for name, known in self._hosts.items() if known == host), None)
+
+    def _forward(self, target: str, data: bytes, sender: str) -> None:
+        source = self._named(sender)
+        if source is None:
+            return
+        path = self._paths[frozenset((source, target))]
+        if path.manner is not None:
+            path.lost += 1
+        else:
+            self._datagrams[source].sendto(data, (self._hosts[target], self._port))
+
+    def _accepted(self, target: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        source = self._named(writer.get_extra_info("peername")[0])
+        if source is None:
+            writer.close()
+            return
+        task = self._loop.create_task(self._connect(reader, writer, source, target), name=f"{source} to {target}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, source: str, target: str) -> None:
+        path = self._paths[frozenset((source, target))]
+        ends = {writer}
+        path.ends |= ends
+        if path.manner == "reset":
+            path.reset()
+            return
+        try:
+            await path.whole.wait()
+            if writer.is_closing():
+                return
+            there, on = await asyncio.open_connection(self._hosts[target], self._port, local_addr=(self.announced[source], 0))
+            ends.add(on)
+            path.ends.add(on)
+            await asyncio.gather(path.carry(reader, on), path.carry(there, writer))
+        except OSError:
+            for end in ends:
+                end.transport.abort()
+        finally:
+            path.ends -= ends
+            for end in ends:
+                end.close()

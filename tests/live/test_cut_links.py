@@ -1,0 +1,81 @@
+"""Links of a running query that are cut, and heal: rows as DuckDB has them, each once, whatever was under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from sbon_node.control.report import SinkSpec
+from tests.live.relay import Manner, Relay
+from tests.live.world import NODES, SQL, World, finished, stored, submit, wait_for
+
+pytestmark = pytest.mark.live
+
+REPLAY = 1600.0
+"""The sources need a dozen seconds for their rows: a cut at the first rows is one amid the query."""
+PROBES = 8
+"""Datagrams of a single path that SWIM sees lost: time enough to declare a node dead that nobody reaches."""
+
+
+def others_than(name: str) -> tuple[str, ...]:
+    return tuple(node for node in NODES if node != name)
+
+
+def see_each_other(world: World, side: Sequence[str], other: Sequence[str], state: str) -> bool:
+    """Whether all nodes of either side have those of the other in this state."""
+
+    def sees(one: str, those: Sequence[str]) -> bool:
+        return all(m.state == state for m in world.cluster[one].client.members() if m.name in those)
+
+    return all(sees(one, other) for one in side) and all(sees(one, side) for one in other)
+
+
+@pytest.mark.parametrize(
+    "alone, strategy, manner",
+    [
+        pytest.param("dee", "producer", "reset", id="consumer-and-operators-reset"),
+        pytest.param("dee", "producer", "lose", id="consumer-and-operators-lose"),
+        pytest.param("ada", "consumer", "hold", id="source-and-operators-hold"),
+        pytest.param("ada", "consumer", "lose", id="source-and-operators-lose"),
+    ],
+)
+def test_a_node_cut_off_until_it_is_declared_dead(
+    world: World, relay: Relay, tmp_path: Path, alone: str, strategy: str, manner: Manner
+) -> None:
+    name = f"cut_{alone}_{manner}"
+    rest = others_than(alone)
+    world.declare(name, replay=REPLAY)
+    path, bob = tmp_path / "rows.ndjson", world.cluster["bob"]
+    sink = SinkSpec(kind="file", options={"path": str(path), "format": "ndjson"})
+    info = submit(bob, sql=SQL.replace("readings", name), consumer="dee", sink=sink, strategy=strategy)
+    hosts = {o.node for o in info.operators}
+    assert hosts == ({"dee"} if strategy == "consumer" else {"ada", "bob", "cyd"})
+    wait_for(lambda: path.exists() and path.stat().st_size > 0, "the first rows arrive")
+
+    with relay.cut([alone], rest, manner):
+        wait_for(lambda: see_each_other(world, [alone], rest, "dead"), "either side takes the other for dead")
+        assert not finished(bob, info.id)
+
+    world.cluster.wait_converged()
+    wait_for(lambda: finished(bob, info.id), "the query is finished")
+    assert stored(path) == world.answer()
+
+
+def test_single_paths_are_cut_and_nobody_dies_of_it(world: World, relay: Relay, tmp_path: Path) -> None:
+    """Others answer for the nodes out of reach, so that they stay members; their streams wait until the paths are whole."""
+    world.declare("cut_paths", replay=REPLAY)
+    path, cyd = tmp_path / "rows.ndjson", world.cluster["cyd"]
+    sink = SinkSpec(kind="file", options={"path": str(path), "format": "ndjson"})
+    info = submit(cyd, sql=SQL.replace("readings", "cut_paths"), consumer="dee", sink=sink, strategy="producer")
+    wait_for(lambda: path.exists() and path.stat().st_size > 0, "the first rows arrive")
+
+    with relay.cut(["ada"], ["dee"], "lose"), relay.cut(["bob"], ["dee"], "reset"):
+        for name in ("ada", "bob"):
+            wait_for(lambda name=name: relay.lost(name, "dee") >= PROBES, f"probes of {name} are lost")  # type: ignore[misc]
+        wait_for(lambda: see_each_other(world, ["ada", "bob"], ["dee"], "alive"), "all are held for alive")
+        assert not finished(cyd, info.id)
+
+    wait_for(lambda: finished(cyd, info.id), "the query is finished")
+    assert stored(path) == world.answer()
