@@ -36,6 +36,7 @@ from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.messages import Name
 
 Host = Annotated[str, Meta(max_length=253)]
+EVERYWHERE = ("0.0.0.0", "::")
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 
 
@@ -56,8 +57,16 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     port: Annotated[Port, Meta(description="UDP and TCP port for other nodes")] = 7400
     advertise: Annotated[Host, Meta(description="address told to others, where it is not bind: behind a NAT or 0.0.0.0")] = ""
     api_bind: Annotated[
-        Host, Meta(min_length=1, description="address of the HTTP API, which has no passwords yet: keep it on loopback")
+        Host,
+        Meta(
+            min_length=1,
+            description="address of the HTTP API, which has no passwords: whoever reaches it commands the node; on loopback, "
+            "rows can be followed only on this machine",
+        ),
     ] = "127.0.0.1"
+    api_advertise: Annotated[
+        Host, Meta(description="address of the HTTP API told to others, where it is not api_bind, or not advertise for 0.0.0.0")
+    ] = ""
     api_port: Annotated[Port, Meta(description="TCP port of the HTTP API")] = 7480
     join: Annotated[
         tuple[str, ...], Meta(max_length=64, description="addresses host:port of nodes to join at start; any live one will do")
@@ -65,6 +74,25 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     emulation: Annotated[
         str, Meta(description="file of round-trip times between nodes, to live in a wide area on one machine; empty for none")
     ] = ""
+
+    @property
+    def listening(self) -> Address:
+        return Address(self.bind, self.port)
+
+    @property
+    def announced(self) -> Address:
+        """Where others reach this node."""
+        return Address(self.advertise or self.bind, self.port)
+
+    @property
+    def announced_api(self) -> Address:
+        """Where others are told that the HTTP API is: on loopback, nobody but this machine."""
+        everywhere = self.api_bind in EVERYWHERE
+        return Address(self.api_advertise or (self.announced.host if everywhere else self.api_bind), self.api_port)
+
+    @property
+    def seeds(self) -> tuple[Address, ...]:
+        return tuple(Address.parse(text, field="node.join") for text in self.join)
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -270,7 +298,7 @@ def _contradictions(config: Config, origins: Mapping[str, str]) -> Iterator[str]
     node = config.node
     if node.port == node.api_port and node.bind == node.api_bind:
         yield f"{origins['node.api_port']}: node.api_port must differ from node.port, both are {node.port}"
-    if node.bind in ("0.0.0.0", "::") and not node.advertise:
+    if node.bind in EVERYWHERE and not node.advertise:
         yield f"{origins['node.bind']}: node.advertise must be set where node.bind is {node.bind}: say what others reach"
     for address in node.join:
         try:

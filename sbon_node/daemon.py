@@ -21,6 +21,7 @@ from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays
 from sbon_node.net.emulation import EmulatedTransport
+from sbon_node.net.names import is_loopback
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Transport
 from sbon_node.node import Node
@@ -58,6 +59,8 @@ async def _run(config: Config, stopping: asyncio.Event) -> int:
     api = ApiServer(node, config.api)
     try:
         await api.start(config.node.api_bind, config.node.api_port)
+        if not is_loopback(config.node.api_bind):
+            log.warning("api-open", bind=config.node.api_bind, hint="it has no passwords: whoever reaches it commands this node")
         starting = asyncio.ensure_future(_start(node, config))
         stopped = asyncio.ensure_future(stopping.wait())
         left = asyncio.ensure_future(node.leaving.wait())

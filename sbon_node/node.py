@@ -12,12 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
-import structlog
 
+from sbon_node.blocking import Blocking, in_thread
 from sbon_node.clock import Clock
 from sbon_node.config import Config
 from sbon_node.control.catalogue import Catalogue
-from sbon_node.control.context import Context
 from sbon_node.control.describe import Descriptions
 from sbon_node.control.machine import Machine
 from sbon_node.control.operators import OperatorHost
@@ -25,6 +24,7 @@ from sbon_node.control.parts import PartDestroyer
 from sbon_node.control.queries import QueryBook
 from sbon_node.control.questions import Questions
 from sbon_node.control.records import LIVE
+from sbon_node.control.rejoin import Rejoin
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -39,43 +39,19 @@ from sbon_node.control.report import (
 )
 from sbon_node.control.sinks import SinkHost
 from sbon_node.control.sources import SourceHost
-from sbon_node.control.store import Store
 from sbon_node.control.submit import Submitter
-from sbon_node.directory.view import FullView
 from sbon_node.engine.interface import Engine, OnOperatorState, OperatorState
 from sbon_node.errors import SbonError
-from sbon_node.membership.service import Membership
+from sbon_node.foundation import lay_foundation
 from sbon_node.net.counters import Counters
-from sbon_node.net.peers import FrameChannel, Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, Transport
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import check_stream
-from sbon_node.space.local import LocalCoordinate
 from sbon_node.steps import Steps, unobserved
-from sbon_node.streams.outbox import Outbox
-from sbon_node.streams.publisher import Publisher
 from sbon_node.tasks import Tasks
-from sbon_protocol.messages import Hello
-
-log = structlog.get_logger()
 
 EngineFactory = Callable[[Path, OnOperatorState], Engine]
 """Makes the node's engine, which keeps its files under the folder given and reports the operators' states."""
-
-
-class StoredIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """What a data directory remembers of its node."""
-
-    name: str
-    cluster: str
-    instance: str
-    incarnation: int
-
-
-class StoredPeer(msgspec.Struct, frozen=True, kw_only=True):
-    """Where another node was reached last, so that a restart finds the cluster without seeds."""
-
-    address: str
 
 
 class Node:
@@ -91,98 +67,55 @@ class Node:
         engine: EngineFactory,
         counters: Counters,
         steps: Steps = unobserved,
+        blocking: Blocking = in_thread,
         machine: Machine | None = None,
     ) -> None:
-        self._config, self._clock, self._rng, self.counters = config, clock, rng, counters
+        self._config = config
         self.name = config.node.name
-        self.data_dir = Path(config.node.data_dir)
-        self._store = Store(self.data_dir / "node.db")
-        self._identity = self._identify()
-        self.outbox = Outbox(self.data_dir / "outbox.db", config.streams, steps)
-        advertise = Address(config.node.advertise or config.node.bind, config.node.port)
-        api = Address(config.node.advertise or config.node.api_bind, config.node.api_port)
-        who = Identity(config.node.cluster, self.name, self._identity.instance)
-        self._peers = Peers(transport, clock, who, config.net, counters)
-        self._server = PeerServer(transport, clock, who, config.net, counters)
-        self._space = LocalCoordinate(config.space, rng)
-        self.membership = Membership(
-            who,
-            advertise=advertise,
-            api=api,
-            bind=Address(config.node.bind, config.node.port),
-            transport=transport,
-            peers=self._peers,
-            server=self._server,
-            clock=clock,
-            rng=rng,
-            settings=config.membership,
-            space=self._space,
-            incarnation=self._identity.incarnation,
-            counters=counters,
+        self.context, self._space = lay_foundation(
+            config, transport=transport, clock=clock, rng=rng, counters=counters, steps=steps, blocking=blocking
         )
-        self._publisher = Publisher(self.outbox, clock, config.streams, steps)
-        self._server.on_stream(self._serve_stream)
-        self.context = Context(
-            name=self.name,
-            data_dir=self.data_dir,
+        self.membership, self.outbox = self.context.membership, self.context.outbox
+        self._rejoin = Rejoin(
+            self.membership,
+            store=self.context.store,
             clock=clock,
             rng=rng,
-            settings=config.control,
-            stream_settings=config.streams,
-            store=self._store,
-            outbox=self.outbox,
-            peers=self._peers,
-            server=self._server,
-            membership=self.membership,
-            directory=FullView(self.membership, self._space),
-            counters=counters,
-            steps=steps,
+            seeds=config.node.seeds,
+            settings=config.membership,
         )
         self._machine = machine or Machine(config.control)
-        self.engine = engine(self.data_dir, self._operator_state)
+        self.engine = engine(self.context.data_dir, self._operator_state)
+
         self._catalogue = Catalogue(self.context)
-        self._operators = OperatorHost(
-            self.context, self.engine, self._machine.capacity(config.engine.max_operators), self._machine.load
-        )
-        self._sinks = SinkHost(self.context, config.connectors)
         self._sources = SourceHost(self.context, self._catalogue, config.connectors)
+        capacity = self._machine.capacity(config.engine.max_operators)
+        self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load)
+        self._sinks = SinkHost(self.context, config.connectors)
+        self._parts = PartDestroyer(self.context, self._operators, self._sinks)
+        self._descriptions = Descriptions(self.context, self._operators, self._sinks)
+
         self._book = QueryBook(self.context)
         self._questions = Questions(self.context)
         self._submitter = Submitter(
             self.context, self._catalogue, self._book, self.engine, config.query, config.placement, self._questions
         )
-        self._parts = PartDestroyer(self.context, self._operators, self._sinks)
-        self._descriptions = Descriptions(self.context, self._operators, self._sinks)
         self._tasks = Tasks()
         self._left = False
         self.leaving = asyncio.Event()
 
-    def _identify(self) -> StoredIdentity:
-        """Who this data directory belongs to; each start takes the next incarnation. Raises ``not-my-data``."""
-        node = self._config.node
-        stored = self._store.get("identity", "self", StoredIdentity)
-        if stored is None:
-            instance = f"{self._rng.getrandbits(64):016x}"
-            stored = StoredIdentity(name=node.name, cluster=node.cluster, instance=instance, incarnation=0)
-        if (stored.name, stored.cluster) != (node.name, node.cluster):
-            owner = f"belongs to node {stored.name!r} of cluster {stored.cluster!r}"
-            raise SbonError("not-my-data", owner, where=str(self.data_dir), hint="give each node a data directory of its own")
-        identity = msgspec.structs.replace(stored, incarnation=stored.incarnation + 1)
-        self._store.put("identity", "self", identity)
-        return identity
-
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listens, resumes what an earlier run hosted, joins.
+        """Listens, joins, resumes what an earlier run hosted.
 
         Raises ``OSError`` where a port is taken; :class:`SbonError` where no seed answers a node that has never been in a
         cluster, or the cluster refuses it.
         """
-        await self._server.start(Address(self._config.node.bind, self._config.node.port))
+        await self.context.server.start(self._config.node.listening)
         await self.membership.start()
-        self.membership.on_change = self._member_changed
-        await self._join_first()
+        self.membership.listen(self._rejoin.member_changed)
+        await self._rejoin.start()
         self._operators.start()
         self._sinks.start()
         self._sources.start()
@@ -193,6 +126,7 @@ class Node:
     async def close(self, *, away: bool = True) -> None:
         """Goes away cleanly: operators stop after a committed batch, the others are told. Leaves everything on disk."""
         await self._tasks.close()
+        await self._rejoin.close()
         if away and not self._left:
             await self.membership.go_away()
         await self._book.close()
@@ -200,60 +134,19 @@ class Node:
         await self._sinks.close()
         await self._sources.close()
         await self.membership.close()
-        await self._peers.close()
-        await self._server.close()
+        await self.context.peers.close()
+        await self.context.server.close()
         self.outbox.close()
-        self._store.close()
-
-    async def _join_first(self) -> None:
-        seeds = [Address.parse(text, field="node.join") for text in self._config.node.join]
-        known = [Address.parse(p.address) for p in self._store.all("peer", StoredPeer).values()]
-        if not seeds and not known:
-            return
-        deadline = self._clock.now() + self._config.membership.join_timeout_s
-        while True:
-            try:
-                await self.membership.join([*seeds, *known])
-            except SbonError as error:
-                if error.code != "join-failed":
-                    raise
-                if known:
-                    self._tasks.start("rejoin", self._rejoin([*seeds, *known]))
-                    return
-                if self._clock.now() >= deadline:
-                    raise
-                log.info("join-waits", reason=str(error))
-                await self._clock.sleep(self._config.control.retry_s)
-            else:
-                return
-
-    async def _rejoin(self, addresses: list[Address]) -> None:
-        """A node that has been in the cluster before waits for the others, however long they take."""
-        while not self.membership.alive():
-            try:
-                await self.membership.join(addresses)
-            except SbonError as error:
-                log.info("rejoin-waits", reason=str(error))
-            await self._clock.sleep(self._config.control.retry_s)
+        self.context.store.close()
 
     async def _watch_load(self) -> None:
         while True:
-            self._space.observe_load(self._machine.load(), self._clock.now())
+            self._space.observe_load(self._machine.load(), self.context.clock.now())
             self.membership.place_self()
-            await self._clock.sleep(1.0)
-
-    def _member_changed(self, name: str, change: str) -> None:
-        member = self.membership.get(name)
-        if member is None or change in ("left", "died"):
-            self._store.delete("peer", name)
-        else:
-            self._store.put("peer", name, StoredPeer(address=str(member.address)))
+            await self.context.clock.sleep(1.0)
 
     def _operator_state(self, operator: str, state: OperatorState, reason: str) -> None:
         self._operators.engine_state(operator, state, reason)
-
-    async def _serve_stream(self, channel: FrameChannel, hello: Hello) -> None:
-        await self._publisher.serve(channel, hello)
 
     # -- NodeFace -----------------------------------------------------------------------------------------------------
 
@@ -273,7 +166,7 @@ class Node:
             load=coordinate.load,
             members=len(self.membership.alive()) + 1,
             operators=self._operators.hosted(),
-            counters=self.counters.snapshot(),
+            counters=self.context.counters.snapshot(),
         )
 
     def members(self) -> list[MemberInfo]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.cost import cost_distances
-from sbon_node.space.local import LocalCoordinate
 
 
 class Directory(Protocol):
@@ -52,8 +51,8 @@ class Known(Protocol):
 class FullView(Directory):
     """Every node knows all others by gossip: k-nearest is a scan."""
 
-    def __init__(self, membership: Known, space: LocalCoordinate) -> None:
-        self._membership, self._space = membership, space
+    def __init__(self, membership: Known) -> None:
+        self._membership = membership
 
     def coordinate(self, node: str) -> Coordinate | None:
         return self._membership.coordinate_of(node)

@@ -55,7 +55,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
 class Membership:
     """This node's membership. Owns the UDP port; who wants to know of changes calls :meth:`listen`.
 
-    ``incarnation`` must be greater at each start on the same data directory. ``on_change`` is the first listener.
+    ``incarnation`` must be greater at each start on the same data directory.
     """
 
     def __init__(
@@ -93,7 +93,6 @@ class Membership:
         self._stamps: dict[int, float] = {}
         self._tasks = Tasks()
         self._listeners: list[Listener] = []
-        self.on_change: Callable[[str, str], None] = lambda name, change: None
         server.handle(SyncMembers, self._synced)
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -268,7 +267,7 @@ class Membership:
         if change in ("died", "left", "returned", "joined"):
             # What was measured was the way to an earlier life, perhaps elsewhere.
             self._space.forget(name)
-        for listener in (self.on_change, *self._listeners):
+        for listener in self._listeners:
             try:
                 listener(name, change)
             except Exception:

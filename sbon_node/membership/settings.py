@@ -57,4 +57,18 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     join_timeout_s: Annotated[
         float, Meta(ge=0, le=600, description="at its start a node asks its seeds again for so long, then gives up; seconds")
     ] = 20.0
+    rejoin_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=600,
+            description="a node that has lost everybody tries again after so long; seconds; doubles up to the maximum",
+        ),
+    ] = 1.0
+    rejoin_max_s: Annotated[
+        float, Meta(gt=0, le=3600, description="longest pause between two such tries; seconds; lower finds the others sooner")
+    ] = 30.0
+    remembered_peers: Annotated[
+        int, Meta(ge=1, le=4096, description="addresses of others kept on disk, any of which leads back into the cluster")
+    ] = 64
     max_members: Annotated[int, Meta(ge=2, le=16_384, description="members known at once; more are refused, counted")] = 4096

@@ -54,6 +54,11 @@ class Names:
             self._counters.refuse("name-unresolved", host=host)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    return ipaddress.ip_address(host).is_loopback if _is_address(host) else host == "localhost"
+
+
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)

@@ -13,6 +13,7 @@ from sbon_node import log
 from sbon_node.config import Config, Given, keys, load
 from sbon_node.errors import SbonError
 from sbon_node.log import LogSettings
+from sbon_node.net.names import is_loopback
 
 
 def write(folder: Path, text: str) -> Path:
@@ -49,6 +50,40 @@ def test_every_knob_is_explained_and_its_default_is_allowed() -> None:
     assert not [str(key) for key in keys().values() if not key.description]
     for key in keys().values():
         assert getattr(getattr(config, key.section), key.name) is not None
+
+
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        ({}, "127.0.0.1:7480"),
+        ({"api_port": "7481"}, "127.0.0.1:7481"),
+        ({"bind": "0.0.0.0", "advertise": "london.example.org"}, "127.0.0.1:7480"),
+        ({"bind": "0.0.0.0", "advertise": "london.example.org", "api_bind": "0.0.0.0"}, "london.example.org:7480"),
+        ({"bind": "10.0.0.5", "api_bind": "::"}, "10.0.0.5:7480"),
+        ({"bind": "10.0.0.5", "api_bind": "192.168.1.5"}, "192.168.1.5:7480"),
+        ({"bind": "10.0.0.5", "api_bind": "0.0.0.0", "api_advertise": "api.example.org"}, "api.example.org:7480"),
+    ],
+)
+def test_the_api_is_announced_where_it_listens(flags: dict[str, str], expected: str) -> None:
+    given = {key: value for name, text in flags.items() for key, value in flag(f"node.{name}", text).items()}
+    assert str(load(flags=given).config.node.announced_api) == expected
+
+
+@pytest.mark.parametrize(
+    "host, loopback",
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("10.0.0.5", False),
+        ("::", False),
+        ("london.example.org", False),
+    ],
+)
+def test_which_addresses_only_this_machine_reaches(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
 
 
 def test_name_and_data_directory_come_from_the_machine_where_nobody_says() -> None:

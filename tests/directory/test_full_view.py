@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 
@@ -9,9 +10,6 @@ import pytest
 
 from sbon_node.directory.view import FullView
 from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.cost import cost_distance
-from sbon_node.space.local import LocalCoordinate
-from sbon_node.space.settings import SpaceSettings
 
 
 class StillMembership:
@@ -35,7 +33,7 @@ class StillMembership:
 
 
 def view(places: dict[str, Coordinate | None], own_name: str = "a", measured: dict[str, float] | None = None) -> FullView:
-    return FullView(StillMembership(places, own_name, measured), LocalCoordinate(SpaceSettings(), random.Random(1)))
+    return FullView(StillMembership(places, own_name, measured))
 
 
 def at(*vector: float, load: float = 0.0, height: float = 0.0) -> Coordinate:
@@ -78,7 +76,11 @@ def test_nearest_is_what_sorting_all_by_cost_gives() -> None:
         for i in range(200)
     }
     point = (5.0, -7.0, 20.0)
-    by_cost = sorted((cost_distance(point, place), name) for name, place in places.items() if place is not None)
+    by_cost = sorted(
+        (math.hypot(math.dist(point, place.vector), place.load) + place.height, name)
+        for name, place in places.items()
+        if place is not None
+    )
     found = view(places, "n000").nearest(point, 25)
     assert [name for name, _ in found] == [name for _, name in by_cost[:25]]
 

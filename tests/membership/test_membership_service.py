@@ -298,7 +298,7 @@ def test_a_listener_that_fails_harms_nobody_else() -> None:
         def fail(name: str, change: str) -> None:
             raise RuntimeError(change)
 
-        first.membership.on_change = fail
+        first.membership.listen(fail)
         await world.start("b", "a")
         await asyncio.sleep(5)
         assert first.heard == [("b", "joined")]
