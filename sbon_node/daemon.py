@@ -28,7 +28,7 @@ from sbon_node.node import Node
 
 log = structlog.get_logger()
 
-CLEAN, REFUSED, BAD_CONFIGURATION, FORCED = 0, 1, 2, 130
+CLEAN, FORCED = 0, 130
 
 
 async def run_node(config: Config) -> int:

@@ -1,17 +1,15 @@
-"""Talking to a node: a plain client for commands and tests, and one for asyncio; both typed, both of few lines."""
+"""Talking to a node: a typed client for commands and tests, of few lines."""
 
 from __future__ import annotations
 
 import http.client
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from sbon_cli import endpoints
-from sbon_cli.endpoints import Ask, bad_answer, problem_of
+from sbon_cli.endpoints import Ask, problem_of
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.control.report import (
@@ -59,7 +57,7 @@ class Client:
     def events(self, ask: Ask[R]) -> Iterator[R]:
         """The events of a response; raises the problem a stream ends with, and ``node-unreachable`` where it breaks."""
         with self._open(ask, SILENCE_S) as response:
-            for data in _data_of(response.lines()):
+            for data in data_of(response.lines()):
                 event = ask.decoded(data)
                 if isinstance(event, Problem):
                     raise event.error()
@@ -174,69 +172,8 @@ class _Response:
             raise unreachable(self._api, error) from error
 
 
-class AsyncClient:
-    """The same for asyncio: ``await client.ask(endpoints.status())``, ``async for event in client.events(...)``."""
-
-    def __init__(self, api: str = DEFAULT_API) -> None:
-        self.api = api if "//" in api else f"http://{api}"
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(headers={"Content-Type": "application/json"}, read_bufsize=2**20)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
-
-    async def ask(self, ask: Ask[R]) -> R:
-        timeout = aiohttp.ClientTimeout(total=ANSWER_S)
-        try:
-            async with self._request(ask, timeout) as response:
-                body = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise unreachable(self.api, error) from error
-        if response.status >= 400:
-            raise problem_of(ask, response.status, body)
-        return ask.decoded(body)
-
-    async def events(self, ask: Ask[R]) -> AsyncIterator[R]:
-        """As :meth:`Client.events`."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_read=SILENCE_S)
-        try:
-            async with self._request(ask, timeout) as response:
-                if response.status >= 400:
-                    raise problem_of(ask, response.status, await response.read())
-                async for data in _adata_of(response.content):
-                    event = ask.decoded(data)
-                    if isinstance(event, Problem):
-                        raise event.error()
-                    yield event
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise unreachable(self.api, error) from error
-
-    def _request(self, ask: Ask[Any], timeout: aiohttp.ClientTimeout) -> Any:
-        if self._session is None:
-            raise bad_answer(ask, "the client is not open: use it as an async context manager")
-        return self._session.request(ask.method, self.api + ask.path, data=ask.body, timeout=timeout)
-
-
-def _data_of(lines: Iterable[bytes]) -> Iterator[bytes]:
+def data_of(lines: Iterable[bytes]) -> Iterator[bytes]:
     """The data of each event. Ours fill one line each; names and ids repeat what the data says."""
     for line in lines:
         if line.startswith(b"data: ") and line.endswith(b"\n"):
             yield line[6:]
-
-
-async def _adata_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """As :func:`_data_of`; lines may be longer than the reader's buffer."""
-    rest = b""
-    parts: list[bytes] = []
-    async for chunk in content.iter_any():
-        head, newline, tail = chunk.rpartition(b"\n")
-        if not newline:
-            parts.append(chunk)
-            continue
-        for data in _data_of((b"".join([rest, *parts, head]) + b"\n").splitlines(keepends=True)):
-            yield data
-        rest, parts = tail, []

@@ -21,11 +21,11 @@ from sbon_cli.follow import Follower
 from sbon_cli.local_cluster import LocalCluster
 from sbon_cli.output import EXIT_REFUSED, as_json, bytes_text, json_option, print_json, reports_errors
 from sbon_node.control.report import Accepted, Bill, QueryInfo, Rows, Submission
+from sbon_node.placement.strategies import DEFAULT_STRATEGY, STRATEGIES
 from sbon_node.query.catalog import SourceDeclaration
 
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}
 CONSUMER = "singapore"
-STRATEGIES = ("relaxation", "producer", "consumer", "random")
 YEAR_S = 365 * 86_400
 SQL = """\
 SELECT ts, carrier, flight, origin, dest, dep_delay,
@@ -38,7 +38,11 @@ SHOWN_ROWS = 12
 
 @click.command()
 @click.option(
-    "--strategy", type=click.Choice(STRATEGIES), default="relaxation", show_default=True, help="How operators are placed."
+    "--strategy",
+    type=click.Choice(list(STRATEGIES)),
+    default=DEFAULT_STRATEGY,
+    show_default=True,
+    help="How operators are placed.",
 )
 @click.option("--seconds", type=click.FloatRange(1, 3600), default=40.0, show_default=True, help="How long the year takes.")
 @json_option

@@ -24,7 +24,6 @@ from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 
 R = TypeVar("R")
-E = TypeVar("E")
 
 
 class Ask(NamedTuple, Generic[R]):

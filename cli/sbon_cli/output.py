@@ -36,7 +36,18 @@ Exit codes:
   130  interrupted"""
 
 _CONFIGURATION_CODES = frozenset(
-    {"bad-config", "bad-address", "bad-delays", "bad-latency", "data-dir", "data-dir-in-use", "not-my-data", "port-in-use"}
+    {
+        "bad-address",
+        "bad-config",
+        "bad-delays",
+        "bad-latency",
+        "bad-schema",
+        "bad-type",
+        "data-dir",
+        "data-dir-in-use",
+        "not-my-data",
+        "port-in-use",
+    }
 )
 
 

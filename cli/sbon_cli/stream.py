@@ -12,8 +12,8 @@ import msgspec
 from sbon_cli.client import Client
 from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors
 from sbon_node.control.report import StreamInfo
-from sbon_node.engine.interface import Column, Schema
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_node.query.schema import parse_schema
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -40,7 +40,7 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
         declaration = msgspec.convert(
             {
                 "name": name,
-                "schema": columns_of(schema),
+                "schema": parse_schema(schema),
                 "event_time": event_time,
                 "delay_ms": milliseconds_of(delay),
                 "comment": comment,
@@ -162,25 +162,6 @@ def drop(api: str, name: str) -> None:
     """Drops a stream with its sources and what they keep."""
     Client(api).drop_stream(name)
     click.echo(f"{name} dropped")
-
-
-def columns_of(schema: str) -> Schema:
-    """``ts timestamp, d decimal(10,2)`` as columns; raises a usage error."""
-    columns: list[Column] = []
-    depth, part = 0, ""
-    for character in schema + ",":
-        depth += (character in "(<") - (character in ")>")
-        if character != "," or depth > 0:
-            part += character
-            continue
-        name, _, type_ = part.strip().partition(" ")
-        if not re.fullmatch(r"[A-Za-z_]\w*", name) or not type_.strip():
-            raise click.UsageError(f"--schema: {part.strip()!r} is not a column: write NAME TYPE, as in 'ts timestamp'")
-        columns.append(Column(name, " ".join(type_.lower().split())))
-        part = ""
-    if depth or part.strip():
-        raise click.UsageError("--schema: a bracket is not closed")
-    return tuple(columns)
 
 
 def milliseconds_of(duration: str) -> int:

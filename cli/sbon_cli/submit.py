@@ -15,11 +15,18 @@ from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_o
 from sbon_cli.rows import follow_to_the_end
 from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
+from sbon_node.placement.strategies import DEFAULT_STRATEGY, STRATEGIES
 
 
 @click.command()
 @click.argument("sql", metavar="SQL|@FILE|-")
-@click.option("--strategy", default="relaxation", show_default=True, help="How operators are placed.")
+@click.option(
+    "--strategy",
+    type=click.Choice(list(STRATEGIES)),
+    default=DEFAULT_STRATEGY,
+    show_default=True,
+    help="How operators are placed.",
+)
 @click.option("--consumer", default="", metavar="NODE", help="The node the rows go to; by default the one asked.")
 @click.option("--to", "path", metavar="FILE", help="Write the rows to a file on the consumer's node instead of following them.")
 @click.option("--format", "format_", type=click.Choice(["csv", "ndjson", "parquet"]), help="Format of --to; else by its ending.")

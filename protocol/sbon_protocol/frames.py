@@ -40,27 +40,3 @@ async def read_frame(read_exactly: Callable[[int], Awaitable[bytes]]) -> Frame:
     """One frame from whatever ``read_exactly`` reads from; raises :class:`ProtocolError`, and what the reader raises."""
     length = frame_length(await read_exactly(LENGTH_BYTES))
     return decode_frame(await read_exactly(length))
-
-
-class FrameDecoder:
-    """Frames from bytes as they come, for those who do not read by number. Holds at most one unfinished frame."""
-
-    def __init__(self) -> None:
-        self._buffer = bytearray()
-
-    def feed(self, received: bytes) -> list[Frame]:
-        """The frames that are whole by now; raises :class:`ProtocolError`, after which the connection is of no use."""
-        self._buffer += received
-        frames: list[Frame] = []
-        start = 0
-        while len(self._buffer) - start >= LENGTH_BYTES:
-            body = start + LENGTH_BYTES
-            end = body + frame_length(self._buffer[start:body])
-            if len(self._buffer) < end:
-                break
-            with memoryview(self._buffer) as view:
-                payload = bytes(view[body:end])
-            frames.append(decode_frame(payload))
-            start = end
-        del self._buffer[:start]
-        return frames

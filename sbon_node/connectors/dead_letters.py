@@ -19,12 +19,11 @@ from sbon_node.connectors.interface import BadRow
 
 
 class DeadLetters:
-    """The dead-letter file of one source, of at most ``max_bytes``; later letters are only ``unkept``."""
+    """The dead-letter file of one source, of at most ``max_bytes``; what goes beyond is not kept."""
 
     def __init__(self, folder: Path, source: str, *, max_bytes: int, max_text: int) -> None:
         self.path = folder / (quote(source.replace("/", "."), safe="") + ".ndjson")
         self.length = 0
-        self.unkept = 0
         self._max_bytes = max_bytes
         self._max_text = max_text
 
@@ -38,14 +37,12 @@ class DeadLetters:
 
     def write(self, bad: Sequence[BadRow]) -> None:
         """Appends; after an error the same may be written again."""
-        kept, size, unkept = [], self.length, 0
+        kept, size = [], self.length
         for row in bad:
             letter = msgspec.json.encode({"line": row.line, "reason": row.reason, "text": row.text[: self._max_text]}) + b"\n"
-            if size + len(letter) > self._max_bytes:
-                unkept += 1
-                continue
-            kept.append(letter)
-            size += len(letter)
+            if size + len(letter) <= self._max_bytes:
+                kept.append(letter)
+                size += len(letter)
         if kept:
             with named_errors(self.path):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,4 +52,3 @@ class DeadLetters:
                     file.truncate(at)
                     file.write(b"".join(kept))
             self.length = at + size - self.length
-        self.unkept += unkept

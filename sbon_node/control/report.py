@@ -12,6 +12,7 @@ from sbon_node.connectors.delivered import QueryState as QueryState
 from sbon_node.connectors.delivered import Rows as Rows
 from sbon_node.engine.interface import OperatorStats
 from sbon_node.placement.problem import Placement
+from sbon_node.placement.strategies import DEFAULT_STRATEGY
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
 from sbon_node.query.plan import Plan
 
@@ -28,7 +29,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
     sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
     name: Annotated[str, Meta(pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = ""
-    strategy: str = "relaxation"
+    strategy: str = DEFAULT_STRATEGY
     consumer: str = ""
     sink: SinkSpec = SinkSpec()
 

@@ -54,16 +54,6 @@ class Delays:
         self._sites = {host: index[name] for host, name in table.sites.items()}
         self._rtt_ms = [list(row) for row in table.rtt_ms]
 
-    def set_rtt(self, one: str, other: str, rtt_ms: float) -> None:
-        """Changes one path, both ways, between two named places; raises :class:`SbonError` ``bad-delays``."""
-        for name in (one, other):
-            if name not in self._table.names:
-                raise SbonError("bad-delays", f"there is no place {name!r}", hint=f"one of {', '.join(self._table.names)}")
-        if not 0 <= rtt_ms <= 60_000:
-            raise SbonError("bad-delays", f"{rtt_ms} ms is not a round-trip time between 0 and 60000")
-        i, j = self._table.names.index(one), self._table.names.index(other)
-        self._rtt_ms[i][j] = self._rtt_ms[j][i] = rtt_ms
-
     def one_way_s(self, source: str, target: str) -> float:
         """Half the round trip from one IP address to another, in seconds; nothing where either is unknown."""
         i, j = self._sites.get(source), self._sites.get(target)

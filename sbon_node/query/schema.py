@@ -34,11 +34,6 @@ def parse_schema(text: str) -> Schema:
     return schema
 
 
-def print_schema(schema: Schema) -> str:
-    """The text :func:`parse_schema` reads."""
-    return ", ".join(f"{column.name} {column.type}" for column in schema)
-
-
 def type_named(text: str, *, where: str = "") -> str:
     """The type's own name (``integer`` is ``int``); raises :class:`SbonError` ``bad-type``."""
     name = re.sub(r"\s+", "", text.lower())

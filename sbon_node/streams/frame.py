@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
-AIM_FRAME_BYTES = 256 * 1024
 MAX_ROW_BYTES = 1024 * 1024
 
 NO_WATERMARK_MS = -(2**62)

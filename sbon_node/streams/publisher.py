@@ -76,10 +76,6 @@ class Publisher:
                 del self._serving[serving.stream, serving.subscriber]
             channel.close()
 
-    def drop(self, stream: str) -> None:
-        """Drops the stream from the outbox and ends its subscriptions (``stream-dropped``)."""
-        self._outbox.drop_stream(stream)
-
     # -- inside -------------------------------------------------------------------------------------------------------
 
     async def _accept(self, channel: FrameChannel) -> _Serving | None:

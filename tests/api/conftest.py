@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sbon_cli.client import AsyncClient
 from sbon_node.api.http import ApiServer
+from tests.api.async_client import AsyncClient
 from tests.api.switched_node import SETTINGS, SwitchedNode
 
 

@@ -9,11 +9,12 @@ import aiohttp
 import pytest
 
 from sbon_cli import endpoints
-from sbon_cli.client import AsyncClient, Client
+from sbon_cli.client import Client
 from sbon_node.api.http import ApiServer
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import StreamDeclaration
+from tests.api.async_client import AsyncClient
 from tests.api.switched_node import SETTINGS, SwitchedNode, rows
 
 STREAM = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"),), event_time="ts")

@@ -10,7 +10,6 @@ import aiohttp
 import pytest
 
 from sbon_cli import endpoints
-from sbon_cli.client import AsyncClient
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.control.report import (
     Accepted,
@@ -19,6 +18,7 @@ from sbon_node.control.report import (
     Submission,
 )
 from sbon_node.errors import SbonError
+from tests.api.async_client import AsyncClient
 from tests.api.switched_node import SwitchedNode, rows
 
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from sbon_cli import follow
 from sbon_cli.main import VERBS, sbon
-from sbon_cli.stream import columns_of, connector_of, milliseconds_of
+from sbon_cli.stream import connector_of, milliseconds_of
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
@@ -108,22 +108,10 @@ def test_a_stream_is_declared_and_a_source_attached(api: str, node: Any) -> None
     assert source.options == {"path": str(Path("x.csv").absolute()), "replay": 60.0}
 
 
-SCHEMAS = [
-    ("ts timestamp", (Column("ts", "timestamp"),)),
-    ("a array<int>, m map<string, decimal(4,1)>", (Column("a", "array<int>"), Column("m", "map<string, decimal(4,1)>"))),
-    (" a  BIGINT ,b string", (Column("a", "bigint"), Column("b", "string"))),
-]
-
-
-@pytest.mark.parametrize("text, columns", SCHEMAS)
-def test_schemas_are_read(text: str, columns: tuple[Column, ...]) -> None:
-    assert columns_of(text) == columns
-
-
-@pytest.mark.parametrize("text", ["", "ts", "a int,", "a decimal(1", "1a int", "a int)"])
-def test_bad_schemas_are_refused(text: str) -> None:
-    with pytest.raises(click.UsageError):
-        columns_of(text)
+def test_a_bad_schema_names_its_column(api: str, node: Any) -> None:
+    result = run(api, "stream", "create", "s", "--schema", "ts timestamp, a strin", "--event-time", "ts")
+    assert (result.exit_code, node.declared) == (2, [])
+    assert "column 2, a: no type 'strin'" in result.stderr
 
 
 def test_durations() -> None:

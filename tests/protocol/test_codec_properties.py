@@ -6,7 +6,6 @@ import inspect
 import math
 import types
 import typing
-from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import msgpack
@@ -18,8 +17,9 @@ from hypothesis import strategies as st
 from sbon_protocol import calls, codec, messages
 from sbon_protocol.datagram import MAX_DATAGRAM_BYTES, fill, pack, unpack
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.frames import FrameDecoder, encode_frame, read_frame
+from sbon_protocol.frames import encode_frame
 from sbon_protocol.messages import Frame, Gossip, Member, Message, Packet
+from tests.protocol.reading import frames_in
 
 checked = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
@@ -169,23 +169,21 @@ def test_arbitrary_datagrams_are_refused_or_decoded(payload: bytes) -> None:
 
 
 @checked
-@given(chunks=st.lists(st.binary(max_size=40), max_size=20), announced=st.integers(0, 60))
-def test_arbitrary_streams_of_bytes_are_refused_or_decoded(chunks: list[bytes], announced: int) -> None:
-    decoder = FrameDecoder()
+@given(body=st.binary(max_size=800), announced=st.integers(0, 60))
+async def test_arbitrary_streams_of_bytes_are_refused_or_decoded(body: bytes, announced: int) -> None:
     try:
-        for chunk in [announced.to_bytes(4, "big"), *chunks]:
-            for frame in decoder.feed(chunk):
-                refused_or(Frame, frame)
-    except ProtocolError:
+        for frame in await frames_in(announced.to_bytes(4, "big") + body):
+            refused_or(Frame, frame)
+    except (ProtocolError, EOFError):
         return
 
 
 @checked
 @given(st.data())
-def test_damaged_frames_are_refused_or_decoded(data: st.DataObject) -> None:
+async def test_damaged_frames_are_refused_or_decoded(data: st.DataObject) -> None:
     body = data.draw(damaged(codec.encode(data.draw(any_frame))))
     try:
-        for frame in FrameDecoder().feed(len(body).to_bytes(4, "big") + body):
+        for frame in await frames_in(len(body).to_bytes(4, "big") + body):
             refused_or(Frame, frame)
     except ProtocolError:
         return
@@ -256,30 +254,16 @@ def test_fields_that_an_earlier_version_lacks_are_filled_in(message: Message) ->
 
 
 @checked
-@given(frames=st.lists(any_frame, max_size=5), cuts=st.lists(st.integers(0, 400), max_size=8))
-async def test_frames_come_back_however_the_bytes_are_cut(frames: list[Frame], cuts: list[int]) -> None:
-    sent = b"".join(encode_frame(frame) for frame in frames)
-    places = sorted({0, len(sent), *(cut for cut in cuts if cut < len(sent))})
-    decoder = FrameDecoder()
-    got = [frame for start, end in pairwise(places) for frame in decoder.feed(sent[start:end])]
-    assert got == frames
-
-    rest = sent
-
-    async def read_exactly(count: int) -> bytes:
-        nonlocal rest
-        taken, rest = rest[:count], rest[count:]
-        return taken
-
-    assert [await read_frame(read_exactly) for _ in frames] == frames
-    assert rest == b""
+@given(frames=st.lists(any_frame, max_size=5))
+async def test_frames_come_back_one_after_the_other(frames: list[Frame]) -> None:
+    assert await frames_in(b"".join(encode_frame(frame) for frame in frames)) == frames
 
 
-def test_the_largest_payload_fits_a_frame_and_a_byte_more_is_refused_by_both_sides() -> None:
+async def test_the_largest_payload_fits_a_frame_and_a_byte_more_is_refused_by_both_sides() -> None:
     def data(size: int) -> messages.Data:
         return messages.Data(2**62, 2**62, 2**62, -(2**62), True, 2**62, bytes(size))
 
-    (frame,) = FrameDecoder().feed(encode_frame(data(codec.MAX_PAYLOAD_BYTES)))
+    (frame,) = await frames_in(encode_frame(data(codec.MAX_PAYLOAD_BYTES)))
     assert frame == data(codec.MAX_PAYLOAD_BYTES)
     with pytest.raises(ProtocolError):
         codec.decode(codec.encode(data(codec.MAX_PAYLOAD_BYTES + 1)), Frame)

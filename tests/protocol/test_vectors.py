@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from sbon_protocol import calls, codec, datagram, frames, messages
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.version import VERSION
+from tests.protocol.reading import frames_in
 
 VECTORS = Path(__file__).parents[2] / "protocol" / "vectors"
 FILES = sorted(VECTORS.glob("*.json"))
@@ -70,14 +72,10 @@ def decoded(form: str, name: str, payload: bytes) -> Any:
         case "datagram":
             return datagram.unpack(payload)
         case "frame":
-            return _only(frames.FrameDecoder().feed(payload))
+            (frame,) = asyncio.run(frames_in(payload))
+            return frame
         case _:
             return codec.decode(payload, MESSAGES[name])
-
-
-def _only(found: list[Any]) -> Any:
-    assert len(found) == 1
-    return found[0]
 
 
 def test_every_message_has_a_vector() -> None:

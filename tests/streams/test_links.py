@@ -148,7 +148,7 @@ async def test_dropping_a_stream_ends_its_links(make_host: Any) -> None:
     host.source("s", "a")
     link = host.link("s")
     await link.wait(0)
-    host.publisher.drop("s")
+    host.outbox.drop_stream("s")
     with pytest.raises(SbonError) as caught:
         await link.wait(1)
     assert (caught.value.code, link.state) == ("stream-dropped", "failed")

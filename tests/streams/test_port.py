@@ -239,7 +239,7 @@ async def test_a_failed_input_fails_the_operator_with_its_reason(make_host: Any)
     offsets = await port.poll(NONE, LONG_S)
     waiting = asyncio.ensure_future(port.poll(offsets, LONG_S))
     await asyncio.sleep(0)
-    host.publisher.drop("s")
+    host.outbox.drop_stream("s")
     with pytest.raises(SbonError, match="dropped"):
         await waiting
 
