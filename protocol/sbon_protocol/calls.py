@@ -115,10 +115,12 @@ class OpenSink(Call, frozen=True):
 
 
 class DestroyParts(Call, frozen=True):
-    """Ends operators, reservations and sinks of a query at the receiver, with their streams and checkpoints."""
+    """Ends operators, reservations and sinks of a query at the receiver, with their streams and checkpoints; of a submission that
+    was refused also what its sink has delivered."""
 
     query: Line
     parts: Names
+    refused: bool = False
 
 
 # -- records ----------------------------------------------------------------------------------------------------------

@@ -29,19 +29,21 @@ def named_errors(path: Path) -> Iterator[None]:
 
 def replace(path: Path, content: bytes) -> None:
     """Stores ``content`` durably under ``path``, all of it or none."""
-    _stage(path, content)
-    os.replace(_staged(path), path)
+    staged = path.with_name(path.name + ".new")
+    _write(staged, content)
+    os.replace(staged, path)
     sync_folder(path.parent)
 
 
-def create(path: Path, content: bytes) -> None:
-    """As :func:`replace`, for a file that may not be there yet: raises ``FileExistsError``."""
-    _stage(path, content)
+def create(path: Path, content: bytes, mark: str) -> None:
+    """Stores ``content`` under ``path``, all of it or none; raises ``FileExistsError`` where something is there. Its name is
+    durable after :func:`sync_folder`. ``mark`` keeps apart those who try at the same time."""
+    staged = path.with_name(f"{path.name}.{mark}.new")
     try:
-        os.link(_staged(path), path)
+        _write(staged, content)
+        os.link(staged, path)
     finally:
-        os.unlink(_staged(path))
-    sync_folder(path.parent)
+        staged.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
@@ -53,12 +55,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _staged(path: Path) -> Path:
-    return path.with_name(path.name + ".new")
-
-
-def _stage(path: Path, content: bytes) -> None:
-    with open(_staged(path), "wb") as file:
+def _write(path: Path, content: bytes) -> None:
+    with open(path, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -15,9 +15,12 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
+from sbon_node.blocking import Blocking
 from sbon_node.connectors import frames, sink_files
-from sbon_node.connectors.disk import create, named_errors, replace, sync_folder
+from sbon_node.connectors.disk import named_errors, replace, sync_folder
 from sbon_node.connectors.sink_files import SinkFormat
+from sbon_node.connectors.sink_position import FilePosition, check_free, lost, make_claim, part_path, position_path, take_up
+from sbon_node.connectors.sink_position import withdraw as withdraw_result
 from sbon_node.errors import SbonError
 from sbon_node.steps import Steps, unobserved
 from sbon_node.streams.frame import Frame
@@ -43,38 +46,35 @@ class FileSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     part_s: Annotated[float, Meta(gt=0, le=86_400, description="Parquet: seconds after which a part is complete")] = 5.0
 
 
-class FilePosition(msgspec.Struct, frozen=True, kw_only=True):
-    """What the result holds; stored as JSON, for people may look."""
-
-    format: SinkFormat
-    columns: tuple[str, ...]
-    streams: dict[str, int] = {}
-    ended: tuple[str, ...] = ()
-    length: int = 0
-    parts: int = 0
-    rows: int = 0
-    finished: bool = False
-
-
 class FileSink:
     """See :class:`sbon_node.connectors.interface.Sink`.
 
-    ``fresh`` claims a path where nothing is, else ``sink-exists``; otherwise the sink goes on where an earlier one of the same
-    query was, else ``sink-lost``.
+    ``fresh`` makes ``claim`` at a path where nothing is, else ``sink-exists``; otherwise the sink goes on where an earlier one
+    with that claim was, else ``sink-lost``. Making one blocks until the disk has it; later writes are ``blocking``'s.
     """
 
-    def __init__(self, options: FileSinkOptions, schema: pa.Schema, steps: Steps = unobserved, *, fresh: bool) -> None:
+    def __init__(
+        self,
+        options: FileSinkOptions,
+        schema: pa.Schema,
+        blocking: Blocking,
+        steps: Steps = unobserved,
+        *,
+        claim: str,
+        fresh: bool,
+    ) -> None:
         self.path, self._format = _place(options)
         sink_files.check_schema(self._format, schema)
-        self._options, self._schema, self._steps = options, schema, steps
+        self._options, self._schema, self._blocking, self._steps = options, schema, blocking, steps
         self._stated = position_path(self.path, self._format)
         self._held: list[pa.Table] = []
         self._held_rows = self._held_bytes = 0
         self._taken: dict[str, int] = {}
         columns = tuple(f"{field.name} {field.type}" for field in schema)
         with named_errors(self.path):
-            self._position = self._claim(columns) if fresh else self._resume(columns)
-            self._clean()
+            self._position = (make_claim if fresh else take_up)(self.path, self._format, columns, claim)
+            if not fresh:
+                self._clean()
         self._taken = dict(self._position.streams)
         self._ended = set(self._position.ended)
 
@@ -112,29 +112,20 @@ class FileSink:
 
     async def flush(self) -> dict[str, int]:
         if self._taken != self._position.streams:
-            self._store(finished=False)
+            await self._blocking(lambda: self._store(finished=False))
         return self.positions()
 
     async def finish(self) -> None:
         """A result without rows still has its columns."""
         if not self._position.finished:
-            self._store(finished=True)
+            await self._blocking(lambda: self._store(finished=True))
 
     def close(self) -> None:
         self._held, self._held_rows, self._held_bytes = [], 0, 0
         self._taken, self._ended = dict(self._position.streams), set(self._position.ended)
 
-    def discard(self) -> None:
-        if self._position.streams or self._position.finished:
-            return
-        with named_errors(self.path):
-            self._stated.unlink(missing_ok=True)
-            if self._format != "parquet":
-                self.path.unlink(missing_ok=True)
-            elif self.path.is_dir() and not any(self.path.iterdir()):
-                self.path.rmdir()
-
     def _store(self, *, finished: bool) -> None:
+        """Rows, synced, then the position that counts them: nothing else touches the sink meanwhile."""
         position = msgspec.structs.replace(
             self._position,
             streams=dict(sorted(self._taken.items())),
@@ -168,86 +159,44 @@ class FileSink:
         if not self._held and (position.parts or not position.finished):
             return position
         rows = pa.concat_tables(self._held) if self._held else self._schema.empty_table()
-        with open(self._part(position.parts + 1), "wb") as file:
+        with open(part_path(self.path, position.parts + 1), "wb") as file:
             file.write(sink_files.part(rows))
             file.flush()
             os.fsync(file.fileno())
         sync_folder(self.path)
         return msgspec.structs.replace(position, parts=position.parts + 1)
 
-    def _part(self, number: int) -> Path:
-        return self.path / f"part-{number:05d}.parquet"
-
-    def _claim(self, columns: tuple[str, ...]) -> FilePosition:
-        check_free(self.path, self._format)
-        position = FilePosition(format=self._format, columns=columns)
-        try:
-            if self._format == "parquet":
-                self.path.mkdir(exist_ok=True)
-            create(self._stated, msgspec.json.encode(position))
-        except FileExistsError as error:
-            raise _exists(self.path) from error
-        except FileNotFoundError as error:
-            raise _no_folder(self.path) from error
-        return position
-
-    def _resume(self, columns: tuple[str, ...]) -> FilePosition:
-        try:
-            position = msgspec.json.decode(self._stated.read_bytes(), type=FilePosition)
-        except FileNotFoundError as error:
-            raise self._lost(f"{self._stated.name} is gone") from error
-        except msgspec.DecodeError as error:
-            raise self._lost(f"{self._stated.name} cannot be read: {error}") from error
-        if (position.format, position.columns) != (self._format, columns):
-            raise self._lost("it holds another result")
-        return position
-
     def _clean(self) -> None:
         """Removes what an earlier run wrote and did not get to state."""
         self._stated.with_name(self._stated.name + ".new").unlink(missing_ok=True)
         if self._format == "parquet":
             if not self.path.is_dir():
-                raise self._lost("the folder is gone")
-            named = {self._part(number).name for number in range(1, self._position.parts + 1)}
+                raise lost(self.path, "the folder is gone")
+            named = {part_path(self.path, number).name for number in range(1, self._position.parts + 1)}
             for found in sorted(self.path.glob("part-*.parquet")):
                 if found.name not in named:
                     found.unlink()
             missing = sorted(name for name in named if not (self.path / name).is_file())
             if missing:
-                raise self._lost(f"{missing[0]} is gone")
+                raise lost(self.path, f"{missing[0]} is gone")
             return
         size = self.path.stat().st_size if self.path.exists() else 0
         if size < self._position.length:
-            raise self._lost(f"it has {size:,} bytes, and {self._position.length:,} were written")
+            raise lost(self.path, f"it has {size:,} bytes, and {self._position.length:,} were written")
         with open(self.path, "ab") as file:
             file.truncate(self._position.length)
             os.fsync(file.fileno())
         sync_folder(self.path.parent)
 
-    def _lost(self, reason: str) -> SbonError:
-        return SbonError(
-            "sink-lost", f"the result is not what was written: {reason}", where=str(self.path), hint="submit the query again"
-        )
-
-
-def check_free(path: Path, kind: SinkFormat) -> None:
-    """Raises ``sink-exists`` where something is at the path already, ``bad-option`` where nothing can be."""
-    if position_path(path, kind).exists() or (any(path.iterdir()) if path.is_dir() and kind == "parquet" else path.exists()):
-        raise _exists(path)
-    if not path.absolute().parent.is_dir():
-        raise _no_folder(path)
-    if not os.access(path.absolute().parent, os.W_OK | os.X_OK):
-        raise SbonError("bad-option", f"{path.absolute().parent} may not be written to", where="options.path")
-
-
-def position_path(path: Path, kind: SinkFormat) -> Path:
-    """Where the position is kept; readers of a folder of Parquet pass over names that begin with an underscore."""
-    return path / "_position.json" if kind == "parquet" else path.with_name(path.name + ".position")
-
 
 def check_options(options: FileSinkOptions) -> None:
     """Raises what :class:`FileSink` would for a fresh one, and touches nothing."""
     check_free(*_place(options))
+
+
+def withdraw(options: FileSinkOptions, claim: str, *, delivered: bool) -> None:
+    """See :func:`sbon_node.connectors.sink_position.withdraw`."""
+    withdraw_result(*_place(options), claim, delivered=delivered)
 
 
 def decoded(frame: Frame, schema: pa.Schema) -> pa.Table:
@@ -272,11 +221,3 @@ def _place(options: FileSinkOptions) -> tuple[Path, SinkFormat]:
             hint="set format to csv, ndjson or parquet",
         )
     return path, kind
-
-
-def _exists(path: Path) -> SbonError:
-    return SbonError("sink-exists", f"there is something at {path} already", where="options.path", hint="name another path")
-
-
-def _no_folder(path: Path) -> SbonError:
-    return SbonError("bad-option", f"there is no folder {path.absolute().parent}", where="options.path")

@@ -118,7 +118,3 @@ class Sink(Protocol):
     def close(self) -> None:
         """Lets go of files; what is not flushed is dropped, for it will be sent again."""
         ...
-
-    def discard(self) -> None:
-        """The query is undone, or over: a sink to which no frame was ever delivered removes what it had made."""
-        ...

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import structlog
 
+from sbon_node.blocking import Blocking
 from sbon_node.clock import Clock
-from sbon_node.connectors.file_sink import FileSink, FileSinkOptions, check_options
+from sbon_node.connectors.file_sink import FileSink, FileSinkOptions, check_options, withdraw
 from sbon_node.connectors.interface import Sink
 from sbon_node.connectors.options import read_options
 from sbon_node.connectors.settings import ConnectorSettings
@@ -36,10 +37,27 @@ def check_sink(kind: str, options: Mapping[str, Any]) -> None:
     check_options(read_options(_options_of(kind), options, kind))
 
 
-def open_sink(kind: str, options: Mapping[str, Any], schema: Schema, steps: Steps = unobserved, *, fresh: bool) -> Sink:
+def open_sink(
+    kind: str,
+    options: Mapping[str, Any],
+    schema: Schema,
+    blocking: Blocking,
+    steps: Steps = unobserved,
+    *,
+    claim: str,
+    fresh: bool,
+) -> Sink:
     """The sink, as far as it got before unless ``fresh``; raises ``sink-exists`` where something is there already,
-    ``sink-lost`` where what was there is gone."""
-    return FileSink(read_options(_options_of(kind), options, kind), to_arrow(schema), steps, fresh=fresh)
+    ``sink-lost`` where what was there is gone. It blocks, and leaves nothing new where it raises."""
+    read = read_options(_options_of(kind), options, kind)
+    return FileSink(read, to_arrow(schema), blocking, steps, claim=claim, fresh=fresh)
+
+
+def withdraw_sink(kind: str, options: Mapping[str, Any], claim: str, *, delivered: bool) -> None:
+    """Removes what :func:`open_sink` made under ``claim``: what was ``delivered`` as well, or else only where nothing was.
+    It blocks, and may be repeated."""
+    if kind != "follow":
+        withdraw(read_options(_options_of(kind), options, kind), claim, delivered=delivered)
 
 
 def _options_of(kind: str) -> type[FileSinkOptions]:
@@ -91,10 +109,6 @@ class SinkRunner:
         """Ends the links; call it when :meth:`run` is over or cancelled."""
         for link in self._links:
             await link.close(unsubscribe=unsubscribe)
-
-    def discard(self) -> None:
-        """After :meth:`close`: a sink that has taken nothing leaves nothing."""
-        self._sink.discard()
 
     async def _deliver(self) -> None:
         flush_at: float | None = None

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from sbon_node.blocking import Blocking
 from sbon_node.clock import Clock
 from sbon_node.control.settings import ControlSettings
 from sbon_node.control.store import Store
@@ -42,6 +43,7 @@ class Context:
     directory: Directory
     counters: Counters
     steps: Steps
+    blocking: Blocking
 
     async def ask(self, node: str, call: Call, reply: type[Reply], *, timeout_s: float | None = None) -> Reply:
         """Calls a member by name; raises :class:`sbon_node.errors.SbonError` where it refuses or is out of reach."""

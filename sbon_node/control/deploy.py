@@ -80,11 +80,12 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
 
 
 async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] = ()) -> list[str]:
-    """Ends all parts, at ``nodes`` or else everywhere; returns the nodes that could not be told."""
+    """Tells ``nodes``, or where none are named every node that has a part, to end all parts; returns those that could not be told
+    and have to be told later. Nodes that have left for good are passed over."""
     parts = (*(o.id for o in record.plan.operators), record.sink_part)
     nodes = sorted(nodes or {*record.hosts.values(), record.consumer})
     missed: Iterable[str | None] = await asyncio.gather(
-        *(_destroy_at(context, node, DestroyParts(query=record.id, parts=parts)) for node in nodes)
+        *(_destroy_at(context, node, DestroyParts(query=record.id, parts=parts, refused=record.refused)) for node in nodes)
     )
     return [node for node in missed if node is not None]
 

@@ -17,7 +17,7 @@ class PartDestroyer:
         context.server.handle(DestroyParts, self._destroy)
 
     async def _destroy(self, call: DestroyParts, caller: Caller) -> None:
-        await self._sinks.destroy(call.query, call.parts, caller.node)
+        await self._sinks.destroy(call.query, call.parts, caller.node, refused=call.refused)
         await self._operators.destroy(call.query, call.parts, caller.node)
         self._forget_subscribers(frozenset(call.parts))
 

@@ -11,6 +11,7 @@ import structlog
 
 from sbon_node.control import deploy
 from sbon_node.control.bill import bill_of
+from sbon_node.control.claims import REFUSED
 from sbon_node.control.context import Context
 from sbon_node.control.describe import describe
 from sbon_node.control.records import LIVE, QueryRecord, Records
@@ -88,7 +89,7 @@ class QueryBook:
         record = self.record(query)
         if record.state != "finished":
             self._check_placing(query)
-            record = self._change(query, state="running")
+            record = self._change(query, state="running", accepted=True)
         self._submitting.pop(query, None)
         return record
 
@@ -174,7 +175,8 @@ class QueryBook:
     async def _claimed(self, call: ClaimPart, caller: Caller) -> Claimed:
         record = self._records.get(call.query)
         if record is None or record.state not in LIVE:
-            raise SbonError("query-over", f"the query {call.query} is over", where=call.part)
+            code = REFUSED if record is not None and record.refused else "query-over"
+            raise SbonError(code, f"the query {call.query} is over", where=call.part)
         owner = record.consumer if call.part == record.sink_part else record.hosts.get(call.part)
         known = record.epochs.get(call.part, 0)
         if owner != caller.node or call.epoch > known:

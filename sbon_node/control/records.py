@@ -20,7 +20,7 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The truth about a query. ``hosts`` and ``epochs`` are by part: operators, and ``<query>.sink``.
 
     A query that is over keeps its record as a tombstone, with its last description and bill, so that a host that was away does
-    not revive it; ``cleaned`` says that its hosts have been told.
+    not revive it; ``cleaned`` says that its hosts have been told, ``accepted`` that whoever submitted it has been told it runs.
     """
 
     id: str
@@ -38,11 +38,17 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     last: QueryInfo | None = None
     bill: Bill | None = None
     cleaned: bool = False
+    accepted: bool = False
     version: int = 0
 
     @property
     def streams(self) -> tuple[str, ...]:
         return tuple(sorted({p.source.stream for p in self.plan.sources}))
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing of it is to stay, should it end now: results of a submission that was refused are nobody's."""
+        return not self.accepted and self.state != "finished"
 
     @property
     def sink_part(self) -> str:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
+from functools import partial
 from typing import Literal
 
 import msgspec
 import structlog
 
 from sbon_node.connectors.follow_sink import FollowSink
+from sbon_node.connectors.interface import Sink
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sink_runner import SinkRunner, check_sink, open_sink
-from sbon_node.control.claims import OVER, claim
+from sbon_node.connectors.sink_runner import SinkRunner, check_sink, open_sink, withdraw_sink
+from sbon_node.control.claims import REFUSED, claim, report
 from sbon_node.control.context import Context
 from sbon_node.control.report import Finished, Rows, SinkSpec
+from sbon_node.control.retry import until_passed
 from sbon_node.engine.interface import Schema
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
@@ -41,11 +44,13 @@ class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
 class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored of a sink, so that a restart resumes it.
 
-    ``done`` are the frames a follower has taken, by stream; ``ended`` the streams whose last frame is among them.
+    ``claim`` marks what it makes on disk as its own. ``done`` are the frames a follower has taken, by stream; ``ended`` the
+    streams whose last frame is among them.
     """
 
     order: SinkOrder
     holder: str
+    claim: str
     done: dict[str, int] = {}
     ended: tuple[str, ...] = ()
 
@@ -78,7 +83,7 @@ class SinkHost:
             await self._shut(query)
 
     def rows(self, query: str) -> int:
-        """Rows delivered by this run of the node."""
+        """Rows the query's sink here has delivered: to a file ever since it was opened, to a follower since this node's start."""
         if query in self._runners:
             return self._runners[query].rows
         return self._followed[query].rows if query in self._followed else 0
@@ -87,20 +92,30 @@ class SinkHost:
         """The parts of queries that end here."""
         return tuple(sorted(hosted.order.part for hosted in self._hosted.values()))
 
-    async def destroy(self, query: str, parts: tuple[str, ...], holder: str) -> None:
-        """Closes the query's sink here, if it is one of ``parts``; what it has delivered stays. One that has taken no frame
-        leaves nothing behind."""
+    async def destroy(self, query: str, parts: tuple[str, ...], holder: str, *, refused: bool) -> None:
+        """Closes the query's sink here, if it is one of ``parts``; what it has delivered stays, unless the submission was
+        ``refused``. One that has taken no frame leaves nothing behind."""
         hosted = self._hosted.get(query)
         if hosted is None or hosted.holder != holder or hosted.order.part not in parts:
             return
         for task in (f"resume {hosted.order.part}", f"sink {hosted.order.part}"):
             await self._tasks.stop(task)
-        runner = self._runners.get(query)
-        await self._shut(query, unsubscribe=True)
-        if runner is not None:
-            runner.discard()
-        self._context.store.delete("sink", query)
-        self._hosted.pop(query, None)
+        await self._forget(hosted, delivered=refused)
+
+    async def _forget(self, hosted: HostedSink, *, delivered: bool) -> None:
+        """May be repeated where it fails: what is stored of the sink goes last."""
+        query, spec = hosted.order.query, hosted.order.spec
+        if self._is_current(hosted):
+            await self._shut(query, unsubscribe=True)
+        await self._context.blocking(partial(withdraw_sink, spec.kind, spec.options, hosted.claim, delivered=delivered))
+        if self._is_current(hosted):
+            self._context.store.delete("sink", query)
+            del self._hosted[query]
+
+    def _is_current(self, hosted: HostedSink) -> bool:
+        """Whether the query's sink here is still this one, whatever epoch it has come to."""
+        current = self._hosted.get(hosted.order.query)
+        return current is not None and current.claim == hosted.claim
 
     # -- following ----------------------------------------------------------------------------------------------------
 
@@ -134,15 +149,23 @@ class SinkHost:
         order: SinkOrder = decode_record(call.sink, SinkOrder)
         self._check(order)
         check_sink(order.spec.kind, order.spec.options)
-        hosted = HostedSink(order=order, holder=call.holder)
+        hosted = HostedSink(order=order, holder=call.holder, claim=f"{self._context.rng.getrandbits(64):016x}")
+        # Stored before anything is made, so that a restart knows what to remove.
         self._context.store.put("sink", order.query, hosted)
         self._hosted[order.query] = hosted
         try:
-            self._run(hosted, fresh=True)
-        except SbonError:
-            self._context.store.delete("sink", order.query)
-            del self._hosted[order.query]
+            await self._run(hosted, fresh=True)
+        except BaseException:
+            await self._undo(hosted)
             raise
+
+    async def _undo(self, hosted: HostedSink) -> None:
+        """At once, so that the same may be submitted again; later, where that fails."""
+        try:
+            await self._forget(hosted, delivered=True)
+        except SbonError as error:
+            self._waits(hosted.order.part, error)
+            self._tasks.start(f"forget {hosted.order.part} {hosted.claim}", self._forget_at_last(hosted, delivered=True))
 
     def _check(self, order: SinkOrder) -> None:
         settings, where = self._context.settings, self._context.name
@@ -161,29 +184,31 @@ class SinkHost:
             epoch = await claim(self._context, hosted.holder, order.query, order.part, order.epoch)
         except SbonError as error:
             log.info("sink-given-up", sink=order.part, reason=str(error))
-            await self._stored_at_last(lambda: self._context.store.delete("sink", order.query))
-            self._hosted.pop(order.query, None)
+            await self._forget_at_last(hosted, delivered=error.code == REFUSED)
             return
         hosted = msgspec.structs.replace(hosted, order=msgspec.structs.replace(order, epoch=epoch))
-        await self._stored_at_last(lambda: self._context.store.put("sink", order.query, hosted))
-        self._hosted[order.query] = hosted
+
+        async def attempt() -> None:
+            self._context.store.put("sink", order.query, hosted)
+            self._hosted[order.query] = hosted
+            await self._run(hosted, fresh=False)
+
         try:
-            self._run(hosted, fresh=False)
+            await until_passed(self._context, attempt, partial(self._waits, order.part))
         except SbonError as error:
             log.warning("sink-not-resumed", sink=order.part, reason=str(error))
             await self._report(hosted, "failed", str(error))
 
-    async def _stored_at_last(self, change: Callable[[], None]) -> None:
-        """A full disk is waited out."""
-        while True:
-            try:
-                change()
-                return
-            except SbonError as error:
-                log.warning("sink-not-stored", reason=str(error))
-            await self._context.clock.sleep(self._context.settings.retry_s)
+    async def _forget_at_last(self, hosted: HostedSink, *, delivered: bool) -> None:
+        await until_passed(
+            self._context, lambda: self._forget(hosted, delivered=delivered), partial(self._waits, hosted.order.part)
+        )
 
-    def _run(self, hosted: HostedSink, *, fresh: bool) -> None:
+    def _waits(self, part: str, error: SbonError) -> None:
+        log.warning("sink-waits", sink=part, reason=str(error))
+
+    async def _run(self, hosted: HostedSink, *, fresh: bool) -> None:
+        """Raises ``query-over`` where the sink was destroyed while its file was made."""
         context, order = self._context, hosted.order
         if order.spec.kind == "follow":
             links = [self._link(order, stream, node, hosted.done.get(stream, 0)) for stream, node in order.inputs]
@@ -191,13 +216,21 @@ class SinkHost:
             self._followed[order.query] = sink
             work: Coroutine[object, object, None] = sink.run()
         else:
-            file_sink = open_sink(order.spec.kind, order.spec.options, order.schema, context.steps, fresh=fresh)
+            file_sink = await context.blocking(partial(self._opened, hosted, fresh=fresh))
+            if not self._is_current(hosted):
+                raise SbonError("query-over", "it ended while its sink was opened", where=order.part)
             done = file_sink.positions()
             links = [self._link(order, stream, node, done.get(stream, 0)) for stream, node in order.inputs]
             runner = SinkRunner(order.query, file_sink, links, context.clock, self._settings)
             self._runners[order.query] = runner
             work = runner.run()
         self._tasks.start(f"sink {order.part}", self._deliver(hosted, work))
+
+    def _opened(self, hosted: HostedSink, *, fresh: bool) -> Sink:
+        order, context = hosted.order, self._context
+        return open_sink(
+            order.spec.kind, order.spec.options, order.schema, context.blocking, context.steps, claim=hosted.claim, fresh=fresh
+        )
 
     async def _deliver(self, hosted: HostedSink, work: Coroutine[object, object, None]) -> None:
         """Runs a sink until all its inputs have ended, or it fails for good, and tells the record's holder which."""
@@ -216,16 +249,8 @@ class SinkHost:
 
     async def _report(self, hosted: HostedSink, state: Literal["finished", "failed"], reason: str) -> None:
         order = hosted.order
-        report = ReportState(query=order.query, part=order.part, state=state, reason=reason[:500])
-        while True:
-            try:
-                await self._context.tell(hosted.holder, report)
-            except SbonError as error:
-                if error.code in OVER:
-                    return
-                await self._context.clock.sleep(self._context.settings.retry_s)
-            else:
-                return
+        ended = ReportState(query=order.query, part=order.part, state=state, reason=reason[:500])
+        await report(self._context, hosted.holder, ended, lambda: self._is_current(hosted))
 
     def _link(self, order: SinkOrder, stream: str, node: str, done: int) -> Link:
         context = self._context

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable
+import resource
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +18,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sbon_node.blocking import in_thread, inline
 from sbon_node.clock import Clock
 from sbon_node.connectors import frames
 from sbon_node.connectors.delivered import Finished, Rows
-from sbon_node.connectors.file_sink import FilePosition, position_path
 from sbon_node.connectors.follow_sink import FollowSink
-from sbon_node.connectors.sink_runner import SinkRunner, check_sink, open_sink
+from sbon_node.connectors.interface import Sink
+from sbon_node.connectors.sink_position import FilePosition, position_path
+from sbon_node.connectors.sink_runner import SinkRunner, check_sink, open_sink, withdraw_sink
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
 from sbon_node.simulation.loop import run
 from sbon_node.streams.frame import Frame
 from sbon_node.streams.inbox import Inbox
 
+FORMATS = ["out.csv", "out.ndjson", "out.parquet"]
 SCHEMA = (Column("stream", "string"), Column("n", "bigint"), Column("ts", "timestamp"), Column("x", "double"))
 ARROW = pa.schema([("stream", pa.string()), ("n", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64())])
 
@@ -80,6 +86,10 @@ class FakeLink:
             await asyncio.wait([self.task])
 
 
+def opened(options: dict[str, Any], claim: str = "mine", *, fresh: bool = True) -> Sink:
+    return open_sink("file", options, SCHEMA, inline, claim=claim, fresh=fresh)
+
+
 class Killed(Exception):
     pass
 
@@ -99,7 +109,7 @@ class World:
 
     def run(self) -> SinkRunner:
         async def main() -> SinkRunner:
-            sink = open_sink("file", self.options, SCHEMA, lambda step: self.steps(step), fresh=self.fresh)
+            sink = open_sink("file", self.options, SCHEMA, inline, lambda step: self.steps(step), claim="mine", fresh=self.fresh)
             self.fresh = False
             done = sink.positions()
             links: list[Any] = [FakeLink(s, self.acknowledged, self.pause_s, done.get(n, 0)) for n, s in SENT.items()]
@@ -119,7 +129,7 @@ class World:
         return sorted(duckdb.sql(f"SELECT stream, n, x FROM {what}").fetchall())
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.ndjson", "out.parquet"])
+@pytest.mark.parametrize("name", FORMATS)
 def test_another_reader_finds_every_row(tmp_path: Path, name: str) -> None:
     world = World(tmp_path / name)
     runner = world.run()
@@ -129,7 +139,7 @@ def test_another_reader_finds_every_row(tmp_path: Path, name: str) -> None:
     assert runner.state == "finished"
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.ndjson", "out.parquet"])
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("pause_s", [0.0, 0.04])
 def test_killed_between_any_two_steps_each_row_is_there_once(tmp_path: Path, name: str, pause_s: float) -> None:
     for point in range(1, 100):
@@ -168,7 +178,7 @@ def suffix(path: Path) -> Any:
     return path.suffix[1:]
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.ndjson", "out.parquet"])
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_finished_sink_run_again_changes_nothing(tmp_path: Path, name: str) -> None:
     world = World(tmp_path / name)
     world.run()
@@ -177,7 +187,7 @@ def test_a_finished_sink_run_again_changes_nothing(tmp_path: Path, name: str) ->
     assert before == {p: p.read_bytes() for p in tmp_path.glob("**/*") if p.is_file()}
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.ndjson", "out.parquet"])
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_full_disk_pauses_and_loses_nothing(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path / name, part_s=0.1)
     refusals = itertools.count()
@@ -214,12 +224,12 @@ def test_no_rows_still_have_columns(tmp_path: Path, name: str, monkeypatch: pyte
     assert world.rows() == []
 
 
-@pytest.mark.parametrize("name", ["out.csv", "out.ndjson", "out.parquet"])
+@pytest.mark.parametrize("name", FORMATS)
 def test_what_is_there_already_is_not_touched(tmp_path: Path, name: str) -> None:
     foreign = tmp_path / name / "x" if name == "out.parquet" else tmp_path / name
     foreign.parent.mkdir(exist_ok=True)
     foreign.write_text("mine")
-    for call in (lambda o: check_sink("file", o), lambda o: open_sink("file", o, SCHEMA, fresh=True)):
+    for call in (lambda o: check_sink("file", o), opened):
         with pytest.raises(SbonError) as caught:
             call({"path": str(tmp_path / name)})
         assert caught.value.code == "sink-exists"
@@ -228,9 +238,9 @@ def test_what_is_there_already_is_not_touched(tmp_path: Path, name: str) -> None
 
 def test_two_sinks_cannot_share_a_path(tmp_path: Path) -> None:
     options = {"path": str(tmp_path / "out.csv")}
-    open_sink("file", options, SCHEMA, fresh=True)
+    opened(options)
     with pytest.raises(SbonError) as caught:
-        open_sink("file", options, SCHEMA, fresh=True)
+        opened(options)
     assert caught.value.code == "sink-exists"
 
 
@@ -243,6 +253,137 @@ def test_a_result_that_was_tampered_with_is_not_continued(tmp_path: Path, name: 
     with pytest.raises(SbonError) as caught:
         world.run()
     assert caught.value.code == "sink-lost"
+
+
+def found_under(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.glob("**/*")}
+
+
+@contextmanager
+def no_room() -> Iterator[None]:
+    """The system refuses to let files grow, as it does on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_claim_that_fails_half_way_leaves_nothing(tmp_path: Path, name: str) -> None:
+    options = {"path": str(tmp_path / name)}
+    with no_room(), pytest.raises(SbonError) as caught:
+        opened(options)
+    assert caught.value.code == "disk-full"
+    assert found_under(tmp_path) == set()
+    opened(options)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("delivered", [False, True])
+def test_a_refused_submission_leaves_the_path_free(tmp_path: Path, name: str, delivered: bool) -> None:
+    world = World(tmp_path / name, part_s=0.1)
+    if delivered:
+        world.run()
+        assert world.rows() == EXPECTED
+    else:
+        opened(world.options)
+    for _ in range(2):  # it may be repeated
+        withdraw_sink("file", world.options, "mine", delivered=True)
+        assert found_under(tmp_path) == set()
+    check_sink("file", world.options)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_stopped_query_keeps_what_it_has_delivered(tmp_path: Path, name: str) -> None:
+    world = World(tmp_path / name)
+    world.run()
+    withdraw_sink("file", world.options, "mine", delivered=False)
+    assert world.rows() == EXPECTED
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_withdrawing_touches_nothing_of_others(tmp_path: Path, name: str) -> None:
+    theirs = World(tmp_path / name)
+    theirs.run()
+    before = found_under(tmp_path)
+    withdraw_sink("file", theirs.options, "another", delivered=True)
+    assert found_under(tmp_path) == before
+    assert theirs.rows() == EXPECTED
+
+
+def test_withdrawing_keeps_a_folder_and_files_that_were_there_or_came(tmp_path: Path) -> None:
+    folder = tmp_path / "out.parquet"
+    folder.mkdir()
+    options = {"path": str(folder)}
+    opened(options)
+    withdraw_sink("file", options, "mine", delivered=True)
+    assert folder.is_dir()
+    folder.rmdir()
+    opened(options)
+    (folder / "notes").write_text("theirs")
+    withdraw_sink("file", options, "mine", delivered=True)
+    assert found_under(tmp_path) == {"out.parquet", "out.parquet/notes"}
+
+
+def test_a_result_of_another_claim_is_not_continued(tmp_path: Path) -> None:
+    options = {"path": str(tmp_path / "out.csv")}
+    opened(options, "mine")
+    with pytest.raises(SbonError) as caught:
+        opened(options, "another", fresh=False)
+    assert caught.value.code == "sink-lost"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_writing_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
+    """The disk is slow: it waits for the loop, which could not go on if the sink wrote on it."""
+    beat = threading.Event()
+
+    def slow(step: str) -> None:
+        beat.clear()
+        assert beat.wait(60), "the loop stood still while the sink wrote"
+
+    async def heart() -> None:
+        while True:
+            beat.set()
+            await asyncio.sleep(0)
+
+    async def main() -> Mapping[str, int]:
+        options = {"path": str(tmp_path / name)}
+        sink = open_sink("file", options, SCHEMA, in_thread, slow, claim="mine", fresh=True)
+        beating = asyncio.create_task(heart())
+        for frame in SENT["a"]:
+            sink.take(frame)
+        delivered = await sink.flush()
+        beating.cancel()
+        return delivered
+
+    assert asyncio.run(main()) == {"a": 13}
+
+
+def test_a_write_that_is_cancelled_is_over_when_the_cancelling_is(tmp_path: Path) -> None:
+    writing, go_on = threading.Event(), threading.Event()
+    steps: list[str] = []
+
+    def slow(step: str) -> None:
+        steps.append(step)
+        writing.set()
+        assert go_on.wait(60)
+
+    async def main() -> None:
+        sink = open_sink("file", {"path": str(tmp_path / "out.csv")}, SCHEMA, in_thread, slow, claim="mine", fresh=True)
+        sink.take(SENT["a"][0])
+        task = asyncio.ensure_future(sink.flush())
+        await asyncio.to_thread(writing.wait, 60)
+        task.cancel()
+        asyncio.get_running_loop().call_soon(go_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert steps == ["sink-write", "position-write"]
+        assert sink.positions() == {"a": 1}
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize(
@@ -264,7 +405,7 @@ def test_what_is_refused_at_submission(kind: str, options: dict[str, Any], code:
 
 @pytest.mark.parametrize("payload, rows", [(b"garbage", 1), (frames.encode(pa.RecordBatch.from_pydict({"y": [1]})), 1), (b"", 3)])
 def test_a_frame_of_something_else_is_refused(tmp_path: Path, payload: bytes, rows: int) -> None:
-    sink = open_sink("file", {"path": str(tmp_path / "out.csv")}, SCHEMA, fresh=True)
+    sink = opened({"path": str(tmp_path / "out.csv")})
     with pytest.raises(SbonError) as caught:
         sink.take(Frame(stream="a", number=1, payload=payload, rows=rows))
     assert caught.value.code == "bad-frame"
