@@ -20,8 +20,8 @@ from sbon_cli.flights import AIRPORTS, FLIGHTS, write_airports
 from sbon_cli.follow import Follower
 from sbon_cli.local_cluster import LocalCluster
 from sbon_cli.output import EXIT_REFUSED, as_json, bytes_text, json_option, print_json, reports_errors
+from sbon_cli.settings_flags import strategy_option
 from sbon_node.control.report import Accepted, Bill, QueryInfo, Rows, Submission
-from sbon_node.placement.strategies import DEFAULT_STRATEGY, STRATEGIES
 from sbon_node.query.catalog import SourceDeclaration
 
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}
@@ -37,13 +37,7 @@ SHOWN_ROWS = 12
 
 
 @click.command()
-@click.option(
-    "--strategy",
-    type=click.Choice(list(STRATEGIES)),
-    default=DEFAULT_STRATEGY,
-    show_default=True,
-    help="How operators are placed.",
-)
+@strategy_option
 @click.option("--seconds", type=click.FloatRange(1, 3600), default=40.0, show_default=True, help="How long the year takes.")
 @json_option
 @reports_errors

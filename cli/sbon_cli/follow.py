@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from sbon_cli.acknowledge import Acknowledger
 from sbon_cli.client import Client
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.errors import SbonError
@@ -40,6 +41,10 @@ class Follower:
 
     def run(self) -> Finished:
         """Until the query is over; raises :class:`SbonError` where it cannot be followed (any more)."""
+        with Acknowledger(self.client, self.query, self.notice) as acknowledger:
+            return self._run(acknowledger)
+
+    def _run(self, acknowledger: Acknowledger) -> Finished:
         lost_since: float | None = None
         tries = 0
         followed = False
@@ -50,6 +55,7 @@ class Follower:
                     if isinstance(event, Finished):
                         return event
                     self._take(event)
+                    acknowledger.written(event.stream, self.seen[event.stream])
                 error = SbonError("node-unreachable", f"the node at {self.client.api} ended the connection")
             except SbonError as refusal:
                 error = refusal
@@ -70,7 +76,6 @@ class Follower:
             self.write(frame)
             self.rows += len(frame.rows)
             self.seen[frame.stream] = frame.number
-        self.client.acknowledge(self.query, {frame.stream: self.seen[frame.stream]})
 
     def _over(self, error: SbonError) -> Finished | None:
         """A query that ended while nobody listened has no sink left to follow: its record says how."""
@@ -84,13 +89,28 @@ class Follower:
 
 
 def consumer_client(client: Client, consumer: str) -> Client:
-    """A client of the node where the query's rows arrive; raises ``unknown-node``."""
+    """A client of the node where the query's rows arrive; raises ``unknown-node``, ``consumer-unreachable``."""
     if not consumer or client.status().name == consumer:
         return client
-    for member in client.members():
-        if member.name == consumer:
-            return Client(f"http://{member.api}")
-    raise SbonError("unknown-node", f"the consumer's node {consumer!r} is not known here", hint="see: sbon members")
+    member = next((m for m in client.members() if m.name == consumer), None)
+    if member is None:
+        raise SbonError("unknown-node", f"the consumer's node {consumer!r} is not known here", hint="see: sbon members")
+    found = Client(f"http://{member.api}")
+    try:
+        name = found.status().name
+        why = f"the node {name} answers there"
+    except SbonError as error:
+        name, why = "", error.message
+        if error.code in ("starting", "stopping"):
+            return found
+    if name == consumer:
+        return found
+    raise SbonError(
+        "consumer-unreachable",
+        f"the rows arrive at {consumer}, whose API cannot be reached from here at {member.api}: {why}",
+        hint=f"follow the query on the machine of {consumer}, or start that node with --api-bind at an address reached from here "
+        "(the API has no passwords)",
+    )
 
 
 def row_line(frame: Rows, row: tuple[object, ...]) -> bytes:

@@ -52,7 +52,7 @@ _CONFIGURATION_CODES = frozenset(
 
 
 def exit_code_of(error: SbonError) -> int:
-    if error.code == "node-unreachable":
+    if error.code in ("node-unreachable", "consumer-unreachable"):
         return EXIT_UNREACHABLE
     return EXIT_USAGE if error.code in _CONFIGURATION_CODES else EXIT_REFUSED
 

@@ -10,6 +10,7 @@ import click
 
 from sbon_node.config import Given
 from sbon_node.errors import SbonError
+from sbon_node.placement.strategies import DEFAULT_STRATEGY, STRATEGIES
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,6 +30,15 @@ NAMED = {
     "log_level": ("log.level", "LEVEL", "debug, info, warning or error."),
     "log_format": ("log.format", "FORMAT", "auto, console or json."),
 }
+
+
+strategy_option = click.option(
+    "--strategy",
+    type=click.Choice(list(STRATEGIES)),
+    default=DEFAULT_STRATEGY,
+    show_default=True,
+    help="How operators are placed.",
+)
 
 
 def settings_options(command: Callable[P, R]) -> Callable[P, R]:

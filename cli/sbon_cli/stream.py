@@ -59,7 +59,12 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
 @click.option("--name", default="", help="Name of the source among the stream's; by default the node's.")
 @click.option("--connector", default="", help="file, generator, ...")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the connector; may be repeated.")
-@click.option("--file", "path", metavar="PATH", help="Short for --connector file --option path=PATH (on the source's node).")
+@click.option(
+    "--file",
+    "path",
+    metavar="PATH",
+    help="Short for --connector file --option path=PATH, on the source's node; a relative PATH is made absolute from here.",
+)
 @click.option("--format", "format_", metavar="FORMAT", help="Of --file: csv, ndjson or parquet; else by its ending.")
 @click.option("--replay", type=float, metavar="SPEED", help="Of --file: replay at so many times event time; else at full speed.")
 @click.option("--generator", is_flag=True, help="Short for --connector generator.")

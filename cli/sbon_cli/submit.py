@@ -13,22 +13,21 @@ from rich.markup import escape
 from sbon_cli.client import Client
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
 from sbon_cli.rows import follow_to_the_end
+from sbon_cli.settings_flags import strategy_option
 from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
-from sbon_node.placement.strategies import DEFAULT_STRATEGY, STRATEGIES
 
 
 @click.command()
 @click.argument("sql", metavar="SQL|@FILE|-")
-@click.option(
-    "--strategy",
-    type=click.Choice(list(STRATEGIES)),
-    default=DEFAULT_STRATEGY,
-    show_default=True,
-    help="How operators are placed.",
-)
+@strategy_option
 @click.option("--consumer", default="", metavar="NODE", help="The node the rows go to; by default the one asked.")
-@click.option("--to", "path", metavar="FILE", help="Write the rows to a file on the consumer's node instead of following them.")
+@click.option(
+    "--to",
+    "path",
+    metavar="FILE",
+    help="Write the rows to a file on the consumer's node instead of following them; a relative path is taken from here.",
+)
 @click.option("--format", "format_", type=click.Choice(["csv", "ndjson", "parquet"]), help="Format of --to; else by its ending.")
 @click.option("--follow/--no-follow", "follow", default=None, help="Wait for the rows (default), or for the end with --to.")
 @click.option("--rm", is_flag=True, help="Stop the query when this command ends, however it ends.")

@@ -40,6 +40,9 @@ class ScriptedNode:
     attached: list[SourceDeclaration] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
     acknowledged: list[dict[str, int]] = field(default_factory=list)
+    refuse_acknowledgements: list[SbonError] = field(default_factory=list)
+    consumer: str = "a"
+    consumer_api: str = "a:7480"
     after: list[dict[str, int]] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     cut: Callable[[], None] = lambda: None
@@ -68,7 +71,7 @@ class ScriptedNode:
                     name=name,
                     state="alive",
                     address=f"{name}:7400",
-                    api=f"{name}:7480",
+                    api=self.consumer_api if name == self.consumer else f"{name}:7480",
                     incarnation=1,
                     coordinate=(1.0, 2.0),
                     rtt_ms=rtt_ms,
@@ -121,7 +124,13 @@ class ScriptedNode:
         operator = OperatorInfo(id="o1", node="b", fragment="SELECT 1", state="running")
         state: Any = self.state
         return QueryInfo(
-            id="q1", sql="SELECT *\nFROM flights", state=state, consumer="a", operators=(operator,), links=(link,), rows=3
+            id="q1",
+            sql="SELECT *\nFROM flights",
+            state=state,
+            consumer=self.consumer,
+            operators=(operator,),
+            links=(link,),
+            rows=3,
         )
 
     async def stop_query(self, query_id: str) -> QueryInfo:
@@ -136,18 +145,28 @@ class ScriptedNode:
 
     async def follow(self, query_id: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
         self.after.append(after)
-        taken = len(self.acknowledged)
+        sent: dict[str, int] = {}
         for event in self.script.pop(0) if self.script else []:
             if event is None:
-                while len(self.acknowledged) < taken:  # noqa: ASYNC110  what was sent must have arrived
-                    await asyncio.sleep(0)
+                await self.all_acknowledged(sent)
                 self.cut()
                 await asyncio.Event().wait()
             elif isinstance(event, SbonError):
                 raise event
+            elif event == Finished(state="finished"):
+                await self.all_acknowledged(sent)
+                yield event
             else:
-                taken += isinstance(event, Rows)
+                if isinstance(event, Rows):
+                    sent[event.stream] = event.number
                 yield event
 
+    async def all_acknowledged(self, sent: dict[str, int]) -> None:
+        async with asyncio.timeout(30):
+            while not all(any(a.get(s, 0) >= number for a in self.acknowledged) for s, number in sent.items()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
     async def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
+        if self.refuse_acknowledgements:
+            raise self.refuse_acknowledgements.pop(0)
         self.acknowledged.append(numbers)

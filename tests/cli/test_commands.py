@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from sbon_cli import follow
+from sbon_cli import acknowledge, follow
 from sbon_cli.main import VERBS, sbon
 from sbon_cli.stream import connector_of, milliseconds_of
 from sbon_node.connectors.delivered import Finished, Rows
@@ -149,14 +150,57 @@ def test_contradicting_forms_are_refused(given: dict[str, Any]) -> None:
 # -- submit and follow ------------------------------------------------------------------------------------------------
 
 
-def test_submit_prints_rows_as_ndjson_and_acknowledges_each_frame(api: str, node: Any) -> None:
+def test_submit_prints_rows_as_ndjson_and_acknowledges_them(api: str, node: Any) -> None:
     node.script = [[frame(1, 1, 2), frame(2), frame(3, 3), FINISHED]]
     result = run(api, "submit", "select 1")
     assert result.exit_code == 0
     assert [json.loads(line) for line in result.stdout.splitlines()] == [{"x": i, "name": f"r{i}"} for i in (1, 2, 3)]
-    assert node.acknowledged == [{"o1": 1}, {"o1": 2}, {"o1": 3}]
+    assert node.acknowledged[-1] == {"o1": 3}
     assert "placing 1 operator [by relaxation]" in result.stderr
     assert "q1 finished: 3 rows" in result.stderr
+
+
+def test_many_frames_cost_few_acknowledgements(api: str, node: Any) -> None:
+    node.script = [[*(frame(number, number) for number in range(1, 1001)), FINISHED]]
+    started = time.monotonic()
+    assert run(api, "query", "follow", "q1").exit_code == 0
+    numbers = [told["o1"] for told in node.acknowledged]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == 1000
+    assert len(numbers) <= (time.monotonic() - started) / acknowledge.PAUSE_S + 2
+
+
+def test_a_refused_acknowledgement_is_made_again(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acknowledge, "RETRY_S", 0.0)
+    node.refuse_acknowledgements = [SbonError("disk-full", "no room for more"), SbonError("not-received", "not yet")]
+    node.script = [[frame(1, 1), FINISHED]]
+    result = run(api, "query", "follow", "q1")
+    assert (result.exit_code, node.acknowledged) == (0, [{"o1": 1}])
+    assert result.stderr.count("cannot acknowledge rows yet: no room for more") == 1
+
+
+def test_whoever_detaches_has_acknowledged_what_was_printed(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acknowledge, "PAUSE_S", 60.0)
+    printed: list[int] = []
+
+    def interrupted(written: Rows) -> None:
+        if written.number > 2:
+            raise KeyboardInterrupt
+        printed.append(written.number)
+
+    monkeypatch.setattr("sbon_cli.rows.write_ndjson", interrupted)
+    node.script = [[*(frame(number, number) for number in (1, 2, 3)), FINISHED]]
+    assert run(api, "query", "follow", "q1").exit_code == 130
+    assert (printed, node.acknowledged[-1]) == ([1, 2], {"o1": 2})
+
+
+@pytest.mark.parametrize("consumer_api, why", [("127.0.0.1:1", "no node answers"), ("", "the node a answers there")])
+def test_a_consumer_whose_api_is_out_of_reach_is_named_with_what_to_do(api: str, node: Any, consumer_api: str, why: str) -> None:
+    node.consumer, node.consumer_api = "b", consumer_api or api.removeprefix("http://")
+    result = run(api, "query", "follow", "q1")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert f"the rows arrive at b, whose API cannot be reached from here at {node.consumer_api}: {why}" in result.stderr
+    assert "--api-bind" in result.stderr
 
 
 def test_rows_are_aligned_lines_for_people(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
