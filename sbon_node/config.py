@@ -36,6 +36,8 @@ from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.messages import Name
 
 Host = Annotated[str, Meta(max_length=253)]
+FILES = "files"
+"""The folder of a data directory in which sources and sinks may lie where nothing else is said."""
 EVERYWHERE = ("0.0.0.0", "::")
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 
@@ -177,7 +179,7 @@ def load(
         values.setdefault(key.section, {})[key.name] = value
     if not problems:
         config = msgspec.convert(values, Config)
-        config, derived = _completed(config)
+        config, derived = _completed(config, given)
         origins = {name: given[name].origin if name in given else "default" for name in known} | derived
         problems.extend(_contradictions(config, origins))
     if problems:
@@ -280,7 +282,7 @@ def _description(annotation: Any) -> str:
     return texts[-1] if texts else ""
 
 
-def _completed(config: Config) -> tuple[Config, dict[str, str]]:
+def _completed(config: Config, given: Mapping[str, Given]) -> tuple[Config, dict[str, str]]:
     """Fills in what depends on the machine; returns the origins of what it filled in."""
     node, derived = config.node, {}
     if not node.name:
@@ -290,7 +292,11 @@ def _completed(config: Config) -> tuple[Config, dict[str, str]]:
     if not node.data_dir:
         node = msgspec.structs.replace(node, data_dir=str(Path.home() / ".local" / "state" / "sbon" / node.name))
         derived["node.data_dir"] = "home folder"
-    return msgspec.structs.replace(config, node=node), derived
+    connectors = config.connectors
+    if "connectors.data_roots" not in given:
+        connectors = msgspec.structs.replace(connectors, data_roots=(str(Path(node.data_dir) / FILES),))
+        derived["connectors.data_roots"] = "data directory"
+    return msgspec.structs.replace(config, node=node, connectors=connectors), derived
 
 
 def _contradictions(config: Config, origins: Mapping[str, str]) -> Iterator[str]:

@@ -14,7 +14,7 @@ import structlog
 
 from sbon_node.api.http import ApiServer
 from sbon_node.clock import Clock
-from sbon_node.config import Config
+from sbon_node.config import FILES, Config
 from sbon_node.engine.interface import Engine, OnOperatorState
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
@@ -51,7 +51,7 @@ async def _run(config: Config, stopping: asyncio.Event) -> int:
     rng = random.Random(os.urandom(16))
 
     def engine(data_dir: Path, on_state: OnOperatorState) -> Engine:
-        return SparkEngine(config.engine, data_dir, clock, on_state)
+        return SparkEngine(config.engine, data_dir, clock, on_state, fsync=config.streams.fsync)
 
     node = Node(
         config, transport=_transport(config, clock, counters, rng), clock=clock, rng=rng, engine=engine, counters=counters
@@ -95,12 +95,12 @@ async def _start(node: Node, config: Config) -> None:
 
 
 def lock_data_dir(folder: Path) -> int:
-    """Makes the folder if need be, and holds it for this process; returns the lock's descriptor.
+    """Makes the folder if need be, and the one for files in it, and holds it for this process; returns the lock's descriptor.
 
     Raises :class:`SbonError` ``data-dir`` where it cannot be written, ``data-dir-in-use`` where another node runs on it.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / FILES).mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise SbonError(

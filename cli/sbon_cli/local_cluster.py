@@ -266,7 +266,8 @@ def _arguments(name: str, host: str, join: str, emulation: str, overrides: Mappi
         arguments += ["--join", join]
     if emulation:
         arguments += ["--emulation", emulation]
-    for setting, value in overrides.items():
+    # All nodes are one user's, as the files are.
+    for setting, value in {"connectors.data_roots": "/", **overrides}.items():
         arguments += ["--set", f"{setting}={str(value).lower() if isinstance(value, bool) else value}"]
     return arguments
 

@@ -25,6 +25,7 @@ NAMED = {
     "api_bind": ("node.api_bind", "ADDRESS", "Address of the HTTP API, which has no passwords; loopback by default."),
     "api_advertise": ("node.api_advertise", "ADDRESS", "Address of the HTTP API told to others, where it is not --api-bind."),
     "api_port": ("node.api_port", "PORT", "Port of the HTTP API."),
+    "data_roots": ("connectors.data_roots", "DIR,DIR", "Folders in which sources and sinks may lie; / for anywhere."),
     "join": ("node.join", "A:PORT,B:PORT", "Nodes to join; any live one will do."),
     "emulation": ("node.emulation", "FILE", "Emulated round-trip times between nodes."),
     "log_level": ("log.level", "LEVEL", "debug, info, warning or error."),

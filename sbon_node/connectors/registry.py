@@ -13,6 +13,7 @@ from sbon_node.connectors.file_source import FileOptions, FileSource
 from sbon_node.connectors.generator import GeneratorOptions, GeneratorSource
 from sbon_node.connectors.interface import Source
 from sbon_node.connectors.options import read_options
+from sbon_node.connectors.roots import check_within
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -38,6 +39,7 @@ class Connector:
 
 
 def _file(context: SourceContext, options: FileOptions) -> Source:
+    check_within(options.path, context.settings.data_roots)
     return FileSource(options, context.schema, context.stream.event_time, context.settings)
 
 
@@ -53,7 +55,7 @@ SOURCES: dict[str, Connector] = {
 
 def open_source(declaration: SourceDeclaration, stream: StreamDeclaration, settings: ConnectorSettings) -> Source:
     """The source as declared, not opened yet; raises :class:`SbonError` ``unknown-connector``, ``unknown-option``,
-    ``bad-option``. Its ``check`` looks at what the options name."""
+    ``bad-option``, ``outside-roots``. Its ``check`` looks at what the options name."""
     connector = SOURCES.get(declaration.connector)
     if connector is None:
         raise SbonError(

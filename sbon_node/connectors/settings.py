@@ -7,6 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from sbon_node.connectors.roots import ANYWHERE
+
 KIB = 1024
 MIB = 1024 * KIB
 
@@ -14,6 +16,14 @@ MIB = 1024 * KIB
 class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Bounds of reading, framing, dead letters and delivering."""
 
+    data_roots: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=256,
+            description="folders in which the files of sources and sinks must lie, since any peer and any user of the API may "
+            "name one; / for anywhere; by default the folder files in the data directory",
+        ),
+    ] = ANYWHERE
     block_bytes: Annotated[
         int,
         Meta(

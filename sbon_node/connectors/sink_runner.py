@@ -13,6 +13,7 @@ from sbon_node.clock import Clock
 from sbon_node.connectors.file_sink import FileSink, FileSinkOptions, check_options, withdraw
 from sbon_node.connectors.interface import Sink
 from sbon_node.connectors.options import read_options
+from sbon_node.connectors.roots import ANYWHERE, check_within
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.engine.interface import Schema
 from sbon_node.errors import SbonError
@@ -28,13 +29,16 @@ State = Literal["running", "paused", "finished"]
 FRAMES_AT_ONCE = 8
 
 
-def check_sink(kind: str, options: Mapping[str, Any]) -> None:
-    """What can be refused at submission is: ``unknown-sink``, ``unknown-option``, ``bad-option``, ``sink-exists``."""
+def check_sink(kind: str, options: Mapping[str, Any], roots: Sequence[str] = ANYWHERE) -> None:
+    """What can be refused at submission is: ``unknown-sink``, ``unknown-option``, ``bad-option``, ``outside-roots``,
+    ``sink-exists``."""
     if kind == "follow":
         if options:
             raise SbonError("unknown-option", "following takes no options", where=f"options.{sorted(options)[0]}")
         return
-    check_options(read_options(_options_of(kind), options, kind))
+    read = read_options(_options_of(kind), options, kind)
+    check_within(read.path, roots)
+    check_options(read)
 
 
 def open_sink(

@@ -148,7 +148,7 @@ class SinkHost:
     async def _open(self, call: OpenSink, caller: Caller) -> None:
         order: SinkOrder = decode_record(call.sink, SinkOrder)
         self._check(order)
-        check_sink(order.spec.kind, order.spec.options)
+        check_sink(order.spec.kind, order.spec.options, self._settings.data_roots)
         hosted = HostedSink(order=order, holder=call.holder, claim=f"{self._context.rng.getrandbits(64):016x}")
         # Stored before anything is made, so that a restart knows what to remove.
         self._context.store.put("sink", order.query, hosted)

@@ -93,6 +93,21 @@ def test_name_and_data_directory_come_from_the_machine_where_nobody_says() -> No
     assert origins["node.name"] == "host name"
 
 
+@pytest.mark.parametrize(
+    "flags, expected, origin",
+    [
+        ({}, ("/var/sbon/files",), "data directory"),
+        (flag("connectors.data_roots", "/srv,/tmp"), ("/srv", "/tmp"), "--set connectors.data_roots"),
+        (flag("connectors.data_roots", "/"), ("/",), "--set connectors.data_roots"),
+    ],
+)
+def test_files_lie_in_the_data_directory_where_nothing_else_is_said(
+    flags: dict[str, Given], expected: tuple[str, ...], origin: str
+) -> None:
+    config, origins = load(flags={**flag("node.data_dir", "/var/sbon"), **flags})
+    assert (config.connectors.data_roots, origins["connectors.data_roots"]) == (expected, origin)
+
+
 BAD_FILES = [
     ("[node]\nport = 70000", ":2: node.port must be a whole number from 1 to 65535, not 70000"),
     ("[node]\nport = '7400'", ":2: node.port must be a whole number from 1 to 65535, not '7400'"),
