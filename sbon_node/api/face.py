@@ -55,8 +55,8 @@ class NodeFace(Protocol):
         """Joins through any of the addresses; returns the number of members known afterwards."""
         ...
 
-    async def leave(self) -> None:
-        """Leaves for good: tells the others, then the daemon stops."""
+    async def leave(self, *, force: bool = False) -> None:
+        """Leaves for good: tells the others, then the daemon stops. Refused while queries need the node, unless forced."""
         ...
 
     async def create_stream(self, declaration: StreamDeclaration) -> None: ...
@@ -89,7 +89,7 @@ class NodeFace(Protocol):
         """Rows of a ``follow`` sink at this node, from the frames after those numbers by stream (all retained, if none).
 
         One follower at a time: a second one is refused with ``already-followed``. A sink at another node is refused with
-        that node's API address in the hint.
+        ``not-followable``: its rows are to be had there alone.
         """
         ...
 

@@ -157,7 +157,7 @@ class ApiServer:
         return _json(Joined(members=await self._face.join(body.addresses)))
 
     async def _leave(self, request: web.Request) -> web.StreamResponse:
-        await self._face.leave()
+        await self._face.leave(force=request.query.get("force") == "true")
         return web.Response(status=204)
 
     # -- streams ----------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ _STATUS = {
     "stopping": 503,
     "too-large": 413,
     "forbidden-origin": 403,
+    "outside-roots": 403,
     "already-followed": 409,
     "not-followable": 409,
     "query-over": 409,
