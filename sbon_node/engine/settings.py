@@ -16,7 +16,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(max_length=512, description="Spark master; local[2] runs in the node's own JVM; spark:// and others for a cluster"),
     ] = "local[2]"
     heap_mb: Annotated[
-        int, Meta(ge=256, le=1_000_000, description="largest heap of the JVM; megabytes; raise it for much state")
+        int,
+        Meta(ge=480, le=1_000_000, description="largest heap of the JVM; megabytes; raise it for much state; Spark refuses less"),
     ] = 512
     jit: Annotated[
         Literal["c1", "c2"],
@@ -43,7 +44,13 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(gt=0, le=600, description="pause before a host or operator that died is started again; seconds; doubles up to 30"),
     ] = 0.5
     max_restarts: Annotated[
-        int, Meta(ge=0, le=1000, description="starts of an operator without a batch committed between, after which it has failed")
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="an operator that ends, or kills the engine, more often than this has failed; ten batches committed in a "
+            "row make the count start again; 0 fails it the first time",
+        ),
     ] = 8
     stop_s: Annotated[
         float,

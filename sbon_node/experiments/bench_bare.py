@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +13,9 @@ import msgspec
 
 from sbon_node.clock import Clock
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.wire import FEED_VARIABLE, LENGTH, pack, unpack
+from sbon_node.engine.spark.listener import Control, Listener, receive
+from sbon_node.engine.spark.wire import FEED_VARIABLE, pack
+from sbon_node.errors import SbonError
 from sbon_node.experiments.bench_rows import FRAGMENT, SCHEMA, Outputs
 from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
 from sbon_node.streams.inbox import Inbox
@@ -66,37 +67,35 @@ class Bare:
     def __init__(self, clock: Clock) -> None:
         self.pid = 0
         self._clock = clock
-        self._token = secrets.token_hex(16)
         self._flows: dict[str, BareFlow] = {}
-        self._control: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+        self._control: Control
 
     @asynccontextmanager
     async def running(self, kind: Literal["plain", "tuned"]) -> AsyncIterator[None]:
         """Entered when its first job is done; left when nothing of it lives any more."""
-        self._control = asyncio.get_running_loop().create_future()
-        server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
+        listener = Listener(self._answer)
+        address = await listener.open()
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             "sbon_node.experiments.bare_spark",
             kind,
-            env={**os.environ, FEED_VARIABLE: f"127.0.0.1:{port}:{self._token}", "PYSPARK_PYTHON": sys.executable},
+            env={**os.environ, FEED_VARIABLE: address, "PYSPARK_PYTHON": sys.executable},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
         )
         try:
-            reader, _ = await self._connected(process)
-            self.pid = int((await _receive(reader))["ready"])
+            self._control = await self._connected(listener, process)
+            self.pid = int((await self._told())["ready"])
             yield
-            (await self._control)[1].write(pack({"do": "close"}))
+            self._control[1].write(pack({"do": "close"}))
             await process.wait()
         finally:
             if process.returncode is None:
                 process.kill()  # its JVM reads from a pipe of this process and ends with it
                 await process.wait()
-            server.close()
+            await listener.close()
 
     async def start(self, operator: str, reader: str) -> BareFlow:
         flow = self._flows[operator] = BareFlow(self._clock, StreamSettings())
@@ -108,42 +107,29 @@ class Bare:
         await self._obey({"do": "stop", "operator": operator})
         del self._flows[operator]
 
-    async def _connected(self, process: asyncio.subprocess.Process) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connected(self, listener: Listener, process: asyncio.subprocess.Process) -> Control:
         ended = asyncio.ensure_future(process.wait())
-        either: list[asyncio.Future[Any]] = [self._control, ended]
+        either: list[asyncio.Future[Any]] = [listener.control, ended]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
-        if not self._control.done():
+        if not listener.control.done():
             raise RuntimeError(f"bare Spark did not start: code {process.returncode}")
-        return self._control.result()
+        return listener.control.result()
 
     async def _obey(self, command: dict[str, Any]) -> None:
-        reader, writer = await self._control
-        writer.write(pack(command))
-        await _receive(reader)
+        self._control[1].write(pack(command))
+        await self._told()
 
-    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            hello = await _receive(reader)
-            if not secrets.compare_digest(str(hello["token"]), self._token):
-                writer.close()
-            elif hello["role"] == "host":
-                self._control.set_result((reader, writer))
-            else:
-                while True:
-                    request = await _receive(reader)
-                    flow = self._flows.get(request["operator"])
-                    if flow is None:
-                        break
-                    writer.write(pack(await flow.answer(request)))
-                    await writer.drain()
-                writer.close()
-        except (asyncio.IncompleteReadError, OSError):
-            writer.close()
+    async def _told(self) -> dict[str, Any]:
+        message = await receive(self._control[0])
+        if message is None:
+            raise RuntimeError("bare Spark is gone")
+        return message
 
-
-async def _receive(reader: asyncio.StreamReader) -> dict[str, Any]:
-    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-    return unpack(await reader.readexactly(length))
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        flow = self._flows.get(request["operator"])
+        if flow is None:
+            raise SbonError("operator-stopped", "it does not run any more", where=request["operator"])
+        return await flow.answer(request)

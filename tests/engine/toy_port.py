@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from sbon_node.errors import SbonError
 from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
+from tests.engine.states import PATIENCE_S
 
 
 def payload_of(table: pa.Table) -> bytes:
@@ -19,13 +20,15 @@ def payload_of(table: pa.Table) -> bytes:
 
 
 class ToyPort:
-    """One input. Output becomes visible by ``committed``, as in a node; ``refusal`` is raised by the next writes."""
+    """One input. Output becomes visible by ``committed``, as in a node; ``refusal`` is raised by the next writes, and
+    ``commit_refusal`` by the next commits."""
 
     def __init__(self) -> None:
         self.input: list[Frame] = []
         self.output: dict[int, list[FrameDraft]] = {}
         self.visible = -1
         self.refusal: SbonError | None = None
+        self.commit_refusal: Exception | None = None
         self.refused = 0
         self._changed = asyncio.Condition()
         self._incarnation = 0
@@ -41,17 +44,21 @@ class ToyPort:
 
     async def wait_ended(self) -> pa.Table:
         """All visible rows, once the end is among them."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: any(d.ended for b in self.output if b <= self.visible for d in self.output[b]))
+        await self._wait(lambda: any(d.ended for b in self.output if b <= self.visible for d in self.output[b]))
         return self.rows()
 
     async def wait_visible(self, batch: int) -> None:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.visible >= batch)
+        await self._wait(lambda: self.visible >= batch)
+
+    async def wait_seen(self, number: int) -> None:
+        """Until a visible row has this ``n``."""
+        await self._wait(lambda: self.rows_visible() > 0 and number in self.rows()["n"].to_pylist())
+
+    def rows_visible(self) -> int:
+        return sum(draft.rows for batch in self.output if batch <= self.visible for draft in self.output[batch])
 
     async def wait_refused(self) -> None:
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.refused > 0)
+        await self._wait(lambda: self.refused > 0)
 
     def rows(self) -> pa.Table:
         drafts = [draft for batch in sorted(self.output) if batch <= self.visible for draft in self.output[batch]]
@@ -93,8 +100,14 @@ class ToyPort:
         await self._tell()
 
     async def committed(self, batch: int) -> None:
+        if self.commit_refusal is not None:
+            raise self.commit_refusal
         self.visible = max(self.visible, batch)
         await self._tell()
+
+    async def _wait(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S), self._changed:
+            await self._changed.wait_for(condition)
 
     async def _tell(self) -> None:
         async with self._changed:

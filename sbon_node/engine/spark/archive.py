@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import subprocess
 import sys
@@ -15,35 +16,65 @@ import pyspark
 
 from sbon_node.engine.java import Java, find_java
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.errors import SbonError
+
+KEPT = 4
+"""Archives kept in a folder, the newest; each is some 160 MB."""
+
+
+def class_path() -> str:
+    return str(Path(pyspark.__file__).parent / "jars" / "*")
 
 
 def archive_path(settings: EngineSettings, java: Java) -> Path | None:
-    """Where the class archive of this Java, Spark and heap layout belongs; None where it is switched off."""
+    """Where the archive of exactly this Java, Spark, class path and compiler belongs, since the JVM takes no other; None where it
+    is switched off."""
     if settings.archive == "-":
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sbon"
-    return Path(settings.archive or cache) / f"spark-{pyspark.__version__}-java-{java.version}-{settings.jit}.jsa"
+    exactly = "\n".join((java.build, java.path, pyspark.__version__, settings.jit, class_path()))
+    key = hashlib.sha256(exactly.encode()).hexdigest()[:12]
+    name = f"spark-{pyspark.__version__}-java-{java.version}-{settings.jit}-{key}.jsa"
+    return Path(settings.archive or cache) / name
 
 
 def make_archive(settings: EngineSettings) -> Path | None:
     """Makes the archive unless there is one: a process of its own starts a JVM, runs what operators run, and ends it.
 
-    Whoever comes second waits for the first; the file appears whole, by renaming. Returns its path, or None where there is none.
+    Whoever comes second waits for the first; the file appears whole, by renaming. Returns its path, or None where it is switched
+    off. Raises :class:`SbonError` ``archive-failed``.
     """
     archive = archive_path(settings, find_java())
     if archive is None or archive.exists():
         return archive
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with (archive.parent / f"{archive.name}.lock").open("w") as lock:
+    with (archive.parent / "archives.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if archive.exists():
-            return archive
-        scratch = archive.with_suffix(f".{os.getpid()}.tmp")
-        train = [sys.executable, "-m", "sbon_node.engine.spark.warmup", str(scratch), settings.jit, str(settings.heap_mb)]
-        subprocess.run(train, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        if scratch.exists():
-            scratch.rename(archive)
-    return archive if archive.exists() else None
+        if not archive.exists():
+            _train(archive, settings)
+            _prune(archive.parent)
+    return archive
+
+
+def _train(archive: Path, settings: EngineSettings) -> None:
+    scratch = archive.with_suffix(".tmp")
+    command = [sys.executable, "-m", "sbon_node.engine.spark.warmup", str(scratch), settings.jit, str(settings.heap_mb)]
+    try:
+        done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        if done.returncode or not scratch.exists():
+            reason = done.stderr.strip().splitlines()[-1:] or ["the JVM wrote none"]
+            raise SbonError("archive-failed", f"code {done.returncode}: {reason[0]}", where=str(archive))
+        with scratch.open("rb") as file:
+            os.fsync(file.fileno())
+        scratch.rename(archive)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _prune(folder: Path) -> None:
+    newest_first = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in newest_first[KEPT:]:
+        old.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ inherits: a successor cannot start while either of the two still lives, so no ba
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import sys
@@ -17,25 +16,31 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
+from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OperatorSpec, Schema
+from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark import guard
 from sbon_node.engine.spark.output import Output
 from sbon_node.engine.spark.session import Jvm, open_session
 from sbon_node.engine.spark.source import PartitionedSource, SimpleSource
 from sbon_node.engine.spark.warmup import warm_up
-from sbon_node.engine.spark.wire import Feed, FeedLostError
+from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError, FeedLostError
 from sbon_node.errors import SbonError
 
 OF_THE_ROWS = "SQLSTATE: 22"
 """In Spark's reports: a data exception (ISO 9075), as a division by zero, which the same rows will raise again."""
+NO_ROOM = re.compile("No space left on device|Disk quota exceeded")
+LOCK_WAIT_S = 30.0
+"""What an orphaned host and its JVM take to end, and much more."""
 
 
 class Operator:
-    """One streaming query in a session of its own, so that its views are its own."""
+    """One streaming query in a session of its own, so that its views are its own. ``command`` is the node's ``start``."""
 
-    def __init__(self, session: SparkSession, settings: EngineSettings, spec: OperatorSpec, checkpoint: Path) -> None:
-        self._spec = spec
+    def __init__(self, session: SparkSession, settings: EngineSettings, command: dict[str, Any]) -> None:
+        spec = msgspec.convert(command["spec"], OperatorSpec)
+        self._id, self._run = spec.id, command["run"]
         guard.check(session, spec.fragment, len(spec.inputs))
         own = guard.fenced_session(session)
         source = SimpleSource if spec.reader == "simple" else PartitionedSource
@@ -44,11 +49,16 @@ class Operator:
             reader = own.readStream.format(source.name()).schema(ddl(one.schema))
             options = {"operator": spec.id, "position": position, "wait": settings.poll_s}
             reader.options(**options).load().createOrReplaceTempView(f"in{position}")
-        self._output = Output(spec.id, checkpoint, settings.frame_bytes)
         fragment = own.sql(spec.fragment)
-        writer = fragment.writeStream.foreachBatch(self._output).option("checkpointLocation", str(checkpoint))
-        self._query = writer.queryName(spec.id).outputMode("append").start()
         self._stopping = False
+        log = BatchLog(Path(command["checkpoint"]), fsync=command["fsync"])
+        self._output = Output(spec.id, log, settings.frame_bytes, self._tell_end)
+        writer = fragment.writeStream.foreachBatch(self._output).option("checkpointLocation", command["checkpoint"])
+        try:
+            self._query = writer.queryName(spec.id).outputMode("append").start()
+        except BaseException:
+            self._output.close()
+            raise
         threading.Thread(target=self._watch, name=f"end of {spec.id}", daemon=True).start()
 
     def stop(self) -> None:
@@ -58,17 +68,27 @@ class Operator:
         self._output.close()
 
     def _watch(self) -> None:
-        """Tells the node when the query ends by itself, and why."""
         try:
             self._query.awaitTermination()
-            reason, final = "the query ended", False
+            self._tell_end(RuntimeError("the query ended"))
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is the reason
-            reason, final = brief(error), OF_THE_ROWS in str(error)
-        if not self._stopping:
-            try:
-                Feed("output").call({"do": "ended", "operator": self._spec.id, "reason": reason, "final": final})
-            except FeedLostError:
-                os._exit(1)
+            self._tell_end(error)
+
+    def _tell_end(self, error: Exception) -> None:
+        """Tells the node that the query does its work no more, and why; ``code`` where that would come again, or is known to
+        pass."""
+        if self._stopping:
+            return
+        end = self._output.refusal or no_room(error)
+        if end is None:
+            end = SbonError("bad-rows" if OF_THE_ROWS in str(error) else "", brief(error))
+        told = {"do": "ended", "operator": self._id, "run": self._run, "code": end.code, "reason": str(end)}
+        try:
+            Feed("output").call(told)
+        except FeedError:
+            return  # the node has stopped it meanwhile
+        except FeedLostError:
+            os._exit(1)
 
 
 class Host:
@@ -76,7 +96,7 @@ class Host:
 
     def __init__(self, settings: EngineSettings, feed: Feed, lock: int) -> None:
         self._settings, self._feed = settings, feed
-        self._jvm = Jvm(settings, {}, keep=(lock,))
+        self._jvm = Jvm(settings, keep=(lock,))
         self._session = open_session(settings)
         self._session.sql("SELECT 1").collect()
         self._warming = threading.Thread(target=warm_up, args=(self._session,), name="warm-up", daemon=True)
@@ -92,11 +112,8 @@ class Host:
             command = self._feed.receive()
             try:
                 answer = self._obey(command)
-            except SbonError as error:
-                answer = {"error": error.code, "message": error.message, "where": error.where, "hint": error.hint}
             except Exception as error:  # noqa: BLE001 - whatever Spark raises is the answer
-                refused = guard.sql_error(error)
-                answer = {"error": refused.code, "message": refused.message, "where": refused.where, "hint": ""}
+                answer = refused(error)
             self._feed.send(answer)
             if command["do"] == "close":
                 return
@@ -107,9 +124,8 @@ class Host:
                 inputs = msgspec.convert(command["inputs"], tuple[Schema, ...])
                 return {"schema": analyse(self._session, command["fragment"], inputs)}
             case "start":
-                spec = msgspec.convert(command["spec"], OperatorSpec)
                 self._warming.join()
-                self._operators[spec.id] = Operator(self._session, self._settings, spec, Path(command["checkpoint"]))
+                self._operators[command["spec"]["id"]] = Operator(self._session, self._settings, command)
             case "stop":
                 operator = self._operators.pop(command["operator"], None)
                 if operator is not None:
@@ -127,9 +143,10 @@ class Host:
 
     def _watch_jvm(self) -> None:
         """Without its JVM this process is of no use; the node starts another."""
-        self._jvm.wait()
+        code = self._jvm.wait()
         if not self._closing:
-            os._exit(3)
+            print(f"the JVM ended with code {code}", file=sys.stderr, flush=True)
+            os._exit(JVM_LOST)
 
 
 def analyse(session: SparkSession, fragment: str, inputs: tuple[Schema, ...]) -> list[tuple[str, str]]:
@@ -158,25 +175,30 @@ def brief(error: Exception) -> str:
     return f"{first[:500]} {ends[-1][:500] if ends else ''}".strip()
 
 
-def take_lock(folder: Path) -> int:
-    """Waits until no host, and no JVM of one, holds the node's operators; returns the descriptor to be inherited."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    os.set_inheritable(lock, True)
-    return lock
+def no_room(error: Exception) -> SbonError | None:
+    """Spark's report of a full disk, wherever in it that stands."""
+    if NO_ROOM.search(str(error)):
+        return SbonError("disk-full", "no room for the checkpoint", hint="free some space")
+    return None
 
 
-def main(folder: str, settings: str) -> int:
+def refused(error: Exception) -> dict[str, str]:
+    """The answer to a command that failed."""
+    told = error if isinstance(error, SbonError) else no_room(error) or guard.sql_error(error)
+    return {"error": told.code, "message": told.message, "where": told.where, "hint": told.hint}
+
+
+def main(folder: str, settings_json: str) -> int:
     feed = Feed("host")
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), name="parent", daemon=True).start()
-    lock = take_lock(Path(folder))
+    settings = msgspec.json.decode(settings_json, type=EngineSettings)
     try:
-        Host(msgspec.json.decode(settings, type=EngineSettings), feed, lock).run()
+        lock = take_lock(Path(folder), min(LOCK_WAIT_S, settings.start_timeout_s / 2))
+        Host(settings, feed, lock).run()
     except FeedLostError:
         os._exit(1)
     except SbonError as error:
-        feed.send({"error": error.code, "message": str(error)})
+        feed.send(refused(error))
         return 2
     return 0
 

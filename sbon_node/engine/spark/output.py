@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.engine.spark.wire import Feed
+from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError
 from sbon_node.errors import SbonError
 from sbon_node.streams.frame import MAX_ROW_BYTES
 from sbon_node.streams.watermark import output_watermark
@@ -21,15 +21,16 @@ ZSTD_LEVEL = 1
 
 
 class Output:
-    """Takes an operator's batches. ``feed`` is this operator's own connection, used by one thread at a time."""
+    """Takes an operator's batches. A commit the node could not be told of, or refused, goes to ``on_failure``."""
 
-    def __init__(self, operator: str, checkpoint: Path, frame_bytes: int) -> None:
-        self._operator, self._frame_bytes = operator, frame_bytes
-        self._log = BatchLog(checkpoint)
+    def __init__(self, operator: str, log: BatchLog, frame_bytes: int, on_failure: Callable[[Exception], None]) -> None:
+        self._operator, self._log, self._frame_bytes, self._on_failure = operator, log, frame_bytes, on_failure
         self._feed = Feed("output")
         self._commits = Feed("output")
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
+        self.refusal: SbonError | None = None
+        """Why a batch's output cannot be handed over, whoever would run it."""
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """The ``foreachBatch`` function. Returns once the node has stored the output, so that Spark may commit."""
@@ -41,14 +42,14 @@ class Output:
         try:
             drafts = cut(table, self._frame_bytes) or [(b"", 0)]
         except SbonError as error:
-            self._feed.call({"do": "refuse", "operator": self._operator, "code": error.code, "message": error.message})
+            self.refusal = error
             raise
         self._feed.call(
             {
                 "do": "write",
                 "operator": self._operator,
                 "batch": number,
-                "offsets": [_as_dict(offset) for offset in offsets],
+                "offsets": msgspec.to_builtins(offsets),
                 "frames": [{"payload": payload, "rows": rows} for payload, rows in drafts],
                 "watermark_ms": watermark_ms,
                 "ended": ended,
@@ -76,7 +77,13 @@ class Output:
             if self._stopped.is_set():
                 return
             time.sleep(COMMIT_POLL_S)
-        self._commits.call({"do": "committed", "operator": self._operator, "batch": number})
+        try:
+            self._log.sync()
+            self._commits.call({"do": "committed", "operator": self._operator, "batch": number})
+        except (OSError, FeedError) as error:
+            self._on_failure(error)
+        except FeedLostError:
+            return  # the host ends without its node, or has been told to close
 
 
 def cut(table: pa.Table, frame_bytes: int) -> list[tuple[bytes, int]]:
@@ -101,12 +108,3 @@ def cut(table: pa.Table, frame_bytes: int) -> list[tuple[bytes, int]]:
             writer.write_table(piece.combine_chunks())
         frames.append((sink.getvalue().to_pybytes(), rows))
     return frames
-
-
-def _as_dict(offset: Any) -> dict[str, Any]:
-    return {
-        "frame": offset.frame,
-        "watermark_ms": offset.watermark_ms,
-        "ended": offset.ended,
-        "incarnation": offset.incarnation,
-    }

@@ -18,9 +18,9 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from sbon_node.engine.java import VECTOR_BREAKS_FROM, Java, find_java
+from sbon_node.engine.java import VECTOR_BREAKS_FROM, find_java
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.archive import archive_path
+from sbon_node.engine.spark.archive import archive_path, class_path
 from sbon_node.errors import SbonError
 
 _OPENED = (
@@ -69,48 +69,42 @@ CONF = {
 class Jvm:
     """The JVM process. It ends when this process ends, since it reads from a pipe of ours."""
 
-    def __init__(
-        self, settings: EngineSettings, environment: dict[str, str], *, keep: tuple[int, ...] = (), dump: str = ""
-    ) -> None:
-        java = find_java()
+    def __init__(self, settings: EngineSettings, *, keep: tuple[int, ...] = (), dump: str = "") -> None:
         home = str(Path(pyspark.__file__).parent)
-        facts = Path(tempfile.mkdtemp(prefix="sbon-jvm-")) / "gateway"
-        command = [java.path, *_options(settings, java, dump), "-cp", f"{home}/jars/*"]
-        command.append("org.apache.spark.api.python.PythonGatewayServer")
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=sys.stderr,
-            stderr=sys.stderr,
-            env={
-                **os.environ,
-                **environment,
-                "SPARK_HOME": home,
-                "SPARK_SCALA_VERSION": "2.13",
-                "PYSPARK_PYTHON": sys.executable,
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(facts),
-            },
-            pass_fds=keep,
-        )
-        self.pid = self._process.pid
-        port, secret = self._gateway(facts, settings.start_timeout_s)
+        with tempfile.TemporaryDirectory(prefix="sbon-jvm-") as folder:
+            gateway = Path(folder) / "gateway"
+            self._process = subprocess.Popen(
+                [*_java_command(settings, dump), "org.apache.spark.api.python.PythonGatewayServer"],
+                stdin=subprocess.PIPE,
+                stdout=sys.stderr,
+                stderr=sys.stderr,
+                env={
+                    **os.environ,
+                    "LC_ALL": "C.UTF-8",  # the same words everywhere: for months, and for why the system refuses something
+                    "SPARK_HOME": home,
+                    "SPARK_SCALA_VERSION": "2.13",
+                    "PYSPARK_PYTHON": sys.executable,
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway),
+                },
+                pass_fds=keep,
+            )
+            self.pid = self._process.pid
+            port, secret = self._wait_gateway(gateway, settings.start_timeout_s)
         os.environ.update(
             PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret, PYSPARK_PYTHON=sys.executable, SPARK_HOME=home
         )
 
-    def _gateway(self, facts: Path, timeout_s: float) -> tuple[int, str]:
+    def _wait_gateway(self, gateway: Path, timeout_s: float) -> tuple[int, str]:
         """Port and secret, once the JVM has written them; the file is renamed into place, so it is whole."""
         deadline = time.monotonic() + timeout_s
-        while not facts.exists():
+        while not gateway.exists():
             if self._process.poll() is not None:
-                raise SbonError("engine-failed", f"the JVM ended with code {self._process.returncode}", hint="see the node's log")
+                raise SbonError("engine-failed", f"the JVM ended with code {self._process.returncode}", hint="see engine.log")
             if time.monotonic() > deadline:
                 self._process.kill()
                 raise SbonError("engine-failed", f"the JVM did not start within {timeout_s:g} s")
             time.sleep(0.005)
-        payload = facts.read_bytes()
-        facts.unlink()
-        facts.parent.rmdir()
+        payload = gateway.read_bytes()
         port, length = struct.unpack(">ii", payload[:8])
         return port, payload[8 : 8 + length].decode()
 
@@ -129,15 +123,22 @@ class Jvm:
             self._process.wait()
 
 
-def _options(settings: EngineSettings, java: Java, dump: str) -> list[str]:
-    options = [f"-Xmx{settings.heap_mb}m", "-XX:+UseSerialGC", "-XX:+IgnoreUnrecognizedVMOptions", "-Duser.timezone=UTC"]
+def _java_command(settings: EngineSettings, dump: str) -> list[str]:
+    java = find_java()
+    options = [
+        java.path,
+        f"-Xmx{settings.heap_mb}m",
+        "-XX:+UseSerialGC",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        "-Duser.timezone=UTC",
+    ]
     if settings.jit == "c1":
         options.append("-XX:TieredStopAtLevel=1")
     if java.version < VECTOR_BREAKS_FROM:
         options.append("--add-modules=jdk.incubator.vector")
     for package in _OPENED:
         options += ["--add-opens", f"{package}=ALL-UNNAMED"]
-    options += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
+    options += ["-cp", class_path(), "-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
     archive = archive_path(settings, java)
     if dump:
         options += [f"-XX:ArchiveClassesAtExit={dump}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]

@@ -59,7 +59,7 @@ def warm_up(session: SparkSession) -> None:
 
 def train(archive: str, settings: EngineSettings) -> None:
     """Starts a JVM that writes an archive of the classes it has loaded when it ends."""
-    jvm = Jvm(settings, {}, dump=archive)
+    jvm = Jvm(settings, dump=archive)
     try:
         session = open_session(settings)
         warm_up(session)

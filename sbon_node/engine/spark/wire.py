@@ -8,15 +8,27 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgpack
+import msgspec
+from msgspec import Meta
 
 FEED_VARIABLE = "SBON_FEED"
 """``host:port:token`` of the daemon, in the environment of the host, its JVM and Spark's Python processes."""
 
 LENGTH = struct.Struct(">I")
 MAX_BYTES = 256 * 1024 * 1024
+HELLO_BYTES = 256
+JVM_LOST = 3
+"""Exit code of a host whose JVM has ended under it."""
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """The first message of every connection, at most ``HELLO_BYTES`` long."""
+
+    role: Literal["host", "reader", "output"]
+    token: Annotated[str, Meta(max_length=64)]
 
 
 class FeedLostError(Exception):
@@ -46,15 +58,15 @@ def unpack(payload: bytes) -> dict[str, Any]:
 class Feed:
     """A blocking connection to the daemon, for threads and processes that have nothing else to do."""
 
-    def __init__(self, role: str, address: str = "") -> None:
-        host, port, token = (address or os.environ[FEED_VARIABLE]).rsplit(":", 2)
+    def __init__(self, role: Literal["host", "reader", "output"]) -> None:
+        host, port, token = os.environ[FEED_VARIABLE].rsplit(":", 2)
         try:
             self._socket = socket.create_connection((host, int(port)), timeout=30)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.settimeout(None)
         except OSError as error:
             raise FeedLostError(str(error)) from error
-        self.send({"role": role, "token": token, "pid": os.getpid()})
+        self.send({"role": role, "token": token})
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
         """Sends and waits for the answer; raises :class:`FeedError` and :class:`FeedLostError`."""

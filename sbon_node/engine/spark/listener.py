@@ -1,0 +1,120 @@
+"""The node's end of the wire: an engine host, its JVM and Spark's Python processes are served, all others turned away.
+
+Whoever connects has to show the host's token in a first message that is short and comes soon; until then next to nothing is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+import structlog
+
+from sbon_node.engine.spark.wire import HELLO_BYTES, LENGTH, MAX_BYTES, Hello, pack, unpack
+from sbon_node.errors import SbonError
+
+log = structlog.get_logger()
+
+Serve = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Answers one request of a reader or an output."""
+
+Control = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+HELLO_S = 10.0
+MAX_STRANGERS = 64
+"""Connections at once that have not shown the token yet."""
+
+
+class Listener:
+    """For one host: each has an address and a token of its own, so what an older one still sends reaches nobody."""
+
+    def __init__(self, serve: Serve, *, hello_s: float = HELLO_S, max_strangers: int = MAX_STRANGERS) -> None:
+        self._serve, self._hello_s, self._max_strangers = serve, hello_s, max_strangers
+        self._token = secrets.token_hex(16)
+        self._server: asyncio.Server | None = None
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._strangers = 0
+        self.control: asyncio.Future[Control] = asyncio.get_running_loop().create_future()
+        """The host's control connection, once it is there."""
+
+    async def open(self) -> str:
+        """Listens; returns ``host:port:token``, what the host finds in its environment."""
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}:{self._token}"
+
+    async def close(self) -> None:
+        """Closes every connection, the host's too, whatever is being answered there."""
+        if self._server is not None:
+            self._server.close()
+        connections = list(self._connections)
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+        if not self.control.done():
+            self.control.set_exception(ConnectionAbortedError("it was stopped while it started"))
+            self.control.exception()  # nobody has to be waiting for it
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._strangers >= self._max_strangers:
+            log.warning("engine-connection-refused", reason=f"{self._strangers} others have not shown their token")
+            writer.close()
+            return
+        self._strangers += 1
+        task = asyncio.get_running_loop().create_task(self._converse(reader, writer), name="engine-connection")
+        self._connections[task] = writer
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._connections.pop(task).close()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("engine-connection-failed", exc_info=error)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            role = await self._greeted(reader)
+        finally:
+            self._strangers -= 1
+        if role == "host" and not self.control.done():
+            self.control.set_result((reader, writer))
+            await asyncio.get_running_loop().create_future()  # until the listener is closed
+        elif role in ("reader", "output"):
+            await self._answer(reader, writer)
+
+    async def _greeted(self, reader: asyncio.StreamReader) -> Literal["host", "reader", "output"] | None:
+        """The role of one that has shown the token."""
+        try:
+            async with asyncio.timeout(self._hello_s):
+                hello = msgspec.convert(await receive(reader, HELLO_BYTES), Hello)
+        except TimeoutError:
+            log.warning("engine-connection-refused", reason=f"it said nothing for {self._hello_s:g} s")
+        except msgspec.ValidationError as error:
+            log.warning("engine-connection-refused", reason=f"no greeting: {error}")
+        else:
+            if secrets.compare_digest(hello.token.encode(), self._token.encode()):
+                return hello.role
+            log.warning("engine-connection-refused", reason="wrong token")
+        return None
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (request := await receive(reader)) is not None:
+            try:
+                answer = await self._serve(request)
+            except SbonError as error:
+                answer = {"error": error.code, "message": str(error)}
+            writer.write(pack(answer))
+            try:
+                await writer.drain()
+            except OSError:
+                return
+
+
+async def receive(reader: asyncio.StreamReader, max_bytes: int = MAX_BYTES) -> dict[str, Any] | None:
+    """The next message; None where the connection has ended, or what comes is longer than ``max_bytes`` or no message."""
+    try:
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        return unpack(await reader.readexactly(length)) if length <= max_bytes else None
+    except (asyncio.IncompleteReadError, OSError, ValueError):
+        return None

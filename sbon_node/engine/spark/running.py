@@ -1,0 +1,253 @@
+"""One operator as its node sees it: how far it has been told to read, what its readers and its output ask, how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import structlog
+
+from sbon_node.clock import Clock
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.interface import OnOperatorState, OperatorPort, OperatorSpec, OperatorState, OperatorStats
+from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.streams.frame import FrameDraft, InputOffset
+
+log = structlog.get_logger()
+
+SETTLE_POLL_S = 0.03
+RETRY_S = 1.0
+GOOD_BATCHES = 10
+"""Committed in a row they make an operator's earlier deaths forgotten."""
+
+PASSING = ("disk-full",)
+"""Reasons that pass: the operator stops with them and tries again, for ever."""
+OF_THE_ENGINE = (*PASSING, "engine-failed", "java-missing", "checkpoint-in-use")
+"""Reasons that say nothing of the operator."""
+
+
+class End(NamedTuple):
+    """Why a run of an operator ended. Without a code it may have been chance, which is believed only so often."""
+
+    code: str
+    reason: str
+
+
+class Running:
+    """One operator that should run. A *run* lasts from its start in the host until :attr:`ended`.
+
+    ``suspect``: it was amid a batch when the engine died, and has not shown since that it can do without.
+    """
+
+    def __init__(
+        self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path, clock: Clock, on_state: OnOperatorState, *, fsync: bool
+    ) -> None:
+        self.spec, self.checkpoint = spec, checkpoint
+        self.stats = OperatorStats()
+        self.state: OperatorState = "starting"
+        self.stopping = self.live = self.suspect = False
+        self.deaths = self.tries = self.run = 0
+        self.ended: asyncio.Future[End]
+        self.proven: asyncio.Future[None]
+        self._port, self._clock, self._on_state = port, clock, on_state
+        self._log = BatchLog(checkpoint, fsync=fsync)
+        self._after: list[InputOffset] = []
+        self._answers: dict[int, InputOffset] = {}
+        """For inputs not asked yet, what one shared wait has found."""
+        self._born_ms: int | None = None
+        self._shown = -1
+        self._good = 0
+        self._refusal: SbonError | None = None
+
+    def tell(self, state: OperatorState, reason: str = "") -> None:
+        self.state = state
+        self._on_state(self.spec.id, state, reason)
+
+    # -- a run --------------------------------------------------------------------------------------------------------
+
+    def arm(self) -> None:
+        """Before each start, so that whatever becomes of it can be awaited."""
+        self.ended = asyncio.get_running_loop().create_future()
+        self.proven = asyncio.get_running_loop().create_future()
+
+    def recover(self) -> None:
+        """Repairs the checkpoint, and makes visible what it has committed. Nobody else may write to it any more."""
+        try:
+            committed = self._log.repair(self._port.has_batch)
+            self._log.sync()
+            planned = self._log.offsets()
+            self._after = list(self._log.read_offsets(planned[-1])) if planned else self._nothing_read()
+        except ValueError as error:
+            raise SbonError("checkpoint-unreadable", str(error), where=self.spec.id) from error
+        except OSError as error:
+            code = "disk-full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "disk-error"
+            raise SbonError(code, f"the checkpoint cannot be used: {error.strerror}", where=str(self.checkpoint)) from error
+        self._shown = -1 if committed is None else committed
+        self._answers.clear()
+        self._refusal = self._born_ms = None
+        self._port.recover(committed)
+
+    def begin(self) -> int:
+        """A new run, of the number returned."""
+        self.live = True
+        self.run += 1
+        return self.run
+
+    def end(self, end: End) -> None:
+        """The run is over; the first reason counts."""
+        self.live = False
+        if not self.ended.done():
+            self.ended.set_result(end)
+
+    def is_amid_batch(self) -> bool:
+        """Whether Spark has been told of more input than it has committed."""
+        commits = self._log.commits()
+        try:
+            return self._after != (list(self._log.read_offsets(commits[-1])) if commits else self._nothing_read())
+        except (OSError, ValueError):
+            return True
+
+    def verdict(self, end: End, max_deaths: int) -> str:
+        """Counts the end; why the operator has failed, or nothing where it is to start again."""
+        if end.code in OF_THE_ENGINE:
+            return ""
+        if end.code:
+            return end.reason
+        self.deaths += 1
+        self._good = 0
+        return f"ended {self.deaths} times, at last: {end.reason}" if self.deaths > max_deaths else ""
+
+    async def stand_trial(self, within_s: float) -> None:
+        """Until the run has ended, or has done without harm what it has to do."""
+        either: list[asyncio.Future[Any]] = [self.ended, self.proven]
+        await asyncio.wait(either, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+
+    async def settle(self, within_s: float) -> None:
+        """No batch is planned any more; waits for the one under way to be committed and shown."""
+        self.stopping = True
+        try:
+            async with self._clock.timeout(within_s):
+                while self.live and self.state == "running" and not self._is_settled():
+                    await self._clock.sleep(SETTLE_POLL_S)
+        except TimeoutError:
+            log.info("operator-stopped-amid-a-batch", operator=self.spec.id)
+
+    def _is_settled(self) -> bool:
+        return not self.is_amid_batch() and self._shown >= max(self._log.commits(), default=-1)
+
+    def _nothing_read(self) -> list[InputOffset]:
+        return [InputOffset()] * len(self.spec.inputs)
+
+    def _prove(self) -> None:
+        self.suspect, self.tries = False, 0
+        if not self.proven.done():
+            self.proven.set_result(None)
+
+    # -- what readers and outputs ask ---------------------------------------------------------------------------------
+
+    async def serve(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Raises :class:`SbonError`; what the port has refused is why the run will end."""
+        try:
+            return await self._answer(request)
+        except SbonError as error:
+            self._refusal = error
+            raise
+        except BrokenInvariantError as error:
+            log.exception("broken-invariant", operator=self.spec.id)
+            self._refusal = SbonError("broken-invariant", str(error), where=self.spec.id)
+            raise self._refusal from error
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request["do"]:
+            case "poll":
+                after = msgspec.convert(request["after"], InputOffset)
+                offset = await self._poll(request["position"], after, request["wait"])
+                return {"offset": msgspec.to_builtins(offset)}
+            case "fetch":
+                frames = await self._port.fetch(request["position"], request["after"], request["upto"])
+                self._born_ms = min([frame.born_ms for frame in frames if frame.rows], default=self._born_ms)
+                self._count(rows_in=sum(f.rows for f in frames), bytes_in=sum(len(f.payload) for f in frames))
+                return {"payloads": [frame.payload for frame in frames]}
+            case "write":
+                await self._write(request)
+            case "committed":
+                await self._committed(request["batch"])
+            case "ended":
+                if self.live and request["run"] == self.run:
+                    refused = self._refusal
+                    self.end(End(refused.code, str(refused)) if refused else End(request["code"], request["reason"]))
+            case unknown:
+                raise SbonError("unknown-request", f"no {unknown!r} here")
+        return {"done": True}
+
+    async def _poll(self, position: int, after: InputOffset, wait_s: float) -> InputOffset:
+        """Spark asks the inputs one after another: one wait for all of them, whose answer the others find ready."""
+        ready = self._answers.pop(position, None)
+        if ready is None or ready.frame < after.frame:
+            self._after[position] = after
+            if self.stopping:
+                await self._clock.sleep(SETTLE_POLL_S)
+                return after
+            before = tuple(self._after)
+            found = await self._port.poll(before, wait_s)
+            if self.stopping:
+                return after
+            if found == before and not self.proven.done() and not self.is_amid_batch():
+                self._prove()
+            self._answers = {i: offset for i, offset in enumerate(found) if i != position}
+            ready = found[position]
+        self._after[position] = ready
+        return ready
+
+    async def _committed(self, batch: int) -> None:
+        """Batch ``batch + 1`` may never come: what cannot be shown now has to be shown later."""
+        told = False
+        while True:
+            try:
+                await self._port.committed(batch)
+                break
+            except SbonError as error:
+                if error.code not in PASSING:
+                    raise
+                told = True
+                self.tell(self.state, str(error))
+            await self._clock.sleep(RETRY_S)
+        if told:
+            self.tell(self.state)
+        self._shown = batch
+        self._good += 1
+        if self._good >= GOOD_BATCHES:
+            self.deaths = 0
+        self._prove()
+
+    async def _write(self, request: dict[str, Any]) -> None:
+        offsets = msgspec.convert(request["offsets"], tuple[InputOffset, ...])
+        born_ms = self._clock.wall_ms() if self._born_ms is None else self._born_ms
+        drafts = [
+            FrameDraft(
+                payload=frame["payload"],
+                rows=frame["rows"],
+                watermark_ms=request["watermark_ms"],
+                ended=request["ended"],
+                born_ms=born_ms,
+            )
+            for frame in request["frames"]
+        ]
+        await self._port.write(request["batch"], offsets, drafts)
+        self._born_ms = None
+        self._count(
+            rows_out=sum(d.rows for d in drafts),
+            bytes_out=sum(len(d.payload) for d in drafts),
+            batches=1,
+            batch_ms=request["batch_ms"],
+        )
+
+    def _count(self, **more: float) -> None:
+        old = self.stats
+        changed = {name: getattr(old, name) + by for name, by in more.items() if name != "batch_ms"}
+        if "batch_ms" in more:
+            changed["batch_ms"] = more["batch_ms"] if not old.batches else 0.9 * old.batch_ms + 0.1 * more["batch_ms"]
+        self.stats = msgspec.structs.replace(old, **changed)

@@ -1,0 +1,127 @@
+"""An engine host without Spark, for what cannot be provoked in Spark: a process on the real wire, with real checkpoints and the
+real output, that plans, runs, writes and commits batches, and whose operators do what their rows and fragments say.
+
+A row's ``act``: empty, ``kill`` (the engine dies of it, whenever it is read), ``end`` (the query ends of it), either with ``once``, or
+``slow``. A fragment lists the runs that end before their start is answered.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.lock import take_lock
+from sbon_node.engine.spark.output import Output
+from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError
+from sbon_node.streams.frame import InputOffset
+
+
+SLOW_S = 0.3
+
+
+class Batch:
+    """As much of a DataFrame as the output takes."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def toArrow(self) -> pa.Table:
+        return self._table
+
+
+class ActedError(Exception):
+    """A row has said so."""
+
+
+class Operator:
+    def __init__(self, command: dict[str, Any]) -> None:
+        self._id, self._run, self._checkpoint = command["spec"]["id"], command["run"], Path(command["checkpoint"])
+        self._log = BatchLog(self._checkpoint)
+        self._feed = Feed("reader")
+        self._output = Output(self._id, self._log, 1 << 18, self.tell_end)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        if str(self._run) in command["spec"]["fragment"].split():
+            self.tell_end(ActedError(f"run {self._run} ends before its start is answered"))
+        else:
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._output.close()
+
+    def tell_end(self, error: Exception) -> None:
+        end = {"do": "ended", "operator": self._id, "run": self._run, "code": "", "reason": str(error)}
+        if not self._stopping.is_set():
+            Feed("output").call(end)
+
+    def _work(self) -> None:
+        try:
+            commits, offsets = self._log.commits(), self._log.offsets()
+            number = commits[-1] + 1 if commits else 0
+            after = self._log.read_offsets(number - 1)[0] if commits else InputOffset()
+            planned = self._log.read_offsets(number)[0] if number in offsets else None
+            while not self._stopping.is_set():
+                upto = planned or self._poll(after)
+                if upto == after:
+                    continue
+                self._log.write_offsets(number, (upto,))
+                self._output(Batch(self._read(after, upto)), number)  # type: ignore[arg-type]
+                self._log.write_commit(number)
+                after, planned, number = upto, None, number + 1
+        except (ActedError, FeedError) as error:
+            self.tell_end(error)
+
+    def _poll(self, after: InputOffset) -> InputOffset:
+        asked = {"do": "poll", "operator": self._id, "position": 0, "after": msgspec.to_builtins(after), "wait": 0.2}
+        return msgspec.convert(self._feed.call(asked)["offset"], InputOffset)
+
+    def _read(self, after: InputOffset, upto: InputOffset) -> pa.Table:
+        asked = {"do": "fetch", "operator": self._id, "position": 0, "after": after.frame, "upto": upto.frame}
+        tables = [pa.ipc.open_stream(payload).read_all() for payload in self._feed.call(asked)["payloads"] if payload]
+        for table in tables:
+            for number, act in zip(table["n"].to_pylist(), table["act"].to_pylist(), strict=True):
+                self._act(number, act)
+        return pa.concat_tables(tables) if tables else pa.table({"n": pa.array([], pa.int64()), "act": pa.array([], pa.string())})
+
+    def _act(self, number: int, act: str) -> None:
+        if act == "slow":
+            time.sleep(SLOW_S)
+            return
+        mark = self._checkpoint / f"acted-{number}"
+        if not act or (act.endswith("once") and mark.exists()):
+            return
+        mark.touch()
+        if act.startswith("kill"):
+            os._exit(JVM_LOST)
+        raise ActedError(f"row {number} said so")
+
+
+def main(folder: str) -> None:
+    take_lock(Path(folder), 30.0)
+    feed = Feed("host")
+    feed.send({"ready": os.getpid()})
+    operators: dict[str, Operator] = {}
+    while (command := feed.receive())["do"] != "close":
+        if command["do"] == "start":
+            operators[command["spec"]["id"]] = Operator(command)
+        elif command["operator"] in operators:
+            operators.pop(command["operator"]).stop()
+        feed.send({"done": True})
+    for operator in operators.values():
+        operator.stop()
+    feed.send({"done": True})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

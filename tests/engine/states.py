@@ -1,0 +1,32 @@
+"""What an engine reports of its operators."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+PATIENCE_S = 240.0
+"""After so long nothing will come of it; says nothing about speed."""
+
+
+class States:
+    """Reports by operator, newest last."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[tuple[str, str]]] = {}
+        self._changed = asyncio.Event()
+
+    def __call__(self, operator: str, state: str, reason: str) -> None:
+        self.told.setdefault(operator, []).append((state, reason))
+        self._changed.set()
+
+    def count(self, operator: str, state: str) -> int:
+        return sum(told == state for told, _ in self.told.get(operator, []))
+
+    async def wait(self, operator: str, state: str, count: int = 1) -> str:
+        """The reason of the ``count``-th report of that state."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self.count(operator, state) < count:
+                self._changed.clear()
+                await self._changed.wait()
+        return [reason for told, reason in self.told[operator] if told == state][count - 1]

@@ -1,0 +1,169 @@
+"""Which operators start again when something dies, and which fail: on real processes, with a host that needs no Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sbon_node.clock import Clock
+from sbon_node.engine.interface import Column, InputSpec, OperatorSpec
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.adapter import SparkEngine
+from sbon_node.engine.spark.running import GOOD_BATCHES
+from sbon_node.errors import BrokenInvariantError, SbonError
+from tests.engine.states import States
+from tests.engine.toy_port import ToyPort
+
+SCHEMA = (Column("n", "bigint"), Column("act", "string"))
+
+
+class Bench:
+    """An engine with a scripted host, and its operators."""
+
+    def __init__(self, folder: Path, **settings: float) -> None:
+        self.folder, self.states = folder, States()
+        chosen = EngineSettings(restart_s=0.01, **settings)  # type: ignore[arg-type]
+        self.engine = SparkEngine(chosen, folder, Clock.real(), self.states, host="tests.engine.scripted_host")
+
+    async def start(self, name: str, fragment: str = "") -> ToyPort:
+        port = ToyPort()
+        await self.instantiate(name, port, fragment)
+        return port
+
+    async def instantiate(self, name: str, port: ToyPort, fragment: str = "", checkpoint: str = "") -> None:
+        inputs = (InputSpec(stream="in", node="n", schema=SCHEMA),)
+        spec = OperatorSpec(id=name, query="q", fragment=fragment, inputs=inputs, schema=SCHEMA)
+        folder = self.folder / "operators" / (checkpoint or name)
+        folder.mkdir(parents=True, exist_ok=True)
+        await self.engine.instantiate(spec, port, folder)
+
+
+@asynccontextmanager
+async def bench(folder: Path, **settings: float) -> AsyncIterator[Bench]:
+    made = Bench(folder, **settings)
+    try:
+        yield made
+    finally:
+        await made.engine.close()
+
+
+def row(number: int, act: str = "") -> pa.Table:
+    return pa.table({"n": pa.array([number], pa.int64()), "act": [act]})
+
+
+async def test_whose_rows_kill_the_engine_fails_alone(tmp_path: Path) -> None:
+    """The others are amid a batch whenever the engine dies."""
+    async with bench(tmp_path, max_restarts=3) as it:
+        busy = [await it.start(f"busy.{i}") for i in range(3)]
+        idle, poison = await it.start("idle"), await it.start("poison")
+        await poison.feed(row(0, "kill"))
+        number = 0
+        while not it.states.count("poison", "failed"):
+            for port in busy:
+                await port.feed(row(number, "slow"))
+            await busy[0].wait_seen(number)
+            number += 1
+
+        reason = await it.states.wait("poison", "failed")
+
+        assert "JVM died" in reason
+        assert "4 times" in reason
+        for name, port in [("busy.0", busy[0]), ("busy.1", busy[1]), ("busy.2", busy[2]), ("idle", idle)]:
+            await port.feed(row(number), ended=True)
+            rows = await port.wait_ended()
+            assert rows["n"].to_pylist() == ([number] if port is idle else list(range(number + 1)))
+            assert not it.states.count(name, "failed")
+        assert poison.rows_visible() == 0
+
+
+async def test_two_that_kill_the_engine_both_fail(tmp_path: Path) -> None:
+    async with bench(tmp_path, max_restarts=1) as it:
+        good, *poison = [await it.start(name) for name in ("good", "poison.0", "poison.1")]
+        for port in poison:
+            await port.feed(row(0, "kill"))
+        for i in range(2):
+            assert "JVM died" in await it.states.wait(f"poison.{i}", "failed")
+        await good.feed(row(1), ended=True)
+        assert (await good.wait_ended())["n"].to_pylist() == [1]
+
+
+async def test_an_end_that_comes_again_fails_the_operator(tmp_path: Path) -> None:
+    async with bench(tmp_path, max_restarts=2) as it:
+        port = await it.start("ends")
+        await port.feed(row(7, "end"))
+        assert await it.states.wait("ends", "failed") == "ended 3 times, at last: row 7 said so"
+
+
+async def test_good_batches_make_earlier_ends_forgotten(tmp_path: Path) -> None:
+    async with bench(tmp_path, max_restarts=2) as it:
+        port = await it.start("chance")
+        for number in range(6 * GOOD_BATCHES):
+            await port.feed(row(number, "" if number % GOOD_BATCHES else "end once"))
+            await port.wait_seen(number)
+        await port.feed(None, ended=True)
+        assert (await port.wait_ended())["n"].to_pylist() == list(range(6 * GOOD_BATCHES))
+        assert not it.states.count("chance", "failed")
+
+
+async def test_an_engine_that_is_killed_from_outside_fails_nobody(tmp_path: Path) -> None:
+    async with bench(tmp_path, max_restarts=0) as it:
+        port = await it.start("idle")
+        for number in range(4):
+            await port.feed(row(number))
+            await port.wait_seen(number)
+            assert it.engine.host_pid is not None
+            os.kill(it.engine.host_pid, signal.SIGKILL)
+            await it.states.wait("idle", "running", number + 2)
+        await port.feed(None, ended=True)
+        assert (await port.wait_ended())["n"].to_pylist() == [0, 1, 2, 3]
+
+
+async def test_an_end_before_the_start_is_answered_is_kept(tmp_path: Path) -> None:
+    async with bench(tmp_path) as it:
+        port = await it.start("early", fragment="1 2 3")
+        await port.feed(row(0), ended=True)
+        assert (await port.wait_ended())["n"].to_pylist() == [0]
+        assert it.states.count("early", "running") == 4
+
+
+@pytest.mark.parametrize("error", [SbonError("fenced", "epoch 1 is over"), BrokenInvariantError("never written")])
+async def test_a_refused_commit_is_the_operators_failure(tmp_path: Path, error: Exception) -> None:
+    async with bench(tmp_path) as it:
+        port = await it.start("refused")
+        port.commit_refusal = error
+        await port.feed(row(0))
+        assert str(error) in await it.states.wait("refused", "failed")
+
+
+async def test_a_commit_waits_for_room_and_says_so(tmp_path: Path) -> None:
+    async with bench(tmp_path) as it:
+        port = await it.start("full")
+        port.commit_refusal = SbonError("disk-full", "no room for more frames")
+        await port.feed(row(0), ended=True)
+        assert await it.states.wait("full", "running", 2) == "no room for more frames"
+        port.commit_refusal = None
+        assert (await port.wait_ended())["n"].to_pylist() == [0]
+        assert it.states.told["full"][-1] == ("running", "")
+
+
+async def test_what_cannot_run_beside_the_others_is_refused(tmp_path: Path) -> None:
+    async with bench(tmp_path, max_operators=2) as it:
+        await it.start("one")
+        with pytest.raises(SbonError) as refusal:
+            await it.instantiate("two", ToyPort(), checkpoint="one")
+        assert refusal.value.code == "checkpoint-in-use"
+        with pytest.raises(SbonError) as refusal:
+            await it.instantiate("two", ToyPort(), checkpoint="deep/er")
+        assert refusal.value.code == "checkpoint-elsewhere"
+        await it.start("two")
+        with pytest.raises(SbonError) as refusal:
+            await it.start("three")
+        assert refusal.value.code == "no-room"
+        await it.engine.destroy("one")
+        await it.start("three")
