@@ -18,12 +18,12 @@ from sbon_node.clock import Clock
 from sbon_node.config import Config
 from sbon_node.control.catalogue import Catalogue
 from sbon_node.control.describe import Descriptions
+from sbon_node.control.leaving import Leaving
 from sbon_node.control.machine import Machine
 from sbon_node.control.operators import OperatorHost
 from sbon_node.control.parts import PartDestroyer
 from sbon_node.control.queries import QueryBook
 from sbon_node.control.questions import Questions
-from sbon_node.control.records import LIVE
 from sbon_node.control.rejoin import Rejoin
 from sbon_node.control.report import (
     Accepted,
@@ -41,7 +41,6 @@ from sbon_node.control.sinks import SinkHost
 from sbon_node.control.sources import SourceHost
 from sbon_node.control.submit import Submitter
 from sbon_node.engine.interface import Engine, OnOperatorState, OperatorState
-from sbon_node.errors import SbonError
 from sbon_node.foundation import lay_foundation
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
@@ -96,6 +95,7 @@ class Node:
         self._descriptions = Descriptions(self.context, self._operators, self._sinks)
 
         self._book = QueryBook(self.context)
+        self._leaving = Leaving(self.context, self._book, self._operators, self._sinks)
         self._questions = Questions(self.context)
         self._submitter = Submitter(
             self.context, self._catalogue, self._book, self.engine, config.query, config.placement, self._questions
@@ -190,14 +190,8 @@ class Node:
     async def join(self, addresses: tuple[str, ...]) -> int:
         return await self.membership.join([Address.parse(text, field="addresses") for text in addresses])
 
-    async def leave(self) -> None:
-        parts = (*self._operators.hosted(), *self._sinks.hosted())
-        if parts:
-            raise SbonError("hosts-operators", f"this node hosts {', '.join(parts)}", hint="stop those queries first")
-        held = ", ".join(record.id for record in self._book.held() if record.state in LIVE)
-        if held:
-            raise SbonError("holds-queries", f"this node keeps the records of {held}", hint="stop those queries first")
-        await self.membership.leave()
+    async def leave(self, *, force: bool = False) -> None:
+        await self._leaving.leave(force=force)
         self._left = True
         self.leaving.set()
 
@@ -215,9 +209,8 @@ class Node:
         return await self._sources.describe(name)
 
     async def drop_stream(self, name: str) -> None:
-        users = [q.id for q in await self._questions.all() if q.state in LIVE and name in q.streams]
-        if users:
-            raise SbonError("stream-in-use", f"{name} is read by {', '.join(users)}", where="stream", hint="stop them first")
+        self._catalogue.entry(name)
+        await self._questions.check_unread(name)
         await self._catalogue.drop(name)
 
     def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:

@@ -81,8 +81,8 @@ class Client:
     def join(self, *addresses: str) -> int:
         return self.ask(endpoints.join(addresses)).members
 
-    def leave(self) -> None:
-        self.ask(endpoints.leave())
+    def leave(self, *, force: bool = False) -> None:
+        self.ask(endpoints.leave(force=force))
 
     def streams(self) -> list[StreamInfo]:
         return self.ask(endpoints.streams())

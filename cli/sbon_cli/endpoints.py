@@ -85,8 +85,8 @@ def join(addresses: tuple[str, ...]) -> Ask[Joined]:
     return Ask("POST", "/v1/join", Joined, msgspec.json.encode(JoinBody(addresses=addresses)))
 
 
-def leave() -> Ask[None]:
-    return Ask("POST", "/v1/leave", type(None))
+def leave(*, force: bool = False) -> Ask[None]:
+    return Ask("POST", "/v1/leave?force=true" if force else "/v1/leave", type(None))
 
 
 def streams() -> Ask[list[StreamInfo]]:

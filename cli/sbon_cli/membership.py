@@ -20,9 +20,11 @@ def join(api: str, addresses: tuple[str, ...]) -> None:
 
 @click.command()
 @click.confirmation_option(prompt="The node leaves for good and stops. Go on?")
+@click.option("--force", is_flag=True, help="Leave though queries need the node: they are stopped, or fail.")
 @click.pass_obj
 @reports_errors
-def leave(api: str) -> None:
-    """Makes the node leave for good: the others forget it, and it stops. To stop it for a while, send it SIGTERM."""
-    Client(api).leave()
+def leave(api: str, force: bool) -> None:
+    """Makes the node leave for good: the others forget it, and it stops. Refused while queries need it. To stop it for a while,
+    send it SIGTERM."""
+    Client(api).leave(force=force)
     click.echo("left")

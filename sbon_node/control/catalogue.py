@@ -3,6 +3,10 @@
 Of two entries for one name the greater ``version`` (the generation of the name) wins. Within a generation a drop wins over
 everything, the smaller origin's declaration over the greater's, and sources are united by name. So any two nodes that have
 seen the same entries, in whatever order, know the same.
+
+What was dropped is remembered for :data:`TOMBSTONE_S`, longer than the partitions and absences of up to seven days that SPEC
+promises to heal without reviving anything. Whoever is away for longer than a tombstone lasts may bring a dropped stream back,
+which then has to be dropped again; as may anybody, where more than :data:`MAX_TOMBSTONES` names were dropped meanwhile.
 """
 
 from __future__ import annotations
@@ -26,6 +30,9 @@ from sbon_protocol.errors import ProtocolError
 log = structlog.get_logger()
 
 MAX_VERSION = 2**53
+TOMBSTONE_S = 30 * 86_400.0
+MAX_TOMBSTONES = 2048
+"""The oldest go first. With ``control.max_streams`` standing entries they still fit one comparison (``PullCatalogue``)."""
 MAX_REPLY_BYTES = 1024 * 1024
 """Entries of one answer; the next comparison brings the rest."""
 
@@ -49,6 +56,7 @@ def merge(mine: CatalogEntry | None, theirs: CatalogEntry) -> CatalogEntry:
         version=mine.version,
         origin=min(first.origin, second.origin),
         dropped=dropped,
+        dropped_ms=max(mine.dropped_ms, theirs.dropped_ms),
     )
 
 
@@ -61,8 +69,12 @@ def check_entry(entry: CatalogEntry) -> None:
     check_stream(entry.declaration)
     if not 1 <= entry.version <= MAX_VERSION or len(entry.sources) > MAX_SOURCES_OF_A_STREAM:
         raise SbonError("bad-entry", "the version, or the number of sources, is out of bounds", where=entry.declaration.name)
+    if entry.dropped != (0 < entry.dropped_ms <= MAX_VERSION):
+        raise SbonError("bad-entry", "what is dropped says since when, and nothing else does", where=entry.declaration.name)
     for source in entry.sources:
         check_source(source, entry.declaration)
+        if source.version != entry.version:
+            raise SbonError("bad-entry", f"the source {source.name!r} is of another version", where=entry.declaration.name)
 
 
 class Catalogue:
@@ -94,7 +106,7 @@ class Catalogue:
         if old is not None and not old.dropped:
             hint = "choose another name, or drop it first"
             raise SbonError("stream-exists", f"the stream {declaration.name!r} exists already", where="name", hint=hint)
-        if old is None and len(self._entries) >= self._context.settings.max_streams:
+        if not self._has_room():
             raise SbonError("too-many-streams", f"the catalogue is full ({self._context.settings.max_streams})", where="name")
         version = old.version + 1 if old else 1
         await self._change(CatalogEntry(declaration=declaration, version=version, origin=self._context.name))
@@ -106,23 +118,25 @@ class Catalogue:
             raise SbonError("source-exists", f"{source.stream} has a source {source.name!r} already", where="name")
         if len(entry.sources) >= MAX_SOURCES_OF_A_STREAM:
             raise SbonError("too-many-sources", f"a stream has at most {MAX_SOURCES_OF_A_STREAM} sources", where="stream")
+        source = msgspec.structs.replace(source, version=entry.version)
         await self._change(msgspec.structs.replace(entry, sources=(*entry.sources, source)))
 
     async def drop(self, name: str) -> CatalogEntry:
         entry = self.entry(name)
-        await self._change(msgspec.structs.replace(entry, sources=(), dropped=True))
+        now_ms = self._context.clock.wall_ms()
+        await self._change(msgspec.structs.replace(entry, sources=(), dropped=True, dropped_ms=now_ms))
         return entry
 
     async def run(self) -> None:
-        """Compares catalogues with a random member, again and again: what a push missed arrives so."""
+        """Compares catalogues with a random member, again and again: what a push missed arrives so, and what is old goes."""
         context = self._context
         while True:
-            others = context.membership.alive()
-            if others:
-                try:
+            try:
+                self._forget_tombstones()
+                if others := context.membership.alive():
                     await self.pull(context.rng.choice(sorted(others)))
-                except SbonError as error:
-                    log.debug("catalogue-pull-failed", reason=str(error))
+            except SbonError as error:
+                log.debug("catalogue-not-compared", reason=str(error))
             await context.clock.sleep(context.settings.sync_interval_s * context.rng.uniform(0.5, 1.5))
 
     async def pull(self, member: str) -> None:
@@ -162,9 +176,26 @@ class Catalogue:
                 self._context.counters.count("catalogue-entry-refused")
                 log.warning("catalogue-entry-refused", peer=peer, reason=str(error))
                 continue
-            name = entry.declaration.name
-            if name in self._entries or len(self._entries) < self._context.settings.max_streams:
-                self._accept(merge(self._entries.get(name), entry))
+            merged = merge(self._entries.get(entry.declaration.name), entry)
+            if merged.dropped or entry.declaration.name in self.entries or self._has_room():
+                self._accept(merged)
+            else:
+                self._context.counters.count("catalogue-full")
+        self._forget_tombstones()
+
+    def _has_room(self) -> bool:
+        return len(self.entries) < self._context.settings.max_streams
+
+    def _forget_tombstones(self) -> None:
+        """Those past their time, and the oldest of too many."""
+        dropped = sorted((e.dropped_ms, name) for name, e in self._entries.items() if e.dropped)
+        oldest_ms = self._context.clock.wall_ms() - TOMBSTONE_S * 1000
+        too_many = len(dropped) - MAX_TOMBSTONES
+        for index, (dropped_ms, name) in enumerate(dropped):
+            if dropped_ms < oldest_ms or index < too_many:
+                self._context.store.delete("catalogue", name)
+                del self._entries[name]
+                log.info("tombstone-forgotten", stream=name, early=dropped_ms >= oldest_ms)
 
     async def _pushed(self, call: PushCatalogue, caller: Caller) -> None:
         self._merge_all(call.entries, caller.node)

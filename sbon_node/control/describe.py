@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -20,6 +21,8 @@ from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 
 log = structlog.get_logger()
+
+MAX_REASON = 500
 
 
 class Descriptions:
@@ -58,8 +61,16 @@ class Descriptions:
                 )
 
 
-async def describe(context: Context, record: QueryRecord) -> QueryInfo:
-    """Asks all hosts at once; a part whose node is out of reach is shown as ``unreachable``."""
+class Description(NamedTuple):
+    """``latencies_ms`` are one way, by the node that tells them and the one they lead to."""
+
+    info: QueryInfo
+    latencies_ms: dict[str, dict[str, float]]
+
+
+async def describe(context: Context, record: QueryRecord) -> Description:
+    """Asks every node that has a part, once, all at the same time; a part whose node does not answer is ``unreachable``, and the
+    query's reason says of whom nothing is known, and which operators wait for what."""
     parts = {o.id for o in record.plan.operators} | {record.sink_part}
     streams = {p.source.id: p.source.node for p in record.plan.sources} | {
         o.id: record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts
@@ -82,11 +93,12 @@ async def describe(context: Context, record: QueryRecord) -> QueryInfo:
             continue
         links += [_placed(link, places, answer.latencies_ms) for link in found if link.target in parts and link.stream in streams]
     consumer = answers[record.consumer]
-    return QueryInfo(
+    described = tuple(operators.get(o.id) or _unreachable(record, o.id, o.fragment) for o in record.plan.operators)
+    info = QueryInfo(
         id=record.id,
         sql=record.sql,
         state=record.state,
-        reason=record.reason,
+        reason=record.reason or _waits(described, [node for node, answer in answers.items() if answer is None]),
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
@@ -95,17 +107,18 @@ async def describe(context: Context, record: QueryRecord) -> QueryInfo:
         streams=record.streams,
         plan=record.plan,
         placement=record.placement,
-        operators=tuple(operators.get(o.id) or _unreachable(record, o.id, o.fragment) for o in record.plan.operators),
+        operators=described,
         links=tuple(sorted(links, key=lambda link: (link.stream, link.target))),
         rows=consumer.rows if consumer is not None else 0,
     )
+    return Description(info, {node: answer.latencies_ms for node, answer in answers.items() if answer is not None})
 
 
 async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[str, str], nodes: list[str]) -> PartStates | None:
     here = tuple(sorted(s for s, at in streams.items() if at == node))
     call = DescribeParts(query=record.id, streams=here, targets=tuple(nodes))
     try:
-        return await context.ask(node, call, PartStates)
+        return await context.ask(node, call, PartStates, timeout_s=context.settings.part_timeout_s)
     except SbonError as error:
         log.info("description-missing", node=node, query=record.id, reason=str(error))
         return None
@@ -118,4 +131,11 @@ def _placed(link: LinkInfo, places: dict[str, str], latencies_ms: dict[str, floa
 
 
 def _unreachable(record: QueryRecord, operator: str, fragment: str) -> OperatorInfo:
-    return OperatorInfo(id=operator, node=record.hosts.get(operator, ""), fragment=fragment, state="unreachable")
+    node = record.hosts.get(operator, "")
+    return OperatorInfo(id=operator, node=node, fragment=fragment, state="unreachable", reason=f"no answer from {node}")
+
+
+def _waits(operators: Iterable[OperatorInfo], silent: Iterable[str]) -> str:
+    """Why the query may not go on, or not all of it is shown; empty where it does and is."""
+    waits = [f"{o.id} at {o.node}: {o.reason}" for o in operators if o.reason and o.state not in ("running", "unreachable")]
+    return "; ".join([*(f"no answer from {node}" for node in silent), *waits])[:MAX_REASON]

@@ -25,8 +25,9 @@ from sbon_protocol.codec import decode_record
 
 log = structlog.get_logger()
 
-PASSING = frozenset({"disk-full", "engine-failed", "java-missing", "no-room"})
+PASSING = frozenset({"checkpoint-in-use", "disk-full", "engine-failed", "java-missing", "no-room"})
 """Reasons not to run an operator that say nothing of it: a resumed one waits until they have passed."""
+HELD_BACK = "held back: its subscribers have not received what there is"
 
 
 class HostedOperator(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +88,8 @@ class OperatorHost:
         for operator, hosted in sorted(self._hosted.items()):
             if hosted.spec.query == query:
                 state, reason = self._states.get(operator, ("starting", ""))
+                if operator in self._ports and self._context.outbox.pressure(operator):
+                    reason = reason or HELD_BACK
                 described.append(
                     OperatorInfo(
                         id=operator,
@@ -98,6 +101,10 @@ class OperatorHost:
                     )
                 )
         return described
+
+    def parts(self) -> list[tuple[str, str, str]]:
+        """Query, operator and the record's holder of every operator here."""
+        return sorted((hosted.spec.query, operator, hosted.holder) for operator, hosted in self._hosted.items())
 
     def hosted(self) -> tuple[str, ...]:
         return tuple(sorted(self._hosted))

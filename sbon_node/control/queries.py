@@ -126,11 +126,14 @@ class QueryBook:
 
     async def describe(self, record: QueryRecord) -> QueryInfo:
         """As it is now; as it was last, where it is over."""
-        return record.last or await describe(self._context, record)
+        return record.last or (await describe(self._context, record)).info
 
-    async def bill(self, query: str) -> Bill:
-        record = self.record(query)
-        return record.bill or await bill_of(self._context, record, await self.describe(record))
+    async def _with_bill(self, record: QueryRecord) -> tuple[QueryInfo, Bill]:
+        """Both from one round of questions."""
+        if record.last is not None and record.bill is not None:
+            return record.last, record.bill
+        described = await describe(self._context, record)
+        return described.info, bill_of(self._context, record, described)
 
     async def stop(self, query: str) -> QueryInfo:
         """Ends a running query; one that is over already stays as it is. Hosts out of reach are told when they are back."""
@@ -149,9 +152,9 @@ class QueryBook:
         if record.state not in LIVE:
             return
         described = await describe(self._context, record)
-        bill = await bill_of(self._context, record, described)
+        bill = bill_of(self._context, record, described)
         if self.record(query).state in LIVE:
-            last = msgspec.structs.replace(described, state=state, reason=reason)
+            last = msgspec.structs.replace(described.info, state=state, reason=reason)
             self._change(query, state=state, reason=reason, last=last, bill=bill)
             log.info("query-over", query=query, state=state, reason=reason)
 
@@ -202,9 +205,7 @@ class QueryBook:
         return QueryRecords(queries=tuple(_short(r, self._context.name) for r in self._records.all()))
 
     async def _shown(self, call: ShowQuery, caller: Caller) -> QueryDescription:
-        record = self.record(call.query)
-        described = await self.describe(record)
-        return QueryDescription(query=(described, await self.bill(call.query)))
+        return QueryDescription(query=await self._with_bill(self.record(call.query)))
 
     async def _stopped(self, call: StopQuery, caller: Caller) -> QueryDescription:
         return QueryDescription(query=await self.stop(call.query))

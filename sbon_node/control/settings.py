@@ -14,6 +14,7 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     call_timeout_s: Annotated[
         float, Meta(gt=0, le=600, description="wait for a peer's short answer; seconds; raise it on very slow links")
     ] = 10.0
+
     start_timeout_s: Annotated[
         float,
         Meta(gt=0, le=3600, description="wait for an operator to run, engine start included; seconds; raise it on slow machines"),
@@ -39,7 +40,7 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     ] = 5
     max_sinks: Annotated[int, Meta(ge=1, le=4096, description="sinks one node hosts; more are refused")] = 256
     max_inputs: Annotated[int, Meta(ge=1, le=4096, description="streams one operator or sink may take; more are refused")] = 1024
-    max_streams: Annotated[int, Meta(ge=1, le=4096, description="streams in the catalogue; more are refused")] = 1024
+    max_streams: Annotated[int, Meta(ge=1, le=2048, description="streams in the catalogue; more are refused")] = 1024
     bandwidth_bytes_s: Annotated[
         float,
         Meta(gt=0, le=1e12, description="what this node may send for operators; bytes a second; set it to the site's uplink"),
@@ -48,3 +49,8 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     memory_mb: Annotated[
         float, Meta(ge=0, le=1e8, description="memory operators may reserve; megabytes; 0 takes three quarters of the machine's")
     ] = 0.0
+
+    @property
+    def part_timeout_s(self) -> float:
+        """For a call on the way of another: whoever waits for the whole, for ``call_timeout_s``, still gets what there is."""
+        return self.call_timeout_s / 3

@@ -88,9 +88,9 @@ class SinkHost:
             return self._runners[query].rows
         return self._followed[query].rows if query in self._followed else 0
 
-    def hosted(self) -> tuple[str, ...]:
-        """The parts of queries that end here."""
-        return tuple(sorted(hosted.order.part for hosted in self._hosted.values()))
+    def parts(self) -> list[tuple[str, str, str]]:
+        """Query, part and the record's holder of every sink here."""
+        return sorted((hosted.order.query, hosted.order.part, hosted.holder) for hosted in self._hosted.values())
 
     async def destroy(self, query: str, parts: tuple[str, ...], holder: str, *, refused: bool) -> None:
         """Closes the query's sink here, if it is one of ``parts``; what it has delivered stays, unless the submission was

@@ -25,7 +25,8 @@ class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """A physical source of a stream: a connector with its options, pinned to ``node``.
 
-    ``id`` is the identity of the source's own stream of frames: ``source/<stream>/<name>``.
+    ``version`` is that of the catalogue entry, which sets it. ``id`` is the identity of the source's own stream of frames:
+    ``source/<stream>@<version>/<name>``, so that what is declared again never continues what was dropped.
     """
 
     stream: str
@@ -35,17 +36,20 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     rows_s: Annotated[float, Meta(gt=0, le=1e9)] = 1000.0
     row_bytes: Annotated[float, Meta(gt=0, le=2**20)] = 100.0
+    version: int = 1
 
     @property
     def id(self) -> str:
-        return f"source/{self.stream}/{self.name}"
+        return f"source/{self.stream}@{self.version}/{self.name}"
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream with its sources as of ``version``; a dropped stream stays as a tombstone, so that no peer revives it."""
+    """A stream with its sources as of ``version``; a dropped stream stays as a tombstone, so that no peer revives it, from
+    ``dropped_ms`` (since 1970, by the clock of who dropped it) on."""
 
     declaration: StreamDeclaration
     sources: tuple[SourceDeclaration, ...] = ()
     version: int = 1
     origin: str = ""
     dropped: bool = False
+    dropped_ms: int = 0

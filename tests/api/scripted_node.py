@@ -85,8 +85,8 @@ class ScriptedNode:
             raise SbonError("join-failed", "no node answers at dead:1", where="addresses")
         return 2
 
-    async def leave(self) -> None:
-        self.stopped.append("node")
+    async def leave(self, *, force: bool = False) -> None:
+        self.stopped.append("node, by force" if force else "node")
 
     async def create_stream(self, declaration: StreamDeclaration) -> None:
         self.declared.append(declaration)

@@ -298,4 +298,5 @@ def test_stopping_joining_and_leaving(api: str, node: Any) -> None:
     assert run(api, "join", "dead:1").exit_code == 1
     assert run(api, "leave", stdin="n\n").exit_code == 1
     assert run(api, "leave", "--yes").exit_code == 0
-    assert node.stopped == ["q1", "flights", "node"]
+    assert run(api, "leave", "--yes", "--force").exit_code == 0
+    assert node.stopped == ["q1", "flights", "node", "node, by force"]

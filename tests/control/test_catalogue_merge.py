@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,8 +32,8 @@ entries = st.builds(
     sources=st.lists(sources, max_size=3, unique_by=lambda s: s.name).map(tuple),
     version=st.sampled_from([1, 2]),
     origin=st.sampled_from(["a", "b"]),
-    dropped=st.booleans(),
-)
+    dropped_ms=st.sampled_from([0, 5, 9]),
+).map(lambda entry: msgspec.structs.replace(entry, dropped=entry.dropped_ms > 0))
 
 
 def known(heard: list[CatalogEntry]) -> CatalogEntry:

@@ -90,7 +90,7 @@ async def test_a_branch_for_each_source() -> None:
     planned = await plan("SELECT ts FROM flights", (Column("ts", "timestamp"),), lga=1e5, ewr=100.0, jfk=200.0)
     assert [source.source.name for source in planned.sources] == ["ewr", "jfk", "lga"]
     assert [operator.id for operator in planned.operators] == ["q7.b0", "q7.b1", "q7.b2"]
-    assert [operator.inputs for operator in planned.operators] == [(f"source/flights/{n}",) for n in ("ewr", "jfk", "lga")]
+    assert [operator.inputs for operator in planned.operators] == [(f"source/flights@1/{n}",) for n in ("ewr", "jfk", "lga")]
     assert planned.outputs == ("q7.b0", "q7.b1", "q7.b2")
     assert [operator.partitioned for operator in planned.operators] == [False, False, True]
     assert len({operator.signature for operator in planned.operators}) == 3
@@ -146,7 +146,7 @@ async def test_the_engine_has_the_last_word() -> None:
 async def test_the_placement_problem_of_a_plan() -> None:
     planned = await plan("SELECT * FROM flights", ewr=100.0, jfk=200.0)
     problem = problem_of(planned, "home", {"q7.b1": frozenset({"full"})})
-    assert problem.pinned == {"source/flights/ewr": "node-ewr", "source/flights/jfk": "node-jfk", CONSUMER: "home"}
+    assert problem.pinned == {"source/flights@1/ewr": "node-ewr", "source/flights@1/jfk": "node-jfk", CONSUMER: "home"}
     assert [(operator.id, operator.refused) for operator in problem.operators] == [("q7.b0", frozenset()), ("q7.b1", {"full"})]
-    assert problem.edges[:2] == (Edge("source/flights/ewr", "q7.b0", 6000.0), Edge("source/flights/jfk", "q7.b1", 12_000.0))
+    assert problem.edges[:2] == (Edge("source/flights@1/ewr", "q7.b0", 6000.0), Edge("source/flights@1/jfk", "q7.b1", 12_000.0))
     assert [(edge.source, edge.target) for edge in problem.edges[2:]] == [("q7.b0", CONSUMER), ("q7.b1", CONSUMER)]
