@@ -14,7 +14,7 @@ import structlog
 
 from sbon_node.api.http import ApiServer
 from sbon_node.clock import Clock
-from sbon_node.config import FILES, Config
+from sbon_node.config import Config
 from sbon_node.engine.interface import Engine, OnOperatorState
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
@@ -25,6 +25,7 @@ from sbon_node.net.names import is_loopback
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Transport
 from sbon_node.node import Node
+from sbon_node.node_settings import FILES
 
 log = structlog.get_logger()
 

@@ -45,7 +45,6 @@ class Publisher:
         self._clock = clock
         self._settings = settings
         self._steps = steps
-        self.rejected = 0
         self._serving: dict[tuple[str, str], _Serving] = {}
         outbox.watch(self._gone)
 
@@ -64,7 +63,6 @@ class Publisher:
             if serving is not None:
                 await race(self._ended(serving), self._send(serving), self._receive(serving))
         except ProtocolError as error:
-            self.rejected += 1
             log.info("subscriber_rejected", peer=peer, reason=str(error))
             raise
         except SbonError as error:
