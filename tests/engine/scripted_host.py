@@ -1,8 +1,8 @@
 """An engine host without Spark, for what cannot be provoked in Spark: a process on the real wire, with real checkpoints and the
 real output, that plans, runs, writes and commits batches, and whose operators do what their rows and fragments say.
 
-A row's ``act``: empty, ``kill`` (the engine dies of it, whenever it is read), ``end`` (the query ends of it), either with ``once``, or
-``slow``. A fragment lists the runs that end before their start is answered.
+A row's ``act``: empty, ``kill`` (the engine dies of it, whenever it is read), ``end`` (the query ends of it), either of them
+with ``once``, or ``slow``. A fragment lists the runs that end before their start is answered.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from sbon_node.engine.lock import take_lock
 from sbon_node.engine.spark.output import Output
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError
 from sbon_node.streams.frame import InputOffset
-
 
 SLOW_S = 0.3
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-
 PATIENCE_S = 240.0
 """After so long nothing will come of it; says nothing about speed."""
 
