@@ -10,18 +10,18 @@ import structlog
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
+from sbon_node.membership.exchanges import Exchanges
 from sbon_node.membership.gossip import GossipQueue
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.swim import Disputed, Happened, Instruction, Measured, Send, Swim
 from sbon_node.membership.table import MAX_INCARNATION, REACHABLE, Change, Table
 from sbon_node.net.counters import Counters
-from sbon_node.net.peers import Caller, Identity, Peers, PeerServer
+from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, DatagramEndpoint, Transport
 from sbon_node.space.coordinate import Coordinate, from_wire, plausible
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.tasks import Tasks
 from sbon_protocol import datagram
-from sbon_protocol.calls import Members, SyncMembers
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Ack, Endpoint, Gossip, Member, MemberState, Packet, Ping
 
@@ -75,7 +75,7 @@ class Membership:
         incarnation: int,
         counters: Counters,
     ) -> None:
-        self._identity, self._bind, self._transport, self._peers = identity, bind, transport, peers
+        self._identity, self._bind, self._transport = identity, bind, transport
         self._clock, self._rng, self._settings, self._space, self._counters = clock, rng, settings, space, counters
         own = Member(
             name=identity.node,
@@ -93,7 +93,9 @@ class Membership:
         self._stamps: dict[int, float] = {}
         self._tasks = Tasks()
         self._listeners: list[Listener] = []
-        server.handle(SyncMembers, self._synced)
+        self._exchanges = Exchanges(
+            identity, self._table, self._take, peers=peers, server=server, clock=clock, rng=rng, settings=settings
+        )
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -101,32 +103,11 @@ class Membership:
         """Raises ``OSError`` where the UDP port is taken."""
         self._endpoint = await self._transport.open_datagrams(self._bind, self._received)
         self._tasks.start("membership", self._run())
-        self._tasks.start("membership-sync", self._sync_again())
+        self._tasks.start("membership-sync", self._exchanges.run())
 
     async def join(self, seeds: Sequence[Address]) -> int:
-        """Joins through the first seed that answers; returns how many members can be talked to then, this one included.
-
-        A seed that is this node itself is passed over, so that all nodes may be given the same list; alone it founds a cluster.
-        Raises :class:`SbonError`: ``join-failed`` with a line for each seed; or what a living one refused with (``name-taken``,
-        ``wrong-cluster``, ``version``), which no other seed would change.
-        """
-        reasons: list[str] = []
-        selves = 0
-        for seed in seeds:
-            try:
-                if not await self._exchange(seed, joining=True):
-                    selves += 1
-                    continue
-            except SbonError as error:
-                if error.code != "peer-unreachable":
-                    raise
-                reasons.append(f"{seed}: {error.message}")
-            else:
-                return self._table.living()
-        if selves and not reasons:
-            return self._table.living()
-        where = ", ".join(str(seed) for seed in seeds)
-        raise SbonError("join-failed", "no node answers", where=where, hint="is one running there?", details=tuple(reasons))
+        """See :meth:`sbon_node.membership.exchanges.Exchanges.join`."""
+        return await self._exchanges.join(seeds)
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
@@ -307,48 +288,12 @@ class Membership:
         if coordinate != own.coordinate:
             self._table.own = msgspec.structs.replace(own, coordinate=coordinate, coordinate_version=own.coordinate_version + 1)
 
-    # -- full exchanges -----------------------------------------------------------------------------------------------
-
-    async def _exchange(self, address: Address, *, joining: bool) -> bool:
-        """Exchanges tables with whoever is there; False where that is this node itself."""
-        call = SyncMembers(members=tuple(self._table.everyone()), joining=joining)
-        reply: Members = await self._peers.call(address, call)
-        if reply.members and (reply.members[0].name, reply.members[0].instance) == (self._identity.node, self._identity.instance):
-            return False
-        self._take(reply.members)
-        return True
-
     def _take(self, members: tuple[Member, ...]) -> None:
         now = self._clock.now()
         fresh = [m.name for m in members if m.name != self._identity.node and self._table.get(m.name) is None]
         self._follow(self._swim.heard(self._checked(members), now))
         for name in fresh[:MAX_FRESH_PINGS]:
             self._follow(self._swim.ping(name, now))
-
-    async def _synced(self, call: SyncMembers, caller: Caller) -> Members:
-        if call.joining:
-            own = next((m for m in call.members if m.name == caller.node), None)
-            if own is not None and self._table.conflicts(own):
-                hint = "choose another name, use the data directory it had before, or have the other one leave"
-                raise SbonError("name-taken", f"another node is called {own.name!r}", where="name", hint=hint)
-        self._take(call.members)
-        return Members(members=tuple(self._table.everyone()))
-
-    async def _sync_again(self) -> None:
-        """With a random member now and then, sometimes with one that is thought dead: so partitions heal."""
-        while True:
-            await self._clock.sleep(self._settings.sync_interval_s * self._rng.uniform(0.5, 1.5))
-            lost = self._table.names(frozenset({"dead", "away"}))
-            there = self._table.names()
-            name = self._rng.choice(lost) if lost and (not there or self._rng.random() < 0.3) else None
-            name = name or (self._rng.choice(there) if there else None)
-            member = self._member(name) if name else None
-            if member is None:
-                continue
-            try:
-                await self._exchange(Address(member.address.host, member.address.port), joining=False)
-            except SbonError as error:
-                log.debug("sync-failed", member=name, reason=str(error))
 
     async def _announce(self, state: MemberState) -> None:
         own = msgspec.structs.replace(self._table.own, state=state)
