@@ -60,8 +60,9 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
 
     Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to us.
     """
-    follower = Follower(consumer_client(client, info.consumer), info.id, writer(json_), _notice)
+    follower = Follower(client, info.id, writer(json_), _notice)
     try:
+        follower.client = consumer_client(client, info.consumer)
         end = follower.run()
     except KeyboardInterrupt:
         if stop_after:

@@ -11,6 +11,7 @@ import click
 from rich.markup import escape
 
 from sbon_cli.client import Client
+from sbon_cli.follow import consumer_client
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
 from sbon_cli.rows import follow_to_the_end
 from sbon_cli.settings_flags import strategy_option
@@ -57,8 +58,10 @@ def submit(
         raise click.UsageError("--format needs --to")
     client = Client(api)
     sink = _file_sink(path, format_) if path else SinkSpec()
-    info = _submit(client, Submission(sql=_text(sql), name=name, strategy=strategy, consumer=consumer, sink=sink), quiet=quiet)
     following = follow if follow is not None else sink.kind == "follow"
+    if following and sink.kind == "follow":
+        consumer_client(client, consumer)  # refused before anything runs
+    info = _submit(client, Submission(sql=_text(sql), name=name, strategy=strategy, consumer=consumer, sink=sink), quiet=quiet)
     if not following:
         if as_json(json_):
             print_json(info)

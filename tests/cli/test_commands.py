@@ -197,10 +197,13 @@ def test_whoever_detaches_has_acknowledged_what_was_printed(api: str, node: Any,
 @pytest.mark.parametrize("consumer_api, why", [("127.0.0.1:1", "no node answers"), ("", "the node a answers there")])
 def test_a_consumer_whose_api_is_out_of_reach_is_named_with_what_to_do(api: str, node: Any, consumer_api: str, why: str) -> None:
     node.consumer, node.consumer_api = "b", consumer_api or api.removeprefix("http://")
-    result = run(api, "query", "follow", "q1")
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert f"the rows arrive at b, whose API cannot be reached from here at {node.consumer_api}: {why}" in result.stderr
-    assert "--api-bind" in result.stderr
+    for command in (("query", "follow", "q1"), ("submit", "select 1", "--consumer", "b"), ("query", "follow", "q1", "--rm")):
+        result = run(api, *command)
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert f"the rows arrive at b, whose API cannot be reached from here at {node.consumer_api}: {why}" in result.stderr
+        assert "--api-bind" in result.stderr
+    assert node.submitted == []
+    assert node.stopped == ["q1"]
 
 
 def test_rows_are_aligned_lines_for_people(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
