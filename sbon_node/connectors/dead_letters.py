@@ -22,7 +22,7 @@ class DeadLetters:
     """The dead-letter file of one source, of at most ``max_bytes``; what goes beyond is not kept."""
 
     def __init__(self, folder: Path, source: str, *, max_bytes: int, max_text: int) -> None:
-        self.path = folder / (quote(source.replace("/", "."), safe="") + ".ndjson")
+        self.path = folder / (quote(source.replace("/", "."), safe="@") + ".ndjson")
         self.length = 0
         self._max_bytes = max_bytes
         self._max_text = max_text

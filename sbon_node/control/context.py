@@ -58,4 +58,8 @@ class Context:
 
     async def _call(self, node: str, call: Call, timeout_s: float | None) -> object:
         limit = self.settings.call_timeout_s if timeout_s is None else timeout_s
-        return await self.peers.call(self.membership.address_of(node), call, timeout_s=limit)
+        self.steps("ask")
+        try:
+            return await self.peers.call(self.membership.address_of(node), call, timeout_s=limit)
+        finally:
+            self.steps("answer")

@@ -10,6 +10,7 @@ from sbon_node.control.queries import QueryBook
 from sbon_node.control.records import LIVE
 from sbon_node.control.sinks import SinkHost
 from sbon_node.errors import SbonError
+from sbon_node.query.catalog import is_source
 from sbon_protocol.calls import ReportState
 
 log = structlog.get_logger()
@@ -58,7 +59,7 @@ class Leaving:
         outbox = self._context.outbox
         found = []
         for stream in outbox.streams():
-            if stream.startswith("source/"):
+            if is_source(stream):
                 readers = [name.partition("#")[0] for name, link in outbox.link_counts(stream).links.items() if not link.failed]
                 found += [f"has {stream}, which {reader} reads" for reader in sorted(set(readers))]
         return found

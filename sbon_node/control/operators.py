@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import structlog
 
+from sbon_node.connectors.disk import named_errors
 from sbon_node.control.capacity import Reservations
-from sbon_node.control.claims import OVER, claim
+from sbon_node.control.claims import claim, report
 from sbon_node.control.context import Context
 from sbon_node.control.report import OperatorInfo
+from sbon_node.control.retry import until_passed
 from sbon_node.engine.interface import Engine, EngineCapacity, Needs, OperatorSpec, OperatorState
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
 from sbon_node.query.allowlist import check_fragment
+from sbon_node.query.catalog import is_source
 from sbon_node.streams.port import NodePort, PortInput
 from sbon_node.tasks import Tasks
 from sbon_protocol.calls import AskNode, InstantiateOperator, NodeAnswer, ReportState, ReserveOperator
@@ -25,8 +29,6 @@ from sbon_protocol.codec import decode_record
 
 log = structlog.get_logger()
 
-PASSING = frozenset({"checkpoint-in-use", "disk-full", "engine-failed", "java-missing", "no-room"})
-"""Reasons not to run an operator that say nothing of it: a resumed one waits until they have passed."""
 HELD_BACK = "held back: its subscribers have not received what there is"
 
 
@@ -58,7 +60,9 @@ class OperatorHost:
         context.server.handle(InstantiateOperator, self._instantiate)
 
     def start(self) -> None:
-        """Resumes what an earlier run of this node hosted; each as soon as its record's holder confirms it."""
+        """Resumes what an earlier run of this node hosted, each as soon as its record's holder confirms it; and removes what is
+        left of others."""
+        self._tasks.start("sweep", until_passed(self._context, self._sweep, partial(self._waits, "sweep")))
         for operator in self._stored:
             hosted = self._hosted.get(operator)
             if hosted is not None:
@@ -188,33 +192,36 @@ class OperatorHost:
             epoch = await claim(context, hosted.holder, spec.query, spec.id, spec.epoch)
         except SbonError as error:
             log.info("operator-given-up", operator=spec.id, reason=str(error))
-            await self._give_up(spec.id, hosted.holder)
+            await until_passed(context, lambda: self._forget(spec.id, hosted.holder), partial(self._waits, spec.id))
             return
         hosted = HostedOperator(spec=msgspec.structs.replace(spec, epoch=epoch), holder=hosted.holder)
-        tries = 0
-        while True:
-            try:
-                context.store.put("operator", spec.id, hosted)
-                self._hosted[spec.id] = hosted
-                await self._run(hosted)
-                return
-            except SbonError as error:
-                log.warning("operator-not-resumed", operator=spec.id, reason=str(error))
-                self._states[spec.id] = ("failed", str(error))
-                tries += error.code not in PASSING
-                if tries >= context.settings.resume_tries:
-                    await self._report_failure(hosted, str(error))
-                    return
-            await context.clock.sleep(context.settings.retry_s)
 
-    async def _give_up(self, operator: str, holder: str) -> None:
-        while True:
-            try:
-                await self._forget(operator, holder)
-                return
-            except SbonError as error:
-                log.warning("operator-not-forgotten", operator=operator, reason=str(error))
-            await self._context.clock.sleep(self._context.settings.retry_s)
+        async def attempt() -> None:
+            context.store.put("operator", spec.id, hosted)
+            self._hosted[spec.id] = hosted
+            await self._run(hosted)
+
+        try:
+            await until_passed(context, attempt, partial(self._waits, spec.id))
+        except SbonError as error:
+            log.warning("operator-not-resumed", operator=spec.id, code=error.code, reason=str(error))
+            self._states[spec.id] = ("failed", str(error))
+            await self._report_failure(hosted, str(error))
+
+    def _waits(self, operator: str, error: SbonError) -> None:
+        log.warning("operator-waits", operator=operator, code=error.code, reason=str(error))
+        if operator in self._hosted:
+            self._states[operator] = ("starting", str(error))
+
+    async def _sweep(self) -> None:
+        """Removes the streams and checkpoints of operators that are hosted no more, whose end a death of this node cut short."""
+        for stream in self._context.outbox.streams():
+            if not is_source(stream) and stream not in self._hosted:
+                self._context.outbox.drop_stream(stream)
+        folder = self._checkpoint("")
+        for checkpoint in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if checkpoint.is_dir() and checkpoint.name not in self._hosted:
+                shutil.rmtree(checkpoint, ignore_errors=True)
 
     def _resume_broken(self, task: str, error: BaseException) -> None:
         """A broken invariant of ours: as loud at the record's holder as in this node's log."""
@@ -229,9 +236,10 @@ class OperatorHost:
         try:
             context.outbox.open_stream(spec.id, "operator", finite=False, epoch=spec.epoch)
             checkpoint = self._checkpoint(spec.id)
-            checkpoint.mkdir(parents=True, exist_ok=True)
             await self._disconnect(spec.id)
             port = self._ports[spec.id] = self._port(spec)
+            with named_errors(checkpoint):
+                checkpoint.mkdir(parents=True, exist_ok=True)
             await self._engine.instantiate(spec, port, checkpoint)
         finally:
             del self._starting[spec.id]
@@ -259,16 +267,8 @@ class OperatorHost:
 
     async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
         spec, context = hosted.spec, self._context
-        report = ReportState(query=spec.query, part=spec.id, state="failed", reason=reason[:500])
-        while spec.id in self._hosted:
-            try:
-                await context.tell(hosted.holder, report)
-            except SbonError as error:
-                if error.code in OVER:
-                    return
-                await context.clock.sleep(context.settings.retry_s)
-            else:
-                return
+        failure = ReportState(query=spec.query, part=spec.id, state="failed", reason=reason[:500])
+        await report(context, hosted.holder, failure, lambda: spec.id in self._hosted)
 
     def _checkpoint(self, operator: str) -> Path:
         return self._context.data_dir / "operators" / operator

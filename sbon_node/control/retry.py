@@ -11,7 +11,7 @@ from sbon_node.errors import SbonError
 
 T = TypeVar("T")
 
-PASSING = frozenset({"disk-full", "disk-error", "store-busy", "engine-failed", "java-missing", "no-room"})
+PASSING = frozenset({"checkpoint-in-use", "disk-full", "disk-error", "store-busy", "engine-failed", "java-missing", "no-room"})
 """Codes that tell of this node, not of what it was asked for."""
 
 FINAL = frozenset({"checkpoint-mismatch", "checkpoint-unreadable", "fenced", "forbidden-sql", "outbox-corrupt", "sink-lost"})

@@ -15,7 +15,7 @@ from sbon_node.control.context import Context
 from sbon_node.control.report import SourceInfo, StreamInfo
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
-from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
 from sbon_node.query.schema import check_source
 from sbon_node.tasks import Tasks
 from sbon_protocol.calls import AttachSource, DescribeSources, SourceStates
@@ -52,7 +52,7 @@ class SourceHost:
         for entry in self._catalogue.entries.values():
             self._changed(entry)
         context = self._context
-        left = {*context.store.all("source", HostedSource), *(s for s in context.outbox.streams() if s.startswith("source/"))}
+        left = {*context.store.all("source", HostedSource), *filter(is_source, context.outbox.streams())}
         for source_id in sorted(left - self._wanted.keys()):
             self._tasks.start(f"switch {source_id}", self._switch(source_id))
 

@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from sbon_node.errors import SbonError
+from sbon_node.steps import Steps, unobserved
 
 Kind = Literal["identity", "catalogue", "query", "operator", "sink", "source", "peer"]
 T = TypeVar("T")
@@ -24,8 +25,8 @@ class Store:
     cannot be written; nothing is then changed.
     """
 
-    def __init__(self, path: Path, *, fsync: bool = False) -> None:
-        self._path = path
+    def __init__(self, path: Path, steps: Steps = unobserved, *, fsync: bool = False) -> None:
+        self._path, self._steps = path, steps
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -68,6 +69,7 @@ class Store:
             self._db.execute(statement, values)
         except sqlite3.OperationalError as error:
             raise SbonError("disk-full", str(error), where=str(self._path), hint="free some space") from error
+        self._steps("store")
 
     def _decode(self, value: bytes, kind: str, key: str, type_: type[T]) -> T:
         try:

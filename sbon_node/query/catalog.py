@@ -10,6 +10,7 @@ from msgspec import Meta
 from sbon_node.engine.interface import Schema
 
 MAX_SOURCES_OF_A_STREAM = 256
+_SOURCE = "source/"
 
 
 class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,12 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        return f"source/{self.stream}@{self.version}/{self.name}"
+        return f"{_SOURCE}{self.stream}@{self.version}/{self.name}"
+
+
+def is_source(stream: str) -> bool:
+    """Whether the frames are a source's; an operator's stream bears its id."""
+    return stream.startswith(_SOURCE)
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,7 +37,7 @@ def test_what_runs_keeps_its_room_until_it_is_released() -> None:
     held = Reservations(CAPACITY)
     for operator in ("a", "b", "c"):
         held.reserve(operator, Needs(), now=0.0, deadline=1.0)
-        held.confirm(operator, Needs())
+        held.confirm(operator, Needs(), now=0.5)
     assert held.operators() == ("a", "b", "c")
     assert held.refusal(Needs(), now=100.0) == "hosts 3 operators, its limit is 3"
     held.release("b")
