@@ -1,0 +1,72 @@
+"""What a query does is told in time, whoever is out of reach: what is not known is said to be so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sbon_node.control.describe import Descriptions
+from sbon_node.errors import SbonError
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.control.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+
+
+async def running(cluster: SimulatedCluster, tmp_path: Path) -> None:
+    """``a`` keeps the record, ``b`` and ``c`` a source and an operator each, ``d`` the results."""
+    await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0), source_at("c", rows=1_000_000, rate=10.0))
+    await submitted(cluster, "a", tmp_path / "out.csv", consumer="d", strategy="producer")
+    while (await state_of(cluster, "a")).rows == 0:
+        await cluster.clock.sleep(0.5)
+
+
+@pytest.mark.parametrize("asked", ["a", "e"])
+@pytest.mark.parametrize("silent", ["b", "d", "bcd"])
+def test_a_query_is_shown_though_nodes_do_not_answer(tmp_path: Path, silent: str, asked: str) -> None:
+    """Asked of the record's holder, or of another node; the silent ones are cut off, and not yet known to be."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        for node in silent:
+            for other in "ae":
+                cluster.network.cut(other, node, both=True)
+        info = await state_of(cluster, asked)
+        assert info.state == "running"
+        assert info.reason == "; ".join(f"no answer from {node}" for node in silent)
+        states = {operator.node: (operator.state, operator.reason) for operator in info.operators}
+        for node in "bc":
+            assert states[node] == (("unreachable", f"no answer from {node}") if node in silent else ("running", ""))
+        bill = await ask(cluster, asked, cluster.nodes[asked].daemon.bill("q"))
+        assert {line.source_node for line in bill.whole} == {"b", "c"}
+        assert all(line.latency_ms > 0 for line in bill.whole)
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_each_node_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered: Counter[str] = Counter()
+    described = Descriptions._described
+
+    async def counted(self: Descriptions, *call: object) -> object:
+        answered[self._context.name] += 1
+        return await described(self, *call)
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        answered.clear()
+        await ask(cluster, "e", cluster.nodes["e"].daemon.bill("q"))
+        assert answered == {"b": 1, "c": 1, "d": 1}
+
+    monkeypatch.setattr(Descriptions, "_described", counted)
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_an_unknown_query_is_said_to_be_perhaps_at_who_does_not_answer(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        cluster.network.cut("a", "c", both=True)
+        with pytest.raises(SbonError) as caught:
+            await state_of(cluster, "a", "nowhere")
+        assert (caught.value.code, caught.value.details) == ("unknown-query", ("no answer from c",))
+
+    in_cluster(tmp_path, "abc", test)
