@@ -46,7 +46,7 @@ def lay_foundation(
     """
     node = config.node
     data_dir = Path(node.data_dir)
-    store = Store(data_dir / "node.db", fsync=config.streams.fsync)
+    store = Store(data_dir / "node.db", steps, fsync=config.streams.fsync)
     stored = identify(store, name=node.name, cluster=node.cluster, where=str(data_dir), rng=rng)
     outbox = Outbox(data_dir / "outbox.db", config.streams, steps)
 

@@ -1,4 +1,4 @@
-"""Named points on the way of a batch, between any two of which a node may die.
+"""Named points on the way of a batch or of a workflow, between any two of which a node may die.
 
 Production passes :func:`unobserved`. The simulation passes a function that may raise, and so kills the node exactly there.
 """
@@ -20,6 +20,9 @@ Step = Literal[
     "trim",  # frames every subscriber acknowledged have been deleted
     "sink-write",  # a sink's bytes are written
     "position-write",  # a sink's or source's position is stored
+    "ask",  # another node, or this one, is about to be called
+    "answer",  # what was called has answered, or refused, or will not answer
+    "store",  # what the node remembers over a restart has changed: a record, a hosted part, the catalogue, a peer's address
 ]
 
 Steps = Callable[[Step], None]

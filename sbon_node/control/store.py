@@ -32,6 +32,7 @@ _NAMES: dict[int, tuple[str, str, str]] = {
     sqlite3.SQLITE_CORRUPT: ("store-unreadable", "it is damaged", "restore it from a copy, or start with a new data directory"),
     sqlite3.SQLITE_IOERR: ("disk-error", "it cannot be used", "check the disk and its rights"),
 }
+_NAMES[sqlite3.SQLITE_IOERR_SHMSIZE] = _NAMES[sqlite3.SQLITE_FULL]
 _NAMES[sqlite3.SQLITE_LOCKED] = _NAMES[sqlite3.SQLITE_BUSY]
 _NAMES[sqlite3.SQLITE_NOTADB] = _NAMES[sqlite3.SQLITE_CORRUPT]
 for _code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
@@ -102,7 +103,8 @@ class Store:
             yield
         except sqlite3.Error as error:
             # The low byte is the code, the others say more of it. What Python's module raises of its own has none.
-            name = _NAMES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+            found = getattr(error, "sqlite_errorcode", 0)
+            name = _NAMES.get(found) or _NAMES.get(found & 0xFF)
             if name is None:
                 raise BrokenInvariantError(f"the store was misused: {error}") from error
             code, what, hint = name

@@ -225,6 +225,10 @@ class SimulatedEngine:
             self._restart.cancel()
             await asyncio.wait([self._restart])
 
+    def running(self) -> list[str]:
+        """The operators that were instantiated, and not destroyed."""
+        return sorted(self._operators)
+
     # -- faults --------------------------------------------------------------------------------------------------------
 
     def kill_host(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shlex
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -23,8 +22,10 @@ Action = Literal[
     "cut-one-way",
     "slow",  # the consumer takes its time
     "disk-full",
+    "give-up",  # whoever submits a query at the node goes away before the answer
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
+_SHORT_S, _LONG_S = 1.0, 25.0
 STEPS: tuple[Step, ...] = get_args(Step)
 
 
@@ -56,53 +57,79 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """Who is on it: the nodes by what they do, and the steps each takes."""
+    """Who is on it: the nodes by what they do, in the order in which rows pass them; and who holds the query's record."""
 
     sources: tuple[str, ...]
     operators: tuple[str, ...]
     consumers: tuple[str, ...]
+    holders: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self.sources + self.operators + self.consumers))
+        return tuple(dict.fromkeys(self.sources + self.operators + self.consumers + self.holders))
 
     def steps_of(self, node: str) -> tuple[Step, ...]:
-        steps: tuple[Step, ...] = ()
+        steps: tuple[Step, ...] = ("store",)
         if node in self.sources:
             steps += ("outbox-write", "position-write", "publish", "send")
         if node in self.operators:
             steps += ("plan", "run", "outbox-write", "commit", "publish", "send", "receive", "acknowledge", "trim")
         if node in self.consumers:
             steps += ("receive", "acknowledge", "sink-write", "position-write")
+        if node in self.holders:
+            steps += ("ask", "answer")
         return tuple(dict.fromkeys(steps))
 
     def actions_of(self, node: str) -> tuple[Action, ...]:
         if node in self.operators:
-            return ACTIONS
-        return ("kill", "cut", "cut-one-way", "disk-full") if node in self.sources else ("kill", "cut", "cut-one-way", "slow")
+            return tuple(action for action in ACTIONS if action not in ("slow", "give-up"))
+        actions: tuple[Action, ...] = ("kill", "cut", "cut-one-way", "disk-full")
+        actions += ("slow",) if node in self.consumers else ()
+        return actions + (("give-up",) if node in self.holders else ())
 
 
-def every_step(stage: Stage, counts: Sequence[int] = (1, 3, 7)) -> list[tuple[Fault, ...]]:
-    """One fault at each step of each node: at several occurrences whatever can befall the node itself, and at one of them its
-    neighbours' death and the cut of their paths."""
-    plans: list[tuple[Fault, ...]] = []
-    for trigger in stage.nodes:
-        for step in stage.steps_of(trigger):
-            for count in counts:
-                plans += [(fault,) for fault in _at(AtStep(trigger, step, count), stage, around=count == counts[1])]
-    return plans
+def occurrences(taken: Sequence[tuple[str, Step]]) -> list[AtStep]:
+    """The steps of a run, in order, each as what a fault can wait for."""
+    counts: dict[tuple[str, Step], int] = {}
+    found = []
+    for node, step in taken:
+        counts[node, step] = counts.get((node, step), 0) + 1
+        found.append(AtStep(node, step, counts[node, step]))
+    return found
 
 
-def _at(when: AtStep, stage: Stage, *, around: bool) -> list[Fault]:
-    here = stage.nodes.index(when.node)
-    neighbours = stage.nodes[max(0, here - 1) : here + 2] if around else (when.node,)
+def at_each(stage: Stage, steps: Sequence[AtStep]) -> list[Fault]:
+    """At every one of these any node dies, for so short that nobody notices, or for so long that all give it up; and
+    something else befalls whoever takes the step, each time another thing."""
     faults = []
-    for node in neighbours:
-        actions = stage.actions_of(node) if node == when.node else ("kill", "cut")
-        for action in actions:
-            cuts = action in ("cut", "cut-one-way")
-            others = [one for one in stage.nodes[max(0, here - 1) : here + 2] if one != node] if cuts else [""]
-            faults += [Fault(when, action, node, other, down_s=1.0) for other in others]
+    for index, when in enumerate(steps):
+        faults += [
+            Fault(when, "kill", node, down_s=_SHORT_S if (index + i) % 2 else _LONG_S) for i, node in enumerate(stage.nodes)
+        ]
+        others = [node for node in stage.nodes if node != when.node]
+        actions = [action for action in stage.actions_of(when.node) if action not in ("kill", "slow")]
+        action = actions[index % len(actions)]
+        other = others[index % len(others)] if action in ("cut", "cut-one-way") else ""
+        faults.append(Fault(when, action, when.node, other, down_s=_LONG_S))
+    return faults
+
+
+def every_step(stage: Stage, steps: Sequence[AtStep]) -> list[Fault]:
+    """At each kind of step of each node, of these: its death early, in the middle and late, the death of its neighbours in the
+    middle, and at one of the three places everything else that can befall it."""
+    kinds: dict[tuple[str, Step], list[AtStep]] = {}
+    for when in steps:
+        kinds.setdefault((when.node, when.step), []).append(when)
+    faults = []
+    for (node, _), found in kinds.items():
+        places = [found[min(1, len(found) - 1)], found[len(found) // 2], found[max(0, len(found) - 2)]]
+        here = stage.nodes.index(node)
+        neighbours = [other for other in stage.nodes[max(0, here - 1) : here + 2] if other != node]
+        faults += [Fault(when, "kill", node, down_s=_SHORT_S) for when in dict.fromkeys(places)]
+        faults += [Fault(places[1], "kill", other, down_s=_SHORT_S) for other in neighbours]
+        for index, action in enumerate(one for one in stage.actions_of(node) if one != "kill"):
+            others = neighbours if action in ("cut", "cut-one-way") else [""]
+            faults += [Fault(places[index % 3], action, node, other, down_s=_SHORT_S) for other in others]
     return faults
 
 
@@ -124,21 +151,16 @@ def _random_fault(rng: random.Random, stage: Stage, within_s: float) -> Fault:
     other = ""
     if action in ("cut", "cut-one-way"):
         other = rng.choice([one for one in stage.nodes if one != node])
-    down_s = rng.choice((0.05, 0.5, 2.0, 6.0)) * rng.uniform(0.5, 1.5)
+    down_s = rng.choice((0.05, 0.5, 2.0, 6.0, 25.0)) * rng.uniform(0.5, 1.5)
     return Fault(when, action, node, other, down_s)
 
 
-def replay_command(seed: int | str, faults: Sequence[Fault], rows: int) -> str:
-    """The one command that runs it again, and prints its trace."""
-    written = msgspec.json.encode(list(faults)).decode()
-    return f"python -m sbon_node.simulation --seed {seed} --rows {rows} --faults {shlex.quote(written)}"
-
-
 class FaultPlan:
-    """Which faults are due, as steps are taken; each strikes once."""
+    """Which faults are due, as steps are taken; each strikes once. ``history`` is all steps so far."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = tuple(faults)
+        self.history: list[tuple[str, Step]] = []
         self._counts: dict[tuple[str, Step], int] = {}
         self._at_step: dict[tuple[str, Step, int], list[Fault]] = {}
         for fault in faults:
@@ -151,6 +173,7 @@ class FaultPlan:
 
     def taken(self, node: str, step: Step) -> tuple[int, list[Fault]]:
         """How often the node has taken the step, this time included, and what strikes now."""
+        self.history.append((node, step))
         count = self._counts[node, step] = self._counts.get((node, step), 0) + 1
         return count, self._at_step.pop((node, step, count), [])
 

@@ -32,6 +32,10 @@ class Process:
         """Runs it as a task of this process; the caller holds the task."""
         return asyncio.get_running_loop().create_task(coroutine, context=self.context.copy())
 
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Those that run, the oldest first."""
+        return list(self._tasks)
+
     def adopt(self, task: asyncio.Task[Any]) -> None:
         self._tasks[task] = None
         task.add_done_callback(self._forget)

@@ -6,8 +6,6 @@ The rows at the sink are compared with the fragment evaluated over the sources' 
 from __future__ import annotations
 
 import json
-import random
-import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -20,13 +18,15 @@ from sbon_node.control.report import Accepted, SinkSpec, Submission
 from sbon_node.engine.interface import Column
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.simulation.checks import CheckFailedError
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.disk import watched_databases
+from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.evaluate import fragment
 from sbon_node.simulation.faults import Fault, Stage, random_plan
-from sbon_node.simulation.harness import Outcome, in_memory
-from sbon_node.simulation.loop import VirtualLoop, VirtualTimeError, run
+from sbon_node.simulation.left import settled
+from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network import NetworkQuality
+from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
+
+QUERY = "query"
 
 
 class ScenarioSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,71 +63,59 @@ def load_scenario(path: Path) -> Scenario:
 
 
 def run_scenario(scenario: Scenario, *, seed: int | str) -> Outcome:
-    """From the first node's start until the query has finished."""
-    clusters: list[SimulatedCluster] = []
+    """From the first node's start until the query has finished, and left nothing behind."""
 
-    async def main(loop: VirtualLoop, rng: random.Random) -> None:
+    def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
         delay_s = scenario.latency_ms / 1000
-        clusters.append(
-            SimulatedCluster(loop, seed, scenario.nodes, Path(root), latency=lambda a, b: delay_s, quality=scenario.quality)
-        )
-        with watched_databases(clusters[0].disks):
-            await _play(clusters[0], scenario, Path(root) / "rows.ndjson")
+        return SimulatedCluster(loop, seed, scenario.nodes, root, latency=lambda a, b: delay_s, quality=scenario.quality)
 
-    failure = ""
-    with tempfile.TemporaryDirectory(prefix="sbon-simulation-", dir=in_memory()) as root:
-        try:
-            run(main, seed=seed, max_time_s=scenario.max_time_s)
-        except (CheckFailedError, VirtualTimeError) as error:
-            failure = (
-                f"{error}\nreplay: python -m sbon_node.simulation --seed {seed} --scenario tests/scenarios/{scenario.name}.toml"
-            )
-    (cluster,) = clusters
-    unstruck = tuple(cluster.plan.never_struck())
-    return Outcome(failure, tuple(cluster.trace), cluster.checker.checks, cluster.loop.time(), unstruck)
+    async def play(cluster: SimulatedCluster, root: Path) -> Ended:
+        return await _play(cluster, scenario, root / "rows.ndjson")
+
+    replay = f"python -m sbon_node.simulation --seed {seed} --scenario tests/scenarios/{scenario.name}.toml"
+    return run_cluster(build, play, seed=seed, max_time_s=scenario.max_time_s, replay=replay)
 
 
-async def _play(cluster: SimulatedCluster, scenario: Scenario, output: Path) -> None:
+async def _play(cluster: SimulatedCluster, scenario: Scenario, output: Path) -> Ended:
     cluster.start()
     await cluster.together()
     holder = scenario.submit_at or scenario.consumer
-    submitting = cluster.call(holder, _submit(cluster, scenario, output))
-    await cluster.until(submitting.done)
-    query: str = submitting.result()
-    cluster.arm((*scenario.faults, *_random_faults(cluster, scenario)))
-    while True:
-        await cluster.until(lambda: cluster.at(holder).ready)
-        asking = cluster.call(holder, _state(cluster, holder, query))
-        await cluster.until(lambda: asking.done(), pause_s=0.25)  # noqa: B023 - awaited before it changes
-        state = "" if asking.cancelled() else asking.result()
-        if state == "finished":
-            break
+    cluster.watch.expect(QUERY, [source.id for source in sorted(_sources(scenario), key=lambda source: source.name)])
+    await cluster.answer(holder, _submit(cluster, scenario, output))
+    cluster.strikes.arm((*scenario.faults, *_random_faults(cluster, scenario)))
+    while (state := await _state(cluster, holder)) != "finished":
         if state in ("failed", "stopped"):
             raise CheckFailedError(f"the query is {state}")
-    cluster.checker.delivered(_delivered(output), await _oracle(cluster, scenario))
+        await cluster.sleep(0.25)
+    await settled(cluster)
+    cluster.watch.checker.delivered(_delivered(output), await _oracle(cluster, scenario))
     cluster.verify()
+    return Ended(0, state)
 
 
 def _delivered(output: Path) -> list[tuple[object, ...]]:
     return [tuple(json.loads(line).values()) for line in output.read_text().splitlines()]
 
 
-async def _submit(cluster: SimulatedCluster, scenario: Scenario, output: Path) -> str:
-    daemon = cluster.at(scenario.submit_at or scenario.consumer).daemon
+async def _submit(cluster: SimulatedCluster, scenario: Scenario, output: Path) -> None:
+    daemon = cluster.nodes[scenario.submit_at or scenario.consumer].daemon
     await daemon.create_stream(_declared(scenario))
     for source in _sources(scenario):
         await daemon.attach_source(source)
     sink = SinkSpec(kind="file", options={"path": str(output), "format": "ndjson"})
-    submission = Submission(sql=scenario.sql, strategy=scenario.strategy, consumer=scenario.consumer, sink=sink)
+    submission = Submission(sql=scenario.sql, name=QUERY, strategy=scenario.strategy, consumer=scenario.consumer, sink=sink)
     async for event in daemon.submit(submission):
-        if isinstance(event, Accepted):
-            return event.query.id
-        cluster.note(f"{event.step}: {event.message}")
-    raise CheckFailedError("the submission ended without an answer")
+        cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
 
 
-async def _state(cluster: SimulatedCluster, holder: str, query: str) -> str:
-    return (await cluster.at(holder).daemon.query(query)).state
+async def _state(cluster: SimulatedCluster, holder: str) -> str:
+    """As the record's holder tells it, as soon as it can."""
+    while True:
+        await cluster.until(lambda: cluster.nodes[holder].ready)
+        try:
+            return (await cluster.answer(holder, cluster.nodes[holder].daemon.query(QUERY))).state
+        except NodeDiedError:
+            await cluster.sleep(0.1)
 
 
 def _random_faults(cluster: SimulatedCluster, scenario: Scenario) -> tuple[Fault, ...]:

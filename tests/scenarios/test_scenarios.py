@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from sbon_node.simulation.harness import Outcome
+from sbon_node.simulation.outcome import Outcome
 from sbon_node.simulation.scenario import load_scenario, run_scenario
 
 FOLDER = Path(__file__).parent

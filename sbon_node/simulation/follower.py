@@ -1,0 +1,51 @@
+"""A user who follows a query at its consumer's node, through every death of that node, and takes each frame once."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.errors import SbonError
+from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
+
+PATIENCE_S = 0.3
+SLOW_S = 0.5
+"""What a slow user needs for a frame."""
+
+
+class Follower:
+    """``rows`` are those taken, ``taken`` the frames they were in by stream; both outlive the node, as a file would."""
+
+    def __init__(self, cluster: SimulatedCluster, name: str, query: str) -> None:
+        self._cluster, self._name, self._query = cluster, name, query
+        self.rows: list[tuple[object, ...]] = []
+        self.taken: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Until the query tells its end; a query that is not there may come, or come back."""
+        cluster, node = self._cluster, self._cluster.nodes[self._name]
+        while True:
+            await cluster.until(lambda: node.ready)
+            try:
+                if await cluster.answer(self._name, self._follow()):
+                    return
+            except (NodeDiedError, SbonError) as error:
+                cluster.note(f"{self._name} is not followed: {error}")
+            await cluster.sleep(PATIENCE_S)
+
+    async def _follow(self) -> bool:
+        daemon, node = self._cluster.nodes[self._name].daemon, self._cluster.nodes[self._name]
+        async with aclosing(daemon.follow(self._query, dict(self.taken))) as events:  # type: ignore[type-var]
+            async for event in events:
+                if isinstance(event, Finished):
+                    return event.state == "finished"
+                self._take(event)
+                if self._cluster.loop.time() < node.slow_until:
+                    await self._cluster.clock.sleep(SLOW_S)
+                await daemon.acknowledge(self._query, {event.stream: event.number})
+        return False
+
+    def _take(self, frame: Rows) -> None:
+        if frame.number > self.taken.get(frame.stream, 0):
+            self.rows += frame.rows
+            self.taken[frame.stream] = frame.number

@@ -1,0 +1,66 @@
+"""One simulated node over all its lives: what outlives its daemon, and the daemon of its present life."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from sbon_node.net.transport import Address
+from sbon_node.node import Node
+from sbon_node.simulation.disk import SimulatedDisk
+from sbon_node.simulation.engine import CheckpointLocks, SimulatedEngine
+from sbon_node.simulation.process import Process
+from sbon_node.streams.link import Link
+from sbon_node.streams.outbox import Outbox
+
+CHECKPOINTS = "operators"
+"""Where a node keeps its checkpoints, within its data directory."""
+
+
+class SimulatedNode:
+    """``outbox`` and ``engine`` are those of its last life, ``slow_until`` bounds in time how slowly its users follow queries."""
+
+    def __init__(self, name: str, address: Address, root: Path) -> None:
+        self.name = name
+        self.address = address
+        self.disk = SimulatedDisk(root / name, shared=(CHECKPOINTS,))
+        self.locks = CheckpointLocks()
+        self.lives = 0
+        self.process: Process | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.outbox: Outbox | None = None
+        self.engine: SimulatedEngine | None = None
+        self.node: Node | None = None
+        self.slow_until = 0.0
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def ready(self) -> bool:
+        """Whether its daemon has started, and lives."""
+        return self.alive and self.node is not None
+
+    @property
+    def daemon(self) -> Node:
+        """Raises ``AssertionError`` while the node is down."""
+        assert self.alive, f"{self.name} is down"
+        assert self.node is not None, f"{self.name} is not up yet"
+        return self.node
+
+    def checkpoint(self, operator: str) -> Path:
+        return self.disk.folder / CHECKPOINTS / operator
+
+    def operators(self) -> list[str]:
+        """Those that have a checkpoint here."""
+        return sorted(path.name for path in (self.disk.folder / CHECKPOINTS).iterdir())
+
+    def links(self) -> list[Link]:
+        """All that bring streams to this node; nobody but a checker looks so deep inside a daemon."""
+        if self.node is None or not self.alive:
+            return []
+        links = [link for port in self.node._operators._ports.values() for link in port.links]
+        links += [link for runner in self.node._sinks._runners.values() for link in runner._links]
+        return links + [link for sink in self.node._sinks._followed.values() for link in sink._links.values()]
