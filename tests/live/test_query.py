@@ -8,38 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from sbon_cli.follow import Follower
-from sbon_cli.local_cluster import LocalNode
 from sbon_node.control.report import Rows, SinkSpec
 from sbon_node.errors import SbonError
+from tests.live.family import engine_process
 from tests.live.world import SITES, SQL, World, finished, stored, submit, wait_for
 
 pytestmark = pytest.mark.live
-
-
-def engine_process(node: LocalNode, which: str) -> psutil.Process:
-    """The engine host of a node, its JVM, or the newest of Spark's Python workers; waits for it to be there."""
-    found: list[psutil.Process] = []
-
-    def look() -> bool:
-        family = psutil.Process(node.pid).children(recursive=True)
-        hosts = [p for p in family if "sbon_node.engine.spark.host" in " ".join(p.cmdline())]
-        jvms = [p for p in family if "java" in p.name()]
-        workers = [p for jvm in jvms for p in jvm.children(recursive=True) if "python" in p.name()]
-        found[:] = {"host": hosts, "jvm": jvms, "worker": workers}[which][-1:]
-        return bool(found)
-
-    def safely() -> bool:
-        try:
-            return look()
-        except psutil.NoSuchProcess:
-            return False
-
-    wait_for(safely, f"{node.name} has a {which}")
-    return found[0]
 
 
 @pytest.mark.parametrize("strategy", ["relaxation", "producer", "consumer", "random"])

@@ -1,0 +1,86 @@
+"""The processes of a node: its daemon, and of its engine the host, the JVM and Spark's Python workers; and what they hold."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
+
+import psutil
+
+from sbon_cli.local_cluster import LocalNode
+from tests.live.world import wait_for
+
+Kind = Literal["daemon", "host", "jvm", "worker"]
+
+SAMPLE_S = 0.2
+
+
+def family(node: LocalNode) -> list[tuple[Kind, psutil.Process]]:
+    """Every process of the node that is there now."""
+    daemon = psutil.Process(node.pid)
+    found: list[tuple[Kind, psutil.Process]] = [("daemon", daemon)]
+    for process in daemon.children(recursive=True):
+        try:
+            if "java" in process.name():
+                found.append(("jvm", process))
+            elif "sbon_node.engine.spark.host" in " ".join(process.cmdline()):
+                found.append(("host", process))
+            elif "python" in process.name():
+                found.append(("worker", process))
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def engine_process(node: LocalNode, which: Kind) -> psutil.Process:
+    """The newest of that kind; waits for it to be there."""
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        found[:] = [process for kind, process in family(node) if kind == which][-1:]
+        return bool(found)
+
+    wait_for(look, f"{node.name} has a {which}")
+    return found[0]
+
+
+class Memory:
+    """Resident bytes of the largest process by node and kind: at the beginning, and the most since then."""
+
+    def __init__(self, nodes: Sequence[LocalNode]) -> None:
+        self._nodes = tuple(nodes)
+        self.first = self._now()
+        self.peak = Counter(self.first)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(SAMPLE_S):
+                self.peak |= self._now()
+
+        thread = threading.Thread(target=watch, name="memory")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def growth(self, kind: Kind) -> dict[str, int]:
+        """By node."""
+        return {name: self.peak[name, of] - self.first[name, of] for name, of in sorted(self.peak) if of == kind}
+
+    def _now(self) -> Counter[tuple[str, Kind]]:
+        held: Counter[tuple[str, Kind]] = Counter()
+        for node in self._nodes:
+            for kind, process in family(node):
+                try:
+                    held[node.name, kind] = max(held[node.name, kind], process.memory_info().rss)
+                except psutil.NoSuchProcess:
+                    continue
+        return held
