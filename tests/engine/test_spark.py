@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -24,7 +20,8 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
 from sbon_node.query.functions import ALLOWED
-from sbon_node.streams.frame import END_WATERMARK_MS
+from sbon_node.streams.frame import END_WATERMARK_MS, Frame
+from tests.engine.states import States
 from tests.engine.toy_port import ToyPort
 
 pytestmark = pytest.mark.live
@@ -40,27 +37,6 @@ SCHEMA: Schema = (
 )
 
 
-class States:
-    """What the engine reports of its operators, newest last."""
-
-    def __init__(self) -> None:
-        self.told: dict[str, list[tuple[str, str]]] = {}
-        self._changed = asyncio.Event()
-
-    def __call__(self, operator: str, state: str, reason: str) -> None:
-        self.told.setdefault(operator, []).append((state, reason))
-        self._changed.set()
-
-    async def wait(self, operator: str, state: str) -> str:
-        """The reason of the first report of that state."""
-        while True:
-            for told, reason in self.told.get(operator, []):
-                if told == state:
-                    return reason
-            self._changed.clear()
-            await self._changed.wait()
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("engine")
@@ -73,7 +49,7 @@ def states() -> States:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(folder: Path, states: States) -> AsyncIterator[SparkEngine]:
-    made = SparkEngine(EngineSettings(), folder, Clock.real(), states)
+    made = SparkEngine(EngineSettings(max_restarts=1, restart_s=0.1), folder, Clock.real(), states)
     yield made
     await made.close()
 
@@ -123,10 +99,24 @@ def spec(name: str, reader: str = "simple", fragment: str = FRAGMENT) -> Operato
 
 async def started(engine: SparkEngine, folder: Path, operator: OperatorSpec) -> ToyPort:
     port = ToyPort()
-    checkpoint = folder / "operators" / operator.id
-    checkpoint.mkdir(parents=True)
-    await engine.instantiate(operator, port, checkpoint)
+    await engine.instantiate(operator, port, checkpoint_of(folder, operator.id))
     return port
+
+
+def checkpoint_of(folder: Path, operator: str) -> Path:
+    checkpoint = folder / "operators" / operator
+    checkpoint.mkdir(parents=True)
+    return checkpoint
+
+
+class FatalPort(ToyPort):
+    def __init__(self, engine: SparkEngine) -> None:
+        super().__init__()
+        self._engine = engine
+
+    async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
+        os.kill(_processes(self._engine)["jvm"], signal.SIGKILL)
+        return await super().fetch(position, after_frame, upto_frame)
 
 
 @in_one_loop
@@ -164,7 +154,7 @@ def _processes(engine: SparkEngine) -> dict[str, int]:
 
 
 @in_one_loop
-@pytest.mark.parametrize("victim", ["worker", "jvm", "host"])
+@pytest.mark.parametrize("victim", ["worker", "host"])
 async def test_whatever_is_killed_each_row_comes_once(engine: SparkEngine, folder: Path, victim: str) -> None:
     port = await started(engine, folder, spec(f"kill.{victim}"))
     await port.feed(table(0, 500))
@@ -176,6 +166,26 @@ async def test_whatever_is_killed_each_row_comes_once(engine: SparkEngine, folde
 
     assert found(await port.wait_ended()) == expected(table(0, 1500))
     await engine.destroy(f"kill.{victim}")
+
+
+@in_one_loop
+async def test_an_operator_whose_rows_kill_the_jvm_fails_and_its_sibling_does_not(
+    engine: SparkEngine, folder: Path, states: States
+) -> None:
+    """The port kills the JVM whenever the fatal rows are asked for, as rows would that Spark cannot bear."""
+    good, fatal = await started(engine, folder, spec("good")), FatalPort(engine)
+    await good.feed(table(0, 500))
+    await good.wait_visible(0)
+    await engine.instantiate(spec("fatal"), fatal, checkpoint_of(folder, "fatal"))
+    await fatal.feed(table(0, 10))
+
+    assert "JVM died" in await states.wait("fatal", "failed")
+
+    await good.feed(table(500, 500), ended=True)
+    assert found(await good.wait_ended()) == expected(table(0, 1000))
+    assert not states.count("good", "failed")
+    for name in ("good", "fatal"):
+        await engine.destroy(name)
 
 
 @in_one_loop
@@ -302,46 +312,3 @@ async def test_analysis_gives_the_schema_and_the_place_of_errors(engine: SparkEn
     with pytest.raises(SbonError) as refusal:
         await engine.analyse("SELECT k,\n  nope FROM in0", (SCHEMA,))
     assert refusal.value.where == "line 2, column 3"
-
-
-@in_one_loop
-async def test_a_node_takes_no_more_than_its_capacity(engine: SparkEngine, folder: Path) -> None:
-    full = SparkEngine(EngineSettings(max_operators=1), folder / "full", Clock.real(), lambda *_: None)
-    full._running["one"] = None  # type: ignore[assignment]
-    with pytest.raises(SbonError) as refusal:
-        await full.instantiate(spec("two"), ToyPort(), folder / "full")
-    assert refusal.value.code == "no-room"
-
-
-ORPHAN = """
-import asyncio, sys
-from pathlib import Path
-from sbon_node.clock import Clock
-from sbon_node.engine.interface import Column
-from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.adapter import SparkEngine
-
-async def main():
-    engine = SparkEngine(EngineSettings(), Path(sys.argv[1]), Clock.real(), lambda *_: None)
-    await engine.analyse("SELECT k FROM in0", ((Column("k", "int"),),))
-    print('host', engine.host_pid, flush=True)
-    await asyncio.sleep(600)
-
-asyncio.run(main())
-"""
-
-
-def test_an_orphaned_host_ends_with_its_jvm_and_frees_the_lock(tmp_path: Path) -> None:
-    daemon = subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert daemon.stdout is not None
-    host = next(int(line.split()[1]) for line in daemon.stdout if line.startswith("host "))
-    family = [psutil.Process(host), *psutil.Process(host).children(recursive=True)]
-    daemon.kill()
-    daemon.wait()
-
-    gone, left = psutil.wait_procs(family, timeout=60)
-
-    assert not left
-    assert len(gone) >= 2
-    with (tmp_path / "operators" / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -93,7 +93,8 @@ def _each(sequence: Any) -> Any:
 def sql_error(error: Exception) -> SbonError:
     """Spark's parse or analysis error as ours: code, first line, line and column where Spark tells them."""
     if not isinstance(error, PySparkException):
-        return SbonError("bad-sql", str(error).split("\n")[0][:500], where="fragment")
+        lines = [line.removeprefix(": ") for line in str(error).splitlines() if not line.startswith("An error occurred while")]
+        return SbonError("bad-sql", (lines or [type(error).__name__])[0][:500], where="fragment")
     condition = (error.getCondition() or "bad-sql").split(".")[0].lower().replace("_", "-")
     message = re.sub(r"^\[[A-Z_.]+\]\s*", "", str(error).strip().split("\n")[0])
     message = re.sub(r"\s*SQLSTATE: \w+.*$", "", message)
