@@ -13,8 +13,9 @@ from typing import NamedTuple
 from sbon_node.errors import SbonError
 
 OLDEST = 17
-VECTOR_BREAKS_FROM = 22
-"""From this version on Spark starts only without the incubating vector module (measured with 25)."""
+NEWER = 22
+"""From this version on Spark starts only without the incubating vector module, and Arrow, through Netty, only where access to
+memory is allowed expressly (measured with 25)."""
 
 
 class Java(NamedTuple):

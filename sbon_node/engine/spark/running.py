@@ -23,7 +23,7 @@ RETRY_S = 1.0
 GOOD_BATCHES = 10
 """Committed in a row they make an operator's earlier deaths forgotten."""
 
-PASSING = ("disk-full",)
+PASSING = ("disk-full", "disk-error", "store-busy")
 """Reasons that pass: the operator stops with them and tries again, for ever."""
 OF_THE_ENGINE = (*PASSING, "engine-failed", "java-missing", "checkpoint-in-use")
 """Reasons that say nothing of the operator."""

@@ -18,7 +18,7 @@ from typing import Any
 import pyspark
 from pyspark.sql import SparkSession
 
-from sbon_node.engine.java import VECTOR_BREAKS_FROM, find_java
+from sbon_node.engine.java import NEWER, find_java
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.archive import archive_path, class_path
 from sbon_node.errors import SbonError
@@ -134,11 +134,14 @@ def _java_command(settings: EngineSettings, dump: str) -> list[str]:
     ]
     if settings.jit == "c1":
         options.append("-XX:TieredStopAtLevel=1")
-    if java.version < VECTOR_BREAKS_FROM:
+    if java.version < NEWER:
         options.append("--add-modules=jdk.incubator.vector")
+    else:
+        options += ["--sun-misc-unsafe-memory-access=allow", "--enable-native-access=ALL-UNNAMED"]
     for package in _OPENED:
         options += ["--add-opens", f"{package}=ALL-UNNAMED"]
-    options += ["-cp", class_path(), "-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
+    options += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
+    options += ["-Dio.netty.allocator.type=pooled", "-cp", class_path()]
     archive = archive_path(settings, java)
     if dump:
         options += [f"-XX:ArchiveClassesAtExit={dump}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
