@@ -41,9 +41,7 @@ def in_cluster(
 
 async def ask(cluster: SimulatedCluster, name: str, work: Any) -> Any:
     """The answer of a node's own face, asked in its process."""
-    task = cluster.call(name, work)
-    await cluster.until(task.done)
-    return task.result()
+    return await cluster.answer(name, work)
 
 
 def source_at(node: str, rows: int = 100, rate: float = 50.0) -> SourceDeclaration:
