@@ -81,13 +81,25 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
 
 async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] = ()) -> list[str]:
     """Tells ``nodes``, or where none are named every node that has a part, to end all parts; returns those that could not be told
-    and have to be told later. Nodes that have left for good are passed over."""
+    and have to be told later. Nodes that have left for good are passed over.
+
+    An operator whose subscription its source has just forgotten subscribes again, as long as it runs: so the nodes of such sources
+    are told once more when no operator is left.
+    """
     parts = (*(o.id for o in record.plan.operators), record.sink_part)
-    nodes = sorted(nodes or {*record.hosts.values(), record.consumer})
-    missed: Iterable[str | None] = await asyncio.gather(
-        *(_destroy_at(context, node, DestroyParts(query=record.id, parts=parts, refused=record.refused)) for node in nodes)
-    )
-    return [node for node in missed if node is not None]
+    call = DestroyParts(query=record.id, parts=parts, refused=record.refused)
+    told = set(nodes) or {*record.hosts.values(), record.consumer}
+    missed = await _destroy_at_all(context, told, call)
+    hosts = {record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts}
+    if not hosts & told:
+        return sorted(missed)
+    again = {record.hosts[stream] for o in record.plan.operators for stream in o.inputs if o.id in record.hosts}
+    return sorted(missed | (again if hosts & missed else await _destroy_at_all(context, again, call)))
+
+
+async def _destroy_at_all(context: Context, nodes: Collection[str], call: DestroyParts) -> set[str]:
+    missed: Iterable[str | None] = await asyncio.gather(*(_destroy_at(context, node, call) for node in sorted(nodes)))
+    return {node for node in missed if node is not None}
 
 
 async def _destroy_at(context: Context, node: str, call: DestroyParts) -> str | None:

@@ -33,7 +33,7 @@ from sbon_node.simulation.engine import EngineTimes
 from sbon_node.simulation.evaluate import fragment
 from sbon_node.simulation.faults import Fault, Stage
 from sbon_node.simulation.follower import Follower
-from sbon_node.simulation.left import settled
+from sbon_node.simulation.left import SETTLE_S, settled
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
@@ -41,7 +41,6 @@ from sbon_node.streams.settings import StreamSettings
 
 NODES = ("h", "s", "o", "c")
 QUERY = "query"
-SOURCE = "source/numbers/all"
 FRAGMENT = "SELECT id, v * 2 AS w, upper(t) AS u FROM {} WHERE v > 0 OR t IS NULL"
 SCHEMA = (Column("id", "bigint"), Column("v", "double"), Column("t", "string"), Column("ts", "timestamp"))
 FIRST_MS, STEP_MS = 1_600_000_000_000, 25
@@ -129,7 +128,7 @@ class _Play:
         cluster.start()
         await cluster.together()
         await cluster.answer(self.casting.holder, self._declare())
-        cluster.watch.expect(QUERY, (SOURCE,))
+        cluster.watch.expect(QUERY, (self._source().id,))
         cluster.strikes.arm(self.faults)
         accepted = await self._submit()
         submission = len(cluster.strikes.plan.history)
@@ -148,10 +147,11 @@ class _Play:
     async def _declare(self) -> None:
         daemon = self.cluster.nodes[self.casting.holder].daemon
         await daemon.create_stream(StreamDeclaration(name="numbers", schema=SCHEMA, event_time="ts"))
-        options: dict[str, Any] = {"path": str(self.input), "replay": 1.0}
-        await daemon.attach_source(
-            SourceDeclaration(stream="numbers", name="all", node="s", connector="file", options=options, rows_s=1000 / STEP_MS)
-        )
+        await daemon.attach_source(self._source())
+
+    def _source(self) -> SourceDeclaration:
+        options = {"path": str(self.input), "replay": 1.0}
+        return SourceDeclaration(stream="numbers", name="all", node="s", connector="file", options=options, rows_s=1000 / STEP_MS)
 
     # -- the query's life ----------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class _Play:
 
     async def _ending(self, accepted: bool | None) -> str:
         """``finished`` or ``refused``; waits for it. What was accepted must finish, what was refused must not run."""
-        holder = self.cluster.nodes[self.casting.holder]
+        holder, answered_s = self.cluster.nodes[self.casting.holder], self.cluster.loop.time()
         while True:
             await self.cluster.until(lambda: holder.ready)
             record = holder.daemon.context.store.get("query", QUERY, QueryRecord)
@@ -191,7 +191,8 @@ class _Play:
             if state in ("gone", "failed") and not accepted:
                 return "refused"
             allowed = ("running", "finished") if accepted else ("placing", "running") if accepted is None else ("placing",)
-            if state not in allowed:
+            undone = state != "placing" or self.cluster.loop.time() < answered_s + 2 * SETTLE_S
+            if state not in allowed or not undone:
                 reason = record.reason if record is not None else ""
                 told = {True: "accepted", False: "refused", None: "cut short"}[accepted]
                 raise CheckFailedError(f"the submission was {told}, and the query is {state}: {reason}")

@@ -43,7 +43,7 @@ class Watch:
         outbox = node.outbox
         if outbox is None:
             return
-        if step == "publish":
+        if step in ("publish", "plan"):
             for stream in outbox.streams():
                 self.checker.published(outbox, stream, _checkpoint(node, stream))
                 self._shown(outbox, stream)
@@ -59,7 +59,7 @@ class Watch:
             for link in node.links():
                 if step == "receive":
                     self.checker.received(link)
-                elif link.subscriber in self._readers.get(link.stream, ()):
+                elif self._readers:
                     self.checker.acknowledged(link, link.subscriber)
 
     def host_stepped(self, node: SimulatedNode, host: str) -> None:

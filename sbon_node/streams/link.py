@@ -181,9 +181,10 @@ class Link:
         channel: FrameChannel | None = None
         try:
             async with self._clock.timeout(self._settings.handshake_s):
-                channel = await self._peers.open_stream(address)
+                # Known from here on: a link that is closed before it is answered has subscribed already, perhaps.
+                channel = self._channel = await self._peers.open_stream(address)
                 await self._subscribe(channel)
-            self.state, self.reason, self._channel = "connected", "", channel
+            self.state, self.reason = "connected", ""
             await race(self._receive(channel), self._report(channel))
         finally:
             self._channel = None
