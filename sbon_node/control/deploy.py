@@ -83,8 +83,8 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
     """Tells ``nodes``, or where none are named every node that has a part, to end all parts; returns those that could not be told
     and have to be told later. Nodes that have left for good are passed over.
 
-    An operator whose subscription its source has just forgotten subscribes again, as long as it runs: so the nodes of such sources
-    are told once more when no operator is left.
+    An operator whose subscription its source has just forgotten subscribes again, as long as it runs: so the sources' nodes are
+    told once more when no operator is left.
     """
     parts = (*(o.id for o in record.plan.operators), record.sink_part)
     call = DestroyParts(query=record.id, parts=parts, refused=record.refused)

@@ -87,9 +87,10 @@ class SimulatedCluster:
 
     # -- lives ---------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        for node in self.nodes.values():
-            self.boot(node)
+    def start(self, names: Sequence[str] = ()) -> None:
+        """Boots all, or these; the others may follow."""
+        for name in names or self.nodes:
+            self.boot(self.nodes[name])
 
     def boot(self, node: SimulatedNode) -> None:
         node.lives += 1
@@ -98,6 +99,16 @@ class SimulatedCluster:
         self.note(f"{node.process.name} starts")
         node.task = node.process.start(self._live(node, node.process))
         node.task.add_done_callback(self._ended)
+
+    async def refusal(self, name: str) -> BaseException | None:
+        """Boots a node that cannot start, and returns why it says it cannot."""
+        node = self.nodes[name]
+        self.boot(node)
+        assert node.task is not None
+        node.task.remove_done_callback(self._ended)
+        await asyncio.wait([node.task])
+        self.crash(node)
+        return node.task.exception()
 
     def crash(self, node: SimulatedNode) -> None:
         """The daemon dies at once; its disk stays as it is, its engine host notices a little later."""
@@ -221,12 +232,10 @@ class SimulatedCluster:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     async def together(self) -> None:
-        """Waits until every node is up and knows every other."""
-        await self.until(lambda: all(node.ready for node in self.nodes.values()))
-        await self.until(lambda: all(self._sees_all(node) for node in self.nodes.values()))
-
-    def _sees_all(self, node: SimulatedNode) -> bool:
-        return node.ready and len(node.daemon.membership.alive()) == len(self.nodes) - 1
+        """Waits until every node that was booted is up and knows every other."""
+        booted = [node for node in self.nodes.values() if node.lives]
+        await self.until(lambda: all(node.ready for node in booted))
+        await self.until(lambda: all(len(node.daemon.membership.alive()) == len(booted) - 1 for node in booted))
 
     async def until(self, condition: Callable[[], bool], *, pause_s: float = 0.1) -> None:
         """Waits for a condition; raises :class:`CheckFailedError` once the run has failed. Bounded by the loop's own limit."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from sbon_node.config import Config
 from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.engine.interface import Column
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -23,15 +24,22 @@ SQL = "SELECT id, v FROM numbers WHERE v >= 0"
 
 
 def in_cluster(
-    tmp_path: Path, names: str, test: Callable[[SimulatedCluster], Awaitable[None]], *, seed: int = 1, **control: Any
+    tmp_path: Path,
+    names: str,
+    test: Callable[[SimulatedCluster], Awaitable[None]],
+    *,
+    seed: int = 1,
+    configs: Mapping[str, Config] | None = None,
+    late: str = "",
+    **control: Any,
 ) -> None:
-    """Runs ``test`` on nodes named by the letters of ``names`` that know each other."""
+    """Runs ``test`` on nodes named by the letters of ``names`` that know each other; those in ``late`` it has to boot itself."""
 
     async def main(loop: VirtualLoop, rng: random.Random) -> None:
         config = msgspec.structs.replace(CONFIG, control=msgspec.structs.replace(CONFIG.control, **control))
-        cluster = SimulatedCluster(loop, seed, tuple(names), tmp_path / "nodes", config=config)
+        cluster = SimulatedCluster(loop, seed, (*names, *late), tmp_path / "nodes", config=config, configs=configs)
         with watched_databases(cluster.disks):
-            cluster.start()
+            cluster.start(names)
             await cluster.together()
             await test(cluster)
             cluster.verify()
