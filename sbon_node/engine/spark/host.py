@@ -40,7 +40,7 @@ class Operator:
 
     def __init__(self, session: SparkSession, settings: EngineSettings, command: dict[str, Any]) -> None:
         spec = msgspec.convert(command["spec"], OperatorSpec)
-        self._id, self._run = spec.id, command["run"]
+        self._session, self._id, self._run = session, spec.id, command["run"]
         guard.check(session, spec.fragment, len(spec.inputs))
         own = guard.fenced_session(session)
         source = SimpleSource if spec.reader == "simple" else PartitionedSource
@@ -79,6 +79,7 @@ class Operator:
         pass."""
         if self._stopping:
             return
+        check_jvm(self._session)
         end = self._output.refusal or no_room(error)
         if end is None:
             end = SbonError("bad-rows" if OF_THE_ROWS in str(error) else "", brief(error))
@@ -113,6 +114,7 @@ class Host:
             try:
                 answer = self._obey(command)
             except Exception as error:  # noqa: BLE001 - whatever Spark raises is the answer
+                check_jvm(self._session)
                 answer = refused(error)
             self._feed.send(answer)
             if command["do"] == "close":
@@ -173,6 +175,14 @@ def brief(error: Exception) -> str:
     ends = [line for line in lines if re.match(r"^[\w.]+(Error|Exception|Lost)\b.*", line)]
     first = re.sub(r"Query \[id = .*?\] terminated with exception: ", "", lines[0] if lines else type(error).__name__)
     return f"{first[:500]} {ends[-1][:500] if ends else ''}".strip()
+
+
+def check_jvm(session: SparkSession) -> None:
+    """Ends this process where its JVM does not answer any more: what failed then was not an operator."""
+    try:
+        session._jvm.System.currentTimeMillis()
+    except Exception:  # noqa: BLE001 - however it shows
+        os._exit(JVM_LOST)
 
 
 def no_room(error: Exception) -> SbonError | None:
