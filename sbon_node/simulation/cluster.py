@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from sbon_node.blocking import inline
 from sbon_node.config import Config, NodeSettings
 from sbon_node.control.machine import Machine
 from sbon_node.control.settings import ControlSettings
@@ -163,7 +162,7 @@ class SimulatedCluster:
             engine=engine,
             counters=Counters(self.clock.now),
             steps=steps,
-            blocking=inline,
+            blocking=node.disk.blocking,
             machine=IdleMachine(self.config_of(node).control),
         )
         node.outbox = daemon.outbox

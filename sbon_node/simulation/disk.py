@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from sbon_node.errors import SbonError
 from sbon_node.simulation.process import current_process
+
+T = TypeVar("T")
 
 _UNLIMITED_PAGES = 2**30
 
@@ -35,6 +38,12 @@ class SimulatedDisk:
     def folder(self) -> Path:
         """The folder of the living incarnation."""
         return self._root / f"{self._generation}"
+
+    async def blocking(self, work: Callable[[], T], /) -> T:
+        """Work on files (:class:`sbon_node.blocking.Blocking`); a full disk takes none, not even what would make room."""
+        if self.is_full:
+            raise SbonError("disk-full", "no room for more", where=str(self.folder), hint="free space")
+        return work()
 
     def crash(self) -> None:
         """The process is dead: its successor gets the folder as it is now."""

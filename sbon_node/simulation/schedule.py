@@ -44,7 +44,7 @@ QUERY = "query"
 FRAGMENT = "SELECT id, v * 2 AS w, upper(t) AS u FROM {} WHERE v > 0 OR t IS NULL"
 SCHEMA = (Column("id", "bigint"), Column("v", "double"), Column("t", "string"), Column("ts", "timestamp"))
 FIRST_MS, STEP_MS = 1_600_000_000_000, 25
-ROWS = 72
+ROWS = 56
 MAX_TIME_S = 1800.0
 CONNECTORS = ConnectorSettings(linger_s=0.1, retry_max_s=2.0)
 NO_ROOM = ControlSettings(cores=0.01, memory_mb=10.0)
