@@ -110,12 +110,16 @@ def checkpoint_of(folder: Path, operator: str) -> Path:
 
 
 class FatalPort(ToyPort):
+    """Kills the JVM when rows are asked for the first time."""
+
     def __init__(self, engine: SparkEngine) -> None:
         super().__init__()
-        self._engine = engine
+        self._engine, self._killed = engine, False
 
     async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
-        os.kill(_processes(self._engine)["jvm"], signal.SIGKILL)
+        if not self._killed:
+            self._killed = True
+            os.kill(_processes(self._engine)["jvm"], signal.SIGKILL)
         return await super().fetch(position, after_frame, upto_frame)
 
 
@@ -169,22 +173,18 @@ async def test_whatever_is_killed_each_row_comes_once(engine: SparkEngine, folde
 
 
 @in_one_loop
-async def test_an_operator_whose_rows_kill_the_jvm_fails_and_its_sibling_does_not(
-    engine: SparkEngine, folder: Path, states: States
-) -> None:
-    """The port kills the JVM whenever the fatal rows are asked for, as rows would that Spark cannot bear."""
-    good, fatal = await started(engine, folder, spec("good")), FatalPort(engine)
-    await good.feed(table(0, 500))
-    await good.wait_visible(0)
-    await engine.instantiate(spec("fatal"), fatal, checkpoint_of(folder, "fatal"))
-    await fatal.feed(table(0, 10))
-
-    assert "JVM died" in await states.wait("fatal", "failed")
-
-    await good.feed(table(500, 500), ended=True)
-    assert found(await good.wait_ended()) == expected(table(0, 1000))
-    assert not states.count("good", "failed")
-    for name in ("good", "fatal"):
+async def test_a_jvm_that_dies_amid_a_batch_is_no_operators_end(engine: SparkEngine, folder: Path, states: States) -> None:
+    """Its queries end with it, each with a reason of its own, which would count against it (see ``test_restarts``)."""
+    port, idle = FatalPort(engine), await started(engine, folder, spec("idle"))
+    await engine.instantiate(spec("amid"), port, checkpoint_of(folder, "amid"))
+    for first in range(0, 1500, 500):
+        await port.feed(table(first, 500))
+    await port.feed(None, ended=True)
+    assert found(await port.wait_ended()) == expected(table(0, 1500))
+    await idle.feed(table(0, 100), ended=True)
+    assert found(await idle.wait_ended()) == expected(table(0, 100))
+    for name in ("amid", "idle"):
+        assert {reason for _, reason in states.told[name]} == {"", "the engine's JVM died, see engine.log"}
         await engine.destroy(name)
 
 
