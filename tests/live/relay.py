@@ -1,4 +1,4 @@
-"""The network between the nodes of a local cluster, as a relay of the test that can cut or slow down any path of it.
+"""The network between the nodes of a local cluster, as a relay of the test that can cut or limit any path of it.
 
 Each node announces an address of the relay in place of its own, so that what others send it comes by here. They are told apart
 by the addresses they send from, and the relay sends on from the sender's announced address: replies come by here as well. It is
@@ -8,13 +8,15 @@ an ordinary program and needs no rights. A node that joins through another's own
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import struct
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from tests.addresses import own_host
 
@@ -25,20 +27,31 @@ Manner = Literal["hold", "lose", "reset"]
 at the end the connections as well, for the other side has given them up; or connections are reset at once, and new ones too."""
 
 CHUNK_BYTES = 65_536
-FIRST_HOST = 100
-"""Of the addresses of this process, the number of the first announced one."""
+_numbers = itertools.count(100)
+"""Of this process's addresses, those that are announced: each relay has its own."""
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing resets."""
 
 
+class Limit(NamedTuple):
+    """Each connection carries ``budget_bytes`` either way and then only ``rate_bytes_s``; ``reached`` when one is at that."""
+
+    budget_bytes: int
+    rate_bytes_s: float
+    reached: threading.Event
+
+
 class _Path:
-    """Between two nodes, either way. ``lost`` counts the datagrams of the newest cut."""
+    """Between two nodes, either way. ``lost`` counts the datagrams of the newest cut, ``carried`` what each connection has
+    carried towards its writer since the newest limit."""
 
     def __init__(self) -> None:
         self.manner: Manner | None = None
         self.whole = asyncio.Event()
         self.whole.set()
-        self.rate_bytes_s: float | None = None
+        self.limit: Limit | None = None
+        self.unlimited = asyncio.Event()
+        self.carried: Counter[asyncio.StreamWriter] = Counter()
         self.lost = 0
         self.ends: set[asyncio.StreamWriter] = set()
 
@@ -61,18 +74,38 @@ class _Path:
             end.transport.abort()
         self.ends.clear()
 
+    def set_limit(self, limit: Limit | None) -> None:
+        self.limit = limit
+        self.unlimited = asyncio.Event()
+        self.carried.clear()
+
+    def lift_limit(self) -> None:
+        self.limit = None
+        self.unlimited.set()
+
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One direction of a connection, until its end or the connection's."""
         while chunk := await reader.read(CHUNK_BYTES):
+            if self.limit is not None:
+                await self._spend(self.limit, writer, len(chunk))
             if self.manner == "lose":
                 continue
             await self.whole.wait()
             writer.write(chunk)
             await writer.drain()
-            if self.rate_bytes_s is not None:
-                await asyncio.sleep(len(chunk) / self.rate_bytes_s)
         await self.whole.wait()
         writer.write_eof()
+
+    async def _spend(self, limit: Limit, writer: asyncio.StreamWriter, size: int) -> None:
+        self.carried[writer] += size
+        if self.carried[writer] <= limit.budget_bytes:
+            return
+        limit.reached.set()
+        try:
+            async with asyncio.timeout(size / limit.rate_bytes_s if limit.rate_bytes_s else None):
+                await self.unlimited.wait()
+        except TimeoutError:
+            return
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -87,7 +120,7 @@ class Relay:
     """For nodes of these names, all of which listen at ``port``. Methods may be called from any thread."""
 
     def __init__(self, names: Sequence[str], port: int) -> None:
-        self.announced = {name: own_host(FIRST_HOST + number) for number, name in enumerate(names)}
+        self.announced = {name: own_host(next(_numbers)) for name in names}
         self._port = port
         self._hosts: dict[str, str] = {}
         self._loop = asyncio.new_event_loop()
@@ -122,14 +155,17 @@ class Relay:
             self._each(paths, _Path.heal)
 
     @contextmanager
-    def slow(self, one: str, other: str, rate_bytes_s: float) -> Iterator[None]:
-        """Each connection between the two carries only so much, either way."""
-        paths = [self._paths[frozenset((one, other))]]
-        self._each(paths, lambda path: setattr(path, "rate_bytes_s", rate_bytes_s))
+    def limit(
+        self, side: Sequence[str], other: Sequence[str], budget_bytes: int, rate_bytes_s: float = 0.0
+    ) -> Iterator[threading.Event]:
+        """As :class:`Limit`, between a node of one side and one of the other; datagrams are not limited."""
+        paths = [self._paths[frozenset((a, b))] for a in side for b in other]
+        limit = Limit(budget_bytes, rate_bytes_s, threading.Event())
+        self._each(paths, lambda path: path.set_limit(limit))
         try:
-            yield
+            yield limit.reached
         finally:
-            self._each(paths, lambda path: setattr(path, "rate_bytes_s", None))
+            self._each(paths, _Path.lift_limit)
 
     def lost(self, one: str, other: str) -> int:
         """Datagrams that the newest cut between the two has swallowed."""

@@ -119,7 +119,7 @@ def test_a_consumer_that_takes_little(wide: Wide, consumer: Literal["absent", "s
             del events
         else:
             if consumer == "far":
-                hindrance.enter_context(wide.relay.slow("src", "dst", 128 * KIB))
+                hindrance.enter_context(wide.relay.limit(["src"], ["dst"], 0, 128 * KIB))
             following = reader.submit(follower.run)
         wait_for(lambda: wide.held_back(consumer, query), "the source is held back")
         hindrance.close()

@@ -9,12 +9,14 @@ import pytest
 
 from sbon_node.control.report import SinkSpec
 from tests.live.relay import Manner, Relay
-from tests.live.world import NODES, SQL, World, finished, stored, submit, wait_for
+from tests.live.world import NODES, SITES, SQL, World, finished, stored, submit, wait_for
 
 pytestmark = pytest.mark.live
 
-REPLAY = 1600.0
-"""The sources need a dozen seconds for their rows: a cut at the first rows is one amid the query."""
+REPLAY = 4000.0
+"""The sources need five seconds for their rows, which so come in many frames."""
+AMID_BYTES = 48 * 1024
+"""What a connection carries before it stalls, and is cut: less than any of the streams, and more than any question."""
 PROBES = 8
 """Datagrams of a single path that SWIM sees lost: time enough to declare a node dead that nobody reaches."""
 
@@ -44,19 +46,18 @@ def see_each_other(world: World, side: Sequence[str], other: Sequence[str], stat
 def test_a_node_cut_off_until_it_is_declared_dead(
     world: World, relay: Relay, tmp_path: Path, alone: str, strategy: str, manner: Manner
 ) -> None:
-    name = f"cut_{alone}_{manner}"
-    rest = others_than(alone)
+    name, rest = f"cut_{alone}_{manner}", others_than(alone)
     world.declare(name, replay=REPLAY)
     path, bob = tmp_path / "rows.ndjson", world.cluster["bob"]
     sink = SinkSpec(kind="file", options={"path": str(path), "format": "ndjson"})
-    info = submit(bob, sql=SQL.replace("readings", name), consumer="dee", sink=sink, strategy=strategy)
-    hosts = {o.node for o in info.operators}
-    assert hosts == ({"dee"} if strategy == "consumer" else {"ada", "bob", "cyd"})
-    wait_for(lambda: path.exists() and path.stat().st_size > 0, "the first rows arrive")
 
-    with relay.cut([alone], rest, manner):
-        wait_for(lambda: see_each_other(world, [alone], rest, "dead"), "either side takes the other for dead")
-        assert not finished(bob, info.id)
+    with relay.limit([alone], rest, AMID_BYTES) as amid:
+        info = submit(bob, sql=SQL.replace("readings", name), consumer="dee", sink=sink, strategy=strategy)
+        assert {o.node for o in info.operators} == ({"dee"} if strategy == "consumer" else set(SITES))
+        wait_for(amid.is_set, "rows are under way")
+        with relay.cut([alone], rest, manner):
+            wait_for(lambda: see_each_other(world, [alone], rest, "dead"), "either side takes the other for dead")
+            assert not finished(bob, info.id)
 
     world.cluster.wait_converged()
     wait_for(lambda: finished(bob, info.id), "the query is finished")
@@ -68,14 +69,14 @@ def test_single_paths_are_cut_and_nobody_dies_of_it(world: World, relay: Relay, 
     world.declare("cut_paths", replay=REPLAY)
     path, cyd = tmp_path / "rows.ndjson", world.cluster["cyd"]
     sink = SinkSpec(kind="file", options={"path": str(path), "format": "ndjson"})
-    info = submit(cyd, sql=SQL.replace("readings", "cut_paths"), consumer="dee", sink=sink, strategy="producer")
-    wait_for(lambda: path.exists() and path.stat().st_size > 0, "the first rows arrive")
 
-    with relay.cut(["ada"], ["dee"], "lose"), relay.cut(["bob"], ["dee"], "reset"):
-        for name in ("ada", "bob"):
-            wait_for(lambda name=name: relay.lost(name, "dee") >= PROBES, f"probes of {name} are lost")  # type: ignore[misc]
-        wait_for(lambda: see_each_other(world, ["ada", "bob"], ["dee"], "alive"), "all are held for alive")
-        assert not finished(cyd, info.id)
+    with relay.limit(["ada"], ["dee"], AMID_BYTES) as amid_ada, relay.limit(["bob"], ["dee"], AMID_BYTES) as amid_bob:
+        info = submit(cyd, sql=SQL.replace("readings", "cut_paths"), consumer="dee", sink=sink, strategy="producer")
+        wait_for(lambda: amid_ada.is_set() and amid_bob.is_set(), "rows are under way")
+        with relay.cut(["ada"], ["dee"], "lose"), relay.cut(["bob"], ["dee"], "reset"):
+            wait_for(lambda: min(relay.lost(name, "dee") for name in ("ada", "bob")) >= PROBES, "probes are lost")
+            wait_for(lambda: see_each_other(world, ["ada", "bob"], ["dee"], "alive"), "all are held for alive")
+            assert not finished(cyd, info.id)
 
     wait_for(lambda: finished(cyd, info.id), "the query is finished")
     assert stored(path) == world.answer()
