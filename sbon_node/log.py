@@ -1,14 +1,18 @@
-"""How a node writes its log: words for people on a terminal, one JSON object a line for machines; always to stderr."""
+"""How a node writes its log: words for people on a terminal, one JSON object a line for machines; to stderr or a file."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Annotated, Any, Literal, TextIO
+from pathlib import Path
+from typing import Annotated, Any, Literal, TextIO, cast
 
 import msgspec
 import structlog
 from msgspec import Meta
+
+from sbon_node.errors import SbonError
+from sbon_node.log_file import LogFile
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -24,11 +28,21 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Literal["auto", "console", "json"],
         Meta(description="console for people, json for machines (one object a line); auto takes console on a terminal"),
     ] = "auto"
+    file: Annotated[
+        str,
+        Meta(max_length=4096, description="file to append to rather than standard error, for all that is logged; empty for none"),
+    ] = ""
+    file_bytes: Annotated[
+        int, Meta(ge=65_536, le=1 << 40, description="a log file beyond this becomes <file>.1; bytes; raise it to keep more")
+    ] = 64 * 1024 * 1024
 
 
 def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = None) -> None:
-    """Sets structlog and the standard library's logging up for this process; ``node`` is bound to every event."""
-    out = sys.stderr if stream is None else stream
+    """Sets structlog and the standard library's logging up for this process; ``node`` is bound to every event.
+
+    Raises :class:`SbonError` ``bad-log-file``.
+    """
+    out = stream or (_opened(settings) if settings.file else sys.stderr)
     level = LEVELS[settings.level]
     console = settings.format == "console" or (settings.format == "auto" and out.isatty())
     shared: list[Any] = [
@@ -51,6 +65,13 @@ def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = 
     if node:
         structlog.contextvars.bind_contextvars(node=node)
     _take_over_standard_logging(shared, rendering, out, level)
+
+
+def _opened(settings: LogSettings) -> TextIO:
+    try:
+        return cast(TextIO, LogFile(Path(settings.file), settings.file_bytes))
+    except OSError as error:
+        raise SbonError("bad-log-file", f"cannot be written: {error.strerror}", where=f"log.file {settings.file}") from error
 
 
 def _take_over_standard_logging(shared: list[Any], rendering: list[Any], out: TextIO, level: int) -> None:

@@ -66,6 +66,10 @@ class LocalNode:
         self.folder.mkdir(parents=True, exist_ok=True)
         tie = ("--until-stdin-closes",) if self._tied else ()
         command = [sys.executable, "-m", "sbon_cli.main", "node", "--data-dir", str(self.data_dir), *self._arguments, *tie]
+        command += [
+            "--set",
+            f"log.file={self.log}",
+        ]  # which the node keeps within log.file_bytes; what it says before goes there too
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_")} | {MARK: self._mark}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -41,6 +41,7 @@ _CONFIGURATION_CODES = frozenset(
         "bad-config",
         "bad-delays",
         "bad-latency",
+        "bad-log-file",
         "bad-schema",
         "bad-type",
         "data-dir",

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+NO_ARCHIVE = "-"
+
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How Spark runs on this node."""
@@ -59,3 +61,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     frame_bytes: Annotated[
         int, Meta(ge=4096, le=4 * 1024 * 1024, description="aim for the size of an output frame before compression; bytes")
     ] = 256 * 1024
+    log_bytes: Annotated[
+        int,
+        Meta(ge=65_536, le=1 << 40, description="engine.log beyond this becomes engine.log.1; bytes; raise it to keep more"),
+    ] = 16 * 1024 * 1024

@@ -52,11 +52,12 @@ def start(session: SparkSession, command: dict[str, Any], folder: str) -> Stream
 
 def main(settings: dict[str, str]) -> None:
     feed = Feed("host")
-    session = open_bare_session(settings)
-    session.range(1000).selectExpr("sum(id)").collect()
-    feed.send({"ready": os.getpid()})
     queries: dict[str, StreamingQuery] = {}
     with tempfile.TemporaryDirectory(prefix="bare-spark-") as folder:
+        os.chdir(folder)  # where Spark keeps a warehouse
+        session = open_bare_session(settings)
+        session.range(1000).selectExpr("sum(id)").collect()
+        feed.send({"ready": os.getpid()})
         while True:
             try:
                 command = feed.receive()

@@ -136,7 +136,7 @@ class SparkEngine:
         await self._supervisor.command({"do": "stop", "operator": running.spec.id})
         running.recover()
         if not running.stopping:
-            start = {"do": "start", "spec": msgspec.to_builtins(running.spec), "checkpoint": str(running.checkpoint)}
+            start = {"do": "start", "spec": msgspec.to_builtins(running.spec), "checkpoint": str(running.checkpoint.absolute())}
             await self._supervisor.command({**start, "run": running.begin(), "fsync": self._fsync})
         if running.stopping:
             # Whoever stopped it may have been served before the start was.

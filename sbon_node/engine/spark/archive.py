@@ -10,12 +10,13 @@ import hashlib
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pyspark
 
 from sbon_node.engine.java import Java, find_java
-from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
 from sbon_node.errors import SbonError
 
 KEPT = 4
@@ -29,13 +30,13 @@ def class_path() -> str:
 def archive_path(settings: EngineSettings, java: Java) -> Path | None:
     """Where the archive of exactly this Java, Spark, class path and compiler belongs, since the JVM takes no other; None where it
     is switched off."""
-    if settings.archive == "-":
+    if settings.archive == NO_ARCHIVE:
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sbon"
     exactly = "\n".join((java.build, java.path, pyspark.__version__, settings.jit, class_path()))
     key = hashlib.sha256(exactly.encode()).hexdigest()[:12]
     name = f"spark-{pyspark.__version__}-java-{java.version}-{settings.jit}-{key}.jsa"
-    return Path(settings.archive or cache) / name
+    return Path(settings.archive or cache).absolute() / name
 
 
 def make_archive(settings: EngineSettings) -> Path | None:
@@ -60,7 +61,8 @@ def _train(archive: Path, settings: EngineSettings) -> None:
     scratch = archive.with_suffix(".tmp")
     command = [sys.executable, "-m", "sbon_node.engine.spark.warmup", str(scratch), settings.jit, str(settings.heap_mb)]
     try:
-        done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        with tempfile.TemporaryDirectory(prefix="sbon-archive-") as folder:  # for what Spark leaves where it runs
+            done = subprocess.run(command, cwd=folder, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         if done.returncode or not scratch.exists():
             reason = done.stderr.strip().splitlines()[-1:] or ["the JVM wrote none"]
             raise SbonError("archive-failed", f"code {done.returncode}: {reason[0]}", where=str(archive))

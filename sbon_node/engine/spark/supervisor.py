@@ -8,21 +8,22 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import structlog
 
-from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
 from sbon_node.engine.spark.listener import Control, Listener, Serve, receive
 from sbon_node.engine.spark.wire import FEED_VARIABLE, JVM_LOST, pack
 from sbon_node.errors import SbonError
+from sbon_node.log_file import cut
 
 log = structlog.get_logger()
 
 HOST = "sbon_node.engine.spark.host"
-LOG_BYTES = 16 * 1024 * 1024
-"""A host that starts puts an engine.log beyond this aside, in place of the one put aside before."""
+LOG_LOOK_S = 1.0
+"""So often the size of engine.log is looked at while a host writes to it."""
 LAST_WORDS_S = 10.0
 """A host that has closed its control connection has so long to end by itself, so that its exit code tells why."""
 CLOSE_S = 60.0
@@ -41,7 +42,10 @@ class Supervisor:
     def __init__(
         self, settings: EngineSettings, data_dir: Path, serve: Serve, on_lost: Callable[[str], None], module: str = HOST
     ) -> None:
-        self._settings, self._data_dir, self._serve, self._on_lost = settings, data_dir, serve, on_lost
+        # The host lives in the data directory, where whatever Spark leaves in its working directory is no trouble.
+        archive = settings.archive if settings.archive in ("", NO_ARCHIVE) else str(Path(settings.archive).absolute())
+        self._settings = msgspec.structs.replace(settings, archive=archive)
+        self._data_dir, self._serve, self._on_lost = data_dir.absolute(), serve, on_lost
         self._module = module
         self._process: asyncio.subprocess.Process | None = None
         self._listener: Listener | None = None
@@ -51,6 +55,10 @@ class Supervisor:
         self._commands: set[asyncio.Task[dict[str, Any]]] = set()
         self._closed = False
         self.status = "idle"
+
+    @property
+    def _log(self) -> Path:
+        return self._data_dir / "engine.log"
 
     @property
     def pid(self) -> int | None:
@@ -123,14 +131,15 @@ class Supervisor:
         """The host's control connection, once the host is ready for commands."""
         self._listener = listener = Listener(self._serve)
         address = await listener.open()
-        with self._open_log() as output:
+        with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 self._module,
                 str(self._data_dir / "operators"),
                 msgspec.json.encode(self._settings).decode(),
-                env={**os.environ, FEED_VARIABLE: address},
+                cwd=self._data_dir,
+                env={**os.environ, FEED_VARIABLE: address, "PYTHONSAFEPATH": "1"},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -151,14 +160,12 @@ class Supervisor:
         log.info("engine-running", pid=self._process.pid, jvm=ready["ready"])
         return control
 
-    def _open_log(self) -> BinaryIO:
-        path = self._data_dir / "engine.log"
-        if path.exists() and path.stat().st_size > LOG_BYTES:
-            path.replace(path.with_name("engine.log.1"))
-        return path.open("ab")
-
     async def _reap(self, process: asyncio.subprocess.Process, listener: Listener) -> None:
-        code = await process.wait()
+        ended = asyncio.ensure_future(process.wait())
+        while not ended.done():
+            await asyncio.to_thread(cut, self._log, self._settings.log_bytes)
+            await asyncio.wait([ended], timeout=LOG_LOOK_S)
+        code = ended.result()
         if self._process is not process:
             return
         reason = "the engine's JVM died" if code == JVM_LOST else f"the engine host ended with code {code}"

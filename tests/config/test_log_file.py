@@ -1,0 +1,52 @@
+"""A node's log file stays within its bound, whoever else appends to it, and a full disk harms nobody who logs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import structlog
+
+from sbon_node import log
+from sbon_node.errors import SbonError
+from sbon_node.log import LogSettings
+from sbon_node.log_file import LogFile
+
+BOUND = 65_536
+
+
+def test_what_is_beyond_the_bound_is_put_aside_and_then_dropped(tmp_path: Path) -> None:
+    path, aside = tmp_path / "log", tmp_path / "log.1"
+    log.configure(LogSettings(file=str(path), file_bytes=BOUND))
+    with path.open("ab", buffering=0) as starter:  # as whoever started the node has it open, for what comes before and after
+        starter.write(b'{"number": -1}\n')
+        largest = 0
+        for number in range(3000):
+            structlog.get_logger().info("told", number=number)
+            largest = max(largest, path.stat().st_size)
+        starter.write(b'{"number": 3000}\n')
+
+    kept = [json.loads(line)["number"] for file in (aside, path) for line in file.read_text().splitlines()]
+    assert largest <= BOUND
+    assert aside.stat().st_size <= BOUND + 200
+    assert kept == list(range(kept[0], 3001))
+    assert kept[0] > 0
+
+
+def test_a_log_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SbonError, match="No such file") as refused:
+        log.configure(LogSettings(file=str(tmp_path / "none" / "log")))
+    assert refused.value.where == f"log.file {tmp_path / 'none' / 'log'}"
+
+
+def test_lines_a_full_disk_does_not_take_are_counted(tmp_path: Path) -> None:
+    file = LogFile(Path("/dev/full"), BOUND)
+    for _ in range(3):
+        print("lost", file=file, flush=True)
+    with (tmp_path / "log").open("wb") as room:
+        os.dup2(room.fileno(), file._file.fileno())
+    print("kept", file=file, flush=True)
+    assert (tmp_path / "log").read_text() == '{"event":"log-lines-lost","pieces":6}\nkept\n'
+    file.close()
