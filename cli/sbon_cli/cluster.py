@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import signal
 import sys
@@ -19,6 +20,7 @@ from sbon_cli.processes import end_all
 from sbon_node.errors import SbonError
 
 STATE = "cluster.json"
+FOLDER = Path(".sbon-cluster")
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +63,7 @@ folder_option = click.option(
     "--dir",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path(".sbon-cluster"),
+    default=FOLDER,
     show_default=True,
     help="The cluster's folder: state, logs, data.",
 )
@@ -83,9 +85,7 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
     """Starts the nodes and waits until all see each other."""
     old = _read(folder)
     if old is not None and any(node.process() for node in old.nodes):
-        raise SbonError(
-            "cluster-exists", "a cluster runs here already", where=str(folder), hint=f"sbon cluster down --dir {folder}"
-        )
+        raise SbonError("cluster-exists", "a cluster runs here already", where=str(folder), hint=_down(folder))
     overrides = dict(setting.partition("=")[::2] for setting in settings)
     with LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True) as local:
         state = ClusterState(mark=local.mark, nodes=tuple(_state_of(node) for node in local.nodes))
@@ -93,7 +93,8 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
         temporary.write_bytes(msgspec.json.encode(state))
         temporary.replace(local.folder / STATE)
     _show(state, json_)
-    err().print(f"[dim]talk to a node with sbon --node {state.nodes[0].api} ..., end all with sbon cluster down[/]")
+    err().print(f"[dim]end all with: {_down(folder)}; to talk to the first node:[/]")
+    err().print(f"export SBON_API={state.nodes[0].api}")
 
 
 @cluster.command()
@@ -125,6 +126,10 @@ def down(purge: bool, folder: Path) -> None:
         _purge(folder, state)
     forced = f", {killed} processes killed" if killed else ""
     err().print(f"stopped {len(going)} of {len(state.nodes)} nodes{forced}")
+
+
+def _down(folder: Path) -> str:
+    return "sbon cluster down" if folder == FOLDER else f"sbon cluster down --dir {shlex.quote(str(folder))}"
 
 
 def _state_of(node: LocalNode) -> NodeState:

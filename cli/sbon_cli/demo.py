@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import signal
 import sys
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-import duckdb
 from rich.console import Console
-from rich.table import Table
-from rich.tree import Tree
 
+from sbon_cli import flights
 from sbon_cli.cities import cities
+from sbon_cli.demo_show import Show
 from sbon_cli.flights import AIRPORTS, FLIGHTS, write_airports
 from sbon_cli.follow import Follower
 from sbon_cli.local_cluster import LocalCluster
-from sbon_cli.output import EXIT_REFUSED, as_json, bytes_text, json_option, print_json, reports_errors
+from sbon_cli.output import EXIT_REFUSED, as_json, json_option, print_json, reports_errors
 from sbon_cli.settings_flags import strategy_option
 from sbon_node.control.report import Accepted, Bill, QueryInfo, Rows, Submission
+from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration
 
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}
@@ -33,7 +35,7 @@ SELECT ts, carrier, flight, origin, dest, dep_delay,
        dep_delay - arr_delay AS made_up
 FROM flights
 WHERE dep_delay >= 180 AND air_time IS NOT NULL AND arr_delay IS NOT NULL"""
-SHOWN_ROWS = 12
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.command()
@@ -45,31 +47,50 @@ def demo(strategy: str, seconds: float, json_: bool) -> None:
     """Six nodes in six cities, the flights of 2013 at three of them, a query from a fourth.
 
     Shows the plan, why each operator went where it is, rows as they arrive, and the bill: bytes x latency against shipping every
-    stream whole. Checks every row against DuckDB. Everything it starts, it stops.
+    stream whole. Checks every row against DuckDB. Everything it starts, it stops. Where the figures
+    go to stdout as JSON, the rest goes to stderr.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
-    json_ = as_json(json_) and json_
-    console = Console(stderr=json_, highlight=False)
+    flights.archive()
+    oracle()
+    for signum in ENDING:
+        signal.signal(signum, _interrupt)
+    json_ = as_json(json_)
+    show = Show(Console(stderr=json_, highlight=False), CONSUMER)
     with LocalCluster(list(cities().names), latency="cities") as cluster:
-        show = Show(console, cluster)
-        show.members()
-        files = write_airports(cluster.folder / "input")
-        declare(cluster, files, YEAR_S / seconds)
-        show.line(f"stream [bold]flights[/]: {', '.join(f'{a} at {n}' for a, n in SOURCES.items())}")
-        info = submit(cluster, show, strategy)
-        show.plan(info)
-        rows, info = follow(cluster, show, info)
-        bill = cluster[CONSUMER].client.bill(info.id)
-        show.bill(bill)
-        wrong = compare(rows, files)
-        show.verdict(len(rows), wrong)
+        try:
+            rows, wrong, bill = run(cluster, show, strategy, seconds)
+        finally:
+            _deaf()
+            show.stopping(len(cluster.nodes))
     if json_:
-        print_json({"name": "demo", "rows": [{"strategy": strategy, "rows": len(rows), "wrong": wrong, **_figures(bill)}]})
+        print_json({"name": "demo", "rows": [{"strategy": strategy, "rows": rows, "wrong": wrong, **figures(bill)}]})
     sys.exit(EXIT_REFUSED if wrong else 0)
 
 
+def run(cluster: LocalCluster, show: Show, strategy: str, seconds: float) -> tuple[int, int, Bill]:
+    """How many rows came, how many of them or of those that did not are wrong, and the bill."""
+    show.members(cluster, {node: airport for airport, node in SOURCES.items()})
+    files = write_airports(cluster.folder / "input")
+    declare(cluster, files, YEAR_S / seconds)
+    info = submit(cluster, show, strategy)
+    show.plan(info)
+    rows = follow(cluster, show, info)
+    bill = cluster[CONSUMER].client.bill(info.id)
+    show.bill(bill)
+    wrong = compare(rows, files)
+    show.verdict(len(rows), wrong)
+    return len(rows), wrong, bill
+
+
 def _interrupt(signum: int, frame: object) -> None:
+    """One is enough: what was started is being stopped from here on."""
+    _deaf()
     raise KeyboardInterrupt
+
+
+def _deaf() -> None:
+    for signum in ENDING:
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def declare(cluster: LocalCluster, files: dict[str, Path], replay: float) -> None:
@@ -94,117 +115,62 @@ def declare(cluster: LocalCluster, files: dict[str, Path], replay: float) -> Non
 
 def submit(cluster: LocalCluster, show: Show, strategy: str) -> QueryInfo:
     started = time.monotonic()
-    with show.console.status("submitting", spinner="dots") as status:
+    with show.waiting("submitting") as waiting:
         for event in cluster[CONSUMER].client.submit(Submission(sql=SQL, name="late", strategy=strategy)):
+            passed_s = time.monotonic() - started
             if isinstance(event, Accepted):
-                show.line(f"accepted after {time.monotonic() - started:.0f} s")
+                show.line(f"accepted after {passed_s:.0f} s")
                 return event.query
-            status.update(f"{time.monotonic() - started:4.0f} s  {event.message}")
-            show.line(f"[dim]{time.monotonic() - started:6.1f} s  {event.step}: {event.message}[/]")
-    raise RuntimeError("a submission ends with its acceptance or an error")
+            waiting(event.message)
+            show.step(passed_s, event)
+    raise SbonError("node-unreachable", f"{CONSUMER} ended the connection before the query was accepted")
 
 
-def follow(cluster: LocalCluster, show: Show, info: QueryInfo) -> tuple[list[tuple[Any, ...]], QueryInfo]:
-    """All rows, to the end of the year; shows the first of them, then a count."""
-    client = cluster[CONSUMER].client
+def follow(cluster: LocalCluster, show: Show, info: QueryInfo) -> list[tuple[Any, ...]]:
+    """All rows, to the end of the year."""
     rows: list[tuple[Any, ...]] = []
-    with show.console.status("waiting for rows", spinner="dots") as status:
+    with show.waiting("waiting for rows") as waiting:
 
         def take(frame: Rows) -> None:
-            for row in frame.rows[: max(0, SHOWN_ROWS - len(rows))]:
-                show.row(frame, row)
             rows.extend(frame.rows)
+            show.rows(frame)
             if frame.rows:
-                status.update(f"{len(rows):,} rows, {str(frame.rows[-1][0])[:10]}, {frame.delay_ms} ms from source to here")
+                waiting(f"{len(rows):,} rows, {str(frame.rows[-1][0])[:10]}, {frame.delay_ms / 1000:.1f} s from source to here")
 
-        Follower(client, info.id, take).run()
-    return rows, client.query(info.id)
+        end = Follower(cluster[CONSUMER].client, info.id, take).run()
+    if end.state != "finished":
+        raise SbonError("query-over", f"{info.id} {end.state} after {len(rows):,} rows: {end.reason}")
+    return rows
+
+
+def oracle() -> Any:
+    """DuckDB; raises ``input-missing`` where it is not installed: only the demo and the tests need it."""
+    try:
+        return importlib.import_module("duckdb")
+    except ImportError as error:
+        raise SbonError(
+            "input-missing", "the package duckdb, which checks the demo's rows, is not installed", hint=flights.INSTALL
+        ) from error
 
 
 def compare(rows: list[tuple[Any, ...]], files: dict[str, Path]) -> int:
     """How many rows differ from DuckDB's answer on the same files, each row counted as often as it occurs."""
     types = {c.name: {"string": "VARCHAR", "int": "INTEGER", "timestamp": "TIMESTAMP"}[c.type] for c in FLIGHTS.schema}
-    database = duckdb.connect()
-    flights = database.read_csv([str(f) for f in files.values()], dtype=types, header=True)
-    database.register("flights", flights)
-    expected = Counter((_instant(r[0]), *r[1:]) for r in database.sql(SQL).fetchall())
-    found = Counter((_instant(r[0]), *r[1:]) for r in rows)
+    database = oracle().connect()
+    database.register("flights", database.read_csv([str(f) for f in files.values()], dtype=types, header=True))
+    expected = Counter(database.sql(SQL).fetchall())
+    found = Counter((_utc(row[0]), *row[1:]) for row in rows)
     return (expected - found).total() + (found - expected).total()
 
 
-def _instant(value: object) -> str:
-    return str(value).replace("T", " ").removesuffix("Z").partition(".")[0].partition("+")[0]
+def _utc(instant: str) -> datetime:
+    """As DuckDB gives it."""
+    return datetime.fromisoformat(instant).astimezone(UTC).replace(tzinfo=None)
 
 
-def _figures(bill: Bill) -> dict[str, float]:
+def figures(bill: Bill) -> dict[str, float]:
     return {
         "byte_ms": bill.byte_ms,
         "whole_byte_ms": bill.whole_byte_ms,
         "ratio": bill.byte_ms / bill.whole_byte_ms if bill.whole_byte_ms else 0.0,
     }
-
-
-class Show:
-    """What a newcomer sees."""
-
-    def __init__(self, console: Console, cluster: LocalCluster) -> None:
-        self.console, self._cluster = console, cluster
-        self._headed = False
-
-    def line(self, text: str) -> None:
-        self.console.print(text)
-
-    def members(self) -> None:
-        own = self._cluster[CONSUMER].client.status()
-        self.line(f"[bold]{own.members} nodes[/] of cluster {own.cluster} on loopback, in an emulated wide area:")
-        table = Table("node", "address", f"round trip to {CONSUMER}", box=None, pad_edge=False, header_style="bold")
-        area = cities()
-        for node in self._cluster.nodes:
-            rtt_ms = area.rtt_ms[area.names.index(node.name)][area.names.index(CONSUMER)]
-            table.add_row(node.name, node.address, f"{rtt_ms:.0f} ms")
-        self.console.print(table)
-
-    def plan(self, info: QueryInfo) -> None:
-        assert info.plan is not None
-        assert info.placement is not None
-        self.line(f"\n[bold]{info.sql}[/]\n")
-        tree = Tree(f"[bold]{CONSUMER}[/]  sink: follow")
-        placed = {a.operator: a for a in info.placement.assignments}
-        for operator in info.plan.operators:
-            assignment = placed[operator.id]
-            branch = tree.add(f"[bold]{assignment.node}[/]  {operator.id}: {assignment.reason}")
-            branch.add(f"[dim]{operator.fragment}[/]")
-            for source in info.plan.sources:
-                if source.source.id in operator.inputs:
-                    rate = f"{source.rate.rows_s:,.0f} rows/s estimated"
-                    branch.add(f"[bold]{source.source.node}[/]  {source.source.id}, {rate}")
-        self.console.print(tree)
-
-    def row(self, frame: Rows, row: tuple[Any, ...]) -> None:
-        if not self._headed:
-            self._headed = True
-            self.line("\n[bold]" + "  ".join(frame.columns) + "[/]")
-        self.line("  ".join(str(value) for value in row))
-
-    def bill(self, bill: Bill) -> None:
-        self.line("\n[bold]The bill[/]: bytes x one-way latency on each link")
-        table = Table("stream", "from", "to", "bytes", "ms", "byte-seconds", box=None, pad_edge=False, header_style="bold")
-        for line in bill.links:
-            table.add_row(
-                line.stream,
-                line.source_node,
-                line.target_node,
-                bytes_text(line.bytes),
-                f"{line.latency_ms:.0f}",
-                f"{line.byte_ms / 1000:,.0f}",
-            )
-        self.console.print(table)
-        total, whole = bill.byte_ms / 1000, bill.whole_byte_ms / 1000
-        share = f", {total / whole:.1%} of it" if whole else ""
-        self.line(f"total {total:,.0f} byte-seconds; every stream shipped whole to {CONSUMER}: {whole:,.0f}{share}")
-
-    def verdict(self, rows: int, wrong: int) -> None:
-        if wrong:
-            self.line(f"\n[bold red]{wrong:,} rows differ[/] from DuckDB's answer on the same input ({rows:,} rows here)")
-        else:
-            self.line(f"\n[bold green]{rows:,} rows, each equal[/] to DuckDB's answer on the same input")

