@@ -28,7 +28,8 @@ def cut(path: Path, max_bytes: int) -> None:
 class LogFile:
     """As much of a text stream as loggers use: appends to a file and cuts it.
 
-    What a full disk does not take is counted, and told once it takes lines again. Raises ``OSError`` where the file cannot be opened.
+    What a full disk does not take is counted, and told once it takes lines again. Raises ``OSError`` where the file
+    cannot be opened.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
