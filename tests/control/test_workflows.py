@@ -250,6 +250,33 @@ def test_a_host_that_is_away_when_its_query_is_stopped_cleans_up_when_it_is_back
     in_cluster(tmp_path, "abc", test)
 
 
+def test_an_operator_that_takes_its_time_to_end_leaves_no_subscription(tmp_path: Path) -> None:
+    """Its source forgets it, it subscribes again before it ends, and can then tell its source nothing more."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=100_000))
+        await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="consumer")
+        source, engine = cluster.at("b").daemon.outbox, cluster.nodes["c"].engine
+
+        def subscribed() -> bool:
+            return bool(source.link_counts(source_at("b").id).links)
+
+        assert engine is not None
+        assert engine.host is not None
+        await cluster.until(lambda: engine._operators["q.b0"].in_batch, pause_s=0.0005)
+        engine.host.stall(8.0)
+        stopping = cluster.call("a", cluster.at("a").daemon.stop_query("q"))
+        await cluster.until(lambda: not subscribed(), pause_s=0.001)
+        await cluster.until(subscribed, pause_s=0.001)
+        cluster.network.cut("b", "c")
+        await cluster.until(stopping.done)
+        await cluster.sleep(30.0)
+        cluster.network.heal()
+        await settled(cluster)
+
+    in_cluster(tmp_path, "abc", test)
+
+
 @pytest.mark.parametrize("dies", "abc")
 def test_a_running_query_survives_the_death_of_any_of_its_nodes(tmp_path: Path, dies: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
