@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import zipfile
@@ -28,6 +29,38 @@ def test_the_wheel_brings_three_packages_and_nothing_else(tmp_path: Path) -> Non
     names = zipfile.ZipFile(wheel).namelist()
     assert {n.split("/")[0] for n in names if ".dist-info/" not in n} == {"sbon_node", "sbon_protocol", "sbon_cli"}
     assert {"sbon_node/node.py", "sbon_protocol/messages.py", "sbon_cli/main.py"} <= set(names)
+
+
+PURE = tuple(
+    f"sbon_node/{room}" for room in ("space/", "placement/", "query/", "membership/swim", "membership/table", "streams/ledger")
+)
+
+
+def test_what_thinks_draws_from_the_generator_it_is_given() -> None:
+    """``random`` and ``numpy.random`` are imported there for the types of generators."""
+    inside = [path for path in SOURCES if str(path.relative_to(ROOT)).startswith(PURE)]
+    assert len(inside) > 30
+    assert [f"{path}:{line}" for path in inside for line in draws(path.read_text(encoding="utf-8"))] == []
+    assert draws("import random\nrandom.random()\nrandom.Random(3)\nnp.random.default_rng(1)\nrng: random.Random") == [2, 3, 4]
+
+
+def draws(text: str) -> list[int]:
+    """The lines of a file that take a number from a generator nobody handed in, or make one other than from such a number."""
+    tree = ast.walk(ast.parse(text))
+    calls = sorted((node.lineno, ast.unparse(node)) for node in tree if isinstance(node, ast.Call))
+    foreign = ("random.", "np.random.", "numpy.random.")
+    return [line for line, call in calls if call.startswith(foreign) and not call.startswith("random.Random(rng.")]
+
+
+CITED = re.compile(r"docs/design\.md, section (\d+)")
+
+
+def test_the_design_has_the_sections_that_are_cited() -> None:
+    cited = {int(number) for path in SOURCES for number in CITED.findall(path.read_text(encoding="utf-8"))}
+    written = re.findall(r"^## (\d+)\. ", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert written == [str(number) for number in range(1, len(written) + 1)]
+    assert cited
+    assert max(cited) <= len(written)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))

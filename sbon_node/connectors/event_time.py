@@ -1,4 +1,4 @@
-"""Late rows, and rows without a usable event time, are the source's business (DESIGN: time across links).
+"""Late rows, and rows without a usable event time, are the source's business (docs/design.md, section 7).
 
 Times are whole milliseconds since 1970 (UTC), finer ones are rounded down, so that with greatest time G and delay d a row is late
 if its time is at most G - d - 1 ms, the watermark is G - d, and no row that follows is earlier than the watermark.

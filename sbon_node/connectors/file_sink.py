@@ -1,4 +1,4 @@
-"""Sink ``file``: each row exactly once, whatever dies when (DESIGN: links).
+"""Sink ``file``: each row exactly once, whatever dies when (docs/design.md, section 8).
 
 A position file beside the result says up to which frame of each stream, and up to which byte (of CSV and NDJSON) or part (of
 Parquet), the result holds: it is replaced in one step, after the rows are synced. What is beyond it is cut off, or removed,

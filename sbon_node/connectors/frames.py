@@ -1,4 +1,4 @@
-"""Rows to frames and back: Arrow IPC streams of one record batch, lz4 compressed (DESIGN: streams).
+"""Rows to frames and back: Arrow IPC streams of one record batch, lz4 compressed (docs/design.md, section 8).
 
 Pure: needs pyarrow and nothing of the node, so that the engine's host may use it as well.
 """

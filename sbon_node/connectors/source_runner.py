@@ -1,4 +1,4 @@
-"""Runs one source: reads, drops late rows, frames, and stores frames with the position in one transaction (DESIGN: sources)."""
+"""Runs one source: reads, drops late rows, stores frames with the position in one transaction (docs/design.md, section 8)."""
 
 from __future__ import annotations
 

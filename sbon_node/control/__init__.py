@@ -1,1 +1,1 @@
-"""Control: workflows of a node over the network: catalogue, submission, hosting, records (DESIGN, section 9)."""
+"""Control: workflows of a node over the network: catalogue, submission, hosting, records (docs/design.md, section 10)."""

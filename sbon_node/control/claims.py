@@ -1,4 +1,4 @@
-"""What a host tells the record's holder of a part: after a restart that it takes the next epoch (fencing: DESIGN, section 7), and
+"""What a host tells the record's holder of a part: after a restart that it takes the next epoch (docs/design.md, section 8), and
 how the part ended."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deployment of a placed plan: reserve everywhere, then sink first, operators after; or undo everything (DESIGN, section 9)."""
+"""A placed plan is deployed: reserved everywhere, then sink first, operators after; or undone (docs/design.md, section 10)."""
 
 from __future__ import annotations
 

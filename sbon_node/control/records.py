@@ -1,6 +1,6 @@
 """Query records: registers changed by compare-and-set, behind the interface that a majority of holders will later keep.
 
-For now the node that took the submission is the only holder of a query's record (DESIGN, section 9).
+For now the node that took the submission is the only holder of a query's record (docs/design.md, section 10).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Submission: parse, estimate, place the whole query, reserve, start; or refuse and leave nothing behind (DESIGN, section 9)."""
+"""Submission: parse, estimate, place the whole query, reserve, start; or leave nothing behind (docs/design.md, section 10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is near a point, and who owns a key: asked through an interface, since partial views are to follow (DESIGN, section 5)."""
+"""Who is near a point, and who owns a key: an interface, since partial views are to follow (docs/design.md, section 5)."""
 
 from __future__ import annotations
 

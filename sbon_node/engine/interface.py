@@ -83,7 +83,7 @@ class OperatorPort(Protocol):
         ...
 
     def has_batch(self, batch: int) -> bool:
-        """Whether the output of a batch is stored; a commit without it never happened (DESIGN, section 7)."""
+        """Whether the output of a batch is stored; a commit without it never happened (docs/design.md, section 8)."""
         ...
 
     async def poll(self, after: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:

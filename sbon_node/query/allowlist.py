@@ -1,4 +1,4 @@
-"""What may run: exactly one SELECT of listed functions and operators over listed views (DESIGN, section 8, security).
+"""What may run: exactly one SELECT of listed functions and operators over listed views (docs/design.md, section 6).
 
 The submitting node checks what it made, and every host checks again what it is given: peers are not trusted. Nothing here asks
 what is dangerous; it asks what is allowed, and refuses the rest.

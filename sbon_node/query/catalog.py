@@ -1,4 +1,4 @@
-"""What streams there are: names, schemas and where their rows are born (DESIGN: queries)."""
+"""What streams there are: names, schemas and where their rows are born (docs/design.md, section 6)."""
 
 from __future__ import annotations
 

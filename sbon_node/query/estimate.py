@@ -22,7 +22,7 @@ PATTERN = 1 / 4
 OTHER = 1 / 3
 
 ROWS_S_PER_CORE = 150_000.0
-"""What one core of the engine filters (DESIGN, section 8: partitioned reader)."""
+"""What one core of the engine filters (docs/design.md, section 9)."""
 
 IDLE_CORES = 0.1
 MOST_CORES = 1.0

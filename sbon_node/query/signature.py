@@ -1,4 +1,4 @@
-"""The identity of a stateless fragment over given inputs: equal signatures promise equal rows (DESIGN, section 6).
+"""The identity of a stateless fragment over given inputs: equal signatures promise equal rows (docs/design.md, section 6).
 
 Sound before complete. What does not matter: the names of the view's alias and of the outputs, brackets, the order and nesting
 of AND and OR, the sides of ``=``, ``<>``, ``<=>``, ``+`` and ``*``, the direction of ``<`` and ``>``, repeated conditions, the

@@ -1,4 +1,4 @@
-"""Invariants of DESIGN section 7, checked at every step of a run, against what the checker itself has seen.
+"""Invariants of docs/design.md, section 8, checked at every step of a run, against what the checker itself has seen.
 
 It looks at files and public faces only, and keeps its own account of what every frame was and of how far every reader has durably
 got; so a rule that is broken inside shows here at once, and otherwise at the end, where each row must be there exactly once.

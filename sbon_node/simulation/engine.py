@@ -1,4 +1,4 @@
-"""An engine with Spark's contract, in virtual time (DESIGN, section 3).
+"""An engine with Spark's contract, in virtual time (docs/design.md, section 3).
 
 Each operator plans a batch (``offsets/b``), runs it, hands its output over, and commits it (``commits/b``), with a random pause
 between any two, in a host process that can be killed apart from the daemon, or outlive it for a while as an orphan. What

@@ -1,4 +1,4 @@
-"""Credit: how many bytes of a stream may be under way to, or held by, one subscriber (DESIGN: back-pressure)."""
+"""Credit: how many bytes of a stream may be under way to, or held by, one subscriber (docs/design.md, section 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A frame: the unit in which a stream is numbered, stored, sent and acknowledged (DESIGN: streams)."""
+"""A frame: the unit in which a stream is numbered, stored, sent and acknowledged (docs/design.md, section 8)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class InputOffset(msgspec.Struct, frozen=True, kw_only=True):
     """How far an operator has got with one input: a frame number with what was known there.
 
     ``incarnation`` counts starts of the operator: an offset that differs only in it still makes Spark plan a batch, and so the
-    input's last marker is issued again after a restart (DESIGN: time across links).
+    input's last marker is issued again after a restart (docs/design.md, section 7).
     """
 
     frame: int = 0

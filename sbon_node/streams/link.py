@@ -1,4 +1,4 @@
-"""The subscriber's side of a link (DESIGN: streams).
+"""The subscriber's side of a link (docs/design.md, section 8).
 
 A link keeps itself connected to whoever hosts its stream, takes frames in order into its inbox, and reports what it has received
 and finished with. Resending from a number is the only way it recovers: duplicates are dropped, and after a gap, a stale epoch or

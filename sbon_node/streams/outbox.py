@@ -1,4 +1,4 @@
-"""The outbox: every frame this node's streams have produced, until its subscribers have done with it (DESIGN: exactly once).
+"""The outbox: every frame this node's streams have produced, until its subscribers have done with it (docs/design.md, section 8).
 
 The rules it keeps, whatever dies when:
 

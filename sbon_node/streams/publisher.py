@@ -1,4 +1,4 @@
-"""The host's side of links: serves the outbox's streams to subscribers, one connection for each (DESIGN: streams)."""
+"""The host's side of links: serves the outbox's streams to subscribers, one connection for each (docs/design.md, section 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who has subscribed to a stream, how far each has got, and what may therefore be deleted (DESIGN: retention)."""
+"""Who has subscribed to a stream, how far each has got, and what may therefore be deleted (docs/design.md, section 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output watermark of a stateless operator (DESIGN: time across links)."""
+"""The output watermark of a stateless operator (docs/design.md, section 7)."""
 
 from __future__ import annotations
 

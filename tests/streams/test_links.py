@@ -1,4 +1,4 @@
-"""A link between a real outbox and a subscriber, over channels that are cut, replaced and lied to (DESIGN: streams)."""
+"""A link between a real outbox and a subscriber, over channels that are cut, replaced and lied to (docs/design.md, section 8)."""
 
 from __future__ import annotations
 

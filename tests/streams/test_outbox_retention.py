@@ -1,4 +1,4 @@
-"""How long an outbox keeps frames, and for whom (DESIGN: streams), over real files."""
+"""How long an outbox keeps frames, and for whom (docs/design.md, section 8), over real files."""
 
 from __future__ import annotations
 
