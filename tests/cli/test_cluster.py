@@ -11,8 +11,8 @@ import pytest
 from sbon_cli.cities import CITIES, cities, great_circle_km, load_wide_area, of_mapping
 from sbon_cli.local_cluster import LocalCluster
 from sbon_node.errors import SbonError
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
+from tests.measured import measured
+from tests.space.truths import TRUTHS
 
 
 def test_distances_of_cities() -> None:
@@ -39,11 +39,19 @@ def test_a_matrix_is_read_from_numpy(tmp_path: Path) -> None:
     assert area.rtt_ms == ((0.0, 20.0, 4.0), (12.0, 0.0, 7.0), (4.0, 7.0, 0.0))
 
 
+def test_the_sites_chosen_of_a_large_matrix_are_as_far_apart_as_it_says(tmp_path: Path) -> None:
+    truth = TRUTHS["detours"](60, np.random.default_rng(1))
+    names = [f"site {number}" for number in range(60)]
+    np.savez(tmp_path / "m.npz", rtt_ms=np.stack([truth * 0.9, truth, truth * 7]).astype(np.float32), names=names)
+    area = load_wide_area(tmp_path / "m.npz").chosen(18)
+    chosen = [int(name.removeprefix("site-")) for name in area.names]
+    assert len(set(chosen)) == 18
+    assert np.array(area.rtt_ms) == pytest.approx(truth[np.ix_(chosen, chosen)], abs=0.001)
+
+
 @pytest.mark.parametrize("file", ["aws_regions2024.npz", "wondernetwork239.npz"])
 def test_measured_matrices(file: str) -> None:
-    if not (SHARED / file).exists():
-        pytest.skip("the measured matrices are not on this machine")
-    area = load_wide_area(SHARED / file).chosen(18)
+    area = load_wide_area(measured(file)).chosen(18)
     assert len(set(area.names)) == len(area.rtt_ms) == 18
     assert min(min(x for j, x in enumerate(row) if i != j) for i, row in enumerate(area.rtt_ms)) > 0
 
