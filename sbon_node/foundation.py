@@ -23,6 +23,17 @@ from sbon_node.streams.outbox import Outbox
 from sbon_node.streams.publisher import Publisher
 
 
+class World(NamedTuple):
+    """What a node is given of the world, real or simulated."""
+
+    transport: Transport
+    clock: Clock
+    rng: random.Random
+    counters: Counters
+    steps: Steps
+    blocking: Blocking
+
+
 class Foundation(NamedTuple):
     """Nothing of it runs or listens yet."""
 
@@ -30,52 +41,29 @@ class Foundation(NamedTuple):
     space: LocalCoordinate
 
 
-def lay_foundation(
-    config: Config,
-    *,
-    transport: Transport,
-    clock: Clock,
-    rng: random.Random,
-    counters: Counters,
-    steps: Steps,
-    blocking: Blocking,
-) -> Foundation:
+def lay_foundation(config: Config, world: World) -> Foundation:
     """Opens what the data directory holds, and wires the rooms below the workflows.
 
     Raises :class:`SbonError` for a directory that cannot be read or is another node's.
     """
     node = config.node
     data_dir = Path(node.data_dir)
-    store = Store(data_dir / "node.db", steps, fsync=config.streams.fsync)
-    stored = identify(store, name=node.name, cluster=node.cluster, where=str(data_dir), rng=rng)
-    outbox = Outbox(data_dir / "outbox.db", config.streams, steps)
+    store = Store(data_dir / "node.db", world.steps, fsync=config.streams.fsync)
+    stored = identify(store, name=node.name, cluster=node.cluster, where=str(data_dir), rng=world.rng)
+    outbox = Outbox(data_dir / "outbox.db", config.streams, world.steps)
 
     identity = Identity(node.cluster, node.name, stored.instance)
-    peers = Peers(transport, clock, identity, config.net, counters)
-    server = PeerServer(transport, clock, identity, config.net, counters)
-    server.on_stream(Publisher(outbox, clock, config.streams, steps).serve)
+    peers = Peers(world.transport, world.clock, identity, config.net, world.counters)
+    server = PeerServer(world.transport, world.clock, identity, config.net, world.counters)
+    server.on_stream(Publisher(outbox, world.clock, config.streams, world.steps).serve)
 
-    space = LocalCoordinate(config.space, rng)
-    membership = Membership(
-        identity,
-        advertise=node.announced,
-        api=node.announced_api,
-        bind=node.listening,
-        transport=transport,
-        peers=peers,
-        server=server,
-        clock=clock,
-        rng=rng,
-        settings=config.membership,
-        space=space,
-        incarnation=stored.incarnation,
-        counters=counters,
-    )
+    space = LocalCoordinate(config.space, world.rng)
+    membership = _membership(config, world, identity, peers, server, space, stored.incarnation)
     context = Context(
         name=node.name,
         data_dir=data_dir,
-        clock=clock,
-        rng=rng,
+        clock=world.clock,
+        rng=world.rng,
         settings=config.control,
         stream_settings=config.streams,
         store=store,
@@ -84,8 +72,34 @@ def lay_foundation(
         server=server,
         membership=membership,
         directory=FullView(membership),
-        counters=counters,
-        steps=steps,
-        blocking=blocking,
+        counters=world.counters,
+        steps=world.steps,
+        blocking=world.blocking,
     )
     return Foundation(context, space)
+
+
+def _membership(
+    config: Config,
+    world: World,
+    identity: Identity,
+    peers: Peers,
+    server: PeerServer,
+    space: LocalCoordinate,
+    incarnation: int,
+) -> Membership:
+    return Membership(
+        identity,
+        advertise=config.node.announced,
+        api=config.node.announced_api,
+        bind=config.node.listening,
+        transport=world.transport,
+        peers=peers,
+        server=server,
+        clock=world.clock,
+        rng=world.rng,
+        settings=config.membership,
+        space=space,
+        incarnation=incarnation,
+        counters=world.counters,
+    )

@@ -41,7 +41,7 @@ from sbon_node.control.sinks import SinkHost
 from sbon_node.control.sources import SourceHost
 from sbon_node.control.submit import Submitter
 from sbon_node.engine.interface import Engine, OnOperatorState, OperatorState
-from sbon_node.foundation import lay_foundation
+from sbon_node.foundation import World, lay_foundation
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -71,9 +71,8 @@ class Node:
     ) -> None:
         self._config = config
         self.name = config.node.name
-        self.context, self._space = lay_foundation(
-            config, transport=transport, clock=clock, rng=rng, counters=counters, steps=steps, blocking=blocking
-        )
+        world = World(transport, clock, rng, counters, steps, blocking)
+        self.context, self._space = lay_foundation(config, world)
         self.membership, self.outbox = self.context.membership, self.context.outbox
         self._rejoin = Rejoin(
             self.membership,
