@@ -276,7 +276,7 @@ REFUSED = [
     ("SELECT reflect('java.lang.System', 'exit', 1) FROM in0", "forbidden-sql"),
     ("SELECT java_method('java.lang.Runtime', 'getRuntime') FROM in0", "forbidden-sql"),
     ("SELECT * FROM text.`/etc/passwd`", "forbidden-sql"),
-    ("SELECT TRANSFORM (k) USING 'touch {mark}' AS (y) FROM in0", "forbidden-sql"),
+    ("SELECT TRANSFORM (k) USING 'cat' AS (y) FROM in0", "forbidden-sql"),
     ("SELECT (SELECT 1) FROM in0", "forbidden-sql"),
     ("SELECT k FROM in0 WHERE EXISTS (SELECT 1 FROM in0)", "forbidden-sql"),
     ("SELECT explode(array(1, 2)) FROM in0", "forbidden-sql"),
@@ -294,15 +294,12 @@ REFUSED = [
 
 @in_one_loop
 @pytest.mark.parametrize("fragment, code", REFUSED, ids=[code + ":" + text[:30] for text, code in REFUSED])
-async def test_forbidden_fragments_are_refused_and_nothing_runs(
-    engine: SparkEngine, tmp_path: Path, fragment: str, code: str
-) -> None:
-    mark = tmp_path / "ran"
+async def test_forbidden_fragments_are_refused(engine: SparkEngine, fragment: str, code: str) -> None:
+    """That nothing of them runs is shown in ``test_nothing_ran``."""
     with pytest.raises(SbonError) as refusal:
-        await engine.analyse(fragment.format(mark=mark) if "{mark}" in fragment else fragment, (SCHEMA,))
+        await engine.analyse(fragment, (SCHEMA,))
     assert refusal.value.code == code
     assert refusal.value.message
-    assert not mark.exists()
 
 
 @in_one_loop

@@ -1,0 +1,25 @@
+"""The watched host with nothing between fragments and Spark: what a host would be without its guard."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sbon_node.engine.spark import guard, session
+from tests.engine import watched_host
+
+
+def unchecked(*_: Any) -> None:
+    pass
+
+
+def unfenced(root: SparkSession) -> SparkSession:
+    return root.newSession()
+
+
+if __name__ == "__main__":
+    guard.check, guard.fenced_session = unchecked, unfenced
+    session.CONF["spark.sql.runSQLOnFiles"] = "true"
+    sys.exit(watched_host.main())

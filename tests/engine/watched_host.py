@@ -1,0 +1,52 @@
+"""The engine host as it is, and what fragments have done to its JVM can be asked for: ``analyse`` of the fragment ``effects``
+answers a column for each mark that is found."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sbon_node.engine.spark import guard, host
+
+EFFECTS = "effects"
+MARK = "sbon.mark."
+"""How the names of settings and system properties begin that show that a fragment ran."""
+
+
+class WatchedHost(host.Host):
+    def __init__(self, *given: Any) -> None:
+        self._sessions: list[SparkSession] = []
+        made = guard.fenced_session
+
+        def remembered(session: SparkSession) -> SparkSession:
+            self._sessions.append(made(session))
+            return self._sessions[-1]
+
+        guard.fenced_session = remembered
+        super().__init__(*given)
+
+    def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
+        if command["do"] == "analyse" and command["fragment"] == EFFECTS:
+            return {"schema": [(effect, "found") for effect in self._effects()]}
+        return super()._obey(command)
+
+    def _effects(self) -> list[str]:
+        jvm, context = self._session._jvm, self._session._jsc.sc()
+        found = {name for name in jvm.System.getProperties().stringPropertyNames() if name.startswith(MARK)}
+        for session in (self._session, *self._sessions):
+            settings = session._jsparkSession.sessionState().conf().getAllConfs()
+            found |= {name for name in jvm.scala.jdk.javaapi.CollectionConverters.asJava(settings) if name.startswith(MARK)}
+        for added in (context.listJars(), context.listFiles()):
+            found |= {added.apply(i).rsplit("/", 1)[-1] for i in range(added.size())}
+        return sorted(found)
+
+
+def main() -> int:
+    host.Host = WatchedHost  # type: ignore[misc]
+    return host.main(sys.argv[1], sys.argv[2])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
