@@ -88,7 +88,9 @@ def load_wide_area(path: Path) -> WideArea:
         else:
             content = json.loads(path.read_text(encoding="utf-8"))
             matrix, given = np.asarray(content["rtt_ms"], dtype=np.float64), content.get("names")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise SbonError("bad-latency", f"cannot be read: {error.strerror}", where=str(path)) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise SbonError("bad-latency", f"not a latency matrix: {error}", where=str(path)) from error
     if matrix.ndim == 3:
         with warnings.catch_warnings():

@@ -40,15 +40,25 @@ def unreachable(api: str, why: object) -> SbonError:
     )
 
 
+def host_and_port(api: str) -> tuple[str, int]:
+    """Of ``http://HOST:PORT`` or ``HOST:PORT``; raises ``bad-address``."""
+    try:
+        url = urlsplit(api if "//" in api else f"http://{api}")
+        if url.scheme == "http" and url.hostname:
+            return url.hostname, url.port or 7480
+        why = ""
+    except ValueError as error:
+        why = f": {error}"
+    hint = f"for example {DEFAULT_API}"
+    raise SbonError("bad-address", f"{api!r} is not the URL of a node's API{why}", where="--node, SBON_API", hint=hint)
+
+
 class Client:
     """Asks one node. Every method raises :class:`SbonError`: the node's refusal, or ``node-unreachable``."""
 
     def __init__(self, api: str = DEFAULT_API) -> None:
         self.api = api
-        url = urlsplit(api if "//" in api else f"http://{api}")
-        if url.scheme != "http" or not url.hostname:
-            raise SbonError("bad-address", f"{api!r} is not the URL of a node's API", where="--node", hint=DEFAULT_API)
-        self._host, self._port = url.hostname, url.port or 7480
+        self._host, self._port = host_and_port(api)
 
     def ask(self, ask: Ask[R]) -> R:
         with self._open(ask, ANSWER_S) as response:

@@ -17,6 +17,8 @@ from sbon_cli.client import Client
 from sbon_cli.local_cluster import LocalCluster, LocalNode
 from sbon_cli.output import EXIT_REFUSED, as_json, err, json_option, print_json, print_table, reports_errors
 from sbon_cli.processes import end_all
+from sbon_cli.settings_flags import flags_of
+from sbon_node.config import load
 from sbon_node.errors import SbonError
 
 STATE = "cluster.json"
@@ -86,7 +88,9 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
     old = _read(folder)
     if old is not None and any(node.process() for node in old.nodes):
         raise SbonError("cluster-exists", "a cluster runs here already", where=str(folder), hint=_down(folder))
-    overrides = dict(setting.partition("=")[::2] for setting in settings)
+    flags = flags_of(settings, {})
+    load(None, environ={}, flags=flags)  # refused before anything starts
+    overrides = {name: given.value for name, given in flags.items()}
     with LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True) as local:
         state = ClusterState(mark=local.mark, nodes=tuple(_state_of(node) for node in local.nodes))
         temporary = local.folder / (STATE + ".new")

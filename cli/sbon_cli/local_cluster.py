@@ -42,6 +42,7 @@ class LocalNode:
         self.log = folder / "log"
         self._arguments, self._mark, self._tied = tuple(arguments), mark, tied
         self._process: subprocess.Popen[bytes] | None = None
+        self._logged_before = 0
 
     @property
     def address(self) -> str:
@@ -72,6 +73,7 @@ class LocalNode:
         ]  # which the node keeps within log.file_bytes; what it says before goes there too
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_")} | {MARK: self._mark}
         with self.log.open("ab") as log:
+            self._logged_before = log.tell()
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE if self._tied else subprocess.DEVNULL,
@@ -96,8 +98,9 @@ class LocalNode:
         return SbonError("node-failed", f"{self.name} {ended}", where=str(self.log), details=self.log_tail())
 
     def log_tail(self, lines: int = 10) -> tuple[str, ...]:
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return tuple(text.splitlines()[-lines:])
+        """What it said last, of what it said since it was started last."""
+        said = self.log.read_bytes()[self._logged_before :] if self.log.exists() else b""
+        return tuple(said.decode(errors="replace").splitlines()[-lines:])
 
     def kill(self, signum: signal.Signals = signal.SIGKILL, *, wait_s: float = 60.0) -> None:
         """Sends the signal to the daemon alone and waits until it is gone; its engine host is left to notice by itself."""
@@ -152,8 +155,7 @@ class LocalCluster:
     ) -> None:
         self._area, names = _placed(nodes, latency)
         self._temporary = folder is None
-        self.folder = Path(tempfile.mkdtemp(prefix="sbon-")) if folder is None else folder.absolute()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder = _made(folder)
         self.mark = secrets.token_hex(8)
         self._keep, self._detached, self._timeout_s = keep, detached, timeout_s
         self._lock, net = _own_network(len(names))
@@ -261,6 +263,17 @@ def _placed(nodes: int | Sequence[str], latency: Latency) -> tuple[WideArea | No
         return WideArea(names, tuple(tuple(area.rtt_ms[i][j] for j in order) for i in order)), names
     area = area.chosen(count)
     return area, area.names if isinstance(nodes, int) else names
+
+
+def _made(folder: Path | None) -> Path:
+    """The folder, or a temporary one; raises ``data-dir`` where it cannot be made."""
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix="sbon-"))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SbonError("data-dir", f"the cluster's folder cannot be made: {error.strerror}", where=str(folder)) from error
+    return folder.absolute()
 
 
 def _arguments(name: str, host: str, join: str, emulation: str, overrides: Mapping[str, Any]) -> list[str]:

@@ -49,7 +49,9 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
             from_attributes=True,
         )
     except msgspec.ValidationError as error:
-        raise click.UsageError(f"{error} (a name is lower case letters, digits and _)") from error
+        raise _misused(
+            error, {"name": "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first"}
+        ) from error
     _tell(Client(api).create_stream(declaration), json_, f"{name} created")
 
 
@@ -91,7 +93,7 @@ def attach(api: str, /, stream_name: str, node_name: str, name: str, options: tu
     try:
         source = msgspec.convert(fields, SourceDeclaration)
     except msgspec.ValidationError as error:
-        raise click.UsageError(str(error)) from error
+        raise _misused(error, {"rows_s": "--rate", "stream": "STREAM", "node": "--node", "name": "--name"}) from error
     _tell(client.attach_source(source), json_, f"{source.name} attached to {stream_name} at {at}")
 
 
@@ -167,6 +169,13 @@ def drop(api: str, name: str) -> None:
     """Drops a stream with its sources and what they keep."""
     Client(api).drop_stream(name)
     click.echo(f"{name} dropped")
+
+
+def _misused(error: msgspec.ValidationError, flags: dict[str, str]) -> click.UsageError:
+    """The refusal of a declaration, in the words of the command line."""
+    message, _, path = str(error).partition(" - at `$.")
+    field = path.rstrip("`")
+    return click.UsageError(f"{flags.get(field, field)}: {message[:1].lower()}{message[1:]}" if field else message)
 
 
 def milliseconds_of(duration: str) -> int:

@@ -66,6 +66,19 @@ def test_bad_matrices_are_refused(tmp_path: Path, content: str) -> None:
     assert refused.value.code == "bad-latency"
 
 
+def test_a_matrix_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SbonError) as refused:
+        load_wide_area(tmp_path / "m.json")
+    assert (refused.value.where, refused.value.message) == (f"{tmp_path}/m.json", "cannot be read: No such file or directory")
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SbonError, match="cannot be made: Not a directory") as refused:
+        LocalCluster(1, folder=tmp_path / "file" / "cluster")
+    assert refused.value.code == "data-dir"
+
+
 def test_every_pair_needs_a_time() -> None:
     assert of_mapping({("a", "b"): 5.0}, ["a", "b"]).rtt_ms == ((0.0, 5.0), (5.0, 0.0))
     with pytest.raises(SbonError, match="between a and c"):

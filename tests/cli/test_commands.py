@@ -89,6 +89,22 @@ def test_a_node_out_of_reach_is_code_3() -> None:
     assert "no node answers at http://127.0.0.1:1" in result.stderr
 
 
+@pytest.mark.parametrize("api", ["", "ftp://x", "http://", "http://127.0.0.1:99999", "http://[::1"])
+def test_what_is_no_url_is_code_2(api: str) -> None:
+    result = run(api, "members")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: --node, SBON_API: {api!r} is not the URL of a node's API")
+
+
+def test_a_cluster_s_wrong_setting_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    for setting, said in (("streams.reconnect_s=fast", "must be a number"), ("streams.reconnect_s", "is not SECTION.KEY=VALUE")):
+        result = CliRunner().invoke(sbon, ["cluster", "up", "--dir", str(folder), "--set", setting])
+        assert result.exit_code == 2
+        assert said in result.stderr
+        assert not folder.exists()
+
+
 @pytest.mark.parametrize("arguments", [("stream", "create", "s"), ("no-such-verb",), ("stream", "attach", "s"), ("submit",)])
 def test_wrong_usage_is_code_2(api: str, arguments: tuple[str, ...]) -> None:
     assert run(api, *arguments).exit_code == 2
@@ -117,6 +133,15 @@ def test_a_bad_schema_names_its_column(api: str, node: Any) -> None:
     result = run(api, "stream", "create", "s", "--schema", "ts timestamp, a strin", "--event-time", "ts")
     assert (result.exit_code, node.declared) == (2, [])
     assert "column 2, a: no type 'strin'" in result.stderr
+
+
+def test_a_declaration_is_refused_in_the_words_of_the_command_line(api: str, node: Any) -> None:
+    result = run(api, "stream", "create", "Flights", "--schema", "ts timestamp", "--event-time", "ts")
+    assert (result.exit_code, node.declared) == (2, [])
+    assert "Error: NAME: lower case letters" in result.stderr
+    result = run(api, "stream", "attach", "flights", "--generator", "--rate", "0")
+    assert (result.exit_code, node.attached) == (2, [])
+    assert "Error: --rate: expected `float` > 0.0" in result.stderr
 
 
 def test_durations() -> None:
