@@ -13,15 +13,15 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from sbon_node.simulation.faults import Fault, random_plan
+from sbon_node.simulation.faults import Fault
 from sbon_node.simulation.outcome import Outcome
 from sbon_node.simulation.scenario import load_scenario, run_scenario
-from sbon_node.simulation.schedule import Casting, drawn, run_schedule
+from sbon_node.simulation.schedule import Casting, Schedule, random_schedule, run_schedule
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m sbon_node.simulation", description=__doc__)
-    parser.add_argument("--seed", default="1", help="of the run, and of its casting and faults where none are given")
+    parser.add_argument("--seed", default="1", help="of the run; with neither casting nor faults, of a random schedule")
     parser.add_argument("--casting", help="who plays what, as JSON; {} for the usual")
     parser.add_argument("--faults", help="the faults, as JSON; [] for none")
     parser.add_argument("--scenario", type=Path, help="run this scenario instead")
@@ -33,11 +33,14 @@ def main() -> int:
     )
     if given.scenario is not None:
         return _tell(run_scenario(load_scenario(given.scenario), seed=given.seed))
-    casting = drawn(given.seed) if given.casting is None else msgspec.json.decode(given.casting, type=Casting)
-    plan = random_plan(given.seed, casting.stage)
-    faults = plan if given.faults is None else msgspec.json.decode(given.faults, type=tuple[Fault, ...])
-    print("\n".join(str(fault) for fault in faults))
-    return _tell(run_schedule(faults, seed=given.seed, casting=casting))
+    if given.casting is None and given.faults is None:
+        schedule = random_schedule(int(given.seed))
+    else:
+        casting = msgspec.json.decode(given.casting or "{}", type=Casting)
+        faults = msgspec.json.decode(given.faults or "[]", type=tuple[Fault, ...])
+        schedule = Schedule(int(given.seed), casting, faults)
+    print("\n".join(str(fault) for fault in schedule.faults))
+    return _tell(run_schedule(schedule.faults, seed=schedule.seed, casting=schedule.casting))
 
 
 def _tell(outcome: Outcome) -> int:

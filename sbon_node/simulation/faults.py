@@ -81,11 +81,15 @@ class Stage(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys(steps))
 
     def actions_of(self, node: str) -> tuple[Action, ...]:
+        """What can befall a node; an engine's troubles are for those that run operators."""
+        befalls: set[Action] = {"kill", "cut", "cut-one-way", "disk-full"}
         if node in self.operators:
-            return tuple(action for action in ACTIONS if action not in ("slow", "give-up"))
-        actions: tuple[Action, ...] = ("kill", "cut", "cut-one-way", "disk-full")
-        actions += ("slow",) if node in self.consumers else ()
-        return actions + (("give-up",) if node in self.holders else ())
+            befalls |= {"kill-engine", "kill-worker", "repeat", "orphan", "power", "lose-row"}
+        if node in self.consumers:
+            befalls.add("slow")
+        if node in self.holders:
+            befalls.add("give-up")
+        return tuple(action for action in ACTIONS if action in befalls)
 
 
 def occurrences(taken: Sequence[tuple[str, Step]]) -> list[AtStep]:
@@ -115,17 +119,16 @@ def at_each(stage: Stage, steps: Sequence[AtStep]) -> list[Fault]:
 
 
 def every_step(stage: Stage, steps: Sequence[AtStep]) -> list[Fault]:
-    """At each kind of step of each node, of these: its death early, in the middle and late, the death of its neighbours in the
-    middle, and at one of the three places everything else that can befall it."""
+    """At every one of these whoever takes it dies. At each kind of step of each node, in the middle of them all, its neighbours
+    die too; and early, there and late, in turn, everything else befalls it."""
+    faults = [Fault(when, "kill", when.node, down_s=_SHORT_S) for when in steps]
     kinds: dict[tuple[str, Step], list[AtStep]] = {}
     for when in steps:
         kinds.setdefault((when.node, when.step), []).append(when)
-    faults = []
     for (node, _), found in kinds.items():
         places = [found[min(1, len(found) - 1)], found[len(found) // 2], found[max(0, len(found) - 2)]]
         here = stage.nodes.index(node)
         neighbours = [other for other in stage.nodes[max(0, here - 1) : here + 2] if other != node]
-        faults += [Fault(when, "kill", node, down_s=_SHORT_S) for when in dict.fromkeys(places)]
         faults += [Fault(places[1], "kill", other, down_s=_SHORT_S) for other in neighbours]
         for index, action in enumerate(one for one in stage.actions_of(node) if one != "kill"):
             others = neighbours if action in ("cut", "cut-one-way") else [""]
@@ -133,21 +136,22 @@ def every_step(stage: Stage, steps: Sequence[AtStep]) -> list[Fault]:
     return faults
 
 
-def random_plan(seed: int | str, stage: Stage, *, most: int = 5, within_s: float = 6.0) -> tuple[Fault, ...]:
-    """One to ``most`` faults, two thirds of them at steps, anywhere on the stage."""
+def random_plan(
+    seed: int | str, stage: Stage, steps: Sequence[AtStep] = (), *, most: int = 5, within_s: float = 6.0
+) -> tuple[Fault, ...]:
+    """One to ``most`` faults anywhere on the stage: two thirds at one of ``steps``, where they are known, and half of those
+    befall whoever takes it; the others at any time."""
     rng = random.Random(f"faults/{seed}")
-    return tuple(_random_fault(rng, stage, within_s) for _ in range(rng.randint(1, most)))
+    return tuple(_random_fault(rng, stage, steps, within_s) for _ in range(rng.randint(1, most)))
 
 
-def _random_fault(rng: random.Random, stage: Stage, within_s: float) -> Fault:
+def _random_fault(rng: random.Random, stage: Stage, steps: Sequence[AtStep], within_s: float) -> Fault:
+    when: AtStep | AtTime = AtTime(rng.uniform(0.0, within_s))
     node = rng.choice(stage.nodes)
+    if steps and rng.random() < 0.67:
+        when = rng.choice(steps)
+        node = when.node if rng.random() < 0.5 else node
     action = rng.choice(stage.actions_of(node))
-    when: AtStep | AtTime
-    if rng.random() < 0.67:
-        trigger = node if rng.random() < 0.7 else rng.choice(stage.nodes)
-        when = AtStep(trigger, rng.choice(stage.steps_of(trigger)), rng.choice((1, 2, 3, 5, 8, 12)))
-    else:
-        when = AtTime(rng.uniform(0.0, within_s))
     other = ""
     if action in ("cut", "cut-one-way"):
         other = rng.choice([one for one in stage.nodes if one != node])

@@ -8,13 +8,14 @@ the oracle's, each exactly once, and it leaves nothing but its result.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import random
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -31,12 +32,13 @@ from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.engine import EngineTimes
 from sbon_node.simulation.evaluate import fragment
-from sbon_node.simulation.faults import Fault, Stage
+from sbon_node.simulation.faults import Fault, Stage, occurrences, random_plan
 from sbon_node.simulation.follower import Follower
 from sbon_node.simulation.left import SETTLE_S, settled
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
+from sbon_node.steps import Step
 from sbon_node.streams.settings import StreamSettings
 
 NODES = ("h", "s", "o", "c")
@@ -83,15 +85,40 @@ class Casting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return Stage(sources=("s",), operators=self.room, consumers=("c",), holders=(self.holder,))
 
 
-def drawn(seed: int | str) -> Casting:
-    """Any node holds the record, any may host the operator."""
-    rng = random.Random(f"casting/{seed}")
-    return Casting(
+class Schedule(NamedTuple):
+    """A run to be: the seed of its world, who plays what in it, and what goes wrong."""
+
+    seed: int
+    casting: Casting
+    faults: tuple[Fault, ...]
+
+
+WORLDS = 50
+"""How many different runs the random schedules disturb."""
+
+
+def random_schedule(seed: int) -> Schedule:
+    """Any node holds the record, any may host the operator; the faults strike at steps which that run takes undisturbed, so that
+    the first of them surely does."""
+    world = seed % WORLDS
+    rng = random.Random(f"casting/{world}")
+    casting = Casting(
         holder=rng.choice(NODES),
         room=NODES,
         strategy=rng.choice(("relaxation", "producer", "consumer", "random")),
         sink=rng.choice(("file", "follow")),
     )
+    steps = occurrences(_undisturbed_steps(world, casting))
+    hosts = tuple(node for node in NODES if any(when.node == node and when.step == "plan" for when in steps))
+    return Schedule(world, casting, random_plan(seed, msgspec.structs.replace(casting.stage, operators=hosts), steps))
+
+
+@functools.cache
+def _undisturbed_steps(world: int, casting: Casting) -> tuple[tuple[str, Step], ...]:
+    outcome = run_schedule((), seed=world, casting=casting)
+    if outcome.failure:
+        raise CheckFailedError(f"without any fault: {outcome.failure}")
+    return outcome.steps
 
 
 def run_schedule(faults: Sequence[Fault], *, seed: int | str, casting: Casting = Casting()) -> Outcome:  # noqa: B008 - immutable
