@@ -163,7 +163,9 @@ def _show(state: ClusterState, json_: bool) -> bool:
     if as_json(json_):
         print_json([s._asdict() for s in seen])
     else:
-        print_table(Seen._fields, seen)
+        columns = ("node", "state", "address", "api", "members", "engine", "operators")
+        rows = [s._asdict() | {"api": s.api.removeprefix("http://")} for s in seen]
+        print_table(columns, [[row[column] for column in columns] for row in rows])
     return all(s.state == "running" for s in seen)
 
 

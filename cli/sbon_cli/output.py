@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import click
 import msgspec
@@ -21,6 +21,9 @@ from sbon_node.errors import SbonError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+UNBROKEN = 32
+"""Longer words than that are broken in a table of a narrow terminal."""
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
@@ -110,7 +113,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "nothing") -> None:
-    """A table; numbers are set to the right."""
+    """A table; numbers are set to the right. Where the terminal is narrow, text is wrapped, but words can still be copied."""
     listed = [list(row) for row in rows]
     if not listed:
         out().print(f"[dim]{escape(empty)}[/]")
@@ -118,10 +121,12 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     table = Table(title=title or None, box=None, header_style="bold", pad_edge=False, title_justify="left")
     for position, column in enumerate(columns):
         number = all(isinstance(row[position], int | float) for row in listed)
-        table.add_column(column, justify="right" if number else "left", overflow="fold")
+        longest = max(len(word) for row in listed for word in (cell_text(row[position]).split() or [""]))
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(column, justify=justify, overflow="fold", min_width=min(longest, UNBROKEN))
     for row in listed:
         table.add_row(*(escape(cell_text(value)) for value in row))
-    out().print(table)
+    out().print(table, crop=False)
 
 
 def cell_text(value: object) -> str:

@@ -20,19 +20,28 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 SBON = (sys.executable, "-m", "sbon_cli.main")
 
 
-def test_results_are_tables_on_a_real_terminal(api: str) -> None:
+def on_a_terminal(columns: int, *arguments: str) -> str:
+    """What the command writes on a terminal so wide."""
     main, terminal = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    result = subprocess.run(
-        [*SBON, "--node", api, "stream", "list"], stdin=terminal, stdout=terminal, stderr=terminal, env=environment, check=False
-    )
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
+    result = subprocess.run([*SBON, *arguments], stdin=terminal, stdout=terminal, stderr=terminal, env=environment, check=False)
     os.close(terminal)
     text = read_all(main)
     assert result.returncode == 0, text
+    return text
+
+
+def test_results_are_tables_on_a_real_terminal(api: str) -> None:
+    text = on_a_terminal(120, "--node", api, "stream", "list")
     assert "\x1b[1m" in text, "headers are bold"
     lines = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
     assert lines[0] == ["stream", "columns", "event", "time", "delay", "ms", "sources"]
     assert lines[1] == ["flights", "ts,", "delay", "ts", "0", "jfk@a"]
+
+
+def test_a_narrow_terminal_breaks_no_address(api: str, node: Any) -> None:
+    addresses = {member.address for member in node.members()}
+    assert addresses <= set(on_a_terminal(20, "--node", api, "members").split())
 
 
 def read_all(main: int) -> str:
