@@ -105,11 +105,15 @@ def consumer_client(client: Client, consumer: str) -> Client:
             return found
     if name == consumer:
         return found
+    reached = (
+        f"follow the query on the machine of {consumer}, or start that node with --api-bind at an address reached from here "
+    )
     raise SbonError(
         "consumer-unreachable",
         f"the rows arrive at {consumer}, whose API cannot be reached from here at {member.api}: {why}",
-        hint=f"follow the query on the machine of {consumer}, or start that node with --api-bind at an address reached from here "
-        "(the API has no passwords)",
+        hint=reached + "(the API has no passwords)"
+        if member.state == "alive"
+        else f"{consumer} is {member.state}: start it again",
     )
 
 

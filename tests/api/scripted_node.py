@@ -43,6 +43,7 @@ class ScriptedNode:
     refuse_acknowledgements: list[SbonError] = field(default_factory=list)
     consumer: str = "a"
     consumer_api: str = "a:7480"
+    consumer_state: str = "alive"
     after: list[dict[str, int]] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     cut: Callable[[], None] = lambda: None
@@ -69,7 +70,7 @@ class ScriptedNode:
             found.append(
                 MemberInfo(
                     name=name,
-                    state="alive",
+                    state=self.consumer_state if name == self.consumer else "alive",
                     address=f"{name}:7400",
                     api=self.consumer_api if name == self.consumer else f"{name}:7480",
                     incarnation=1,
