@@ -58,37 +58,64 @@ def test_a_file_holds_each_row_once(world: World, tmp_path: Path, ending: str) -
     assert stored(path) == world.answer()
 
 
+class UnderFire:
+    """Queries over slow sources, one after another, so that rows of every site are under way whenever anything is struck."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world, self._folder = world, folder
+        self.runs: list[tuple[str, Path]] = []
+
+    def rows_of(self, site: str) -> int:
+        path = self.runs[-1][1]
+        return path.read_text().count(f'"site":"{site}"') if path.exists() else 0
+
+    def more_of(self, *sites: str) -> None:
+        """Until the newest query, which has not finished, has delivered more rows of each of these sites."""
+        ada = self.world.cluster["ada"]
+        if not self.runs or finished(ada, self.runs[-1][0]):
+            name = f"killed_{len(self.runs)}"
+            self.world.declare(name, replay=250.0)
+            path = self._folder / f"{name}.ndjson"
+            sink = SinkSpec(kind="file", options={"path": str(path), "format": "ndjson"})
+            sql = SQL.replace("readings", name)
+            self.runs.append((submit(ada, sql=sql, consumer="dee", sink=sink, strategy="producer").id, path))
+        before = {site: self.rows_of(site) for site in sites}
+        wait_for(lambda: all(self.rows_of(site) > count for site, count in before.items()) or self._over(), "rows arrive")
+        if self._over():
+            self.more_of(*sites)
+
+    def _over(self) -> bool:
+        return finished(self.world.cluster["ada"], self.runs[-1][0])
+
+
 def test_exactly_once_while_processes_die(world: World, tmp_path: Path) -> None:
-    """Worker, JVM and host of an operator's engine; then the daemons of an operator, a source and the consumer, by SIGKILL, the
-    engine host left orphaned; a daemon that is stopped for a while, and one that goes away cleanly. Each comes back."""
-    name = "killed"
-    world.declare(name, replay=400.0)
-    cluster, path = world.cluster, tmp_path / "rows.ndjson"
-    sink = SinkSpec(kind="file", options={"path": str(path), "format": "ndjson"})
-    info = submit(cluster["ada"], sql=SQL.replace("readings", name), consumer="dee", sink=sink, strategy="producer")
+    """Worker, JVM and host of an operator's engine; then the daemons of a source with its operator and of the consumer, by
+    SIGKILL, the engine host left orphaned; a daemon that is stopped for a while, and one that goes away cleanly. Each comes
+    back."""
+    cluster = world.cluster
+    fire = UnderFire(world, tmp_path)
 
-    def more() -> None:
-        size = path.stat().st_size if path.exists() else 0
-        wait_for(lambda: finished(cluster["ada"], info.id) or (path.exists() and path.stat().st_size > size), "rows arrive")
-
-    more()
     for victim in ("worker", "jvm", "host"):
-        engine_process(cluster["bob"], victim).kill()
-        wait_for(lambda: cluster["bob"].client.status().engine == "running", "the engine is back")
-        more()
-    for victim in ("cyd", "dee"):
-        cluster[victim].kill(signal.SIGKILL)
-        cluster[victim].restart()
-        more()
+        fire.more_of("bob")
+        struck = engine_process(cluster["bob"], victim)
+        struck.kill()
+        wait_for(lambda struck=struck: not struck.is_running() or struck.status() == "zombie", "it is dead")  # type: ignore[misc]
+    for name in ("cyd", "dee"):
+        fire.more_of(*SITES)
+        cluster[name].kill(signal.SIGKILL)
+        cluster[name].restart()
+    fire.more_of(*SITES)
     cluster["bob"].pause()
     time.sleep(3)
     cluster["bob"].resume()
-    more()
+    fire.more_of("bob")
     cluster["bob"].kill(signal.SIGTERM)
     cluster["bob"].restart()
-    wait_for(lambda: finished(cluster["ada"], info.id), "the query is finished")
+    fire.more_of("bob")
 
-    assert stored(path) == world.answer()
+    for query, path in fire.runs:
+        wait_for(lambda query=query: finished(cluster["ada"], query), "the query is finished")  # type: ignore[misc]
+        assert stored(path) == world.answer()
     for node in cluster.nodes:
         wait_for(lambda node=node: node.client.status().operators == (), "operators are gone")  # type: ignore[misc]
 
