@@ -74,7 +74,7 @@ class Show:
             assignment = placed[operator.id]
             branch = tree.add(f"[bold]{assignment.node}[/]  {operator.id} on Spark: {escape(assignment.reason)}")
             for source in info.plan.sources:
-                if source.source.id in operator.inputs:
+                if any(one.stream == source.source.id for one in operator.inputs):
                     rate = f"{source.rate.rows_s:,.0f} rows/s expected"
                     branch.add(f"[bold]{source.source.node}[/]  {source.source.stream} from {source.source.name.upper()}, {rate}")
         self._console.print(tree)

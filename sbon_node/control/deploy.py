@@ -93,7 +93,7 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
     hosts = {record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts}
     if not hosts & told:
         return sorted(missed)
-    again = {record.hosts[stream] for o in record.plan.operators for stream in o.inputs if o.id in record.hosts}
+    again = {record.hosts[i.stream] for o in record.plan.operators for i in o.inputs if o.id in record.hosts}
     return sorted(missed | (again if hosts & missed else await _destroy_at_all(context, again, call)))
 
 

@@ -166,7 +166,7 @@ class OperatorHost:
         spec: OperatorSpec = decode_record(call.spec, OperatorSpec)
         if len(spec.inputs) > self._context.settings.max_inputs:
             raise SbonError("too-many-inputs", f"{len(spec.inputs)} inputs", where=spec.id, hint="raise control.max_inputs")
-        check_fragment(spec.fragment, len(spec.inputs))
+        check_fragment(spec.fragment, len(spec.views()))
         if spec.id in self._hosted:
             raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
         self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), call.holder)

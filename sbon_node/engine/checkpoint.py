@@ -47,6 +47,11 @@ class BatchLog:
             InputOffset(frame=o.frame, watermark_ms=o.watermark_ms, ended=o.ended, incarnation=o.incarnation) for o in logged
         )
 
+    def read_watermark(self, batch: int) -> int:
+        """The watermark (milliseconds) the batch runs with; 0 before there is any. Raises ``ValueError``."""
+        _, metadata, *_ = (self._folder / "offsets" / str(batch)).read_text().split("\n", 2)
+        return int(json.loads(metadata)["batchWatermarkMs"])
+
     def check_commit(self, batch: int) -> None:
         """Raises ``ValueError`` for a file that cannot be read; Spark does not start on one."""
         if not (self._folder / "commits" / str(batch)).read_text().startswith("v"):

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
+from sbon_node.errors import SbonError
 from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
 
 
@@ -31,11 +32,17 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Input ``in0``, ``in1`` ... of an operator: a stream, the node that hosts it, and its schema."""
+    """A stream an operator reads, the node that hosts it, and its schema. All inputs of one ``view`` are its rows.
+
+    Where the operator has state, the stream's watermark less ``lag_ms`` is one of column ``event_time``.
+    """
 
     stream: str
     node: str
     schema: Schema
+    view: Annotated[int, Meta(ge=0, lt=64)] = 0
+    event_time: Annotated[str, Meta(max_length=128)] = ""
+    lag_ms: Annotated[int, Meta(ge=0, le=36_500 * 86_400_000)] = 0
 
 
 OperatorId = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\Z")]
@@ -54,6 +61,21 @@ class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
     needs: Needs = Needs()
     reader: Literal["simple", "partitioned"] = "simple"
     durability: Literal["local"] = "local"
+
+    @property
+    def has_state(self) -> bool:
+        """Whether it keeps rows until the watermark lets them go."""
+        return any(one.event_time for one in self.inputs)
+
+    def views(self) -> list[list[tuple[int, InputSpec]]]:
+        """The inputs of ``in0``, ``in1`` and so on, each with its position; raises :class:`SbonError` ``bad-inputs``."""
+        found: list[list[tuple[int, InputSpec]]] = [[] for _ in range(1 + max((one.view for one in self.inputs), default=-1))]
+        for position, one in enumerate(self.inputs):
+            found[one.view].append((position, one))
+        for number, inputs in enumerate(found):
+            if not inputs or any(one.schema != inputs[0][1].schema for _, one in inputs):
+                raise SbonError("bad-inputs", "its inputs are none, or differ", where=f"{self.id}, in{number}")
+        return found
 
 
 class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ def problem_of(plan: Plan, consumer: str, refused: Mapping[str, frozenset[str]] 
     refused = refused or {}
     rates = {source.source.id: source.rate.bytes_s for source in plan.sources}
     rates |= {operator.id: operator.rate.bytes_s for operator in plan.operators}
-    edges = [Edge(i, operator.id, rates[i]) for operator in plan.operators for i in operator.inputs]
+    edges = [Edge(i.stream, operator.id, rates[i.stream]) for operator in plan.operators for i in operator.inputs]
     edges += [Edge(output, CONSUMER, rates[output]) for output in plan.outputs]
     return PlacementProblem(
         pinned={**{source.source.id: source.source.node for source in plan.sources}, CONSUMER: consumer},

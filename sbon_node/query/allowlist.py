@@ -10,20 +10,22 @@ import re
 
 from sqlglot import exp
 
-from sbon_node.query.dialect import STATEMENT_WORDS, error_at, start_of
+from sbon_node.query.dialect import STATEMENT_WORDS, call_name, error_at, start_of
 from sbon_node.query.functions import (
     ALLOWED,
+    ALLOWED_AGGREGATES,
     GROWING,
     LITERAL_BOUNDS,
     LITERAL_TEXTS,
     MAX_GROWTH,
     MIN_ARGUMENTS,
+    PIECES,
     UNIT_FIRST,
     UNITS,
     refusal_of,
 )
 from sbon_node.query.lexical import Token, refusal, scan
-from sbon_node.query.shape import check_clauses, check_table, one_select
+from sbon_node.query.shape import check_clauses, check_relation, one_query
 
 MAX_DEPTH = 100
 MAX_NUMBER = 40
@@ -65,55 +67,101 @@ _CLOCKS = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentDa
 
 
 def check_fragment(sql: str, inputs: int) -> None:
-    """Raises :class:`SbonError` unless ``sql`` is one SELECT over views ``in0`` .. ``in<inputs-1>`` of allowed parts only."""
+    """Raises :class:`SbonError` unless ``sql`` is one query over views ``in0`` .. ``in<inputs-1>`` of allowed parts only."""
     clean, tokens = scan(sql, strict=True)
     check_words(clean, tokens)
-    statement = one_select(clean, tokens)
-    _check_views(clean, statement, inputs)
-    check_clauses(clean, statement, tokens)
-    check_expressions(clean, statement)
+    statement = one_query(clean, tokens)
+    _Fragment(clean, tokens, {f"in{number}" for number in range(inputs)}).check(statement)
 
 
 def check_words(text: str, tokens: list[Token]) -> None:
-    """A fragment's bare words: one SELECT, at the beginning, and none that other statements are made of."""
-    selects = 0
+    """A fragment's bare words: none that other statements are made of."""
     for token in tokens:
-        if token.kind != "word":
-            continue
-        word = token.text.lower()
-        selects += word == "select"
-        if word in STATEMENT_WORDS or selects > 1:
-            code = "unsupported-subquery" if word == "select" else "forbidden-word"
+        if token.kind == "word" and token.text.lower() in STATEMENT_WORDS:
             hint = f"a column of this name is written `{token.text}`"
-            raise refusal(code, "not allowed in a fragment", text, token.start, offending=token.text, hint=hint)
+            raise refusal("forbidden-word", "not allowed in a fragment", text, token.start, offending=token.text, hint=hint)
 
 
-def _check_views(clean: str, select: exp.Select, inputs: int) -> None:
-    relation = check_table(clean, select)
-    views = [f"in{i}" for i in range(inputs)]
-    if relation.name not in views:
-        hint = f"the fragment's views are {', '.join(views)}"
-        raise error_at("forbidden-relation", "a fragment reads its inputs only", clean, relation, hint=hint)
-    for column in select.find_all(exp.Column):
-        if column.table and column.table.lower() != relation.alias_or_name.lower():
-            raise error_at(
-                "forbidden-variable", "neither an input nor its column", clean, column, hint="write the column's name alone"
-            )
+class _Fragment:
+    """The SELECTs of one fragment: each reads an input or another SELECT, or joins two."""
+
+    def __init__(self, clean: str, tokens: list[Token], views: set[str]) -> None:
+        self._clean, self._tokens, self._views = clean, tokens, views
+
+    def check(self, select: exp.Expr) -> None:
+        clean = self._clean
+        if not isinstance(select, exp.Select) or select.args.get("with_") or select.args.get("distinct"):
+            raise error_at("forbidden-sql", "a fragment is made of plain SELECTs", clean, select)
+        check_clauses(clean, select, self._tokens)
+        joins = select.args.get("joins") or []
+        source = select.args.get("from_")
+        if source is None:
+            raise refusal("unsupported-no-from", "there is no FROM", clean, 0, offending=clean)
+        relations = [source.this, *(join.this for join in joins)]
+        for relation in relations:
+            self._check_relation(relation)
+        known = {relation.alias_or_name.lower() for relation in relations} | set(PIECES)
+        for join in joins:
+            self._check_join(join)
+        group = select.args.get("group")
+        if group is not None and any(value for name, value in group.args.items() if name != "expressions"):
+            raise error_at("unsupported-group-by", "keys only", clean, group)
+        if not select.expressions:
+            raise refusal("bad-sql", "nothing is selected", clean, 0, offending=clean)
+        where = select.args.get("where")
+        scalars = [*(join.args["on"] for join in joins), *([where.this] if where else [])]
+        grouped = [*select.expressions, *(group.expressions if group is not None else [])]
+        for root in (*scalars, *grouped):
+            self._check_columns(root, known)
+        for root in scalars:
+            check_scalar(clean, root)
+        for root in grouped:
+            self._check_output(root, grouped=group is not None)
+
+    def _check_relation(self, relation: exp.Expr) -> None:
+        check_relation(self._clean, relation)
+        if isinstance(relation, exp.Subquery):
+            self.check(relation.this)
+        elif relation.name not in self._views:
+            hint = f"the fragment's views are {', '.join(sorted(self._views))}"
+            raise error_at("forbidden-relation", "a fragment reads its inputs only", self._clean, relation, hint=hint)
+
+    def _check_join(self, join: exp.Join) -> None:
+        extra = [name for name, value in join.args.items() if value and name not in ("this", "on", "side", "kind")]
+        condition = join.args.get("on")
+        if (
+            extra
+            or condition is None
+            or condition.find(exp.EQ) is None
+            or join.kind.upper() not in ("", "INNER", "OUTER", "SEMI")
+        ):
+            raise error_at("forbidden-sql", "a join has a side and something that is equal", self._clean, join.this)
+
+    def _check_columns(self, root: exp.Expr, known: set[str]) -> None:
+        for one in root.find_all(exp.Column):
+            if (one.table and one.table.lower() not in known) or one.args.get("db"):
+                hint = "write the column's name alone"
+                raise error_at("forbidden-variable", "neither an input nor its column", self._clean, one, hint=hint)
+
+    def _check_output(self, root: exp.Expr, *, grouped: bool) -> None:
+        """One expression; where there are groups, also one aggregate, or one window to group by."""
+        bare = root.unalias()
+        if isinstance(bare, exp.Star) and not any(bare.args.values()):
+            return
+        if isinstance(bare, exp.Column) and isinstance(bare.this, exp.Star):
+            return
+        name = call_name(bare)
+        if grouped and name in (*ALLOWED_AGGREGATES, *PIECES):
+            for argument in bare.expressions:
+                if not isinstance(argument, exp.Star):
+                    check_scalar(self._clean, argument)
+        else:
+            check_scalar(self._clean, bare)
 
 
-def check_expressions(clean: str, select: exp.Select) -> None:
-    """Every part of the select list and the condition is an allowed one."""
-    if not select.expressions:
-        raise refusal("bad-sql", "nothing is selected", clean, 0, offending=clean, hint="write SELECT expressions FROM stream")
-    where = select.args.get("where")
-    for root in select.expressions:
-        if isinstance(root, exp.Star) and not any(root.args.values()):
-            continue
-        if isinstance(root, exp.Column) and isinstance(root.this, exp.Star):
-            continue
-        _check(clean, root, 0, 0)
-    if where is not None:
-        _check(clean, where.this, 0, 0)
+def check_scalar(clean: str, node: exp.Expr) -> None:
+    """Raises :class:`SbonError` unless every part of an expression over one row is an allowed one."""
+    _check(clean, node, 0, 0)
 
 
 def _check(clean: str, node: exp.Expr, depth: int, growth: int) -> None:
@@ -153,10 +201,13 @@ def _check_special(clean: str, node: exp.Expr) -> None:
             raise error_at("unsupported-type", "this type is not supported", clean, node, hint=_TYPE_HINT)
     elif isinstance(node, exp.Literal) and not node.is_string and not (_NUMBER.match(node.name) and len(node.name) <= MAX_NUMBER):
         raise error_at("bad-sql", "not a number", clean, node)
-    elif isinstance(node, exp.Column) and (isinstance(node.this, exp.Star) or node.args.get("db")):
+    elif isinstance(node, exp.Column) and (
+        isinstance(node.this, exp.Star) or (node.args.get("db") and node.table.lower() not in PIECES)
+    ):
         raise error_at("unsupported-expression", "not supported here", clean, node, hint="name a column")
     elif isinstance(node, exp.In) and (node.args.get("query") or node.args.get("unnest") or node.args.get("field")):
-        raise error_at("unsupported-subquery", "sub-queries are not supported yet", clean, node, hint="list the values")
+        hint = "a condition of WHERE, or a list of values"
+        raise error_at("unsupported-subquery", "IN (SELECT ...) has no place here", clean, node, hint=hint)
     elif isinstance(node, exp.Var) and not isinstance(node.parent, exp.Interval | exp.IntervalSpan | exp.Extract | exp.Anonymous):
         raise error_at("unsupported-expression", "not supported", clean, node)
     elif isinstance(node, exp.Alias) and not isinstance(node.parent, exp.Select):
@@ -170,13 +221,8 @@ def _check_special(clean: str, node: exp.Expr) -> None:
 _TYPE_HINT = "boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, timestamp"
 
 
-def function_name(node: exp.Anonymous) -> str:
-    """The name as Spark looks it up; quoted names are not names of functions we allow."""
-    return node.this.lower() if isinstance(node.this, str) else ""
-
-
 def _check_function(clean: str, node: exp.Anonymous) -> str:
-    name = function_name(node)
+    name = call_name(node)
     if not name:
         raise error_at("forbidden-function", "a function's name is not quoted", clean, node, hint="remove the quotes")
     if name not in ALLOWED:
@@ -195,20 +241,11 @@ def _check_function(clean: str, node: exp.Anonymous) -> str:
             raise error_at(
                 "unbounded-function", f"argument {position + 1} of {name} may make values of any size", clean, node, hint=hint
             )
-    normalise_unit(node)
     if any(isinstance(one, exp.Var) for one in arguments[1:]) or (
         arguments and isinstance(arguments[0], exp.Var) and (name not in UNIT_FIRST or arguments[0].name.lower() not in UNITS)
     ):
         raise error_at("unsupported-expression", "not supported", clean, node)
     return name
-
-
-def normalise_unit(node: exp.Anonymous) -> None:
-    """The unit of ``timestampdiff(HOUR, a, b)`` is a word, not a column."""
-    if function_name(node) in UNIT_FIRST and len(node.expressions) == 3:
-        unit = node.expressions[0]
-        if isinstance(unit, exp.Column) and not unit.table and unit.name.lower() in UNITS:
-            unit.replace(exp.Var(this=unit.name.upper()))
 
 
 def _check_bound(clean: str, node: exp.Anonymous, name: str, position: int, most: int) -> None:
@@ -230,11 +267,21 @@ _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str, str], ...] = (
     (
         (exp.Subquery, exp.Select, exp.Exists, exp.SetOperation),
         "unsupported-subquery",
-        "sub-queries are not supported yet",
-        "write one SELECT",
+        "a sub-query has no place here",
+        "FROM (SELECT ...), EXISTS (SELECT ...) or x IN (SELECT ...) among the conditions of WHERE",
     ),
-    ((exp.Window, exp.WithinGroup), "unsupported-window", "windows are not supported yet", "select rows"),
-    ((exp.Filter, exp.IgnoreNulls, exp.Distinct), "unsupported-aggregate", "aggregates are not supported yet", "select rows"),
+    (
+        (exp.Window, exp.WithinGroup),
+        "unsupported-window",
+        "OVER needs all rows in order",
+        "GROUP BY window(event time, '1 hour')",
+    ),
+    (
+        (exp.Filter, exp.IgnoreNulls, exp.Distinct),
+        "unsupported-aggregate",
+        "not supported",
+        "count_if(condition), or CASE inside the aggregate",
+    ),
     (
         (exp.Placeholder, exp.Parameter, exp.SessionParameter),
         "forbidden-variable",

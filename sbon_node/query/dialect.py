@@ -17,18 +17,20 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.parsers.spark import SparkParser
 
 from sbon_node.errors import SbonError
+from sbon_node.query.functions import UNIT_FIRST, UNITS
 from sbon_node.query.lexical import refusal, words
 
 STATEMENT_WORDS = words(
-    """using union intersect except minus table values lateral join with execute immediate view pivot unpivot tablesample window
-    over partition cluster distribute sort order group having qualify limit offset fetch into insert overwrite create drop alter
+    """using union intersect except minus table values lateral with execute immediate view pivot unpivot tablesample
+    over partition cluster distribute sort order having qualify limit offset fetch into insert overwrite create drop alter
     set reset add jar file archive refresh cache uncache merge update delete truncate explain describe show use call declare
-    transform reduce watermark recursive natural cross full explode stack inline posexplode range materialized"""
+    transform reduce watermark recursive natural cross explode stack inline posexplode range materialized"""
 )
 """Words no fragment needs outside of quotes: a second lock, should a text have been misread."""
 
 KEYWORDS = STATEMENT_WORDS | words(
-    """all and any anti array as asc at between both by case cast class cluster cross cube current_date current_time
+    """full group join window
+    all and any anti array as asc at between both by case cast class cluster cross cube current_date current_time
     current_timestamp current_user date desc distinct distribute div else end escape except exists explode extract false filter
     for from full group grouping having if ilike in inner insert intersect interval into is join lateral leading left like limit
     map minus natural not null of offset on or order outer over partition pivot qualify range recursive reduce regexp right rlike
@@ -42,6 +44,9 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]*\Z")
 
 
 class VerbatimSpark(Spark):
+    class Tokenizer(Spark.Tokenizer):
+        KEYWORDS = {word: kind for word, kind in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"}  # noqa: RUF012
+
     class Parser(SparkParser):
         FUNCTIONS = {}  # noqa: RUF012
         FUNCTION_PARSERS = {  # noqa: RUF012
@@ -61,7 +66,10 @@ def parse(clean: str) -> list[exp.Expr]:
     level = noise.level
     noise.setLevel(logging.ERROR)
     try:
-        return [statement for statement in sqlglot.parse(clean, dialect=_DIALECT) if statement is not None]
+        statements = [statement for statement in sqlglot.parse(clean, dialect=_DIALECT) if statement is not None]
+        for call in (call for statement in statements for call in statement.find_all(exp.Anonymous)):
+            _take_unit(call)
+        return statements
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         start = _offset(clean, first.get("line") or 1, first.get("col") or 1, first.get("highlight") or "")
@@ -82,6 +90,19 @@ def parse(clean: str) -> list[exp.Expr]:
         raise refusal("too-deep", "the expression is nested too deeply", clean, 0, hint="simplify it") from None
     finally:
         noise.setLevel(level)
+
+
+def call_name(node: exp.Expr) -> str:
+    """The lower-case name of a function call as Spark looks it up, or nothing; a quoted name is none of a function we allow."""
+    return node.this.lower() if isinstance(node, exp.Anonymous) and isinstance(node.this, str) else ""
+
+
+def _take_unit(call: exp.Anonymous) -> None:
+    """The unit of ``timestampdiff(HOUR, a, b)`` is a word, not a column."""
+    if call_name(call) in UNIT_FIRST and len(call.expressions) == 3:
+        unit = call.expressions[0]
+        if isinstance(unit, exp.Column) and not unit.table and unit.name.lower() in UNITS:
+            unit.replace(exp.Var(this=unit.name.upper()))
 
 
 def render(tree: exp.Expr) -> str:

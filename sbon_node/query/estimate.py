@@ -1,4 +1,4 @@
-"""How much a fragment is expected to let through, before anything has been measured.
+"""How much a stage is expected to let through, before anything has been measured.
 
 Selectivities are the constants of Selinger et al., *Access path selection in a relational database management system*
 (SIGMOD 1979), table 1, for columns without statistics: equality 1/10, comparison 1/3, BETWEEN 1/4, IN at most 1/2.
@@ -7,10 +7,14 @@ Selectivities are the constants of Selinger et al., *Access path selection in a 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sqlglot import exp
 
 from sbon_node.engine.interface import Needs, Schema
+from sbon_node.query.event_time import bounds
+from sbon_node.query.logical import Aggregate, Input, Join, Relation, Select
 from sbon_node.query.plan import Rate
 
 EQUALITY = 1 / 10
@@ -27,6 +31,15 @@ ROWS_S_PER_CORE = 150_000.0
 IDLE_CORES = 0.1
 MOST_CORES = 1.0
 OPERATOR_MEMORY_MB = 150.0
+MOST_STATE_MB = 256.0
+STATE_ROW_BYTES = 64.0
+"""What the state store adds to each row it keeps."""
+
+KEYED_S = 60.0
+"""How long a group lasts that has no window of its own."""
+SHORTEST_SPAN_S = 1.0
+MOST_MATCHES = 10.0
+"""Partners a row finds at most, for want of statistics: a join is rarely made to multiply."""
 
 _WIDTHS = {"boolean": 1, "tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "float": 4, "double": 8, "date": 4, "timestamp": 8}
 _STRING_BYTES = 16.0
@@ -74,14 +87,65 @@ def string_bytes(schema: Schema, row_bytes: float) -> float:
     return max(_SHORTEST_STRING, (row_bytes - fixed) / strings) if strings else _STRING_BYTES
 
 
-def output_rate(source: Rate, input_schema: Schema, output: Schema, condition: exp.Expr | None) -> Rate:
-    """Rows by selectivity, bytes by the types of the output's columns."""
-    rows_s = source.rows_s * selectivity(condition)
-    strings = string_bytes(input_schema, source.bytes_s / source.rows_s)
-    return Rate(rows_s=rows_s, bytes_s=rows_s * max(1.0, sum(column_bytes(column.type, strings) for column in output)))
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What an operator is expected to hand on, and what it should reserve."""
+
+    rate: Rate
+    needs: Needs
 
 
-def needs_of(source: Rate, output: Rate) -> Needs:
-    """What an operator should reserve: back-pressure slows it where that is too little, so that no rate asks for a whole site."""
-    cores = min(MOST_CORES, IDLE_CORES + source.rows_s / ROWS_S_PER_CORE)
-    return Needs(cores=round(cores, 3), memory_mb=OPERATOR_MEMORY_MB, bandwidth_bytes_s=round(output.bytes_s, 3))
+def estimated(relation: Select, schemas: Sequence[Schema], rates: Sequence[Rate], output: Schema) -> Estimate:
+    """Of a stage over views with these schemas and rates; bytes by the types of the output's columns."""
+    rows_s, kept_rows = _flow(relation, rates)
+    row_bytes = [rate.bytes_s / rate.rows_s for rate in rates]
+    strings = max(string_bytes(schema, size) for schema, size in zip(schemas, row_bytes, strict=True))
+    rate = Rate(rows_s=rows_s, bytes_s=rows_s * max(1.0, sum(column_bytes(column.type, strings) for column in output)))
+    state_mb = kept_rows * (max(row_bytes) + STATE_ROW_BYTES) / 2**20
+    in_rows_s = sum(one.rows_s for one in rates)
+    needs = Needs(
+        cores=round(min(MOST_CORES, IDLE_CORES + in_rows_s / ROWS_S_PER_CORE), 3),
+        memory_mb=round(OPERATOR_MEMORY_MB + min(MOST_STATE_MB, state_mb), 1),
+        bandwidth_bytes_s=round(rate.bytes_s, 3),
+    )
+    return Estimate(rate, needs)
+
+
+def _flow(relation: Relation, rates: Sequence[Rate]) -> tuple[float, float]:
+    """Rows a second out of a relation, and rows it keeps."""
+    match relation:
+        case Input(view):
+            return rates[view].rows_s, 0.0
+        case Select(child, _, conditions):
+            rows_s, kept = _flow(child, rates)
+            return rows_s * math.prod(selectivity(one) for one in conditions), kept
+        case Aggregate():
+            return _flow_of_groups(relation, rates)
+        case Join():
+            return _flow_of_join(relation, rates)
+    raise TypeError(f"no part of a stage: {relation!r}")
+
+
+def _flow_of_groups(relation: Aggregate, rates: Sequence[Rate]) -> tuple[float, float]:
+    """A key has ten values, for want of statistics; no group is without a row."""
+    rows_s, kept = _flow(relation.child, rates)
+    window = relation.window
+    size_s, slide_s = (window.size_ms / 1000, window.slide_ms / 1000) if window is not None else (KEYED_S, KEYED_S)
+    groups = min(rows_s * size_s, math.pow(1 / EQUALITY, len(relation.keys)))
+    return groups / slide_s, kept + groups * size_s / slide_s
+
+
+def _flow_of_join(join: Join, rates: Sequence[Rate]) -> tuple[float, float]:
+    (left, kept_left), (right, kept_right) = _flow(join.left, rates), _flow(join.right, rates)
+    spans_s = [(bound.most_ms - bound.least_ms) / 1000 for bound in bounds(join) if bound.closed]
+    span_s = max(min(spans_s, default=0.0), SHORTEST_SPAN_S)
+    matching = math.prod(selectivity(one) for one in join.conditions if isinstance(one.unnest(), exp.EQ))
+    pairs = min(left * right * span_s * matching, MOST_MATCHES * max(left, right))
+    rows_s = {
+        "inner": pairs,
+        "left": max(left, pairs),
+        "right": max(right, pairs),
+        "full": max(left, right, pairs),
+        "semi": min(left, pairs),
+    }[join.kind]
+    return rows_s, kept_left + kept_right + (left + right) * span_s

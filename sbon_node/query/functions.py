@@ -91,7 +91,22 @@ AGGREGATES = words("""
     percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
     skewness some std stddev stddev_pop stddev_samp string_agg sum try_avg try_sum var_pop var_samp variance""")
 
+ALLOWED_AGGREGATES: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(words("sum try_sum avg mean try_avg count count_if min max bool_and bool_or every any some"), (1, 1)),
+    **dict.fromkeys(words("stddev stddev_pop stddev_samp std var_pop var_samp variance skewness kurtosis"), (1, 1)),
+    **dict.fromkeys(words("bit_and bit_or bit_xor approx_count_distinct"), (1, 1)),
+    **dict.fromkeys(words("corr covar_pop covar_samp max_by min_by regr_slope regr_intercept regr_r2 regr_count"), (2, 2)),
+}
+"""Aggregate to its fewest and most arguments: those whose state is small and whose result does not hang on the rows' order."""
+
+UNBOUNDED_AGGREGATES = words("""
+    array_agg collect_list collect_set histogram_numeric listagg string_agg median mode percentile percentile_cont
+    percentile_disc""")
+
 WINDOWS = words("window window_time session_window row_number rank dense_rank percent_rank ntile lag lead cume_dist nth_value")
+
+PIECES = ("window", "session_window")
+"""The functions that cut event time into pieces."""
 
 GENERATORS = words("explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple range")
 
@@ -110,14 +125,14 @@ def refusal_of(name: str) -> tuple[str, str, str]:
         )
     if name in OUTSIDE_THE_ROW:
         return "forbidden-function", f"{name} reaches beyond the row", "only functions of a row's own values are allowed"
+    if name in UNBOUNDED_AGGREGATES:
+        return "unsupported-aggregate", f"{name} keeps every row", "sum, count, avg, min, max, stddev, approx_count_distinct"
     if name in AGGREGATES:
-        return (
-            "unsupported-aggregate",
-            f"the aggregate {name} is not supported yet",
-            "select rows, and aggregate where they arrive",
-        )
+        return "unsupported-aggregate", f"{name} hangs on the rows' order", "min, max, min_by and max_by do not"
+    if name in PIECES:
+        return "unsupported-window", f"{name} belongs into GROUP BY", f"GROUP BY {name}(event time, '1 hour')"
     if name in WINDOWS:
-        return "unsupported-window", f"windows are not supported yet ({name})", "select rows, and aggregate where they arrive"
+        return "unsupported-window", f"{name} needs all rows in order", "GROUP BY window(event time, '1 hour')"
     if name in GENERATORS:
         return "unsupported-generator", f"{name} makes several rows of one", "one row in gives at most one row out"
     if name in LAMBDAS:

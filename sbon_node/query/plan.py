@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from sbon_node.engine.interface import InputSpec, Needs, OperatorSpec, Schema
@@ -15,6 +17,13 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
     bytes_s: float
     measured: bool = False
 
+    @staticmethod
+    def of_all(rates: Iterable[Rate]) -> Rate:
+        """What several streams carry together."""
+        each = list(rates)
+        measured = all(rate.measured for rate in each)
+        return Rate(rows_s=sum(rate.rows_s for rate in each), bytes_s=sum(rate.bytes_s for rate in each), measured=measured)
+
 
 class PlannedSource(msgspec.Struct, frozen=True, kw_only=True):
     """A pinned producer; its stream is ``source.id``."""
@@ -24,13 +33,22 @@ class PlannedSource(msgspec.Struct, frozen=True, kw_only=True):
     rate: Rate
 
 
+class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream an operator reads as part of view ``in<view>``; its watermark, less ``lag_ms``, is of column ``event_time``."""
+
+    stream: str
+    schema: Schema
+    view: int = 0
+    event_time: str = ""
+    lag_ms: int = 0
+
+
 class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """An unpinned operator; ``inputs`` are ids of sources or operators, whose hosts are known after placement."""
+    """An unpinned operator; the streams of its ``inputs`` are of sources or operators, whose hosts are known after placement."""
 
     id: str
     fragment: str
-    inputs: tuple[str, ...]
-    input_schemas: tuple[Schema, ...]
+    inputs: tuple[PlannedInput, ...]
     schema: Schema
     rate: Rate
     needs: Needs = Needs()
@@ -44,7 +62,15 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
             query=query,
             fragment=self.fragment,
             inputs=tuple(
-                InputSpec(stream=i, node=hosts[i], schema=s) for i, s in zip(self.inputs, self.input_schemas, strict=True)
+                InputSpec(
+                    stream=one.stream,
+                    node=hosts[one.stream],
+                    schema=one.schema,
+                    view=one.view,
+                    event_time=one.event_time,
+                    lag_ms=one.lag_ms,
+                )
+                for one in self.inputs
             ),
             schema=self.schema,
             epoch=epoch,

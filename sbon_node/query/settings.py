@@ -20,3 +20,6 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             gt=0, le=1e9, description="input rate from which an operator reads in partitions; rows a second; latency rises there"
         ),
     ] = 15_000.0
+    max_relations: Annotated[
+        int, Meta(ge=1, le=64, description="streams and sub-queries one query may read, each counted as often as it is written")
+    ] = 16

@@ -1,94 +1,84 @@
-"""The identity of a stateless fragment over given inputs: equal signatures promise equal rows (docs/design.md, section 6).
+"""The identity of a stage's output: equal signatures promise equal rows (docs/design.md, section 6).
 
-Sound before complete. What does not matter: the names of the view's alias and of the outputs, brackets, the order and nesting
-of AND and OR, the sides of ``=``, ``<>``, ``<=>``, ``+`` and ``*``, the direction of ``<`` and ``>``, repeated conditions, the
-case of function names. Everything else does, the order of the outputs too.
+Beyond what :mod:`sbon_node.query.canonical` says of expressions, the names of relations and columns do not matter, nor the order
+of keys and aggregates inside a grouping, of the sides of an inner join, or of the streams of one view. The order of the outputs
+does, and so do the signatures of the inputs, down to the sources' ids.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
-from sbon_node.query.allowlist import normalise_unit
-from sbon_node.query.dialect import parse, render
-from sbon_node.query.lexical import scan
+from sbon_node.query.canonical import canonical_expression
+from sbon_node.query.logical import LEFT, RIGHT, Aggregate, Input, Join, Output, Relation, Select
 
-_MIRRORED: dict[type[exp.Expr], type[exp.Expr]] = {exp.GT: exp.LT, exp.GTE: exp.LTE}
-_COMMUTATIVE = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Add, exp.Mul, exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)
+Meaning = Mapping[str, str]
+"""A relation's columns by name, each in a text that says what it is."""
 
 
-def signature(fragment: str, inputs: tuple[str, ...]) -> str:
-    """A digest of the canonical fragment and the ids of the streams it reads."""
-    text = "\n".join((canonical(fragment), *inputs))
+def signature(relation: Select, views: Sequence[Iterable[str]]) -> str:
+    """A digest of the relation and of the signatures of the streams of each view."""
+    texts = [",".join(sorted(streams)) for streams in views]
+    text, _ = _relation(relation, texts)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def canonical(fragment: str) -> str:
-    """One text for all fragments recognised as equal; ``fragment`` has passed the allow-list."""
-    clean, _ = scan(fragment, strict=True)
-    return canonical_tree(parse(clean)[0])
+def _relation(relation: Relation, views: Sequence[str]) -> tuple[str, Meaning]:
+    match relation:
+        case Input(view, names):
+            return f"view({views[view]})", {name: f"{number}" for number, name in enumerate(names)}
+        case Select(child, outputs, conditions):
+            below, meaning = _relation(child, views)
+            texts = [_expression(one.expression, meaning) for one in outputs]
+            where = sorted({_expression(one, meaning) for one in conditions})
+            return f"select({below}; {texts}; {where})", {one.name: f"{number}" for number, one in enumerate(outputs)}
+        case Aggregate():
+            return _groups(relation, views)
+        case Join():
+            return _pairs(relation, views)
+    raise TypeError(f"no part of a stage: {relation!r}")
 
 
-def canonical_tree(tree: exp.Expr) -> str:
-    """As :func:`canonical`, of a parsed SELECT."""
-    select = tree.copy()
-    for call in select.find_all(exp.Anonymous):
-        normalise_unit(call)
-    for column in select.find_all(exp.Column):
-        column.set("table", None)
-        column.this.set("this", column.name.lower())
-    outputs = [_canonical(one.unalias()) for one in select.expressions]
-    where = select.args.get("where")
-    condition = f" WHERE {_canonical(where.this)}" if where is not None else ""
-    return f"SELECT {', '.join(outputs)} FROM {select.args['from_'].this.name}{condition}"
+def _groups(relation: Aggregate, views: Sequence[str]) -> tuple[str, Meaning]:
+    below, meaning = _relation(relation.child, views)
+    keys, aggregates = _named(relation.keys, meaning), _named(relation.aggregates, meaning)
+    window, ends = "", {}
+    if relation.window is not None:
+        one = relation.window
+        window = f"{one.kind}({meaning[one.time]}, {one.size_ms}, {one.slide_ms}, {one.offset_ms})"
+        ends = {one.start: "start", one.end: "end"}
+    text = f"groups({below}; {window}; {sorted(keys.values())})"
+    return text, {**ends, **{name: f"key {text}" for name, text in keys.items()}, **aggregates}
 
 
-def _canonical(node: exp.Expr) -> str:
-    """A text in prefix form; children first, so that sides can be sorted."""
-    if isinstance(node, exp.Paren):
-        return _canonical(node.this)
-    if isinstance(node, exp.And | exp.Or):
-        sides = sorted({_canonical(one) for one in _flatten(node)})
-        return sides[0] if len(sides) == 1 else f"{type(node).__name__}({', '.join(sides)})"
-    if type(node) in _MIRRORED:
-        return f"{_MIRRORED[type(node)].__name__}({_canonical(node.expression)}, {_canonical(node.this)})"
-    if isinstance(node, exp.LT | exp.LTE):
-        return f"{type(node).__name__}({_canonical(node.this)}, {_canonical(node.expression)})"
-    if isinstance(node, _COMMUTATIVE):
-        return f"{type(node).__name__}({', '.join(sorted((_canonical(node.this), _canonical(node.expression))))})"
-    if isinstance(node, exp.Literal | exp.Column | exp.DataType | exp.Interval | exp.HexString | exp.RawString):
-        return render(node)
-    if isinstance(node, exp.Star):
-        return "*"
-    if isinstance(node, exp.Cast):  # the parser has two classes for the one CAST; their text tells them apart
-        return f"{render(node).split('(')[0]}({_canonical(node.this)}, {render(node.to)})"
-    parts = []
-    for name in sorted(node.args):
-        value = node.args[name]
-        if value is None or value is False or value == []:
-            continue
-        many = value if isinstance(value, list) else [value]
-        texts = [_canonical(one) if isinstance(one, exp.Expr) else _plain(node, name, one) for one in many]
-        parts.append(f"{name}={', '.join(texts)}")
-    return f"{type(node).__name__}({'; '.join(parts)})"
+def _named(outputs: Iterable[Output], meaning: Meaning) -> dict[str, str]:
+    return {one.name: _expression(one.expression, meaning) for one in outputs}
 
 
-def _plain(node: exp.Expr, name: str, value: object) -> str:
-    return repr(value).lower() if isinstance(node, exp.Anonymous) and name == "this" else repr(value)
+def _pairs(join: Join, views: Sequence[str]) -> tuple[str, Meaning]:
+    left, right = _relation(join.left, views), _relation(join.right, views)
+    names = {LEFT: "left", RIGHT: "right"}
+    if join.kind == "inner" and right[0] < left[0]:
+        names = {LEFT: "right", RIGHT: "left"}
+    meanings = {LEFT: left[1], RIGHT: right[1]}
+    sides = sorted((names[side], text) for side, text in ((LEFT, left[0]), (RIGHT, right[0])))
+
+    def meant(side: str, name: str) -> str:
+        return f"{names[side]} {meanings[side][name]}"
+
+    conditions = sorted({_expression(one, {}, meant) for one in join.conditions})
+    columns = {name: meant(side, at) for name, side, at in join.columns}
+    return f"{join.kind}({[text for _, text in sides]}; {conditions})", columns
 
 
-def _flatten(node: exp.And | exp.Or) -> list[exp.Expr]:
-    """The sides of a chain of one connector, through brackets."""
-    sides: list[exp.Expr] = []
-    pending: list[exp.Expr] = [node]
-    while pending:
-        one = pending.pop()
-        if type(one) is type(node):
-            pending += [one.this, one.expression]
-        elif isinstance(one, exp.Paren) and type(one.unnest()) is type(node):
-            pending.append(one.unnest())
-        else:
-            sides.append(one)
-    return sides
+def _expression(expression: exp.Expr, meaning: Meaning, meant: Callable[[str, str], str] | None = None) -> str:
+    def by_meaning(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column):
+            return node
+        text = meant(node.table, node.name) if meant is not None else meaning[node.name]
+        return exp.Column(this=exp.Identifier(this=text, quoted=True))
+
+    return canonical_expression(expression.copy().transform(by_meaning))

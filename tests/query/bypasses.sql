@@ -253,9 +253,6 @@ SELECT a FROM in0 WHERE EXISTS (SELECT 1 FROM text.`/etc/passwd`)
 -- expect: unsupported-subquery
 SELECT (SELECT value FROM text.`/etc/passwd`) FROM in0
 --
--- expect: unsupported-subquery
-SELECT a FROM (SELECT * FROM in0)
---
 -- expect: forbidden-word
 WITH in0 AS (SELECT * FROM text.`/etc/passwd`) SELECT * FROM in0
 --
@@ -268,10 +265,10 @@ SELECT a FROM in0 UNION ALL TABLE secrets
 -- expect: forbidden-word
 SELECT a FROM in0 EXCEPT VALUES (1)
 --
--- expect: forbidden-word
+-- expect: forbidden-sql
 SELECT a FROM in0 JOIN in0 b
 --
--- expect: unsupported-join
+-- expect: forbidden-sql
 SELECT a FROM in0, in0 b
 --
 -- expect: forbidden-word
@@ -361,7 +358,7 @@ SELECT xpath_string(a, '/a') FROM in0
 -- expect: unsupported-aggregate
 SELECT count(*) FROM in0
 --
--- expect: unsupported-distinct
+-- expect: forbidden-sql
 SELECT DISTINCT a FROM in0
 --
 -- expect: forbidden-word
@@ -391,7 +388,7 @@ SELECT a COLLATE UNICODE FROM in0
 -- expect: forbidden-character
 SELECT CAST(a AS STRUCT<x: INT>) FROM in0
 --
--- expect: unsupported-subquery
+-- expect: unsupported-expression
 SELECT a FROM in0 WHERE a = ANY (SELECT 1)
 --
 -- expect: bad-sql

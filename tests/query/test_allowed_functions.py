@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlglot import exp
 
-from sbon_node.query.allowlist import check_expressions, check_fragment, function_name
-from sbon_node.query.dialect import parse, render
+from sbon_node.query.allowlist import check_fragment
+from sbon_node.query.dialect import call_name, parse, render
 from sbon_node.query.functions import (
     AGGREGATES,
     ALLOWED,
@@ -35,7 +35,7 @@ def test_a_function_survives_the_round_trip(name: str) -> None:
     check_fragment(fragment, 1)
     tree = parse(fragment)[0]
     assert render(tree) == fragment
-    found = [function_name(node) for node in tree.find_all(exp.Anonymous)]
+    found = [call_name(node) for node in tree.find_all(exp.Anonymous)]
     assert found == [name, name]
 
 
@@ -95,12 +95,7 @@ def test_nothing_forbidden_is_allowed() -> None:
 def test_what_becomes_of_an_expression(written: str, kept: str) -> None:
     text = f"SELECT {written} AS x FROM in0"
     tree = parse(text)[0]
-    assert isinstance(tree, exp.Select)
-    check_expressions(text, tree)
     fragment = render(tree)
     assert fragment == f"SELECT {kept} AS x FROM in0"
     check_fragment(fragment, 1)
-    again = parse(fragment)[0]
-    assert isinstance(again, exp.Select)
-    check_expressions(fragment, again)
-    assert render(again) == fragment
+    assert render(parse(fragment)[0]) == fragment

@@ -90,7 +90,8 @@ async def test_a_branch_for_each_source() -> None:
     planned = await plan("SELECT ts FROM flights", (Column("ts", "timestamp"),), lga=1e5, ewr=100.0, jfk=200.0)
     assert [source.source.name for source in planned.sources] == ["ewr", "jfk", "lga"]
     assert [operator.id for operator in planned.operators] == ["q7.b0", "q7.b1", "q7.b2"]
-    assert [operator.inputs for operator in planned.operators] == [(f"source/flights@1/{n}",) for n in ("ewr", "jfk", "lga")]
+    streams = [[one.stream for one in operator.inputs] for operator in planned.operators]
+    assert streams == [[f"source/flights@1/{n}"] for n in ("ewr", "jfk", "lga")]
     assert planned.outputs == ("q7.b0", "q7.b1", "q7.b2")
     assert [operator.partitioned for operator in planned.operators] == [False, False, True]
     assert len({operator.signature for operator in planned.operators}) == 3
@@ -108,7 +109,9 @@ async def test_the_threshold_of_the_partitioned_reader_is_a_setting() -> None:
         ("SELECT * FROM flights", "ts"),
         ("SELECT carrier, ts AS departed FROM flights", "departed"),
         ("SELECT carrier FROM flights", ""),
-        ("SELECT date_trunc('hour', ts) AS ts FROM flights", ""),
+        ("SELECT date_trunc('hour', ts) AS h FROM flights", "h"),
+        ("SELECT date_trunc('hour', ts) AS h, ts FROM flights", "ts"),
+        ("SELECT dayofweek(ts) AS ts FROM flights", ""),
     ],
 )
 async def test_the_event_time_is_known_where_it_is_kept(sql: str, kept: str) -> None:

@@ -70,7 +70,7 @@ async def test_refused_with_code_and_place(sql: str, expected: str) -> None:
         ("SELECT ts FROM gone", "there is no stream 'gone': gone", "there are flights, idle"),
         ("SELECT ts FROM idle", "the stream 'idle' has no sources", "sbon stream attach idle ..."),
         ("SELECT uper(ts) FROM flights", "uper is not among the allowed functions: uper(ts)", "did you mean upper, power?"),
-        ("SELECT ts FROM flights LIMIT 3", "LIMIT is not supported yet: LIMIT 3", "stop the query when there are rows enough: sbon query stop"),  # noqa: E501
+        ("SELECT ts FROM flights LIMIT 3", "LIMIT is not supported: LIMIT 3", "stop the query when there are rows enough: sbon query stop"),  # noqa: E501
         ("SELECT w.ts FROM flights f", "no stream of this query is called 'w': w.ts", "write f.ts"),
     ],
 )  # fmt: skip

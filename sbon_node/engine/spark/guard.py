@@ -12,9 +12,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sbon_node.errors import SbonError
-from sbon_node.query.functions import ALLOWED
+from sbon_node.query.functions import ALLOWED, ALLOWED_AGGREGATES, PIECES
 
-PLAN_NODES = frozenset({"Project", "Filter", "UnresolvedRelation", "SubqueryAlias"})
+PLAN_NODES = frozenset({"Project", "Filter", "UnresolvedRelation", "SubqueryAlias", "Aggregate", "Join"})
+JOINS = frozenset({"Inner", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi"})
 _EXPRESSIONS = """
 Add Alias And Between BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat DateAdd Divide Elt EqualNullSafe
 EqualTo Extract GreaterThan GreaterThanOrEqual ILike In IntegralDivide IsNotNull IsNull LessThan LessThanOrEqual Like LikeAll
@@ -27,6 +28,7 @@ EXPRESSIONS = frozenset(_EXPRESSIONS.split())
 _GRAMMAR = "between cast decimal div extract mod overlay position substring timestampadd timestampdiff trim try_cast"
 GRAMMAR = frozenset(_GRAMMAR.split())
 """Functions that Spark's parser makes of the language itself."""
+FUNCTIONS = frozenset((*ALLOWED, *GRAMMAR, *ALLOWED_AGGREGATES, *PIECES))
 REFLECTIVE = ("reflect", "java_method", "try_reflect")
 MAX_NODES = 20_000
 
@@ -60,6 +62,8 @@ def _check_plan(plan: Any, views: set[str], budget: list[int]) -> None:
         raise SbonError("forbidden-sql", f"{name} is not allowed in a fragment", where="fragment")
     if kind == "UnresolvedRelation" and plan.tableName() not in views:
         raise SbonError("forbidden-sql", f"the relation {plan.tableName()} is not an input", where="fragment")
+    if kind == "Join" and plan.joinType().toString() not in JOINS:
+        raise SbonError("forbidden-sql", f"a {plan.joinType().sql()} join is not allowed in a fragment", where="fragment")
     for expression in _each(plan.expressions()):
         _check_expression(expression, budget)
     for child in _each(plan.children()):
@@ -73,7 +77,7 @@ def _check_expression(expression: Any, budget: list[int]) -> None:
         raise SbonError("forbidden-sql", f"{expression.prettyName()} is not allowed in a fragment", where="fragment")
     if kind == "UnresolvedFunction":
         function = expression.nameParts().mkString(".").lower()
-        if function not in ALLOWED and function not in GRAMMAR:
+        if function not in FUNCTIONS:
             raise SbonError("forbidden-sql", f"the function {function} is not allowed", where="fragment")
     for child in _each(expression.children()):
         _check_expression(child, budget)

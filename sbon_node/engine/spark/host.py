@@ -10,17 +10,19 @@ import os
 import re
 import sys
 import threading
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.engine.interface import OperatorSpec, Schema
+from sbon_node.engine.interface import InputSpec, OperatorSpec, Schema
 from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark import guard
+from sbon_node.engine.spark.markers import MARK, with_watermark
 from sbon_node.engine.spark.output import Output
 from sbon_node.engine.spark.session import Jvm, open_session
 from sbon_node.engine.spark.source import PartitionedSource, SimpleSource
@@ -41,18 +43,18 @@ class Operator:
     def __init__(self, session: SparkSession, settings: EngineSettings, command: dict[str, Any]) -> None:
         spec = msgspec.convert(command["spec"], OperatorSpec)
         self._session, self._id, self._run = session, spec.id, command["run"]
-        guard.check(session, spec.fragment, len(spec.inputs))
+        views = spec.views()
+        guard.check(session, spec.fragment, len(views))
         own = guard.fenced_session(session)
         source = SimpleSource if spec.reader == "simple" else PartitionedSource
         own.dataSource.register(source)
-        for position, one in enumerate(spec.inputs):
-            reader = own.readStream.format(source.name()).schema(ddl(one.schema))
-            options = {"operator": spec.id, "position": position, "wait": settings.poll_s}
-            reader.options(**options).load().createOrReplaceTempView(f"in{position}")
+        for number, inputs in enumerate(views):
+            parts = [_rows_of(own, source.name(), spec.id, position, one, settings.poll_s) for position, one in inputs]
+            reduce(DataFrame.union, parts).createOrReplaceTempView(f"in{number}")
         fragment = own.sql(spec.fragment)
         self._stopping = False
         log = BatchLog(Path(command["checkpoint"]), fsync=command["fsync"])
-        self._output = Output(spec.id, log, settings.frame_bytes, self._tell_end)
+        self._output = Output(spec, log, settings.frame_bytes, self._tell_end)
         writer = fragment.writeStream.foreachBatch(self._output).option("checkpointLocation", command["checkpoint"])
         try:
             self._query = writer.queryName(spec.id).outputMode("append").start()
@@ -90,6 +92,14 @@ class Operator:
             return  # the node has stopped it meanwhile
         except FeedLostError:
             os._exit(1)
+
+
+def _rows_of(session: SparkSession, source: str, operator: str, position: int, one: InputSpec, wait_s: float) -> DataFrame:
+    """One input as a stream of rows; with its watermark where the operator has state."""
+    mark = f", `{MARK}` boolean" if one.event_time else ""
+    options = {"operator": operator, "position": position, "wait": wait_s, "event_time": one.event_time, "lag": one.lag_ms}
+    rows = session.readStream.format(source).schema(ddl(one.schema) + mark).options(**options).load()
+    return with_watermark(rows, one.event_time) if one.event_time else rows
 
 
 class Host:

@@ -11,9 +11,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.interface import OperatorSpec
+from sbon_node.engine.spark.markers import promised_ms
 from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import MAX_ROW_BYTES
+from sbon_node.streams.frame import END_WATERMARK_MS, MAX_ROW_BYTES
 from sbon_node.streams.watermark import output_watermark
 
 COMMIT_POLL_S = 0.003
@@ -23,8 +25,9 @@ ZSTD_LEVEL = 1
 class Output:
     """Takes an operator's batches. A commit the node could not be told of, or refused, goes to ``on_failure``."""
 
-    def __init__(self, operator: str, log: BatchLog, frame_bytes: int, on_failure: Callable[[Exception], None]) -> None:
-        self._operator, self._log, self._frame_bytes, self._on_failure = operator, log, frame_bytes, on_failure
+    def __init__(self, spec: OperatorSpec, log: BatchLog, frame_bytes: int, on_failure: Callable[[Exception], None]) -> None:
+        self._operator, self._has_state = spec.id, spec.has_state
+        self._log, self._frame_bytes, self._on_failure = log, frame_bytes, on_failure
         self._feed = Feed("output")
         self._commits = Feed("output")
         self._stopped = threading.Event()
@@ -39,6 +42,10 @@ class Output:
         table = batch.toArrow()
         offsets = self._log.read_offsets(number)
         watermark_ms, ended = output_watermark(offsets)
+        if self._has_state:
+            # What the state has let go is told by the watermark the batch ran with, which lags one batch behind its inputs.
+            watermark_ms = promised_ms(self._log.read_watermark(number))
+            ended = ended and watermark_ms == END_WATERMARK_MS
         try:
             drafts = cut(table, self._frame_bytes) or [(b"", 0)]
         except SbonError as error:

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sbon_node.engine.spark.markers import MARK, marker
 from sbon_node.engine.spark.wire import Feed
 from sbon_node.streams.frame import NO_WATERMARK_MS
 
@@ -28,7 +29,8 @@ def start_of(position: int) -> dict[str, Any]:
 
 
 class SimpleSource(DataSource):
-    """Options: ``operator``, ``position`` (which input), ``wait`` (seconds to wait for news)."""
+    """Options: ``operator``, ``position`` (which input), ``wait`` (seconds to wait for news); ``event_time`` and ``lag`` where
+    markers are to tell the watermark."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,6 +56,7 @@ class _Input:
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self.operator, self.position, self.wait_s = options["operator"], int(options["position"]), float(options["wait"])
+        self.event_time, self.lag_ms = options["event_time"], int(options["lag"])
         self.schema = arrow_schema(schema)
         self._feed: Feed | None = None
 
@@ -63,7 +66,16 @@ class _Input:
         # Spark compares the text: without news it has to be the very same.
         return after if offset == after else offset
 
-    def batches(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, after: dict[str, Any], upto: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """The rows between two offsets, then the marker of the second one, if the operator has state."""
+        if upto["frame"] > after["frame"]:
+            yield from self._rows(after["frame"], upto["frame"])
+        if self.event_time and upto != after:
+            told = marker(self.schema, self.event_time, upto["watermark_ms"], self.lag_ms, ended=upto["ended"])
+            if told is not None:
+                yield told
+
+    def _rows(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
         call = {"do": "fetch", "operator": self.operator, "position": self.position, "after": after, "upto": upto}
         for payload in self.feed.call(call)["payloads"]:
             if payload:
@@ -95,7 +107,10 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The columns of ``schema``, in its order and types."""
     if batch.schema.equals(schema):
         return batch
-    columns = [batch.column(field.name).cast(field.type) for field in schema]
+    columns = [
+        pa.repeat(pa.scalar(False), batch.num_rows) if field.name == MARK else batch.column(field.name).cast(field.type)
+        for field in schema
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -113,15 +128,13 @@ class SimpleReader(SimpleDataSourceStreamReader):
         return self.readBetweenOffsets(start, end), end
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        if end["frame"] <= start["frame"]:
-            return iter(())
         # Spark copies the iterator and pickles it: it has to be one of a list.
-        return iter(list(self._input.batches(start["frame"], end["frame"])))
+        return iter(list(self._input.batches(start, end)))
 
 
 class _Frames(InputPartition):
-    def __init__(self, after: int, upto: int) -> None:
-        super().__init__((after, upto))
+    def __init__(self, after: dict[str, Any], upto: dict[str, Any]) -> None:
+        super().__init__((after["frame"], upto["frame"]))
         self.after, self.upto = after, upto
 
 
@@ -144,7 +157,7 @@ class PartitionedReader(DataSourceStreamReader):
         return self._last
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [_Frames(start["frame"], end["frame"])]
+        return [_Frames(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Frames)

@@ -1,0 +1,165 @@
+"""Which columns of a relation follow its watermark, how far behind, and how far apart in time two joined rows may be.
+
+A column *follows* with lag L when no later row has a value of W - L or less there, W being the stream's watermark (DESIGN: time
+across links). All lengths are whole milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from sbon_node.query.durations import interval_ms
+from sbon_node.query.logical import LEFT, Aggregate, Input, Join, Relation, Scan, Select, Union
+
+_TRUNCATED_MS = {
+    "millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "dd": 86_400_000,
+    "week": 7 * 86_400_000, "month": 31 * 86_400_000, "mm": 31 * 86_400_000, "mon": 31 * 86_400_000,
+    "quarter": 92 * 86_400_000, "year": 366 * 86_400_000, "yyyy": 366 * 86_400_000, "yy": 366 * 86_400_000,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``least_ms <= left - right <= most_ms`` for two columns that follow their watermarks."""
+
+    left: str
+    right: str
+    least_ms: float = -math.inf
+    most_ms: float = math.inf
+
+    @property
+    def closed(self) -> bool:
+        return self.least_ms > -math.inf and self.most_ms < math.inf
+
+    @property
+    def left_lag_ms(self) -> int:
+        """How far behind the join's watermark the left column of its output may be; an unmatched row comes a little later."""
+        return max(0, -int(self.least_ms)) + 1
+
+    @property
+    def right_lag_ms(self) -> int:
+        return max(0, int(self.most_ms)) + 1
+
+
+def lags_ms(relation: Relation) -> dict[str, int]:
+    """The columns of ``relation`` that follow its watermark, and their lags."""
+    match relation:
+        case Scan(entry):
+            return {entry.declaration.event_time: 0}
+        case Input():
+            return dict(relation.lags_ms)
+        case Select(child, outputs):
+            below = lags_ms(child)
+            found = {output.name: lag_of(output.expression, below) for output in outputs}
+            return {name: lag for name, lag in found.items() if lag is not None}
+        case Union(children):
+            of_each = [lags_ms(child) for child in children]
+            common = [name for name in of_each[0] if all(name in lags for lags in of_each)]
+            return {name: max(lags[name] for lags in of_each) for name in common}
+        case Aggregate(child, window, keys):
+            below = lags_ms(child)
+            if window is not None:
+                lag = below.get(window.time)
+                start = {window.start: lag + window.size_ms} if window.kind == "window" and lag is not None else {}
+                return {window.end: lag, **start} if lag is not None else {}
+            found = {key.name: lag_of(key.expression, below) for key in keys}
+            return {name: lag for name, lag in found.items() if lag is not None}
+        case Join():
+            return _lags_of_join(relation)
+    raise TypeError(f"no relation: {relation!r}")
+
+
+def _lags_of_join(join: Join) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for bound in bounds(join):
+        if not bound.closed:
+            continue
+        for name, side, at in join.columns:
+            if at == (bound.left if side == LEFT else bound.right):
+                lag = bound.left_lag_ms if side == LEFT else bound.right_lag_ms
+                found[name] = max(lag, found.get(name, 0))
+    return found
+
+
+def lag_of(expression: exp.Expr, lags: Mapping[str, int]) -> int | None:
+    """The lag of an expression over columns with ``lags``; None where it does not follow."""
+    node = expression.unnest()
+    if isinstance(node, exp.Column):
+        return lags.get(node.name)
+    if isinstance(node, exp.Add | exp.Sub):
+        lag, shift = lag_of(node.this, lags), _shift_ms(node)
+        return max(0, lag - shift) if lag is not None and shift is not None else None
+    if isinstance(node, exp.Anonymous) and node.name.lower() == "date_trunc" and len(node.expressions) == 2:
+        unit, value = node.expressions
+        width = _TRUNCATED_MS.get(unit.name.lower()) if isinstance(unit, exp.Literal) else None
+        lag = lag_of(value, lags)
+        return lag + width if lag is not None and width is not None else None
+    return None
+
+
+def _shift_ms(node: exp.Add | exp.Sub) -> int | None:
+    interval = node.expression.unnest()
+    unit = interval.args.get("unit") if isinstance(interval, exp.Interval) else None
+    if unit is not None and unit.name.upper() == "MICROSECOND" and interval.this.name == "1":
+        return -1 if isinstance(node, exp.Sub) else 0
+    length = interval_ms(interval)
+    return -length if isinstance(node, exp.Sub) and length is not None else length
+
+
+def bounds(join: Join) -> list[Bound]:
+    """For each pair of columns that follow, one of each side, what the conditions say of their distance."""
+    left, right = lags_ms(join.left), lags_ms(join.right)
+    found: dict[tuple[str, str], Bound] = {}
+    for one, other, shift_ms, operator in _comparisons(join):
+        if one.name not in left or other.name not in right:
+            continue
+        pair = (one.name, other.name)
+        known = found.get(pair, Bound(*pair))
+        least = shift_ms if operator in ("=", ">=") else -math.inf
+        most = shift_ms if operator in ("=", "<=") else math.inf
+        found[pair] = Bound(*pair, max(known.least_ms, least), min(known.most_ms, most))
+    return list(found.values())
+
+
+def _comparisons(join: Join) -> list[tuple[exp.Column, exp.Column, int, str]]:
+    """``left - right <operator> shift`` for every condition that says so; a strict comparison counts as one that is not."""
+    found = []
+    for condition in join.conditions:
+        for one, operator, other in _sides(condition.unnest()):
+            a, b = _linear(one), _linear(other)
+            if a is None or b is None or a[0].table == b[0].table:
+                continue
+            if a[0].table == LEFT:
+                found.append((a[0], b[0], b[1] - a[1], operator))
+            else:
+                mirrored = {"=": "=", "<=": ">=", ">=": "<="}[operator]
+                found.append((b[0], a[0], a[1] - b[1], mirrored))
+    return found
+
+
+def _sides(node: exp.Expr) -> list[tuple[exp.Expr, str, exp.Expr]]:
+    if isinstance(node, exp.Between):
+        return [(node.this, ">=", node.args["low"]), (node.this, "<=", node.args["high"])]
+    operators: dict[type[exp.Expr], str] = {exp.EQ: "=", exp.LT: "<=", exp.LTE: "<=", exp.GT: ">=", exp.GTE: ">="}
+    operator = operators.get(type(node))
+    return [(node.this, operator, node.expression)] if operator is not None else []
+
+
+def _linear(expression: exp.Expr) -> tuple[exp.Column, int] | None:
+    """A column and what is added to it."""
+    node = expression.unnest()
+    if isinstance(node, exp.Column):
+        return node, 0
+    if isinstance(node, exp.Add | exp.Sub):
+        inner, shift = _linear(node.this), _shift_ms(node)
+        return (inner[0], inner[1] + shift) if inner is not None and shift is not None else None
+    return None
+
+
+def truncations(expression: exp.Expr) -> list[exp.Anonymous]:
+    """Its calls of ``date_trunc``, which can be columns of their own."""
+    return [call for call in expression.find_all(exp.Anonymous) if call.name.lower() == "date_trunc"]

@@ -1,0 +1,118 @@
+"""A stage's relation as the SQL that an engine runs over views ``in0``, ``in1`` and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
+from sqlglot import exp
+
+from sbon_node.errors import SbonError
+from sbon_node.query.canonical import canonical_expression
+from sbon_node.query.dialect import parse, render
+from sbon_node.query.logical import LEFT, RIGHT, Aggregate, Input, Join, Output, Relation, Select, column
+
+_GROUPS = "groups"
+
+
+def fragment_of(relation: Select) -> str:
+    """One SELECT, in one line; raises ``ambiguous-expression`` where its text would be read in another way.
+
+    ``a NOT IN (1) = b`` is such a case: NOT is written first and would take the comparison with it.
+    """
+    tree = _select(relation)
+    text = render(tree)
+    if canonical_expression(parse(text)[0]) != canonical_expression(tree):
+        said = f"not clear what belongs together: {text}"
+        raise SbonError("ambiguous-expression", said, where="line 1, column 1", hint="add brackets")
+    return text
+
+
+def _select(relation: Select) -> exp.Select:
+    child = relation.child
+    if isinstance(child, Join):
+        return _join(child, relation.outputs, relation.conditions)
+    source = exp.Subquery(this=_groups(child), alias=_alias(_GROUPS)) if isinstance(child, Aggregate) else _table(child, "")
+    return _plain(source, relation.outputs, relation.conditions)
+
+
+def _plain(source: exp.Expr, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:
+    select = exp.Select(expressions=[_output(one.name, one.expression) for one in outputs], from_=exp.From(this=source))
+    return _where(select, conditions)
+
+
+def _groups(relation: Aggregate) -> exp.Select:
+    window = relation.window
+    outputs = [*relation.keys, *relation.aggregates]
+    keys: list[exp.Expr] = [key.expression.copy() for key in relation.keys]
+    if window is not None:
+        pieces = exp.Identifier(this=window.kind)
+        ends = {window.start: "start", window.end: "end"}
+        outputs = [Output(name, exp.Column(this=exp.Identifier(this=end), table=pieces)) for name, end in ends.items()] + outputs
+        lengths = [window.size_ms] if window.kind == "session_window" else [window.size_ms, window.slide_ms, window.offset_ms]
+        arguments = [exp.Literal.string(f"{length} milliseconds") for length in lengths]
+        keys.insert(0, exp.Anonymous(this=window.kind, expressions=[column(window.time), *arguments]))
+    child = relation.child
+    source = _table(child, "") if isinstance(child, Input) else _nested(child, "joined")
+    select = exp.Select(expressions=[_output(one.name, one.expression) for one in outputs], from_=exp.From(this=source))
+    select.set("group", exp.Group(expressions=keys))
+    return select
+
+
+def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:
+    """The sides keep their aliases ``in0`` and ``in1``, whichever views they are of."""
+    columns = {name: column(at, side) for name, side, at in join.columns}
+    select = exp.Select(
+        expressions=[_output(one.name, _put(one.expression, columns)) for one in outputs],
+        from_=exp.From(this=_relation(join.left, LEFT)),
+    )
+    sides = {"inner": "", "semi": "LEFT"}
+    clause = exp.Join(this=_relation(join.right, RIGHT), on=_all(join.conditions), side=sides.get(join.kind, join.kind.upper()))
+    if join.kind == "semi":
+        clause.set("kind", "SEMI")
+    select.set("joins", [clause])
+    return _where(select, [_put(one, columns) for one in conditions])
+
+
+def _relation(relation: Relation, alias: str) -> exp.Expr:
+    return _table(relation, alias) if isinstance(relation, Input) else _nested(relation, alias)
+
+
+def _nested(relation: Relation, alias: str) -> exp.Subquery:
+    assert isinstance(relation, Select)
+    return exp.Subquery(this=_select(relation), alias=_alias(alias))
+
+
+def _table(relation: Relation, alias: str) -> exp.Table:
+    assert isinstance(relation, Input)
+    name = f"in{relation.view}"
+    return exp.Table(this=exp.Identifier(this=name), alias=_alias(alias) if alias not in ("", name) else None)
+
+
+def _alias(name: str) -> exp.TableAlias:
+    return exp.TableAlias(this=exp.Identifier(this=name))
+
+
+def _output(name: str, expression: exp.Expr) -> exp.Expr:
+    plain = isinstance(expression, exp.Column) and expression.name == name
+    return expression.copy() if plain else exp.alias_(expression.copy(), exp.Identifier(this=name), copy=False)
+
+
+def _put(expression: exp.Expr, columns: Mapping[str, exp.Expr]) -> exp.Expr:
+    return expression.copy().transform(lambda node: columns[node.name].copy() if isinstance(node, exp.Column) else node)
+
+
+def _where(select: exp.Select, conditions: Iterable[exp.Expr]) -> exp.Select:
+    condition = _all(conditions)
+    if condition is not None:
+        select.set("where", exp.Where(this=condition))
+    return select
+
+
+def _all(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
+    """All of them, with OR and such in brackets."""
+    each = [one.copy() for one in conditions]
+    if len(each) < 2:
+        return each[0] if each else None
+    parts = [exp.Paren(this=one) if isinstance(one, exp.Or | exp.Not | exp.Between) else one for one in each]
+    return reduce(lambda one, other: exp.And(this=one, expression=other), parts)

@@ -1,0 +1,267 @@
+"""Conditions and columns moved as near to the sources as they stay true: what is not needed never travels.
+
+``pushed(relation, conditions, wanted)`` is the relation with exactly the columns ``wanted``, of the rows for which the conditions
+hold. It is a SELECT over a stream, an aggregate or a join, or a union of such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from sbon_node.query.canonical import canonical_expression
+from sbon_node.query.event_time import lag_of, lags_ms, truncations
+from sbon_node.query.logical import (
+    LEFT,
+    RIGHT,
+    Aggregate,
+    Join,
+    Output,
+    Relation,
+    Scan,
+    Select,
+    Union,
+    column,
+    named,
+    replaced,
+)
+
+Conditions = tuple[exp.Expr, ...]
+
+
+def push_down(relation: Relation) -> Select | Union:
+    """The whole query, with every condition and every choice of columns where it belongs."""
+    return pushed(relation, (), relation.names)
+
+
+def pushed(relation: Relation, conditions: Conditions, wanted: Sequence[str]) -> Select | Union:
+    match relation:
+        case Scan():
+            return Select(relation, _as_they_are(wanted), _distinct(conditions))
+        case Select(child, outputs, own):
+            made_of = {output.name: output.expression for output in outputs}
+            all_conditions = (*own, *(replaced(one, made_of) for one in conditions))
+            chosen = tuple(Output(name, made_of[name]) for name in wanted)
+            return _projected(child, chosen, all_conditions)
+        case Union(children):
+            return _flat([pushed(child, conditions, wanted) for child in children])
+        case Aggregate():
+            return _into_aggregate(relation, conditions, wanted)
+        case Join():
+            return _into_join(relation, conditions, wanted)
+    raise TypeError(f"no relation to push into: {relation!r}")
+
+
+def _projected(child: Relation, outputs: tuple[Output, ...], conditions: Conditions) -> Select | Union:
+    below = pushed(child, conditions, _read_by(child, (output.expression for output in outputs)))
+    return _flat([_over(one, outputs) for one in below.children]) if isinstance(below, Union) else _over(below, outputs)
+
+
+def _over(below: Select | Relation, outputs: tuple[Output, ...]) -> Select:
+    """One SELECT out of two."""
+    assert isinstance(below, Select)
+    made_of = {output.name: output.expression for output in below.outputs}
+    return Select(below.child, tuple(Output(o.name, replaced(o.expression, made_of)) for o in outputs), below.conditions)
+
+
+def _into_aggregate(relation: Aggregate, conditions: Conditions, wanted: Sequence[str]) -> Select:
+    relation = _with_columns_for_keys(relation)
+    keys = {key.name: key.expression for key in relation.keys}
+    below = tuple(replaced(one, keys) for one in conditions if named(one) and named(one) <= keys.keys())
+    above = tuple(one for one in conditions if not (named(one) and named(one) <= keys.keys()))
+    read = {*wanted, *(name for one in above for name in named(one))}
+    aggregates = tuple(one for one in relation.aggregates if one.name in read)
+    expressions = [output.expression for output in (*relation.keys, *aggregates)]
+    if relation.window is not None:
+        expressions.append(column(relation.window.time))
+    child = pushed(relation.child, below, _read_by(relation.child, expressions))
+    return Select(replace(relation, child=child, aggregates=aggregates), _as_they_are(wanted), _distinct(above))
+
+
+def _with_columns_for_keys(relation: Aggregate) -> Aggregate:
+    """A key that follows the event time has to be a column of the child, whose watermark closes the groups."""
+    lags = lags_ms(relation.child)
+    made = [
+        key for key in relation.keys if not isinstance(key.expression, exp.Column) and lag_of(key.expression, lags) is not None
+    ]
+    if relation.window is not None or not made:
+        return relation
+    child, names = with_columns(relation.child, [key.expression for key in made])
+    moved = {key.name: column(name) for key, name in zip(made, names, strict=True)}
+    keys = tuple(Output(key.name, moved.get(key.name, key.expression)) for key in relation.keys)
+    return replace(relation, child=child, keys=keys)
+
+
+def with_columns(relation: Relation, expressions: Sequence[exp.Expr]) -> tuple[Select, list[str]]:
+    """The relation with further columns, and their names."""
+    outputs = list(_as_they_are(relation.names))
+    names = []
+    for expression in expressions:
+        name = next(f"time_{n}" for n in range(1, len(outputs) + 2) if f"time_{n}" not in {o.name.lower() for o in outputs})
+        outputs.append(Output(name, expression.copy()))
+        names.append(name)
+    return Select(relation, tuple(outputs)), names
+
+
+# -- joins --------------------------------------------------------------------------------------------------------------
+
+
+def _into_join(join: Join, conditions: Conditions, wanted: Sequence[str]) -> Select:
+    join = _with_columns_for_truncations(join)
+    sides = {name: column(at, side) for name, side, at in join.columns}
+    above: list[exp.Expr] = []
+    to: dict[str, list[exp.Expr]] = {LEFT: [], RIGHT: []}
+    of_both: list[exp.Expr] = []
+    for one in conditions:
+        qualified = one.copy().transform(lambda node: sides[node.name].copy() if isinstance(node, exp.Column) else node)
+        read = _sides_of(qualified)
+        if len(read) == 1 and (side := next(iter(read))) in _PRESERVED[join.kind]:
+            to[side].append(qualified)
+        elif join.kind in ("inner", "semi") and len(read) == 2:
+            of_both.append(qualified)
+        else:
+            above.append(one)
+    for one in join.conditions:
+        read = _sides_of(one)
+        if len(read) == 1 and (side := next(iter(read))) in _FILTERED_BY_ON[join.kind]:
+            to[side].append(one)
+        else:
+            of_both.append(one)
+    _infer(join, of_both, to)
+    kept = _distinct(of_both)
+    read_above = {*wanted, *(name for one in above for name in named(one))}
+    columns = tuple(one for one in join.columns if one[0] in read_above)
+    left = _side(join.left, LEFT, to[LEFT], columns, kept)
+    right = _side(join.right, RIGHT, to[RIGHT], columns, kept)
+    return Select(replace(join, left=left, right=right, conditions=kept, columns=columns), _as_they_are(wanted), _distinct(above))
+
+
+_PRESERVED: Mapping[str, tuple[str, ...]] = {
+    "inner": (LEFT, RIGHT),
+    "semi": (LEFT,),
+    "left": (LEFT,),
+    "right": (RIGHT,),
+    "full": (),
+}
+"""The sides whose rows a condition on the result may be asked of before the join: never the null side of an outer one."""
+
+_FILTERED_BY_ON: Mapping[str, tuple[str, ...]] = {
+    "inner": (LEFT, RIGHT),
+    "semi": (LEFT, RIGHT),
+    "left": (RIGHT,),
+    "right": (LEFT,),
+    "full": (),
+}
+"""The sides whose rows disappear where ON does not hold."""
+
+
+def _side(
+    relation: Relation, side: str, conditions: Iterable[exp.Expr], columns: Iterable[tuple[str, str, str]], kept: Conditions
+) -> Select | Union:
+    read = {at for _, of, at in columns if of == side}
+    read |= {one.name for condition in kept for one in condition.find_all(exp.Column) if one.table == side}
+    bare = tuple(one.copy().transform(_without_table) for one in conditions)
+    return pushed(relation, bare, [name for name in relation.names if name in read])
+
+
+def _infer(join: Join, of_both: Sequence[exp.Expr], to: dict[str, list[exp.Expr]]) -> None:
+    """What holds for one side of an equality holds for the other: ``a.k = b.k AND a.k % 4 = 0`` asks it of ``b.k`` too."""
+    types = {LEFT: types_of(join.left), RIGHT: types_of(join.right)}
+    equal = []
+    for one in of_both:
+        bare = one.unnest()
+        if isinstance(bare, exp.EQ) and isinstance(bare.this, exp.Column) and isinstance(bare.expression, exp.Column):
+            a, b = bare.this, bare.expression
+            type_ = types[a.table].get(a.name)
+            if (
+                a.table != b.table
+                and type_ is not None
+                and type_ == types[b.table].get(b.name)
+                and type_ not in ("float", "double")
+            ):
+                equal += [(a, b), (b, a)]
+    given = {side: list(conditions) for side, conditions in to.items()}
+    for a, b in equal:
+        if b.table not in _FILTERED_BY_ON[join.kind]:
+            continue
+        for one in given[a.table]:
+            if {read.name for read in one.find_all(exp.Column)} == {a.name}:
+                to[b.table].append(one.copy().transform(lambda node, b=b: b.copy() if isinstance(node, exp.Column) else node))
+
+
+def _with_columns_for_truncations(join: Join) -> Join:
+    """``date_trunc('hour', a.ts) = b.ts`` bounds the join in time once its left side is a column that follows."""
+    sides = {LEFT: join.left, RIGHT: join.right}
+    found: dict[str, dict[str, exp.Anonymous]] = {LEFT: {}, RIGHT: {}}
+    for condition in join.conditions:
+        for call in truncations(condition):
+            of = _sides_of(call)
+            if (
+                len(of) == 1
+                and (side := next(iter(of)))
+                and lag_of(call.copy().transform(_without_table), lags_ms(sides[side])) is not None
+            ):
+                found[side].setdefault(canonical_expression(call), call)
+    if not any(found.values()):
+        return join
+    names: dict[tuple[str, str], exp.Column] = {}
+    for side, calls in found.items():
+        if calls:
+            sides[side], made = with_columns(sides[side], [call.copy().transform(_without_table) for call in calls.values()])
+            names |= {(side, text): column(name, side) for text, name in zip(calls, made, strict=True)}
+
+    def by_name(node: exp.Expr) -> exp.Expr:
+        of = _sides_of(node) if isinstance(node, exp.Anonymous) else set()
+        return names.get((next(iter(of)), canonical_expression(node)), node) if len(of) == 1 else node
+
+    conditions = tuple(one.copy().transform(by_name) for one in join.conditions)
+    return replace(join, left=sides[LEFT], right=sides[RIGHT], conditions=conditions)
+
+
+def types_of(relation: Relation) -> dict[str, str]:
+    """The types of those columns that come unchanged from a stream."""
+    match relation:
+        case Scan(entry):
+            return {one.name: one.type for one in entry.declaration.schema}
+        case Select(child, outputs) | Aggregate(child, _, outputs):
+            below = types_of(child)
+            bare = {o.name: o.expression.name for o in outputs if isinstance(o.expression, exp.Column)}
+            return {name: below[at] for name, at in bare.items() if at in below}
+        case Union(children):
+            first, *rest = (types_of(child) for child in children)
+            return {name: type_ for name, type_ in first.items() if all(other.get(name) == type_ for other in rest)}
+        case Join():
+            of = {LEFT: types_of(relation.left), RIGHT: types_of(relation.right)}
+            return {name: of[side][at] for name, side, at in relation.columns if at in of[side]}
+    raise TypeError(f"no relation: {relation!r}")
+
+
+def _sides_of(expression: exp.Expr) -> set[str]:
+    return {one.table for one in expression.find_all(exp.Column)}
+
+
+def _without_table(node: exp.Expr) -> exp.Expr:
+    return column(node.name) if isinstance(node, exp.Column) else node
+
+
+def _as_they_are(names: Iterable[str]) -> tuple[Output, ...]:
+    return tuple(Output(name, column(name)) for name in names)
+
+
+def _read_by(child: Relation, expressions: Iterable[exp.Expr]) -> list[str]:
+    """The columns of ``child`` that are read, in its order; one at least, for a row without columns is none."""
+    read = {name for expression in expressions for name in named(expression)}
+    return [name for name in child.names if name in read] or [child.names[0]]
+
+
+def _distinct(conditions: Iterable[exp.Expr]) -> Conditions:
+    return tuple({canonical_expression(one): one for one in conditions}.values())
+
+
+def _flat(children: Iterable[Relation]) -> Union:
+    flat: list[Relation] = []
+    for child in children:
+        flat += child.children if isinstance(child, Union) else (child,)
+    return Union(tuple(flat))

@@ -1,0 +1,353 @@
+"""A user's SQL read into relations, its names resolved against the catalogue; all that is not supported is refused here."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from sbon_node.errors import SbonError
+from sbon_node.query.allowlist import check_scalar
+from sbon_node.query.catalog import CatalogEntry
+from sbon_node.query.dialect import call_name, error_at, render, start_of
+from sbon_node.query.functions import PIECES
+from sbon_node.query.grouping import Grouping, is_grouped, ungrouped
+from sbon_node.query.lexical import Token, refusal, scan
+from sbon_node.query.logical import LEFT, RIGHT, Join, JoinKind, Output, Relation, Scan, Select, Union, column, conjuncts
+from sbon_node.query.schema import MAX_COLUMNS
+from sbon_node.query.scope import Scope
+from sbon_node.query.settings import QuerySettings
+from sbon_node.query.shape import check_clauses, check_relation, one_query
+
+_KINDS: dict[tuple[str, str], JoinKind] = {
+    ("", ""): "inner", ("", "INNER"): "inner", ("", "CROSS"): "inner", ("LEFT", ""): "left", ("LEFT", "OUTER"): "left",
+    ("RIGHT", ""): "right", ("RIGHT", "OUTER"): "right", ("FULL", ""): "full", ("FULL", "OUTER"): "full",
+    ("LEFT", "SEMI"): "semi", ("", "SEMI"): "semi",
+}  # fmt: skip
+
+
+def read_query(text: str, catalog: Mapping[str, CatalogEntry], settings: QuerySettings) -> Relation:
+    """Parses, checks against the allow-list and resolves; raises :class:`SbonError` with line, column and hint."""
+    clean, tokens = scan(text, strict=False, max_text=settings.max_text)
+    tree = one_query(clean, tokens).transform(_plain_window)
+    return _Reader(clean, tokens, catalog, settings).query(tree, {})
+
+
+class _Reader:
+    """Reads the SELECTs of one text, those inside of others first."""
+
+    def __init__(self, clean: str, tokens: list[Token], catalog: Mapping[str, CatalogEntry], settings: QuerySettings) -> None:
+        self._clean, self._tokens, self._settings = clean, tokens, settings
+        self._streams = {name: entry for name, entry in catalog.items() if not entry.dropped}
+        self._relations = 0
+
+    def query(self, tree: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
+        """A SELECT, or several with UNION ALL, after the common table expressions they begin with."""
+        within = dict(ctes)
+        for cte in tree.args["with_"].expressions if tree.args.get("with_") else ():
+            within[cte.alias.lower()] = self.query(cte.this, within)
+        if isinstance(tree, exp.Subquery):
+            return self.query(tree.this, within)
+        if isinstance(tree, exp.SetOperation):
+            return self._union(tree, within)
+        assert isinstance(tree, exp.Select)
+        check_clauses(self._clean, tree, self._tokens)
+        return self._select(tree, within)
+
+    def _union(self, tree: exp.SetOperation, ctes: Mapping[str, Relation]) -> Relation:
+        check_clauses(self._clean, tree, self._tokens)
+        children: list[Relation] = []
+        for side in (tree.this, tree.expression):
+            relation = self.query(side, ctes)
+            children += relation.children if isinstance(relation, Union) else (relation,)
+        names = children[0].names
+        for child, side in zip(children[1:], [tree.expression] * len(children), strict=False):
+            if len(child.names) != len(names):
+                message = f"{len(names)} columns on one side, {len(child.names)} on the other"
+                raise error_at("bad-union", message, self._clean, side, hint="select the same columns in each part")
+        return Union(tuple(child if child.names == names else _renamed(child, names) for child in children))
+
+    def _select(self, tree: exp.Select, ctes: Mapping[str, Relation]) -> Relation:
+        scope = self._from(tree, ctes)
+        where = tree.args.get("where")
+        if where is not None:
+            scope = self._where(scope, where.this, ctes)
+        if is_grouped(tree):
+            return self._grouped(tree, scope)
+        outputs = []
+        for one in self._expanded(tree, scope):
+            check_scalar(self._clean, one.unalias())
+            outputs.append((one, scope.resolve(one.unalias())))
+        return self._outputs(scope.relation, outputs)
+
+    # -- FROM and WHERE -----------------------------------------------------------------------------------------------
+
+    def _from(self, tree: exp.Select, ctes: Mapping[str, Relation]) -> Scope:
+        source = tree.args.get("from_")
+        if source is None:
+            hint = "name the stream to read: FROM stream"
+            raise refusal("unsupported-no-from", "there is no FROM", self._clean, 0, offending=self._clean, hint=hint)
+        scope = self._relation(source.this, ctes)
+        for join in tree.args.get("joins") or ():
+            scope = self._join(scope, join, ctes)
+        return scope
+
+    def _relation(self, tree: exp.Expr, ctes: Mapping[str, Relation]) -> Scope:
+        self._relations += 1
+        if self._relations > self._settings.max_relations:
+            hint = "split the query"
+            raise error_at("query-too-long", f"more than {self._settings.max_relations} relations", self._clean, tree, hint=hint)
+        check_relation(self._clean, tree)
+        if isinstance(tree, exp.Subquery):
+            return Scope.of(self._clean, tree.alias or f"subquery_{self._relations}", self.query(tree.this, ctes))
+        known = ctes.get(tree.name.lower())
+        return Scope.of(self._clean, tree.alias_or_name, known if known is not None else Scan(self._stream(tree)))
+
+    def _join(self, left: Scope, tree: exp.Join, ctes: Mapping[str, Relation]) -> Scope:
+        kind = _KINDS.get((tree.side.upper(), tree.kind.upper())) if not tree.method else None
+        if kind is None:
+            word = " ".join(w for w in (tree.method, tree.side, tree.kind) if w).upper()
+            hint = "LEFT JOIN ... and WHERE the right column IS NULL" if tree.kind.upper() == "ANTI" else "JOIN ... ON condition"
+            raise error_at("unsupported-join", f"{word} JOIN is not supported", self._clean, tree.this, hint=hint)
+        if tree.args.get("using"):
+            hint = "write ON a.column = b.column"
+            raise error_at("unsupported-join", "USING is not supported", self._clean, tree.this, hint=hint)
+        right = self._relation(tree.this, ctes)
+        if clash := set(left.offered) & set(right.offered):
+            hint = "give one of them another name with AS"
+            raise error_at("duplicate-alias", f"two relations are named {min(clash)!r}", self._clean, tree.this, hint=hint)
+        both = left.joined(right, kind, start_of(tree.this))
+        conditions = []
+        for one in conjuncts(tree.args.get("on")):
+            check_scalar(self._clean, one)
+            conditions.append(both.resolve(one))
+        return self._with_conditions(left, both, conditions)
+
+    def _with_conditions(self, left: Scope, both: Scope, conditions: Sequence[exp.Expr]) -> Scope:
+        join = both.relation
+        assert isinstance(join, Join)
+        sides = {name: column(at, side) for name, side, at in join.columns}
+        qualified = tuple(
+            one.copy().transform(lambda n: sides[n.name].copy() if isinstance(n, exp.Column) else n) for one in conditions
+        )
+        if join.kind != "semi":
+            return Scope(self._clean, replace(join, conditions=qualified), both.offered)
+        kept = tuple(one for one in join.columns if one[1] == LEFT)
+        return Scope(self._clean, replace(join, conditions=qualified, columns=kept), left.offered)
+
+    def _where(self, scope: Scope, condition: exp.Expr, ctes: Mapping[str, Relation]) -> Scope:
+        plain = []
+        for one in conjuncts(condition):
+            if isinstance(one, exp.Exists):
+                scope = self._semi(scope, one.this, None, ctes)
+            elif isinstance(one, exp.In) and one.args.get("query"):
+                scope = self._semi(scope, one.args["query"], one.this, ctes)
+            elif (isinstance(one, exp.Not) and isinstance(one.this.unnest(), exp.Exists)) or _is_not_in(one):
+                hint = "LEFT JOIN ... and WHERE the right column IS NULL"
+                raise error_at("unsupported-subquery", "NOT EXISTS and NOT IN are not supported", self._clean, one, hint=hint)
+            else:
+                check_scalar(self._clean, one)
+                plain.append(scope.resolve(one))
+        if not plain:
+            return scope
+        passed = tuple(Output(name, column(name)) for name in scope.relation.names)
+        return Scope(self._clean, Select(scope.relation, passed, tuple(plain)), scope.offered)
+
+    def _semi(self, outer: Scope, tree: exp.Expr, member: exp.Expr | None, ctes: Mapping[str, Relation]) -> Scope:
+        """``EXISTS`` and ``IN``: a left semi-join with the correlated conditions."""
+        select = tree.unnest()
+        if not isinstance(select, exp.Select) or is_grouped(select) or select.args.get("with_"):
+            hint = "join with the sub-query instead"
+            raise error_at("unsupported-subquery", "only SELECT ... FROM ... WHERE can stand here", self._clean, tree, hint=hint)
+        check_clauses(self._clean, select, self._tokens)
+        inner = self._from(select, ctes)
+        both = outer.joined(inner, "semi", start_of(tree))
+        own, correlated = [], []
+        for one in conjuncts(select.args["where"].this) if select.args.get("where") else ():
+            check_scalar(self._clean, one)
+            if all(inner.find(reference) is not None for reference in one.find_all(exp.Column)):
+                own.append(inner.resolve(one))
+            else:
+                correlated.append(self._inner_first(both, inner, outer, one))
+        if member is not None:
+            if len(select.expressions) != 1 or isinstance(select.expressions[0], exp.Star):
+                raise error_at("bad-sql", "IN takes one column", self._clean, tree, hint="select one expression")
+            wanted = select.expressions[0].unalias()
+            check_scalar(self._clean, member)
+            check_scalar(self._clean, wanted)
+            equal = exp.EQ(this=outer.resolve(member), expression=self._inner_first(both, inner, outer, wanted))
+            correlated.append(equal)
+        if own:
+            passed = tuple(Output(name, column(name)) for name in inner.relation.names)
+            inner = Scope(self._clean, Select(inner.relation, passed, tuple(own)), inner.offered)
+            both = outer.joined(inner, "semi", start_of(tree))
+        return self._with_conditions(outer, both, correlated)
+
+    def _inner_first(self, both: Scope, inner: Scope, outer: Scope, expression: exp.Expr) -> exp.Expr:
+        """Resolved in the joined relation: what the sub-query itself offers hides what is around it."""
+
+        def meant(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column):
+                return node
+            name = inner.find(node)
+            if name is None:
+                return outer.resolve(node)
+            assert isinstance(both.relation, Join)
+            return column(next(new for new, side, at in both.relation.columns if side == RIGHT and at == name))
+
+        return expression.copy().transform(meant)
+
+    def _stream(self, table: exp.Expr) -> CatalogEntry:
+        streams = self._streams
+        entry = streams.get(table.name) or streams.get(table.name.lower())
+        if entry is not None:
+            return entry
+        near = difflib.get_close_matches(table.name.lower(), sorted(streams), n=3, cutoff=0.5)
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
+        elif streams:
+            known = sorted(streams)
+            hint = f"there are {', '.join(known[:8])}{' ...' if len(known) > 8 else ''}"
+        else:
+            hint = "there are no streams yet: sbon stream create"
+        raise error_at("unknown-stream", f"there is no stream {table.name!r}", self._clean, table, hint=hint)
+
+    # -- SELECT and GROUP BY ------------------------------------------------------------------------------------------
+
+    def _expanded(self, tree: exp.Select, scope: Scope) -> list[exp.Expr]:
+        """The SELECT list with its stars and its windows as the columns they stand for."""
+        if not tree.expressions:
+            hint = "write SELECT expressions FROM stream"
+            raise refusal("bad-sql", "nothing is selected", self._clean, 0, offending=self._clean, hint=hint)
+        found: list[exp.Expr] = []
+        for one in tree.expressions:
+            for node in one.find_all(exp.Window, exp.Query):
+                check_scalar(self._clean, node)
+            if isinstance(one, exp.Star) and any(one.args.values()):
+                raise error_at("unsupported-expression", "* with conditions", self._clean, one, hint="name the columns")
+            star = isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star))
+            piece = _piece(one.unalias())
+            if star:
+                found += scope.columns_of(one)
+            elif piece and (is_grouped(tree) or scope.find(_end_of(piece, "end"))):
+                prefix = one.alias or piece
+                found += [exp.alias_(_end_of(piece, end), f"{prefix}_{end}") for end in ("start", "end")]
+            else:
+                found.append(one)
+        if len(found) > MAX_COLUMNS:
+            message = f"{len(found)} columns, {MAX_COLUMNS} are allowed"
+            raise refusal("query-too-long", message, self._clean, 0, hint="name the columns needed")
+        return found
+
+    def _grouped(self, tree: exp.Select, scope: Scope) -> Relation:
+        expanded = self._expanded(tree, scope)
+        group = tree.args.get("group")
+        if group is not None and (unknown := [name for name, value in group.args.items() if value and name != "expressions"]):
+            raise error_at(
+                "unsupported-group-by", f"{unknown[0].upper()} is not supported", self._clean, group, hint="list the keys"
+            )
+        if tree.args.get("distinct") and group is not None:
+            hint = "the groups differ already; leave DISTINCT out"
+            raise error_at("unsupported-distinct", "DISTINCT over groups", self._clean, tree, hint=hint)
+        by = self._keys(tree, expanded, scope)
+        grouping = Grouping.by(scope, by)
+        if not by:
+            raise ungrouped(self._clean, tree.expressions[0])
+        outputs = [(one, grouping.lift(one.unalias())) for one in expanded]
+        having = tree.args.get("having")
+        conditions = tuple(grouping.lift(one) for one in conjuncts(having.this)) if having is not None else ()
+        return self._outputs(grouping.relation(start_of(group or tree)), outputs, conditions)
+
+    def _keys(self, tree: exp.Select, expanded: Sequence[exp.Expr], scope: Scope) -> list[exp.Expr]:
+        """What is grouped by; a name of an output stands for what it is made of, and DISTINCT groups by all outputs."""
+        if tree.args.get("distinct"):
+            cuts = [cut for one in tree.expressions for node in one.walk() if (cut := _cut_of(node)) is not None]
+            bare = [one.unalias() for one in expanded]
+            return [*cuts[:1], *(one for one in bare if not _is_end(one))] if cuts else bare
+        group = tree.args.get("group")
+        made = {one.alias.lower(): one.unalias() for one in expanded if isinstance(one, exp.Alias)}
+        keys: list[exp.Expr] = []
+        for one in group.expressions if group is not None else ():
+            named = isinstance(one, exp.Column) and not one.table and scope.find(one) is None
+            meant = made.get(one.name.lower(), one) if named else one
+            whole = _piece(meant) if isinstance(meant, exp.Column) else ""
+            keys += [_end_of(whole, end) for end in ("start", "end")] if whole else [meant]
+        return keys
+
+    def _outputs(
+        self, relation: Relation, outputs: Sequence[tuple[exp.Expr, exp.Expr]], conditions: tuple[exp.Expr, ...] = ()
+    ) -> Select:
+        """Gives every output a plain name: its alias, its column's name, or one made of its text."""
+        named_outputs: list[Output] = []
+        seen: set[str] = set()
+        for written, resolved in outputs:
+            plain = isinstance(written, exp.Alias | exp.Column)
+            name = written.alias_or_name if plain else _made_name(written)
+            if isinstance(written, exp.Column) and isinstance(resolved, exp.Column) and resolved.name.lower() == name.lower():
+                name = resolved.name
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", name):
+                hint = "letters, digits and _ only, at most 128"
+                raise error_at("bad-name", f"{name!r} is not a column's name", self._clean, written, hint=hint)
+            if name.lower() in seen:
+                hint = "name one of them with AS"
+                raise error_at("duplicate-column", f"two outputs are named {name!r}", self._clean, written, hint=hint)
+            seen.add(name.lower())
+            named_outputs.append(Output(name, resolved))
+        return Select(relation, tuple(named_outputs), conditions)
+
+
+def _renamed(relation: Relation, names: Sequence[str]) -> Select:
+    return Select(relation, tuple(Output(new, column(old)) for new, old in zip(names, relation.names, strict=True)))
+
+
+def _is_not_in(node: exp.Expr) -> bool:
+    inner = node.this.unnest() if isinstance(node, exp.Not) else None
+    return isinstance(inner, exp.In) and bool(inner.args.get("query"))
+
+
+def _piece(node: exp.Expr) -> str:
+    """``window`` or ``session_window`` where the whole of it is selected."""
+    name = call_name(node) or (node.name.lower() if isinstance(node, exp.Column) and not node.table else "")
+    return name if name in PIECES else ""
+
+
+def _end_of(piece: str, end: str) -> exp.Column:
+    """``window.start`` or ``window.end``."""
+    return exp.Column(this=exp.Identifier(this=end), table=exp.Identifier(this=piece))
+
+
+def _is_end(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Column) and node.table.lower() in PIECES and not node.args.get("db")
+
+
+def _cut_of(node: exp.Expr) -> exp.Expr | None:
+    """The call of ``window`` a part of the SELECT list is, or was."""
+    return node if call_name(node) in PIECES else node.meta.get("cut")
+
+
+def _plain_window(node: exp.Expr) -> exp.Expr:
+    """``window(ts, '1 hour').start`` as ``window.start``; ``window_time(w.window)`` as a microsecond before ``w.window.end``."""
+    if isinstance(node, exp.Dot) and call_name(node.this) in PIECES and isinstance(node.expression, exp.Identifier):
+        end = _end_of(call_name(node.this), node.expression.name.lower())
+        end.meta["cut"] = node.this
+        return end
+    piece = node.expressions[0] if call_name(node) == "window_time" and len(node.expressions) == 1 else None
+    if not isinstance(piece, exp.Column) or piece.name.lower() not in PIECES:
+        return node
+    end = _end_of(piece.name.lower(), "end")
+    end.set("db", piece.args.get("table"))
+    return exp.Sub(this=end, expression=exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="MICROSECOND")))
+
+
+def _made_name(expression: exp.Expr) -> str:
+    words = re.findall(r"[a-z0-9]+", render(expression).lower())
+    name = "_".join(words)[:40].rstrip("_") or "column"
+    return name if name[0].isalpha() else f"c_{name}"
+
+
+def no_sources(entry: CatalogEntry) -> SbonError:
+    name = entry.declaration.name
+    return SbonError("no-sources", f"the stream {name!r} has no sources", where=name, hint=f"sbon stream attach {name} ...")

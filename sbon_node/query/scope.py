@@ -1,0 +1,105 @@
+"""The names in reach inside one SELECT, and what each of them means."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from sbon_node.errors import SbonError
+from sbon_node.query.dialect import error_at
+from sbon_node.query.functions import PIECES
+from sbon_node.query.logical import LEFT, RIGHT, Join, JoinKind, Relation, column
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """``relation`` is all of FROM joined; ``offered`` are its columns by alias and by lower-case name."""
+
+    clean: str
+    relation: Relation
+    offered: Mapping[str, Mapping[str, str]]
+
+    @staticmethod
+    def of(clean: str, alias: str, relation: Relation) -> Scope:
+        return Scope(clean, relation, {alias.lower(): {name.lower(): name for name in relation.names}})
+
+    def joined(self, other: Scope, kind: JoinKind, start: int = 0) -> Scope:
+        """Both sides, without a condition yet; a right name that is taken on the left gets its alias before it."""
+        taken = {name.lower() for name in self.relation.names}
+        columns = [(name, LEFT, name) for name in self.relation.names]
+        offered = dict(self.offered)
+        for alias, names in other.offered.items():
+            renamed = {}
+            for key, name in names.items():
+                free = _free(name, alias, taken)
+                taken.add(free.lower())
+                renamed[key] = free
+                columns.append((free, RIGHT, name))
+            offered[alias] = renamed
+        return Scope(self.clean, Join(kind, self.relation, other.relation, (), tuple(columns), start), offered)
+
+    def resolve(self, expression: exp.Expr) -> exp.Expr:
+        """A copy in which every column is a bare name of ``relation``; raises ``unknown-column`` and the like."""
+        return expression.copy().transform(lambda node: self._meant(node) if isinstance(node, exp.Column) else node)
+
+    def find(self, reference: exp.Column) -> str | None:
+        """The column's name in ``relation``; None where there is none; raises ``ambiguous-column``.
+
+        A grouped sub-query hands its window on as two columns, ``window_start`` and ``window_end``.
+        """
+        alias, name = reference.table.lower(), reference.name.lower()
+        if alias in PIECES and alias not in self.offered:
+            alias, name = reference.text("db").lower(), f"{alias}_{name}"
+        elif reference.args.get("db"):
+            return None
+        found = [names[name] for key, names in self.offered.items() if name in names and alias in ("", key)]
+        if len(found) > 1:
+            hint = "write " + " or ".join(f"{key}.{reference.name}" for key, names in self.offered.items() if name in names)
+            raise error_at(
+                "ambiguous-column", f"{reference.name!r} is in more than one relation", self.clean, reference, hint=hint
+            )
+        return found[0] if found else None
+
+    def columns_of(self, star: exp.Expr) -> list[exp.Column]:
+        """What ``*`` or ``alias.*`` stands for."""
+        alias = star.table.lower() if isinstance(star, exp.Column) else ""
+        if alias and alias not in self.offered:
+            raise self._unknown_alias(star)
+        return [column(name) for key, names in self.offered.items() if alias in ("", key) for name in names.values()]
+
+    def _meant(self, reference: exp.Column) -> exp.Expr:
+        name = self.find(reference)
+        if name is None:
+            raise self._unknown(reference)
+        meant = column(name)
+        place = next((part.meta for part in reference.walk() if "start" in part.meta), {})
+        meant.this.meta.update(place)
+        return meant
+
+    def _unknown(self, reference: exp.Column) -> SbonError:
+        alias = reference.table.lower()
+        if alias in PIECES and alias not in self.offered:
+            hint = f"GROUP BY {alias}(event time, '1 hour')"
+            return error_at("unknown-column", f"there is no {alias} here", self.clean, reference, hint=hint)
+        if alias and alias not in self.offered:
+            return self._unknown_alias(reference)
+        names = [name for key, offered in self.offered.items() if alias in ("", key) for name in offered]
+        near = difflib.get_close_matches(reference.name.lower(), sorted(names), n=3, cutoff=0.5)
+        listed = ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
+        owner = alias or " and ".join(self.offered)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"{owner} has {listed}"
+        return error_at("unknown-column", f"{owner} has no column {reference.name!r}", self.clean, reference, hint=hint)
+
+    def _unknown_alias(self, reference: exp.Expr) -> SbonError:
+        known = " or ".join(f"{alias}.{reference.name}" for alias in self.offered)
+        assert isinstance(reference, exp.Column)
+        message = f"no stream of this query is called {reference.table!r}"
+        return error_at("unknown-alias", message, self.clean, reference, hint=f"write {known}")
+
+
+def _free(name: str, alias: str, taken: set[str]) -> str:
+    candidates = [name, f"{alias}_{name}", *(f"{alias}_{name}_{number}" for number in range(2, len(taken) + 3))]
+    return next(one for one in candidates if one.lower() not in taken)

@@ -1,0 +1,170 @@
+"""A query cut into the pieces that become operators: each a relation over views, each view fed by streams.
+
+Filters and projections sit beside each source; a join or an aggregate with what stands directly on it is one piece. What has
+state above an outer join shares its piece, for rows without a partner come a batch late. A union is no piece: whoever reads it
+takes each of its parts as an input of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from sbon_node.errors import SbonError
+from sbon_node.query.decompose import divided
+from sbon_node.query.event_time import bounds, lags_ms
+from sbon_node.query.lexical import refusal
+from sbon_node.query.logical import Aggregate, Input, Join, Relation, Scan, Select, Union
+
+OUTER = ("left", "right", "full")
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """One stream of a view: all sources of a declared stream, or another stage; ``lag_ms`` is of the view's event time."""
+
+    origin: Scan | Stage
+    lag_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """``event_time`` is the column that the marker rows of its streams are made of; empty for a stage without state."""
+
+    feeds: tuple[Feed, ...]
+    event_time: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """One operator, or one for each source where it reads a declared stream. ``relation`` has :class:`Input` for leaves."""
+
+    relation: Select
+    views: tuple[View, ...]
+
+    @property
+    def scan(self) -> Scan | None:
+        """The declared stream it reads, if it does."""
+        origin = self.views[0].feeds[0].origin
+        return origin if isinstance(origin, Scan) else None
+
+
+Worth = Callable[[Select], bool]
+"""Whether a SELECT over an aggregate is to be divided into partial ones."""
+
+
+def cut(query: Select | Union, text: str, worth: Worth = lambda select: False) -> tuple[Stage, ...]:
+    """The stages whose streams are the query's result; raises :class:`SbonError` for state that would never be let go."""
+    return _Cutter(text, worth).stages(query)
+
+
+class _Cutter:
+    def __init__(self, text: str, worth: Worth) -> None:
+        self._text, self._worth = text, worth
+        self._known: list[tuple[Select, Stage]] = []
+
+    def stages(self, relation: Select | Union) -> tuple[Stage, ...]:
+        parts = relation.children if isinstance(relation, Union) else (relation,)
+        return tuple(self._stage(part) for part in parts if isinstance(part, Select))
+
+    def _stage(self, select: Select) -> Stage:
+        """What is written twice runs once."""
+        for known, stage in self._known:
+            if known == select:
+                return stage
+        stage = self._made(select)
+        self._known.append((select, stage))
+        return stage
+
+    def _made(self, select: Select) -> Stage:
+        if isinstance(select.child, Scan):
+            return Stage(_read(select), (View((Feed(select.child, 0),), ""),))
+        if isinstance(select.child, Aggregate) and select.child.partial:
+            below = select.child.child
+            assert isinstance(below, Select)
+            assert isinstance(below.child, Scan)
+            scan = below.child
+            view = View((Feed(scan, 0),), scan.entry.declaration.event_time)
+            return Stage(replace(select, child=replace(select.child, child=_read(below))), (view,))
+        parts = divided(select)
+        if parts is not None and self._worth(select):
+            select = parts
+        views: list[View] = []
+        return Stage(replace(select, child=self._stateful(select.child, views)), tuple(views))
+
+    def _stateful(self, relation: Relation, views: list[View]) -> Relation:
+        if isinstance(relation, Aggregate):
+            return replace(relation, child=self._side(relation.child, self._time_of_groups(relation), views))
+        assert isinstance(relation, Join)
+        left, right = self._times_of_join(relation)
+        return replace(relation, left=self._side(relation.left, left, views), right=self._side(relation.right, right, views))
+
+    def _side(self, relation: Relation, time: str, views: list[View]) -> Relation:
+        """A view of the streams of ``relation``; or the relation itself, where it may not be cut off."""
+        parts = relation.children if isinstance(relation, Union) else (relation,)
+        outer = [one for one in parts if isinstance(one, Select) and isinstance(one.child, Join) and one.child.kind in OUTER]
+        if outer and len(parts) > 1:
+            join = outer[0].child
+            assert isinstance(join, Join)
+            hint = "group each part of the UNION by itself"
+            raise refusal(
+                "unsupported-union", "an outer join inside of a UNION that is grouped", self._text, join.start, hint=hint
+            )
+        if outer:
+            return replace(outer[0], child=self._stateful(outer[0].child, views))
+        assert isinstance(relation, Select | Union)
+        stages = self.stages(relation)
+        lags = [lags_ms(stage.relation) for stage in stages]
+        feeds = tuple(Feed(stage, of[time]) for stage, of in zip(stages, lags, strict=True))
+        views.append(View(feeds, time))
+        behind = {name: max(0, *(of[name] - of[time] for of in lags)) for name in lags[0] if all(name in of for of in lags)}
+        return Input(len(views) - 1, relation.names, behind)
+
+    def _time_of_groups(self, aggregate: Aggregate) -> str:
+        lags = lags_ms(aggregate.child)
+        if aggregate.window is not None:
+            if aggregate.window.time in lags:
+                return aggregate.window.time
+            raise self._refused("bad-window", "the window is not over the event time", aggregate.start, _times(aggregate.child))
+        following = [key.expression.name for key in aggregate.keys if isinstance(key.expression, exp.Column)]
+        following = [name for name in following if name in lags]
+        if not following:
+            hint = "add window(event time, '1 hour') to GROUP BY; " + _times(aggregate.child)
+            raise self._refused("aggregate-without-window", "a stream has no end, so its groups need one", aggregate.start, hint)
+        return min(following, key=lambda name: lags[name])
+
+    def _times_of_join(self, join: Join) -> tuple[str, str]:
+        if not any(isinstance(one.unnest(), exp.EQ) and _joins(one.unnest()) for one in join.conditions):
+            hint = "add an equality between a column of each side: a.key = b.key"
+            raise self._refused("join-without-equality", "a join needs something that is equal", join.start, hint)
+        closed = [bound for bound in bounds(join) if bound.closed]
+        if not closed:
+            left, right = sorted(lags_ms(join.left)), sorted(lags_ms(join.right))
+            known = f"b.{right[0]} BETWEEN a.{left[0]} - INTERVAL 1 HOUR AND a.{left[0]}" if left and right else "b.ts = a.ts"
+            hint = f"bound it: AND {known} (or --join-window '1 hour')"
+            raise self._refused(
+                "join-without-bound", "rows would be kept for ever: the join has no bound in time", join.start, hint
+            )
+        best = min(closed, key=lambda bound: bound.most_ms - bound.least_ms)
+        return best.left, best.right
+
+    def _refused(self, code: str, message: str, start: int, hint: str) -> SbonError:
+        return refusal(code, message, self._text, start, offending=self._text[start:], hint=hint)
+
+
+def _read(select: Select) -> Select:
+    """A SELECT over a declared stream, of the one view of its stage."""
+    return replace(select, child=Input(0, select.child.names, lags_ms(select.child)))
+
+
+def _joins(equality: exp.Expr) -> bool:
+    """Whether an equality has one side of the join on each of its own."""
+    sides = [{one.table for one in side.find_all(exp.Column)} for side in (equality.this, equality.expression)]
+    return all(len(side) == 1 for side in sides) and sides[0] != sides[1]
+
+
+def _times(relation: Relation) -> str:
+    known: Sequence[str] = sorted(lags_ms(relation))
+    return f"event times here are {', '.join(known)}" if known else "no event time is left here: select it in the sub-query"
