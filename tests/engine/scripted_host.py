@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.interface import OperatorSpec
 from sbon_node.engine.lock import take_lock
 from sbon_node.engine.spark.output import Output
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError
@@ -45,7 +46,8 @@ class Operator:
         self._id, self._run, self._checkpoint = command["spec"]["id"], command["run"], Path(command["checkpoint"])
         self._log = BatchLog(self._checkpoint)
         self._feed = Feed("reader")
-        self._output = Output(self._id, self._log, 1 << 18, self.tell_end)
+        spec = msgspec.convert(command["spec"], OperatorSpec)
+        self._output = Output(spec, self._log, 1 << 18, self.tell_end, lambda: 0)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
         if str(self._run) in command["spec"]["fragment"].split():

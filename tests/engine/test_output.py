@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.interface import OperatorSpec
 from sbon_node.engine.spark.listener import Listener
 from sbon_node.engine.spark.output import Output
 from sbon_node.engine.spark.wire import FEED_VARIABLE
@@ -20,6 +21,8 @@ from sbon_node.errors import SbonError
 from sbon_node.streams.frame import InputOffset
 from tests.engine.scripted_host import Batch
 from tests.engine.states import PATIENCE_S
+
+SPEC = OperatorSpec(id="o", query="q", fragment="SELECT n FROM in0", inputs=(), schema=())
 
 
 class Node:
@@ -63,7 +66,7 @@ async def output(node: Node, monkeypatch: pytest.MonkeyPatch, *, fsync: bool) ->
     listener = Listener(node.serve)
     monkeypatch.setenv(FEED_VARIABLE, await listener.open())
     log = BatchLog(node.checkpoint, fsync=fsync)
-    made = await asyncio.to_thread(Output, "o", log, 1 << 18, node.failed)
+    made = await asyncio.to_thread(Output, SPEC, log, 1 << 18, node.failed, lambda: 0)
     try:
         yield made
     finally:

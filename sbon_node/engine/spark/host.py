@@ -54,7 +54,7 @@ class Operator:
         fragment = own.sql(spec.fragment)
         self._stopping = False
         log = BatchLog(Path(command["checkpoint"]), fsync=command["fsync"])
-        self._output = Output(spec, log, settings.frame_bytes, self._tell_end)
+        self._output = Output(spec, log, settings.frame_bytes, self._tell_end, self._dropped_rows)
         writer = fragment.writeStream.foreachBatch(self._output).option("checkpointLocation", command["checkpoint"])
         try:
             self._query = writer.queryName(spec.id).outputMode("append").start()
@@ -68,6 +68,11 @@ class Operator:
         self._stopping = True
         self._query.stop()
         self._output.close()
+
+    def _dropped_rows(self) -> int:
+        """Rows that Spark has dropped as late, in its last batch; with markers there are none."""
+        progress = self._query.lastProgress
+        return sum(state.numRowsDroppedByWatermark for state in progress.stateOperators) if progress is not None else 0
 
     def _watch(self) -> None:
         try:

@@ -25,9 +25,16 @@ ZSTD_LEVEL = 1
 class Output:
     """Takes an operator's batches. A commit the node could not be told of, or refused, goes to ``on_failure``."""
 
-    def __init__(self, spec: OperatorSpec, log: BatchLog, frame_bytes: int, on_failure: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        spec: OperatorSpec,
+        log: BatchLog,
+        frame_bytes: int,
+        on_failure: Callable[[Exception], None],
+        dropped_rows: Callable[[], int],
+    ) -> None:
         self._operator, self._has_state = spec.id, spec.has_state
-        self._log, self._frame_bytes, self._on_failure = log, frame_bytes, on_failure
+        self._log, self._frame_bytes, self._on_failure, self._dropped_rows = log, frame_bytes, on_failure, dropped_rows
         self._feed = Feed("output")
         self._commits = Feed("output")
         self._stopped = threading.Event()
@@ -43,6 +50,7 @@ class Output:
         offsets = self._log.read_offsets(number)
         watermark_ms, ended = output_watermark(offsets)
         if self._has_state:
+            self._check_none_dropped(number)
             # What the state has let go is told by the watermark the batch ran with, which lags one batch behind its inputs.
             watermark_ms = promised_ms(self._log.read_watermark(number))
             ended = ended and watermark_ms == END_WATERMARK_MS
@@ -65,6 +73,13 @@ class Output:
         )
         self._watcher = threading.Thread(target=self._watch, args=(number,), name=f"commit of {number}", daemon=True)
         self._watcher.start()
+
+    def _check_none_dropped(self, number: int) -> None:
+        """A row Spark takes for late is one the watermark had promised not to come: the result would be wrong."""
+        dropped = self._dropped_rows() if number > 0 else 0
+        if dropped:
+            self.refusal = SbonError("broken-invariant", f"{dropped} rows came after the watermark", where=self._operator)
+            raise self.refusal
 
     def close(self) -> None:
         """After the query has stopped: what it committed last is told."""
