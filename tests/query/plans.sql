@@ -1,0 +1,116 @@
+-- Queries and what they are cut into. Each block: "-- query", the SQL, a line for each operator up to a line of "--".
+-- query
+SELECT carrier, dep_delay * 2 AS d FROM flights WHERE dep_delay > 60 AND origin = 'JFK'
+o0 = SELECT carrier, dep_delay * 2 AS d FROM in0 WHERE dep_delay > 60 AND origin = 'JFK' [in0: flights]
+--
+-- query
+SELECT window.start AS s, carrier, avg(dep_delay) AS a, count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), carrier HAVING count(*) > 3 AND carrier <> 'AA'
+o0 = SELECT ts, carrier, dep_delay FROM in0 WHERE carrier <> 'AA' [in0: flights]
+o1 = SELECT window_start AS s, carrier, avg AS a, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, carrier, avg(dep_delay) AS avg, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), carrier) AS groups WHERE count > 3 [in0: o0 by ts less 0 ms]
+--
+-- query
+SELECT f.carrier, w.temp FROM flights f JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts WHERE f.dep_delay > 60 AND w.temp < 0
+o0 = SELECT ts, carrier, origin FROM in0 WHERE dep_delay > 60 [in0: flights]
+o1 = SELECT ts, origin, temp FROM in0 WHERE temp < 0 [in0: weather]
+o2 = SELECT in0.carrier, in1.temp FROM in0 JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
+-- query
+SELECT f.carrier, w.temp FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts AND w.wind > 20 AND f.distance > 500 WHERE f.dep_delay > 60 AND w.temp IS NULL
+o0 = SELECT ts, carrier, origin, distance FROM in0 WHERE dep_delay > 60 [in0: flights]
+o1 = SELECT ts, origin, temp FROM in0 WHERE wind > 20 [in0: weather]
+o2 = SELECT in0.carrier, in1.temp FROM in0 LEFT JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) AND in0.distance > 500 WHERE in1.temp IS NULL [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
+-- query
+SELECT f.carrier, w.temp FROM flights f RIGHT JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts AND f.distance > 500 WHERE w.temp < 0
+o0 = SELECT ts, carrier, origin FROM in0 WHERE distance > 500 [in0: flights]
+o1 = SELECT ts, origin, temp FROM in0 WHERE temp < 0 [in0: weather]
+o2 = SELECT in0.carrier, in1.temp FROM in0 RIGHT JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
+-- query
+SELECT f.carrier, w.temp FROM flights f FULL JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts AND w.wind > 20 WHERE f.dep_delay > 60
+o0 = SELECT ts, carrier, origin, dep_delay FROM in0 [in0: flights]
+o1 = SELECT ts, origin, temp, wind FROM in0 [in0: weather]
+o2 = SELECT in0.carrier, in1.temp FROM in0 FULL JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) AND in1.wind > 20 WHERE in0.dep_delay > 60 [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
+-- query
+SELECT p.name, a.id FROM auction a JOIN person p ON a.seller = p.id AND p.ts BETWEEN a.ts - INTERVAL '1' DAY AND a.ts WHERE mod(a.seller, 4) = 0
+o0 = SELECT ts, id, seller FROM in0 WHERE mod(seller, 4) = 0 [in0: auction]
+o1 = SELECT ts, id, name FROM in0 WHERE mod(id, 4) = 0 [in0: person]
+o2 = SELECT in1.name, in0.id FROM in0 JOIN in1 ON in0.seller = in1.id AND (in1.ts BETWEEN in0.ts - INTERVAL '1' DAY AND in0.ts) [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
+-- query
+SELECT b.price, a.category, p.name FROM bid b JOIN auction a ON b.auction = a.id AND a.ts BETWEEN b.ts - INTERVAL 1 HOUR AND b.ts JOIN person p ON p.id = a.seller AND p.ts BETWEEN a.ts - INTERVAL 1 HOUR AND a.ts
+o0 = SELECT ts, auction, price FROM in0 [in0: bid]
+o1 = SELECT ts, id, seller, category FROM in0 [in0: auction]
+o2 = SELECT in0.price, in1.ts AS a_ts, in1.seller, in1.category FROM in0 JOIN in1 ON in0.auction = in1.id AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+o3 = SELECT ts, id, name FROM in0 [in0: person]
+o4 = SELECT in0.price, in0.category, in1.name FROM in0 JOIN in1 ON in1.id = in0.seller AND (in1.ts BETWEEN in0.a_ts - INTERVAL '1' HOUR AND in0.a_ts) [in0: o2 by a_ts less 3600001 ms; in1: o3 by ts less 0 ms]
+--
+-- query
+SELECT window.start, avg(n) AS m FROM (SELECT window, carrier, count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), carrier) AS h GROUP BY window(window_time(h.window), '1 day')
+o0 = SELECT ts, carrier FROM in0 [in0: flights]
+o1 = SELECT count AS n, window_end - INTERVAL '1' MICROSECOND AS event_time FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, carrier, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), carrier) AS groups [in0: o0 by ts less 0 ms]
+o2 = SELECT window_start_2 AS start, avg AS m FROM (SELECT `window`.start AS window_start_2, `window`.`end` AS window_end_2, avg(n) AS avg FROM in0 GROUP BY window(event_time, '86400000 milliseconds', '86400000 milliseconds', '0 milliseconds')) AS groups [in0: o1 by event_time less 1 ms]
+--
+-- query
+SELECT window.start, max(n) AS m FROM (SELECT window, carrier, count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), carrier) GROUP BY window
+o0 = SELECT ts, carrier FROM in0 [in0: flights]
+o1 = SELECT window_start, window_end, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, carrier, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), carrier) AS groups [in0: o0 by ts less 0 ms]
+o2 = SELECT window_start AS start, max AS m FROM (SELECT window_start, window_end, max(n) AS max FROM in0 GROUP BY window_start, window_end) AS groups [in0: o1 by window_end less 0 ms]
+--
+-- query
+SELECT * FROM flights WHERE EXISTS (SELECT 1 FROM weather w WHERE w.origin = flights.origin AND w.ts BETWEEN flights.ts - INTERVAL 1 HOUR AND flights.ts AND wind > 20)
+o0 = SELECT ts, carrier, origin, dep_delay, distance FROM in0 [in0: flights]
+o1 = SELECT ts, origin FROM in0 WHERE wind > 20 [in0: weather]
+o2 = SELECT in0.ts, in0.carrier, in0.origin, in0.dep_delay, in0.distance FROM in0 LEFT SEMI JOIN in1 ON in1.origin = in0.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
+-- query
+SELECT carrier FROM flights WHERE origin IN (SELECT origin FROM weather w WHERE w.ts = flights.ts)
+o0 = SELECT ts, carrier, origin FROM in0 [in0: flights]
+o1 = SELECT ts, origin FROM in0 [in0: weather]
+o2 = SELECT in0.carrier FROM in0 LEFT SEMI JOIN in1 ON in1.ts = in0.ts AND in0.origin = in1.origin [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
+-- query
+SELECT ts, origin FROM flights WHERE distance > 9 UNION ALL SELECT ts, origin FROM weather
+o0 = SELECT ts, origin FROM in0 WHERE distance > 9 [in0: flights]
+o1 = SELECT ts, origin FROM in0 [in0: weather]
+--
+-- query
+SELECT window.start, origin, count(*) AS n FROM (SELECT ts, origin FROM flights UNION ALL SELECT ts, origin FROM weather) WHERE origin <> 'JFK' GROUP BY window(ts, '1 hour', '15 minutes'), origin
+o0 = SELECT ts, origin FROM in0 WHERE origin <> 'JFK' [in0: flights]
+o1 = SELECT ts, origin FROM in0 WHERE origin <> 'JFK' [in0: weather]
+o2 = SELECT window_start AS start, origin, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, origin, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '900000 milliseconds', '0 milliseconds'), origin) AS groups [in0: o0, o1 by ts less 0 ms]
+--
+-- query
+WITH late AS (SELECT * FROM flights WHERE dep_delay > 60) SELECT a.carrier, b.carrier AS other FROM late a, late b WHERE a.origin = b.origin AND a.ts = b.ts
+o0 = SELECT ts, carrier, origin FROM in0 WHERE dep_delay > 60 [in0: flights]
+o1 = SELECT in0.carrier, in1.carrier AS other FROM in0 JOIN in1 ON in0.origin = in1.origin AND in0.ts = in1.ts [in0: o0 by ts less 0 ms; in1: o0 by ts less 0 ms]
+--
+-- query
+SELECT DISTINCT window(ts, '1 hour').start AS s, carrier FROM flights
+o0 = SELECT ts, carrier FROM in0 [in0: flights]
+o1 = SELECT window_start AS s, carrier FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, carrier FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), carrier) AS groups [in0: o0 by ts less 0 ms]
+--
+-- query
+SELECT session_window.start, carrier, count(*) AS n FROM flights GROUP BY session_window(ts, '10 minutes'), carrier
+o0 = SELECT ts, carrier FROM in0 [in0: flights]
+o1 = SELECT session_window_start AS start, carrier, count AS n FROM (SELECT session_window.start AS session_window_start, session_window.`end` AS session_window_end, carrier, count(*) AS count FROM in0 GROUP BY session_window(ts, '600000 milliseconds'), carrier) AS groups [in0: o0 by ts less 0 ms]
+--
+-- query
+SELECT date_trunc('hour', ts) AS h, count(*) AS n FROM flights GROUP BY h
+o0 = SELECT date_trunc('hour', ts) AS time_1 FROM in0 [in0: flights]
+o1 = SELECT key AS h, count AS n FROM (SELECT time_1 AS key, count(*) AS count FROM in0 GROUP BY time_1) AS groups [in0: o0 by time_1 less 3600000 ms]
+--
+-- query
+SELECT o.h, o.n, f.carrier FROM (SELECT date_trunc('hour', ts) AS h, origin, count(*) AS n FROM flights GROUP BY date_trunc('hour', ts), origin) o JOIN flights f ON o.origin = f.origin AND date_trunc('hour', f.ts) = o.h
+o0 = SELECT origin, date_trunc('hour', ts) AS time_1 FROM in0 [in0: flights]
+o1 = SELECT key AS h, origin, count AS n FROM (SELECT time_1 AS key, origin, count(*) AS count FROM in0 GROUP BY time_1, origin) AS groups [in0: o0 by time_1 less 3600000 ms]
+o2 = SELECT carrier, origin, date_trunc('hour', ts) AS time_1 FROM in0 [in0: flights]
+o3 = SELECT in0.h, in0.n, in1.carrier FROM in0 JOIN in1 ON in0.origin = in1.origin AND in1.time_1 = in0.h [in0: o1 by h less 0 ms; in1: o2 by time_1 less 3600000 ms]
+--
+-- query
+SELECT window.start, count(w.temp) AS n FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts GROUP BY window(f.ts, '1 day')
+o0 = SELECT ts, origin FROM in0 [in0: flights]
+o1 = SELECT ts, origin, temp FROM in0 [in0: weather]
+o2 = SELECT window_start AS start, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, count(temp) AS count FROM (SELECT in0.ts, in1.temp FROM in0 LEFT JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts)) AS joined GROUP BY window(ts, '86400000 milliseconds', '86400000 milliseconds', '0 milliseconds')) AS groups [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
