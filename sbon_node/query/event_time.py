@@ -1,7 +1,7 @@
 """Which columns of a relation follow its watermark, how far behind, and how far apart in time two joined rows may be.
 
-A column *follows* with lag L when no later row has a value of W - L or less there, W being the stream's watermark (DESIGN: time
-across links). All lengths are whole milliseconds.
+A column *follows* with lag L when no later row has a value of W - L or less there, W being the stream's watermark
+(docs/design.md, section 7). All lengths are whole milliseconds.
 """
 
 from __future__ import annotations

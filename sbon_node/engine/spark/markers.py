@@ -1,4 +1,4 @@
-"""Marker rows: what alone moves the watermark of Spark (DESIGN: time across links).
+"""Marker rows: what alone moves the watermark of Spark (docs/design.md, section 7).
 
 Every input with an event time is declared with a delay of :data:`DELAY_MS`, so that no row of data ever moves its watermark. A
 marker, all NULL but for its time and its mark, lies that much ahead: it moves the watermark exactly to where the stream promises
