@@ -89,8 +89,9 @@ def _interrupt(signum: int, frame: object) -> None:
 
 
 def _deaf() -> None:
+    """To a function: of a signal that is pending when it becomes ``SIG_IGN``, Python complains on stderr."""
     for signum in ENDING:
-        signal.signal(signum, signal.SIG_IGN)
+        signal.signal(signum, lambda signum, frame: None)
 
 
 def declare(cluster: LocalCluster, files: dict[str, Path], replay: float) -> None:

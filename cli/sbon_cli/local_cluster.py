@@ -42,7 +42,6 @@ class LocalNode:
         self.log = folder / "log"
         self._arguments, self._mark, self._tied = tuple(arguments), mark, tied
         self._process: subprocess.Popen[bytes] | None = None
-        self._logged_before = 0
 
     @property
     def address(self) -> str:
@@ -67,13 +66,9 @@ class LocalNode:
         self.folder.mkdir(parents=True, exist_ok=True)
         tie = ("--until-stdin-closes",) if self._tied else ()
         command = [sys.executable, "-m", "sbon_cli.main", "node", "--data-dir", str(self.data_dir), *self._arguments, *tie]
-        command += [
-            "--set",
-            f"log.file={self.log}",
-        ]  # which the node keeps within log.file_bytes; what it says before goes there too
+        command += ["--set", f"log.file={self.log}"]  # kept within log.file_bytes; what it says before it is read goes there too
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_")} | {MARK: self._mark}
         with self.log.open("ab") as log:
-            self._logged_before = log.tell()
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE if self._tied else subprocess.DEVNULL,
@@ -98,9 +93,8 @@ class LocalNode:
         return SbonError("node-failed", f"{self.name} {ended}", where=str(self.log), details=self.log_tail())
 
     def log_tail(self, lines: int = 10) -> tuple[str, ...]:
-        """What it said last, of what it said since it was started last."""
-        said = self.log.read_bytes()[self._logged_before :] if self.log.exists() else b""
-        return tuple(said.decode(errors="replace").splitlines()[-lines:])
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return tuple(text.splitlines()[-lines:])
 
     def kill(self, signum: signal.Signals = signal.SIGKILL, *, wait_s: float = 60.0) -> None:
         """Sends the signal to the daemon alone and waits until it is gone; its engine host is left to notice by itself."""
