@@ -39,11 +39,11 @@ class Show:
         """The nodes; ``airports`` are those whose flights are born at a node, by its name."""
         own = cluster[self._consumer].client.status()
         self.line(f"[bold]{own.members} nodes[/] on loopback, as far apart as their cities:\n")
-        table = _table("node", "address", _right(f"round trip to {self._consumer}"), "part")
+        table = _table("node", "address", _right(f"to {self._consumer} and back"), "part")
         area = cities()
         for node in cluster.nodes:
             rtt_ms = area.rtt_ms[area.names.index(node.name)][area.names.index(self._consumer)]
-            part = "submits the query, takes its rows" if node.name == self._consumer else ""
+            part = "asks for rows" if node.name == self._consumer else ""
             if node.name in airports:
                 part = f"flights from {airports[node.name]}"
             table.add_row(node.name, node.address, f"{rtt_ms:.0f} ms", part)
@@ -59,7 +59,7 @@ class Show:
             yield lambda changed: progress.update(task, description=escape(changed))
 
     def step(self, passed_s: float, step: report.Progress) -> None:
-        text = f"[dim]{passed_s:6.1f} s  {step.step:<9}[/] {escape(step.message)}"
+        text = f"[dim]{passed_s:6.1f} s[/]  {escape(step.message)}"
         terminal = self._console.is_terminal
         self._console.print(text, no_wrap=terminal, overflow="ellipsis", soft_wrap=not terminal)
 
@@ -72,7 +72,7 @@ class Show:
         placed = {a.operator: a for a in info.placement.assignments}
         for operator in info.plan.operators:
             assignment = placed[operator.id]
-            branch = tree.add(f"[bold]{assignment.node}[/]  {operator.id} on Spark: {escape(assignment.reason)}")
+            branch = tree.add(f"[bold]{assignment.node}[/]  {operator.id}: {escape(assignment.reason)}")
             for source in info.plan.sources:
                 if any(one.stream == source.source.id for one in operator.inputs):
                     rate = f"{source.rate.rows_s:,.0f} rows/s expected"

@@ -103,7 +103,7 @@ def test_the_demo_checks_its_rows_and_leaves_nothing(demo: Callable[..., Demo]) 
 @pytest.mark.parametrize(
     "moment, signums",
     [
-        (lambda line: "parsing" in line, (signal.SIGINT, signal.SIGINT, signal.SIGTERM)),
+        (lambda line: "reading the query" in line, (signal.SIGINT, signal.SIGINT, signal.SIGTERM)),
         (ROW.match, (signal.SIGINT,)),
     ],
     ids=["submitting", "rows arrive"],
