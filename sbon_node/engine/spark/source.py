@@ -56,7 +56,7 @@ class _Input:
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self.operator, self.position, self.wait_s = options["operator"], int(options["position"]), float(options["wait"])
-        self.event_time, self.lag_ms = options["event_time"], int(options["lag"])
+        self.event_time, self.lag_ms = options.get("event_time", ""), int(options.get("lag", 0))
         self.schema = arrow_schema(schema)
         self._feed: Feed | None = None
 
