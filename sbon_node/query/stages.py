@@ -143,7 +143,7 @@ class _Cutter:
         if not closed:
             left, right = sorted(lags_ms(join.left)), sorted(lags_ms(join.right))
             known = f"b.{right[0]} BETWEEN a.{left[0]} - INTERVAL 1 HOUR AND a.{left[0]}" if left and right else "b.ts = a.ts"
-            hint = f"bound it: AND {known} (or --join-window '1 hour')"
+            hint = f"bound it: AND {known}"
             raise self._refused(
                 "join-without-bound", "rows would be kept for ever: the join has no bound in time", join.start, hint
             )
