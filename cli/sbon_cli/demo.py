@@ -14,16 +14,16 @@ from typing import Any
 import click
 from rich.console import Console
 
-from sbon_cli import flights
 from sbon_cli.cities import cities
 from sbon_cli.demo_show import Show
-from sbon_cli.flights import AIRPORTS, FLIGHTS, write_airports
 from sbon_cli.follow import Follower
 from sbon_cli.local_cluster import LocalCluster
 from sbon_cli.output import EXIT_REFUSED, as_json, json_option, print_json, reports_errors
 from sbon_cli.settings_flags import strategy_option
 from sbon_node.control.report import Accepted, Bill, QueryInfo, Rows, Submission
 from sbon_node.errors import SbonError
+from sbon_node.experiments import nycflights
+from sbon_node.experiments.nycflights import AIRPORTS, FLIGHTS, write_flights
 from sbon_node.query.catalog import SourceDeclaration
 
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}
@@ -50,7 +50,7 @@ def demo(strategy: str, seconds: float, json_: bool) -> None:
     stream whole. Checks every row against DuckDB. Everything it starts, it stops. Where the figures
     go to stdout as JSON, the rest goes to stderr.
     """
-    flights.archive()
+    nycflights.archive()
     oracle()
     for signum in ENDING:
         signal.signal(signum, _interrupt)
@@ -70,7 +70,7 @@ def demo(strategy: str, seconds: float, json_: bool) -> None:
 def run(cluster: LocalCluster, show: Show, strategy: str, seconds: float) -> tuple[int, int, Bill]:
     """How many rows came, how many of them or of those that did not are wrong, and the bill."""
     show.members(cluster, {node: airport for airport, node in SOURCES.items()})
-    files = write_airports(cluster.folder / "input")
+    files = write_flights(cluster.folder / "input")
     declare(cluster, files, YEAR_S / seconds)
     info = submit(cluster, show, strategy)
     show.plan(info)
@@ -150,7 +150,7 @@ def oracle() -> Any:
         return importlib.import_module("duckdb")
     except ImportError as error:
         raise SbonError(
-            "input-missing", "the package duckdb, which checks the demo's rows, is not installed", hint=flights.INSTALL
+            "input-missing", "the package duckdb, which checks the demo's rows, is not installed", hint=nycflights.INSTALL
         ) from error
 
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from sbon_cli.demo import SQL, compare
-from sbon_cli.flights import AIRPORTS, FLIGHTS
 from sbon_cli.processes import MARK, processes_of
+from sbon_node.experiments.nycflights import AIRPORTS, FLIGHTS
 
 ROW = re.compile(r"2013-\d\d-\d\dT\S+ +\w\w +\d+ ")
 
