@@ -44,7 +44,9 @@ def _file(context: SourceContext, options: FileOptions) -> Source:
 
 
 def _generator(context: SourceContext, options: GeneratorOptions) -> Source:
-    return GeneratorSource(options, context.schema, context.stream.event_time, context.settings, context.declaration.rows_s)
+    return GeneratorSource(
+        options, context.schema, context.stream.event_time, context.settings, context.declaration.expected_rows_s
+    )
 
 
 SOURCES: dict[str, Connector] = {

@@ -23,6 +23,7 @@ from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.streams.frame import END_WATERMARK_MS, FrameDraft
 from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.pace import Pace
 
 log = structlog.get_logger()
 
@@ -62,6 +63,9 @@ class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
     too_large: int = 0
     dropped: int = 0
     dead_letters: str = ""
+    rows_s: float | None = None
+    bytes_s: float | None = None
+    paced: bool = False
 
 
 @dataclass(slots=True)
@@ -111,6 +115,8 @@ class SourceRunner:
         self._stored = SourcePosition()
         self._pending = _Pending()
         self._anchor: float | None = None
+        self._pace = Pace()
+        self._paced = not source.finite
 
     @property
     def counts(self) -> SourceCounts:
@@ -126,6 +132,9 @@ class SourceRunner:
             state=state,
             dropped=self._outbox.link_counts(name).dropped if name in self._outbox.streams() else 0,
             dead_letters=letters,
+            rows_s=self._pace.rows_s,
+            bytes_s=self._pace.bytes_s,
+            paced=self._paced,
             **msgspec.structs.asdict(self.counts),
         )
 
@@ -185,6 +194,7 @@ class SourceRunner:
         """The next chunk, not before it is due: the first one is due at once."""
         chunk = await self._source.read()
         if chunk is not None and chunk.due_s is not None:
+            self._paced = True
             if self._anchor is None:
                 self._anchor = self._clock.now() - chunk.due_s
             wait_s = self._anchor + chunk.due_s - self._clock.now()
@@ -227,6 +237,7 @@ class SourceRunner:
             self._enter("paused", "its subscribers have not received what there is")
             await self._outbox.wait_room(name)
             self._enter("running")
+            self._pace.pause()
         counts = msgspec.structs.replace(pending.counts, bytes=pending.counts.bytes + sum(len(draft.payload) for draft in drafts))
         await self._persist(lambda: self._letters.write(pending.bad))
         position = SourcePosition(
@@ -238,6 +249,7 @@ class SourceRunner:
         )
         encoded = msgspec.msgpack.encode(position)
         await self._persist(lambda: self._outbox.write_source(name, drafts, encoded))
+        self._pace.observe(self._clock.now(), counts.rows - self._stored.counts.rows, counts.bytes - self._stored.counts.bytes)
         self._stored, self._pending = position, _Pending()
 
     def _drafts(self, pending: _Pending, *, ended: bool) -> list[FrameDraft]:

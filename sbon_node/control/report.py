@@ -76,6 +76,11 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a live source that subscribers will never get, because they fell behind what is kept for them."""
     dead_letters: str = ""
     """The file, on the source's node, that keeps the bad rows with their line numbers."""
+    rows_s: float | None = None
+    """Measured while it runs, older seconds counting less; None before there is anything to tell."""
+    bytes_s: float | None = None
+    paced: bool = False
+    """Whether it goes at a pace of its own, and not as fast as its subscribers take it."""
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from sbon_node.connectors.registry import open_source
+from sbon_node.connectors.sample import with_sample
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.source_runner import SourceRunner
 from sbon_node.control.catalogue import Catalogue
@@ -93,8 +94,9 @@ class SourceHost:
     async def _attach_here(self, source: SourceDeclaration) -> None:
         declaration = self._catalogue.entry(source.stream).declaration
         check_source(source, declaration)
-        open_source(source, declaration, self._settings).check()
-        await self._catalogue.attach(source)
+        opened = open_source(source, declaration, self._settings)
+        opened.check()
+        await self._catalogue.attach(await with_sample(source, opened))
 
     def _changed(self, entry: CatalogEntry) -> None:
         """Starts what is new here, and stops what is gone or has become another."""

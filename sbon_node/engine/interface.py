@@ -87,6 +87,9 @@ class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
     bytes_out: int = 0
     batches: int = 0
     batch_ms: float = 0.0
+    rows_out_s: float | None = None
+    """While it runs, older seconds counting less; None before there is anything to tell."""
+    bytes_out_s: float | None = None
 
     @property
     def selectivity(self) -> float:

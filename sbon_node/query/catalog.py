@@ -10,6 +10,12 @@ from msgspec import Meta
 from sbon_node.engine.interface import Schema
 
 MAX_SOURCES_OF_A_STREAM = 256
+MAX_ROWS_S = 1e9
+MAX_ROW_BYTES = 2**20
+ASSUMED_ROWS_S = 1000.0
+ASSUMED_ROW_BYTES = 100.0
+"""Of a source of which nothing is declared, sampled or measured."""
+
 _SOURCE = "source/"
 
 
@@ -35,13 +41,23 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     connector: str
     options: dict[str, Any] = {}
-    rows_s: Annotated[float, Meta(gt=0, le=1e9)] = 1000.0
-    row_bytes: Annotated[float, Meta(gt=0, le=2**20)] = 100.0
+    rows_s: Annotated[float, Meta(gt=0, le=MAX_ROWS_S)] | None = None
+    row_bytes: Annotated[float, Meta(gt=0, le=MAX_ROW_BYTES)] | None = None
     version: int = 1
+    sampled: bool = False
+    """Whether its node took one of the two from the source's beginning, for want of a declared one."""
 
     @property
     def id(self) -> str:
         return f"{_SOURCE}{self.stream}@{self.version}/{self.name}"
+
+    @property
+    def expected_rows_s(self) -> float:
+        return ASSUMED_ROWS_S if self.rows_s is None else self.rows_s
+
+    @property
+    def expected_row_bytes(self) -> float:
+        return ASSUMED_ROW_BYTES if self.row_bytes is None else self.row_bytes
 
 
 def is_source(stream: str) -> bool:

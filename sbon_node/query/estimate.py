@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from sbon_node.engine.interface import Needs, Schema
+from sbon_node.query.catalog import MAX_ROW_BYTES, MAX_ROWS_S
 from sbon_node.query.event_time import bounds
 from sbon_node.query.logical import Aggregate, Input, Join, Relation, Select
+from sbon_node.query.measured import Measurement
 from sbon_node.query.plan import Rate
 
 EQUALITY = 1 / 10
@@ -32,12 +34,16 @@ IDLE_CORES = 0.1
 MOST_CORES = 1.0
 OPERATOR_MEMORY_MB = 150.0
 MOST_STATE_MB = 256.0
+MOST_BANDWIDTH_BYTES_S = 1e15
+"""What a message carries at most."""
 STATE_ROW_BYTES = 64.0
 """What the state store adds to each row it keeps."""
 
 KEYED_S = 60.0
 """How long a group lasts that has no window of its own."""
 SHORTEST_SPAN_S = 1.0
+MOST_KEYS = 15
+"""More of them distinguish no more groups: so many hold the rows of a year already."""
 MOST_MATCHES = 10.0
 """Partners a row finds at most, for want of statistics: a join is rarely made to multiply."""
 
@@ -95,20 +101,32 @@ class Estimate:
     needs: Needs
 
 
-def estimated(relation: Select, schemas: Sequence[Schema], rates: Sequence[Rate], output: Schema) -> Estimate:
-    """Of a stage over views with these schemas and rates; bytes by the types of the output's columns."""
+def estimated(
+    relation: Select, schemas: Sequence[Schema], rates: Sequence[Rate], output: Schema, measured: Measurement | None = None
+) -> Estimate:
+    """Of a stage over views with these schemas and rates; bytes by the types of the output's columns. Where the stage has been
+    ``measured``, its selectivity and row size are those, and only what it keeps is estimated."""
     rows_s, kept_rows = _flow(relation, rates)
-    row_bytes = [rate.bytes_s / rate.rows_s for rate in rates]
+    row_bytes = [_row_bytes(schema, rate) for schema, rate in zip(schemas, rates, strict=True)]
     strings = max(string_bytes(schema, size) for schema, size in zip(schemas, row_bytes, strict=True))
-    rate = Rate(rows_s=rows_s, bytes_s=rows_s * max(1.0, sum(column_bytes(column.type, strings) for column in output)))
+    size = max(1.0, sum(column_bytes(column.type, strings) for column in output))
+    if measured is not None and measured.selectivity is not None:
+        rows_s, size = sum(one.rows_s for one in rates) * measured.selectivity, measured.row_bytes or size
+    rows_s, size = min(rows_s, MAX_ROWS_S), min(size, MAX_ROW_BYTES)
+    rate = Rate(rows_s=rows_s, bytes_s=rows_s * size, measured=measured is not None)
     state_mb = kept_rows * (max(row_bytes) + STATE_ROW_BYTES) / 2**20
     in_rows_s = sum(one.rows_s for one in rates)
     needs = Needs(
         cores=round(min(MOST_CORES, IDLE_CORES + in_rows_s / ROWS_S_PER_CORE), 3),
         memory_mb=round(OPERATOR_MEMORY_MB + min(MOST_STATE_MB, state_mb), 1),
-        bandwidth_bytes_s=round(rate.bytes_s, 3),
+        bandwidth_bytes_s=round(min(rate.bytes_s, MOST_BANDWIDTH_BYTES_S), 3),
     )
     return Estimate(rate, needs)
+
+
+def _row_bytes(schema: Schema, rate: Rate) -> float:
+    """Of a stream of which no row is expected, by its types."""
+    return rate.bytes_s / rate.rows_s if rate.rows_s > 0 else sum(column_bytes(column.type) for column in schema)
 
 
 def _flow(relation: Relation, rates: Sequence[Rate]) -> tuple[float, float]:
@@ -131,7 +149,7 @@ def _flow_of_groups(relation: Aggregate, rates: Sequence[Rate]) -> tuple[float, 
     rows_s, kept = _flow(relation.child, rates)
     window = relation.window
     size_s, slide_s = (window.size_ms / 1000, window.slide_ms / 1000) if window is not None else (KEYED_S, KEYED_S)
-    groups = min(rows_s * size_s, math.pow(1 / EQUALITY, len(relation.keys)))
+    groups = min(rows_s * size_s, math.pow(1 / EQUALITY, min(len(relation.keys), MOST_KEYS)))
     return groups / slide_s, kept + groups * size_s / slide_s
 
 

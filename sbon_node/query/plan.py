@@ -26,11 +26,12 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedSource(msgspec.Struct, frozen=True, kw_only=True):
-    """A pinned producer; its stream is ``source.id``."""
+    """A pinned producer; its stream is ``source.id``. ``estimate`` is its rate as if nothing had been measured."""
 
     source: SourceDeclaration
     schema: Schema
     rate: Rate
+    estimate: Rate | None = None
 
 
 class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +45,10 @@ class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """An unpinned operator; the streams of its ``inputs`` are of sources or operators, whose hosts are known after placement."""
+    """An unpinned operator; the streams of its ``inputs`` are of sources or operators, whose hosts are known after placement.
+
+    ``rate`` is what it was placed by, ``measured`` where its selectivity and row size are; ``estimate`` as if nothing had been.
+    """
 
     id: str
     fragment: str
@@ -54,6 +58,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     needs: Needs = Needs()
     signature: str = ""
     partitioned: bool = False
+    estimate: Rate | None = None
 
     def spec(self, query: str, hosts: dict[str, str], epoch: int = 1) -> OperatorSpec:
         """The specification its host is given, once ``hosts`` (by id) of its inputs are known."""

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from sbon_node.engine.interface import Schema
 from sbon_node.errors import SbonError
 from sbon_node.query.allowlist import check_fragment
-from sbon_node.query.catalog import CatalogEntry
-from sbon_node.query.estimate import estimated
+from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
+from sbon_node.query.estimate import Estimate, estimated
 from sbon_node.query.event_time import lags_ms
 from sbon_node.query.fragments import fragment_of
+from sbon_node.query.logical import Select
+from sbon_node.query.measured import Measured, Measurement, Recall, SourcePace, nothing_measured
 from sbon_node.query.plan import Plan, PlannedInput, PlannedOperator, PlannedSource, Rate
 from sbon_node.query.pushdown import push_down
 from sbon_node.query.reader import no_sources, read_query
@@ -34,8 +36,10 @@ async def plan_query(
     query_id: str,
     analyse: Analyse,
     settings: QuerySettings | None = None,
+    recall: Recall = nothing_measured,
 ) -> Plan:
-    """Plans ``text`` over the streams of ``catalog``; operators are named ``<query_id>.b0``, ``.b1`` and so on.
+    """Plans ``text`` over the streams of ``catalog``; operators are named ``<query_id>.b0``, ``.b1`` and so on. Rates are those
+    that ``recall`` knows, else estimates.
 
     Raises :class:`SbonError` with line, column, the offending text and a hint, for all that cannot run on streams.
     """
@@ -45,10 +49,11 @@ async def plan_query(
     results = [stream for stage in stages for stream in await planner.streams(stage)]
     schema = _common_schema([one.schema for one in results])
     _check_output(schema)
+    sources, operators = await planner.rated(recall)
     return Plan(
         text=text,
-        sources=tuple(planner.sources.values()),
-        operators=tuple(planner.operators),
+        sources=sources,
+        operators=operators,
         outputs=tuple(one.id for one in results),
         schema=schema,
         event_time=_event_time(stages),
@@ -61,8 +66,22 @@ class _Stream:
 
     id: str
     schema: Schema
-    rate: Rate
     signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """An operator but for its rates; ``views`` are the streams of each."""
+
+    relation: Select
+    stream: _Stream
+    fragment: str
+    inputs: tuple[PlannedInput, ...]
+    views: tuple[tuple[_Stream, ...], ...]
+
+    def estimated(self, rates: Mapping[str, Rate], measured: Measurement | None = None) -> Estimate:
+        of_views = [Rate.of_all(rates[stream.id] for stream in view) for view in self.views]
+        return estimated(self.relation, [view[0].schema for view in self.views], of_views, self.stream.schema, measured)
 
 
 class _Planner:
@@ -71,8 +90,8 @@ class _Planner:
     def __init__(self, query_id: str, analyse: Analyse, settings: QuerySettings) -> None:
         self._query, self._analyse, self._settings = query_id, analyse, settings
         self._planned: dict[Stage, tuple[_Stream, ...]] = {}
-        self.sources: dict[str, PlannedSource] = {}
-        self.operators: list[PlannedOperator] = []
+        self._sources: dict[str, tuple[SourceDeclaration, Schema]] = {}
+        self._drafts: list[_Draft] = []
 
     async def streams(self, stage: Stage) -> tuple[_Stream, ...]:
         known = self._planned.get(stage)
@@ -101,9 +120,8 @@ class _Planner:
         schema = entry.declaration.schema
         streams = []
         for source in sorted(entry.sources, key=lambda one: one.name):
-            rate = Rate(rows_s=source.rows_s, bytes_s=source.rows_s * source.row_bytes)
-            self.sources[source.id] = PlannedSource(source=source, schema=schema, rate=rate)
-            streams.append(_Stream(source.id, schema, rate, source.id))
+            self._sources[source.id] = (source, schema)
+            streams.append(_Stream(source.id, schema, source.id))
         return tuple(streams)
 
     def _operator(
@@ -115,21 +133,53 @@ class _Planner:
             for feed, streams in feeds
             for stream in streams
         )
-        by_view = [[stream for _, streams in feeds for stream in streams] for feeds in fed]
-        rates = [Rate.of_all(stream.rate for stream in streams) for streams in by_view]
-        estimate = estimated(stage.relation, [streams[0].schema for streams in by_view], rates, schema)
-        operator = PlannedOperator(
-            id=f"{self._query}.{'b' if stage.scan else 'o'}{len(self.operators)}",
-            fragment=fragment,
-            inputs=inputs,
-            schema=schema,
-            rate=estimate.rate,
-            needs=estimate.needs,
-            signature=signature(stage.relation, [[stream.signature for stream in streams] for streams in by_view]),
-            partitioned=sum(rate.rows_s for rate in rates) >= self._settings.partitioned_rows_s,
+        views = tuple(tuple(stream for _, streams in feeds for stream in streams) for feeds in fed)
+        stream = _Stream(
+            f"{self._query}.{'b' if stage.scan else 'o'}{len(self._drafts)}",
+            schema,
+            signature(stage.relation, [[stream.signature for stream in streams] for streams in views]),
         )
-        self.operators.append(operator)
-        return _Stream(operator.id, schema, operator.rate, operator.signature)
+        self._drafts.append(_Draft(stage.relation, stream, fragment, inputs, views))
+        return stream
+
+    async def rated(self, recall: Recall) -> tuple[tuple[PlannedSource, ...], tuple[PlannedOperator, ...]]:
+        """All that was planned, with rates from the sources on: estimated, and measured where that is known."""
+        nodes = {source.id: source.node for source, _ in self._sources.values()}
+        known = await recall(nodes, [draft.stream.signature for draft in self._drafts])
+        estimates: dict[str, Rate] = {}
+        rates: dict[str, Rate] = {}
+        sources = []
+        for name, (source, schema) in self._sources.items():
+            estimates[name] = _rate(source, SourcePace())
+            rates[name] = _rate(source, known.sources.get(name, SourcePace()))
+            sources.append(PlannedSource(source=source, schema=schema, rate=rates[name], estimate=estimates[name]))
+        return tuple(sources), tuple(self._rated(draft, known, estimates, rates) for draft in self._drafts)
+
+    def _rated(self, draft: _Draft, known: Measured, estimates: dict[str, Rate], rates: dict[str, Rate]) -> PlannedOperator:
+        stream, measured = draft.stream, known.operators.get(draft.stream.signature)
+        if measured is not None and not measured.is_telling(has_state=any(one.event_time for one in draft.inputs)):
+            measured = None
+        estimates[stream.id] = draft.estimated(estimates).rate
+        found = draft.estimated(rates, measured)
+        rates[stream.id] = found.rate
+        return PlannedOperator(
+            id=stream.id,
+            fragment=draft.fragment,
+            inputs=draft.inputs,
+            schema=stream.schema,
+            rate=found.rate,
+            needs=found.needs,
+            signature=stream.signature,
+            partitioned=sum(rates[one.stream].rows_s for one in draft.inputs) >= self._settings.partitioned_rows_s,
+            estimate=estimates[stream.id],
+        )
+
+
+def _rate(source: SourceDeclaration, pace: SourcePace) -> Rate:
+    """As measured, where it is; else as declared or sampled, else as assumed of any."""
+    rows_s = pace.rows_s or source.expected_rows_s
+    row_bytes = pace.row_bytes or source.expected_row_bytes
+    return Rate(rows_s=rows_s, bytes_s=rows_s * row_bytes, measured=pace.row_bytes is not None)
 
 
 def _common_schema(schemas: Sequence[Schema]) -> Schema:

@@ -103,12 +103,16 @@ def _check_room(host: SimulatedHost, operator: RunningOperator) -> None:
 
 def _count(operator: RunningOperator, frames: Sequence[Frame], drafts: Sequence[FrameDraft], seconds: float) -> None:
     before = operator.stats
+    rows, size = sum(draft.rows for draft in drafts), sum(len(draft.payload) for draft in drafts)
+    operator.pace.observe(asyncio.get_running_loop().time(), rows, size)
     operator.stats = msgspec.structs.replace(
         before,
         rows_in=before.rows_in + sum(frame.rows for frame in frames),
-        rows_out=before.rows_out + sum(draft.rows for draft in drafts),
+        rows_out=before.rows_out + rows,
         bytes_in=before.bytes_in + sum(len(frame.payload) for frame in frames),
-        bytes_out=before.bytes_out + sum(len(draft.payload) for draft in drafts),
+        bytes_out=before.bytes_out + size,
         batches=before.batches + 1,
         batch_ms=seconds * 1000,
+        rows_out_s=operator.pace.rows_s,
+        bytes_out_s=operator.pace.bytes_s,
     )

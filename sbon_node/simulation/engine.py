@@ -24,6 +24,7 @@ from sbon_node.simulation.evaluate import output_schema
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.process import Process
 from sbon_node.steps import Steps
+from sbon_node.streams.pace import Pace
 
 T = TypeVar("T")
 Range = tuple[float, float]
@@ -84,6 +85,7 @@ class RunningOperator:
         self.port = port
         self.checkpoint = checkpoint
         self.stats = OperatorStats()
+        self.pace = Pace()
         self.in_batch = self.stopping = False
         self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits: asyncio.Queue[int] = asyncio.Queue()

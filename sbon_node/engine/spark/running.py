@@ -15,6 +15,7 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OnOperatorState, OperatorPort, OperatorSpec, OperatorState, OperatorStats
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.streams.frame import FrameDraft, InputOffset
+from sbon_node.streams.pace import Pace
 
 log = structlog.get_logger()
 
@@ -61,6 +62,8 @@ class Running:
         self._shown = -1
         self._good = 0
         self._refusal: SbonError | None = None
+        self._pace = Pace()
+        self._read_rows = self._read_bytes = 0
 
     def tell(self, state: OperatorState, reason: str = "") -> None:
         self.state = state
@@ -88,6 +91,7 @@ class Running:
         self._shown = -1 if committed is None else committed
         self._answers.clear()
         self._refusal = self._born_ms = None
+        self._read_rows = self._read_bytes = 0
         self._port.recover(committed)
 
     def begin(self) -> int:
@@ -169,7 +173,8 @@ class Running:
             case "fetch":
                 frames = await self._port.fetch(request["position"], request["after"], request["upto"])
                 self._born_ms = min([frame.born_ms for frame in frames if frame.rows], default=self._born_ms)
-                self._count(rows_in=sum(f.rows for f in frames), bytes_in=sum(len(f.payload) for f in frames))
+                self._read_rows += sum(f.rows for f in frames)
+                self._read_bytes += sum(len(f.payload) for f in frames)
                 return {"payloads": [frame.payload for frame in frames]}
             case "write":
                 await self._write(request)
@@ -238,16 +243,20 @@ class Running:
         ]
         await self._port.write(request["batch"], offsets, drafts)
         self._born_ms = None
-        self._count(
-            rows_out=sum(d.rows for d in drafts),
-            bytes_out=sum(len(d.payload) for d in drafts),
-            batches=1,
-            batch_ms=request["batch_ms"],
-        )
+        self._count(sum(d.rows for d in drafts), sum(len(d.payload) for d in drafts), request["batch_ms"])
 
-    def _count(self, **more: float) -> None:
+    def _count(self, rows_out: int, bytes_out: int, batch_ms: float) -> None:
+        """What a batch has read is counted with what it has written, so that their quotient is of the same rows."""
         old = self.stats
-        changed = {name: getattr(old, name) + by for name, by in more.items() if name != "batch_ms"}
-        if "batch_ms" in more:
-            changed["batch_ms"] = more["batch_ms"] if not old.batches else 0.9 * old.batch_ms + 0.1 * more["batch_ms"]
-        self.stats = msgspec.structs.replace(old, **changed)
+        self._pace.observe(self._clock.now(), rows_out, bytes_out)
+        self.stats = OperatorStats(
+            rows_in=old.rows_in + self._read_rows,
+            rows_out=old.rows_out + rows_out,
+            bytes_in=old.bytes_in + self._read_bytes,
+            bytes_out=old.bytes_out + bytes_out,
+            batches=old.batches + 1,
+            batch_ms=0.9 * old.batch_ms + 0.1 * batch_ms if old.batches else batch_ms,
+            rows_out_s=self._pace.rows_s,
+            bytes_out_s=self._pace.bytes_s,
+        )
+        self._read_rows = self._read_bytes = 0

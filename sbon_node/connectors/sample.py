@@ -1,0 +1,63 @@
+"""What the beginning of a source says of all of it: bytes of a row in a frame, and rows a second where it has a pace."""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+import structlog
+
+from sbon_node.connectors import frames
+from sbon_node.connectors.interface import Chunk, Source
+from sbon_node.errors import SbonError
+from sbon_node.query.catalog import MAX_ROW_BYTES, MAX_ROWS_S, SourceDeclaration
+
+log = structlog.get_logger()
+
+MAX_ROWS = 4096
+MAX_CHUNKS = 64
+
+
+async def with_sample(declaration: SourceDeclaration, source: Source) -> SourceDeclaration:
+    """The declaration with what was not declared, as the first chunks of a finite source have it; as it is where nothing can be
+    read, or the source is live. What cannot be read is told when the source runs."""
+    if not source.finite or (declaration.row_bytes is not None and declaration.rows_s is not None):
+        return declaration
+    try:
+        chunks = await _first_chunks(source)
+    except SbonError as error:
+        log.info("source-not-sampled", source=declaration.id, reason=str(error))
+        return declaration
+    row_bytes, rows_s = declaration.row_bytes, declaration.rows_s
+    if row_bytes is None and chunks:
+        cuts = [one for one in frames.cut(pa.concat_batches([chunk.rows for chunk in chunks])) if one.payload]
+        if cuts:
+            row_bytes = sum(len(one.payload) for one in cuts) / sum(one.rows for one in cuts)
+            row_bytes = min(max(row_bytes, 1.0), float(MAX_ROW_BYTES))
+    if rows_s is None:
+        rows_s = _pace(chunks)
+    sampled = (row_bytes, rows_s) != (declaration.row_bytes, declaration.rows_s)
+    return msgspec.structs.replace(declaration, row_bytes=row_bytes, rows_s=rows_s, sampled=sampled)
+
+
+async def _first_chunks(source: Source) -> list[Chunk]:
+    chunks: list[Chunk] = []
+    try:
+        await source.open(None)
+        while len(chunks) < MAX_CHUNKS and sum(chunk.rows.num_rows for chunk in chunks) < MAX_ROWS:
+            chunk = await source.read()
+            if chunk is None:
+                break
+            if chunk.rows.num_rows:
+                chunks.append(chunk)
+    finally:
+        source.close()
+    return chunks
+
+
+def _pace(chunks: list[Chunk]) -> float | None:
+    """Rows a second between the first chunk's time and the last one's; None for what comes as fast as it is taken."""
+    if len(chunks) < 2 or chunks[0].due_s is None or chunks[-1].due_s is None:
+        return None
+    seconds = chunks[-1].due_s - chunks[0].due_s
+    rows = sum(chunk.rows.num_rows for chunk in chunks[1:])
+    return min(max(rows / seconds, 1e-6), MAX_ROWS_S) if seconds > 0 else None
