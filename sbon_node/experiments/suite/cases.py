@@ -1,0 +1,56 @@
+"""The suite's queries: each a file in Spark's SQL, with DuckDB's beside it where that differs.
+
+    -- what the query shows, in a sentence
+    SELECT ...
+    -- duckdb
+    SELECT ...
+
+A query that is to be refused has ``-- refused: code`` in place of DuckDB's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "queries"
+
+_FILE = re.compile(
+    r"-- (?P<says>.+)\n"
+    r"(?P<sql>(?:(?!-- (?:duckdb|refused)\b).*\n)+)"
+    r"(?:-- duckdb\n(?P<duckdb>(?:.*\n)+)|-- refused: (?P<code>[a-z-]+)\n)?\Z"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """``sql`` is Spark's, ``reference`` DuckDB's over tables of the same names; ``refused`` is the code, or nothing."""
+
+    name: str
+    says: str
+    sql: str
+    reference: str
+    refused: str = ""
+
+
+def cases() -> list[Case]:
+    """All queries that run, by name."""
+    return [case for case in _all() if not case.refused]
+
+
+def refusals() -> list[Case]:
+    """Those that do not, each with the code of its refusal."""
+    return [case for case in _all() if case.refused]
+
+
+def _all() -> list[Case]:
+    return [_read(file) for file in sorted(FOLDER.glob("*.sql"))]
+
+
+def _read(file: Path) -> Case:
+    found = _FILE.match(file.read_text(encoding="utf-8"))
+    if found is None:
+        raise ValueError(f"{file}: not a comment, SQL, and then DuckDB's or a refusal")
+    sql = found["sql"].strip()
+    return Case(file.stem, found["says"], sql, (found["duckdb"] or sql).strip(), found["code"] or "")

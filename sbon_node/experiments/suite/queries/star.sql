@@ -1,0 +1,2 @@
+-- All columns of a stream, from each of its sources.
+SELECT * FROM metrics

@@ -1,0 +1,85 @@
+"""DuckDB's answers to the suite's queries, over the very files that the streams are read from; and how rows are compared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from sbon_node.experiments.suite.cases import Case
+from sbon_node.experiments.suite.streams import SuiteStream
+
+Row = tuple[Any, ...]
+
+_TYPES = {"string": "VARCHAR", "timestamp": "TIMESTAMP", "int": "INTEGER"}
+_READERS = {
+    ".csv": "read_csv({files}, header = true, nullstr = '', allow_quoted_nulls = false, quote = '\"', columns = {{{columns}}})",
+    ".ndjson": "read_json({files}, format = 'newline_delimited', columns = {{{columns}}})",
+    ".parquet": "read_parquet({files})",
+}
+
+
+class Reference:
+    """A database with the streams as tables; times are those of UTC, without a zone."""
+
+    def __init__(self, streams: Mapping[str, SuiteStream]) -> None:
+        self._database = duckdb.connect()
+        self._database.execute("SET TimeZone = 'UTC'")
+        for name, stream in streams.items():
+            types = {one.name: _TYPES.get(one.type, one.type.upper()) for one in stream.declaration.schema}
+            columns = ", ".join(f"'{column}': '{type_}'" for column, type_ in types.items())
+            files = [str(file) for file in stream.files.values()]
+            reader = _READERS[Path(files[0]).suffix].format(files=files, columns=columns)
+            selected = ", ".join(f"{column}::{type_} AS {column}" for column, type_ in types.items())
+            self._database.execute(f"CREATE TABLE {name} AS SELECT {selected} FROM {reader}")
+
+    def answer(self, case: Case) -> list[Row]:
+        return self._database.sql(case.reference).fetchall()
+
+
+def differences(found: Iterable[Row], expected: Iterable[Row], most: int = 5) -> list[str]:
+    """What tells two multisets of rows apart, at most that many lines of it; numbers may differ by a billionth of them."""
+    ours, theirs = sorted(map(_plain, found), key=_order), sorted(map(_plain, expected), key=_order)
+    lines = [f"{len(ours)} rows, {len(theirs)} expected"] if len(ours) != len(theirs) else []
+    different = [pair for pair in zip(ours, theirs, strict=False) if not _same(*pair)]
+    return [*lines, *(f"{one}, expected {other}" for one, other in different)][:most]
+
+
+def _plain(row: Row) -> Row:
+    return tuple(_value(value) for value in row)
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case bool():
+            return str(value)
+        case int() | Decimal():
+            return float(value) if abs(value) < 2**53 else str(value)
+        case datetime():
+            return str(value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value)
+        case date():
+            return str(value)
+    return value
+
+
+def _order(row: Row) -> tuple[Any, ...]:
+    """By texts first, so that a small error in a number moves no row."""
+    texts = [("" if value is None else f"'{value}") for value in row if not isinstance(value, float)]
+    return (texts, [value for value in row if isinstance(value, float)])
+
+
+def _same(row: Row, other: Row) -> bool:
+    if len(row) != len(other):
+        return False
+    return all(_equal(one, two) for one, two in zip(row, other, strict=True))
+
+
+def _equal(one: Any, two: Any) -> bool:
+    if isinstance(one, float) and isinstance(two, float):
+        return math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-9) or (math.isnan(one) and math.isnan(two))
+    return bool(one == two)

@@ -1,0 +1,90 @@
+"""What the suite consists of: queries that can be read, refusals that are refused, streams out of order and never late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbon_node.connectors.event_time import EventTime
+from sbon_node.connectors.file_source import FileOptions, FileSource
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.errors import SbonError
+from sbon_node.experiments.suite.cases import Case, cases, refusals
+from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
+from sbon_node.query.catalog import CatalogEntry
+from sbon_node.query.pushdown import push_down
+from sbon_node.query.reader import read_query
+from sbon_node.query.schema import to_arrow
+from sbon_node.query.settings import QuerySettings
+from sbon_node.query.stages import Stage, cut
+from tests.suite.reference import Reference, differences
+
+
+@pytest.fixture(scope="session")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SuiteStream]:
+    return write_streams(tmp_path_factory.mktemp("input"))
+
+
+def stages(case: Case, streams: dict[str, SuiteStream]) -> tuple[Stage, ...]:
+    catalog = {name: CatalogEntry(declaration=of.declaration, sources=of.sources()) for name, of in streams.items()}
+    return cut(push_down(read_query(case.sql, catalog, QuerySettings())), case.sql)
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_a_query_is_cut_into_stages(case: Case, streams: dict[str, SuiteStream]) -> None:
+    assert stages(case, streams)
+
+
+@pytest.mark.parametrize("case", refusals(), ids=lambda case: case.name)
+def test_a_query_without_end_is_refused_with_its_reason(case: Case, streams: dict[str, SuiteStream]) -> None:
+    with pytest.raises(SbonError) as refused:
+        stages(case, streams)
+    assert refused.value.code == case.refused
+    assert refused.value.where.startswith("line ")
+    assert refused.value.hint
+
+
+def test_there_are_queries_enough() -> None:
+    known = {case.name for case in (*cases(), *refusals())}
+    assert {f"nexmark_q{number}" for number in (0, 1, 2, 3, 4, 5, 7, 8)} <= known
+    assert len({case.sql for case in cases()}) == len(cases()) >= 20
+
+
+async def test_rows_come_out_of_order_and_none_is_late(streams: dict[str, SuiteStream]) -> None:
+    disordered = set()
+    for name, stream in streams.items():
+        assert set(stream.files) == set(SITES)
+        for source in stream.sources():
+            schema = to_arrow(stream.declaration.schema)
+            reader = FileSource(FileOptions(**source.options), schema, stream.declaration.event_time, ConnectorSettings())
+            time = EventTime(stream.declaration.event_time, stream.declaration.delay_ms)
+            rows, greatest = 0, -1
+            await reader.open(None)
+            while (chunk := await reader.read()) is not None:
+                assert chunk.bad == ()
+                sorted_ = time.sort(chunk.rows)
+                assert (sorted_.late, sorted_.refused) == (0, ())
+                time.advance(sorted_)
+                rows += chunk.rows.num_rows
+                for value in chunk.rows.column(stream.declaration.event_time).cast("int64").to_pylist():
+                    disordered |= {name} if value < greatest else set()
+                    greatest = max(greatest, value)
+            reader.close()
+            assert rows == stream.rows[source.name]
+    assert disordered == set(streams) - {"deploys"}
+
+
+def test_the_same_seed_makes_the_same_input(streams: dict[str, SuiteStream], tmp_path: Path) -> None:
+    for name, stream in write_streams(tmp_path).items():
+        for site, file in stream.files.items():
+            assert file.read_bytes() == streams[name].files[site].read_bytes()
+
+
+def test_what_differs_between_two_results_is_told(streams: dict[str, SuiteStream]) -> None:
+    reference = Reference(streams)
+    rows = reference.answer(next(case for case in cases() if case.name == "nexmark_q2"))
+    assert differences(reversed(rows), rows) == []
+    assert differences(rows[1:], rows)[0] == f"{len(rows) - 1} rows, {len(rows)} expected"
+    assert differences([*rows[1:], rows[1]], rows)
+    assert differences([(auction, price * (1 + 1e-7)) for auction, price in rows], rows)
