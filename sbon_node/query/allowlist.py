@@ -10,7 +10,7 @@ import re
 
 from sqlglot import exp
 
-from sbon_node.query.dialect import STATEMENT_WORDS, call_name, error_at, start_of
+from sbon_node.query.dialect import STATEMENT_WORDS, TYPE_HINT, call_name, error_at, start_of
 from sbon_node.query.functions import (
     ALLOWED,
     ALLOWED_AGGREGATES,
@@ -198,7 +198,7 @@ def _check_special(clean: str, node: exp.Expr) -> None:
             or not bounded
             or any(v for k, v in node.args.items() if k not in ("this", "expressions", "nested"))
         ):
-            raise error_at("unsupported-type", "this type is not supported", clean, node, hint=_TYPE_HINT)
+            raise error_at("unsupported-type", "this type is not supported", clean, node, hint=TYPE_HINT)
     elif isinstance(node, exp.Literal) and not node.is_string and not (_NUMBER.match(node.name) and len(node.name) <= MAX_NUMBER):
         raise error_at("bad-sql", "not a number", clean, node)
     elif isinstance(node, exp.Column) and (
@@ -216,9 +216,6 @@ def _check_special(clean: str, node: exp.Expr) -> None:
         raise error_at("unsupported-expression", "IS takes NULL, TRUE or FALSE", clean, node)
     elif isinstance(node, exp.Trim) and (node.args.get("collation") or not isinstance(node.this, exp.Expr)):
         raise error_at("unsupported-expression", "not supported", clean, node)
-
-
-_TYPE_HINT = "boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, timestamp"
 
 
 def _check_function(clean: str, node: exp.Anonymous) -> str:
@@ -271,16 +268,40 @@ _REFUSED: tuple[tuple[tuple[type[exp.Expr], ...], str, str, str], ...] = (
         "FROM (SELECT ...), EXISTS (SELECT ...) or x IN (SELECT ...) among the conditions of WHERE",
     ),
     (
-        (exp.Window, exp.WithinGroup),
-        "unsupported-window",
-        "OVER needs all rows in order",
-        "GROUP BY window(event time, '1 hour')",
+        (exp.All, exp.Any),
+        "unsupported-expression",
+        "ALL and ANY are not supported",
+        "join with the sub-query, or list the values: IN (1, 2)",
     ),
     (
-        (exp.Filter, exp.IgnoreNulls, exp.Distinct),
+        (exp.Window,),
+        "unsupported-window",
+        "OVER needs all rows in order",
+        "aggregate by GROUP BY window(event time, '1 hour')",
+    ),
+    (
+        (exp.WithinGroup,),
         "unsupported-aggregate",
-        "not supported",
-        "count_if(condition), or CASE inside the aggregate",
+        "this keeps every row of a group",
+        "avg, stddev, min and max keep a few numbers",
+    ),
+    (
+        (exp.Filter,),
+        "unsupported-aggregate",
+        "FILTER is not supported here",
+        "aggregate CASE WHEN condition THEN value END, or count_if(condition)",
+    ),
+    (
+        (exp.IgnoreNulls, exp.RespectNulls, exp.Distinct),
+        "unsupported-aggregate",
+        "not supported in a function",
+        "aggregates leave NULLs out; for distinct values approx_count_distinct, or SELECT DISTINCT in a sub-query",
+    ),
+    (
+        (exp.GroupingSets, exp.Cube, exp.Rollup),
+        "unsupported-group-by",
+        "only one list of keys is supported",
+        "write a query for each list of keys, joined by UNION ALL",
     ),
     (
         (exp.Placeholder, exp.Parameter, exp.SessionParameter),
@@ -299,6 +320,5 @@ def _refused_node(clean: str, node: exp.Expr) -> Exception:
     for types, code, message, hint in _REFUSED:
         if isinstance(node, types):
             return error_at(code, message, clean, node, hint=hint)
-    return error_at(
-        "unsupported-expression", f"{type(node).__name__} is not supported", clean, node, hint="see the documentation for what is"
-    )
+    hint = "write it with arithmetic, comparisons, CASE, CAST, LIKE, IN, BETWEEN, IS NULL or a function"
+    return error_at("unsupported-expression", "this expression is not supported", clean, node, hint=hint)

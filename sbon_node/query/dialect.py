@@ -40,6 +40,8 @@ KEYWORDS = STATEMENT_WORDS | words(
 )
 """Words that a name in a fragment is quoted for."""
 
+TYPE_HINT = "boolean, tinyint, smallint, int, bigint, float, double, decimal(p,s), string, binary, date, timestamp"
+
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*\Z")
 
 
@@ -75,21 +77,26 @@ def parse(clean: str) -> list[exp.Expr]:
         start = _offset(clean, first.get("line") or 1, first.get("col") or 1, first.get("highlight") or "")
         said = str(first.get("description") or error).rstrip(".")
         said = re.sub(r" but got <Token.*", "", said)
-        said = re.sub(r"Required keyword: '\w+' missing for .*", "something is missing after", said)
-        raise refusal(
-            "bad-sql",
-            said,
-            clean,
-            start,
-            offending=first.get("highlight") or "",
-            hint="write SELECT expressions FROM stream WHERE condition",
-        ) from None
+        for pattern, plain in _SAID:
+            said = re.sub(pattern, plain, said)
+        hint = TYPE_HINT if "no type" in said else "write SELECT expressions FROM stream WHERE condition"
+        raise refusal("bad-sql", said, clean, start, offending=first.get("highlight") or "", hint=hint) from None
     except TokenError as error:
         raise refusal("bad-sql", str(error), clean, 0) from None
     except RecursionError:
         raise refusal("too-deep", "the expression is nested too deeply", clean, 0, hint="simplify it") from None
     finally:
         noise.setLevel(level)
+
+
+_SAID = (
+    (r"Required keyword: '\w+' missing for .*", "something is missing after"),
+    (r"Expecting \)", "a closing bracket is missing before"),
+    (r"Expected table name.*", "the name of a stream is missing after"),
+    (r"Expected TYPE after CAST", "no type"),
+    (r"Invalid expression / Unexpected token", "not understood from here on"),
+)
+"""What the parser says, in other words."""
 
 
 def call_name(node: exp.Expr) -> str:
@@ -125,19 +132,30 @@ def start_of(node: exp.Expr, default: int = 0) -> int:
 def error_at(code: str, message: str, text: str, node: exp.Expr, *, hint: str = "") -> SbonError:
     """A refusal of a node, with its place and text."""
     written = render(node)
-    return refusal(code, message, text, _found(text, node, written), offending=written, hint=hint)
+    return refusal(code, message, text, begin_of(text, node), offending=written, hint=hint)
 
 
-def _found(text: str, node: exp.Expr, written: str) -> int:
-    """Where a node begins; those without a place of their own are looked for by their first word."""
+def begin_of(text: str, node: exp.Expr) -> int:
+    """Where a node begins. The parser tells the places of names and literals; what stands before the first of them is looked
+    for by its first word."""
+    start = start_of(node)
     if isinstance(node, exp.Subquery):
-        return max(0, text.rfind("(", 0, start_of(node)))
-    if not any("start" in part.meta for part in node.walk()) or isinstance(node, exp.Exists):
-        word = re.match(r"\w+|:\w+|.", written)
-        at = re.search(re.escape(word[0]), text, re.IGNORECASE) if word else None
-        if at is not None:
-            return at.start()
-    return start_of(node)
+        opened = [match.start() for match in re.finditer(r"\(\s*(?:select\b|with\b|\()", text[:start], re.IGNORECASE)]
+        return opened[-1] if opened else start
+    word = re.match(r"\w+|:\w+|.", render(node))
+    if word is None:
+        return start
+    if not any("start" in part.meta for part in node.walk()):
+        at = re.search(re.escape(word[0]), text, re.IGNORECASE)
+        return at.start() if at else start
+    if isinstance(node, exp.Column | exp.Anonymous | exp.Literal):
+        return start
+    before = re.search(rf"(?<!\w){re.escape(word[0])}{_BETWEEN}\Z", text[:start], re.IGNORECASE)
+    return before.start() if before else start
+
+
+_BETWEEN = r"(?:[\s(]|\b(?:not|exists|select|distinct|when|sets)\b)*"
+"""What may stand between the first word of an expression and its first name."""
 
 
 def _offset(text: str, line: int, column: int, highlight: str) -> int:

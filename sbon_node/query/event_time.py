@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from sbon_node.query.durations import interval_ms
-from sbon_node.query.logical import LEFT, Aggregate, Input, Join, Relation, Scan, Select, Union
+from sbon_node.query.logical import LEFT, RIGHT, Aggregate, Input, Join, Relation, Scan, Select, Union
 
 _TRUNCATED_MS = {
     "millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "dd": 86_400_000,
@@ -45,23 +45,24 @@ class Bound:
         return max(0, int(self.most_ms)) + 1
 
 
-def lags_ms(relation: Relation) -> dict[str, int]:
-    """The columns of ``relation`` that follow its watermark, and their lags."""
+def lags_ms(relation: Relation, *, bounded: bool = True) -> dict[str, int]:
+    """The columns of ``relation`` that follow its watermark, and their lags; with ``bounded=False`` also those that would, were
+    its joins bound in time."""
     match relation:
         case Scan(entry):
             return {entry.declaration.event_time: 0}
         case Input():
             return dict(relation.lags_ms)
         case Select(child, outputs):
-            below = lags_ms(child)
+            below = lags_ms(child, bounded=bounded)
             found = {output.name: lag_of(output.expression, below) for output in outputs}
             return {name: lag for name, lag in found.items() if lag is not None}
         case Union(children):
-            of_each = [lags_ms(child) for child in children]
+            of_each = [lags_ms(child, bounded=bounded) for child in children]
             common = [name for name in of_each[0] if all(name in lags for lags in of_each)]
             return {name: max(lags[name] for lags in of_each) for name in common}
         case Aggregate(child, window, keys):
-            below = lags_ms(child)
+            below = lags_ms(child, bounded=bounded)
             if window is not None:
                 lag = below.get(window.time)
                 start = {window.start: lag + window.size_ms} if window.kind == "window" and lag is not None else {}
@@ -69,7 +70,7 @@ def lags_ms(relation: Relation) -> dict[str, int]:
             found = {key.name: lag_of(key.expression, below) for key in keys}
             return {name: lag for name, lag in found.items() if lag is not None}
         case Join():
-            return _lags_of_join(relation)
+            return _lags_of_join(relation) if bounded else _times_of_join(relation)
     raise TypeError(f"no relation: {relation!r}")
 
 
@@ -83,6 +84,11 @@ def _lags_of_join(join: Join) -> dict[str, int]:
                 lag = bound.left_lag_ms if side == LEFT else bound.right_lag_ms
                 found[name] = max(lag, found.get(name, 0))
     return found
+
+
+def _times_of_join(join: Join) -> dict[str, int]:
+    sides = {LEFT: lags_ms(join.left, bounded=False), RIGHT: lags_ms(join.right, bounded=False)}
+    return {name: sides[side][at] for name, side, at in join.columns if at in sides[side]}
 
 
 def lag_of(expression: exp.Expr, lags: Mapping[str, int]) -> int | None:

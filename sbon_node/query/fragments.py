@@ -10,7 +10,7 @@ from sqlglot import exp
 from sbon_node.errors import SbonError
 from sbon_node.query.canonical import canonical_expression
 from sbon_node.query.dialect import parse, render
-from sbon_node.query.logical import LEFT, RIGHT, Aggregate, Input, Join, Output, Relation, Select, column
+from sbon_node.query.logical import LEFT, RIGHT, Aggregate, Input, Join, Output, Relation, Select, column, in_place_of
 
 _GROUPS = "groups"
 
@@ -20,15 +20,22 @@ def fragment_of(relation: Select) -> str:
 
     ``a NOT IN (1) = b`` is such a case: NOT is written first and would take the comparison with it.
     """
-    tree = _select(relation)
+    tree = tree_of(relation)
     text = render(tree)
     if canonical_expression(parse(text)[0]) != canonical_expression(tree):
-        said = f"not clear what belongs together: {text}"
-        raise SbonError("ambiguous-expression", said, where="line 1, column 1", hint="add brackets")
+        parts = [*tree.expressions, *(where.this for where in [tree.args.get("where")] if where is not None)]
+        unclear = next((render(one) for one in parts if not _is_clear(one)), text)
+        where = f"line 1, column {text.find(unclear) + 1}"
+        raise SbonError("ambiguous-expression", "it is not clear what belongs together", where=where, hint="add brackets")
     return text
 
 
-def _select(relation: Select) -> exp.Select:
+def _is_clear(expression: exp.Expr) -> bool:
+    return canonical_expression(parse(f"SELECT {render(expression)}")[0].expressions[0]) == canonical_expression(expression)
+
+
+def tree_of(relation: Select) -> exp.Select:
+    """What :func:`fragment_of` renders."""
     child = relation.child
     if isinstance(child, Join):
         return _join(child, relation.outputs, relation.conditions)
@@ -80,7 +87,7 @@ def _relation(relation: Relation, alias: str) -> exp.Expr:
 
 def _nested(relation: Relation, alias: str) -> exp.Subquery:
     assert isinstance(relation, Select)
-    return exp.Subquery(this=_select(relation), alias=_alias(alias))
+    return exp.Subquery(this=tree_of(relation), alias=_alias(alias))
 
 
 def _table(relation: Relation, alias: str) -> exp.Table:
@@ -99,7 +106,9 @@ def _output(name: str, expression: exp.Expr) -> exp.Expr:
 
 
 def _put(expression: exp.Expr, columns: Mapping[str, exp.Expr]) -> exp.Expr:
-    return expression.copy().transform(lambda node: columns[node.name].copy() if isinstance(node, exp.Column) else node)
+    return expression.copy().transform(
+        lambda node: in_place_of(node, columns[node.name]) if isinstance(node, exp.Column) else node
+    )
 
 
 def _where(select: exp.Select, conditions: Iterable[exp.Expr]) -> exp.Select:

@@ -125,23 +125,30 @@ def refusal_of(name: str) -> tuple[str, str, str]:
         )
     if name in OUTSIDE_THE_ROW:
         return "forbidden-function", f"{name} reaches beyond the row", "only functions of a row's own values are allowed"
+    if name in ALLOWED_AGGREGATES:
+        hint = "aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query"
+        return "unsupported-aggregate", f"{name} has no place here", hint
     if name in UNBOUNDED_AGGREGATES:
-        return "unsupported-aggregate", f"{name} keeps every row", "sum, count, avg, min, max, stddev, approx_count_distinct"
+        return (
+            "unsupported-aggregate",
+            f"{name} keeps every row",
+            "sum, count, avg, min, max, stddev, approx_count_distinct do not",
+        )
     if name in AGGREGATES:
         return "unsupported-aggregate", f"{name} hangs on the rows' order", "min, max, min_by and max_by do not"
     if name in PIECES:
         return "unsupported-window", f"{name} belongs into GROUP BY", f"GROUP BY {name}(event time, '1 hour')"
     if name in WINDOWS:
-        return "unsupported-window", f"{name} needs all rows in order", "GROUP BY window(event time, '1 hour')"
+        return "unsupported-window", f"{name} needs all rows in order", "aggregate by GROUP BY window(event time, '1 hour')"
     if name in GENERATORS:
         return "unsupported-generator", f"{name} makes several rows of one", "one row in gives at most one row out"
     if name in LAMBDAS:
         return "unsupported-lambda", f"{name} takes a lambda", "lambdas are not supported"
     if name in ("array_repeat", "format_string", "printf", "sequence"):
         return "unbounded-function", f"{name} may return values of any size", "use lpad, rpad or repeat with a literal length"
-    near = difflib.get_close_matches(name, sorted(ALLOWED), n=3)
+    near = difflib.get_close_matches(name, sorted(ALLOWED), n=3, cutoff=0.7)
     return (
         "unknown-function",
         f"{name} is not among the allowed functions",
-        f"did you mean {', '.join(near)}?" if near else "the documentation lists them",
+        f"did you mean {' or '.join(near)}?" if near else "there are Spark's functions of numbers, strings, dates and arrays",
     )

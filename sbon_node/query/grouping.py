@@ -11,12 +11,11 @@ from sbon_node.errors import SbonError
 from sbon_node.query.allowlist import check_scalar
 from sbon_node.query.canonical import canonical_expression
 from sbon_node.query.dialect import call_name, error_at, render
-from sbon_node.query.durations import literal_ms
 from sbon_node.query.functions import AGGREGATES, ALLOWED_AGGREGATES, PIECES, refusal_of
+from sbon_node.query.hints import window_over
 from sbon_node.query.logical import Aggregate, Output, Relation, Select, Window, WindowKind, column
 from sbon_node.query.scope import Scope
-
-_WINDOW_HINT = "GROUP BY window(event time, '1 hour'), with an optional slide and start"
+from sbon_node.query.windows import lengths_of_window
 
 
 def is_grouped(select: exp.Select) -> bool:
@@ -47,13 +46,14 @@ class Grouping:
                 grouping._take_key(one)
         return grouping
 
-    def relation(self, start: int) -> Aggregate:
-        """The groups of all of FROM; ``start`` is their place in the text."""
+    def relation(self, start: int, by: str = "GROUP BY") -> Aggregate:
+        """The groups of all of FROM; ``start`` is their place in the text, ``by`` the words they were written with."""
         child: Relation = self.scope.relation
         if self.prepared:
             passed = tuple(Output(name, column(name)) for name in child.names)
             child = Select(child, (*passed, *self.prepared))
-        return Aggregate(child, self.window, tuple(self.keys), tuple(self.aggregates), start)
+        remedy = window_over(self.scope, by=by, keys=[render(key.expression) for key in self.keys])
+        return Aggregate(child, self.window, tuple(self.keys), tuple(self.aggregates), start, remedy=remedy)
 
     def lift(self, expression: exp.Expr) -> exp.Expr:
         """The expression over the columns of :meth:`relation`; raises ``not-grouped``."""
@@ -68,6 +68,8 @@ class Grouping:
             return column(self._aggregate(node, name))
         if (key := self._key(node)) is not None:
             return column(key)
+        if isinstance(node, exp.Column) and node.table.lower() in PIECES and node.table.lower() not in self.scope.offered:
+            raise self._no_end(node)
         if isinstance(node, exp.Column):
             hint = f"add it to GROUP BY, or take max({node.name})"
             raise error_at("not-grouped", f"{node.name} is neither grouped by nor aggregated", self.scope.clean, node, hint=hint)
@@ -76,23 +78,19 @@ class Grouping:
             child.replace(self._lifted(child))
         return copy
 
+    def _no_end(self, node: exp.Column) -> SbonError:
+        if self.window is None:
+            return error_at("not-grouped", "there is no window here", self.scope.clean, node, hint=window_over(self.scope))
+        hint = f"write {self.window.kind}.start or {self.window.kind}.end"
+        return error_at("not-grouped", "the window has no such part", self.scope.clean, node, hint=hint)
+
     def _take_window(self, call: exp.Expr) -> None:
         clean, name = self.scope.clean, call_name(call)
         if self.window is not None:
-            raise error_at("unsupported-window", "one window is enough", clean, call, hint="remove one of them")
+            hint = "remove one of them; a window over the windows of a sub-query is window(window_time(window), '1 day')"
+            raise error_at("unsupported-window", "a second window", clean, call, hint=hint)
         arguments = call.expressions
-        lengths = [literal_ms(one) for one in arguments[1:]]
-        most = 3 if name == "window" else 1
-        if not arguments or not 1 <= len(lengths) <= most or None in lengths:
-            hint = _WINDOW_HINT if name == "window" else "GROUP BY session_window(event time, '5 minutes')"
-            raise error_at("bad-window", "lengths of time are missing, or not of a fixed length", clean, call, hint=hint)
-        given = [one for one in lengths if one is not None]
-        size, slide, offset = given[0], [*given, given[0]][1], [*given, 0][2] if len(given) > 2 else 0
-        if size < 1 or not 1 <= slide <= size or not 0 <= offset < slide:
-            hint = "0 < slide <= length, 0 <= start < slide"
-            raise error_at("bad-window", "these lengths make no window", clean, call, hint=hint)
-        if size // slide > 100:
-            raise error_at("bad-window", "more than 100 windows hold each row", clean, call, hint="slide in longer steps")
+        size, slide, offset = lengths_of_window(clean, call)
         check_scalar(clean, arguments[0])
         time = self._prepare(self.scope.resolve(arguments[0]), "event_time")
         kind: WindowKind = "window" if name == "window" else "session_window"
@@ -125,11 +123,13 @@ class Grouping:
         fewest, most = ALLOWED_AGGREGATES[name]
         arguments = call.expressions
         if not fewest <= len(arguments) <= most:
-            raise error_at("bad-sql", f"{name} takes {fewest} to {most} arguments", clean, call, hint="see Spark's functions")
+            counted = "1 argument" if most == 1 else f"{most} arguments"
+            hint = f"write {name}({'column' if most == 1 else 'one, other'})"
+            raise error_at("bad-sql", f"{name} takes {counted}, not {len(arguments)}", clean, call, hint=hint)
         for argument in arguments:
             if isinstance(argument, exp.Distinct):
-                hint = "approx_count_distinct, or count the rows of a sub-query with DISTINCT"
-                raise error_at("unsupported-aggregate", "DISTINCT inside an aggregate", clean, call, hint=hint)
+                hint = "approx_count_distinct(column), or aggregate over SELECT DISTINCT window(event time, '1 hour'), column"
+                raise error_at("unsupported-aggregate", "DISTINCT inside an aggregate keeps all values", clean, call, hint=hint)
             if not (name == "count" and isinstance(argument, exp.Star)):
                 check_scalar(clean, argument)
         resolved = exp.Anonymous(this=name, expressions=[self.scope.resolve(one) for one in arguments])
@@ -175,7 +175,7 @@ class Grouping:
         return next(one for one in candidates if one.lower() not in taken)
 
 
-def ungrouped(clean: str, expression: exp.Expr) -> SbonError:
+def ungrouped(scope: Scope, expression: exp.Expr) -> SbonError:
     """Aggregates without groups would be one row at the end of time."""
-    hint = "GROUP BY window(event time, '1 hour')"
-    return error_at("aggregate-without-window", f"a stream has no end: {render(expression)}", clean, expression, hint=hint)
+    message = "a stream has no end, so what is aggregated needs one"
+    return error_at("aggregate-without-window", message, scope.clean, expression, hint=window_over(scope))

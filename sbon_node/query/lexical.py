@@ -54,6 +54,25 @@ def refusal(code: str, message: str, text: str, start: int, *, hint: str = "", o
     return SbonError(code, f"{message}: {shown}" if shown else message, where=place(text, start), hint=hint)
 
 
+_CLAUSES = words("from where group having order sort limit offset union except intersect minus join left right full cross inner")
+
+
+def clause(text: str, start: int) -> str:
+    """What is written from ``start`` on, up to the next clause or to the bracket that closes around it; all of a SELECT."""
+    depth = 0
+    nested = text[start : start + 6].lower() == "select"
+    for token in scan(text, strict=False)[1]:
+        if token.start < start:
+            continue
+        if token.kind == "symbol":
+            depth += (token.text in "([") - (token.text in ")]")
+        if depth < 0 or (
+            depth == 0 and not nested and token.start > start and token.kind == "word" and token.text.lower() in _CLAUSES
+        ):
+            return text[start : token.start]
+    return text[start:]
+
+
 def scan(text: str, *, strict: bool, max_text: int = MAX_FRAGMENT) -> tuple[str, list[Token]]:
     """The text with comments blanked out (offsets stay) and its tokens; raises :class:`SbonError` for what may hide something.
 
@@ -184,8 +203,17 @@ def _check_neighbours(text: str, tokens: list[Token], strict: bool) -> None:
                 offending=left.text + right.text,
             )
         if left.text == "," and right.text.lower() in (",", ")", "]", "from"):
-            raise refusal("bad-sql", "an expression is missing after the comma", text, left.start, offending=left.text)
-        if together and left.text + right.text in (("->", "=>", "|>", "::") if strict else ("|>",)):
             raise refusal(
-                "forbidden-operator", "this operator is not supported", text, left.start, offending=left.text + right.text
+                "bad-sql",
+                "an expression is missing after the comma",
+                text,
+                left.start,
+                offending=left.text,
+                hint="remove the comma",
+            )
+        if together and left.text + right.text in (("->", "=>", "|>", "::") if strict else ("|>",)):
+            hint = "write SELECT ... FROM ... WHERE" if not strict else ""
+            offending = left.text + right.text
+            raise refusal(
+                "forbidden-operator", "this operator is not supported", text, left.start, offending=offending, hint=hint
             )

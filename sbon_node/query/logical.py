@@ -78,8 +78,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One row for each window and each value of ``keys``; ``start`` is its place in the user's text. A ``partial`` one runs
-    together with the SELECT below it, once for each source."""
+    """One row for each window and each value of ``keys``; ``start`` is its place in the user's text, and ``remedy`` what to group
+    by instead should the groups have no end. A ``partial`` one runs together with the SELECT below it, once for each source."""
 
     child: Relation
     window: Window | None
@@ -87,6 +87,7 @@ class Aggregate:
     aggregates: tuple[Output, ...]
     start: int = field(default=0, compare=False)
     partial: bool = False
+    remedy: str = field(default="", compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -97,7 +98,7 @@ class Aggregate:
 @dataclass(frozen=True, slots=True)
 class Join:
     """Pairs of rows for which all ``conditions`` hold; ``columns`` are name, side and the name at that side; ``start`` is its
-    place in the user's text."""
+    place in the user's text, and ``remedies`` what to add should it lack an equality, or a bound in time."""
 
     kind: JoinKind
     left: Relation
@@ -105,6 +106,7 @@ class Join:
     conditions: tuple[exp.Expr, ...]
     columns: tuple[tuple[str, str, str], ...]
     start: int = field(default=0, compare=False)
+    remedies: tuple[str, str] = field(default=("", ""), compare=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -131,6 +133,14 @@ def column(name: str, side: str = "") -> exp.Column:
     return exp.Column(this=exp.Identifier(this=name), table=table)
 
 
+def in_place_of(node: exp.Column, other: exp.Expr) -> exp.Expr:
+    """A copy of ``other``; a column keeps the place in the user's text at which ``node`` stood."""
+    copy = other.copy()
+    if isinstance(copy, exp.Column) and "start" in node.this.meta:
+        copy.this.meta.update(node.this.meta)
+    return copy
+
+
 def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
     """The parts of which all have to hold."""
     if condition is None:
@@ -152,7 +162,7 @@ def replaced(expression: exp.Expr, outputs: dict[str, exp.Expr]) -> exp.Expr:
     def by_definition(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):
             return node
-        made_of = outputs[node.name].copy()
+        made_of = in_place_of(node, outputs[node.name])
         return exp.Paren(this=made_of) if isinstance(made_of, exp.Binary | exp.Not | exp.Between | exp.In | exp.Neg) else made_of
 
     return expression.copy().transform(by_definition)

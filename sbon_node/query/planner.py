@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from sbon_node.engine.interface import Schema
 from sbon_node.errors import SbonError
 from sbon_node.query.allowlist import check_fragment
+from sbon_node.query.blame import check_alike, check_outputs, in_the_text
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
 from sbon_node.query.estimate import Estimate, estimated
 from sbon_node.query.event_time import lags_ms
 from sbon_node.query.fragments import fragment_of
-from sbon_node.query.logical import Select
+from sbon_node.query.logical import Output, Select
 from sbon_node.query.measured import Measured, Measurement, Recall, SourcePace, nothing_measured
 from sbon_node.query.plan import Plan, PlannedInput, PlannedOperator, PlannedSource, Rate
 from sbon_node.query.pushdown import push_down
-from sbon_node.query.reader import no_sources, read_query
-from sbon_node.query.schema import check_schema
+from sbon_node.query.reader import read_query
 from sbon_node.query.settings import QuerySettings
 from sbon_node.query.signature import signature
 from sbon_node.query.stages import Feed, Stage, cut
@@ -45,10 +45,9 @@ async def plan_query(
     """
     settings = settings or QuerySettings()
     stages = cut(push_down(read_query(text, catalog, settings)), text)
-    planner = _Planner(query_id, analyse, settings)
+    planner = _Planner(text, query_id, analyse, settings)
     results = [stream for stage in stages for stream in await planner.streams(stage)]
-    schema = _common_schema([one.schema for one in results])
-    _check_output(schema)
+    schema = _common_schema(text, results)
     sources, operators = await planner.rated(recall)
     return Plan(
         text=text,
@@ -67,6 +66,7 @@ class _Stream:
     id: str
     schema: Schema
     signature: str
+    outputs: tuple[Output, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,8 @@ class _Draft:
 class _Planner:
     """Operators in the order in which they are fed; each stage is planned once."""
 
-    def __init__(self, query_id: str, analyse: Analyse, settings: QuerySettings) -> None:
+    def __init__(self, text: str, query_id: str, analyse: Analyse, settings: QuerySettings) -> None:
+        self._text = text
         self._query, self._analyse, self._settings = query_id, analyse, settings
         self._planned: dict[Stage, tuple[_Stream, ...]] = {}
         self._sources: dict[str, tuple[SourceDeclaration, Schema]] = {}
@@ -101,11 +102,14 @@ class _Planner:
 
     async def _operators(self, stage: Stage) -> tuple[_Stream, ...]:
         fed = [[(feed, await self._feeding(feed)) for feed in view.feeds] for view in stage.views]
-        schemas = [_common_schema([stream.schema for _, streams in feeds for stream in streams]) for feeds in fed]
-        fragment = fragment_of(stage.relation)
-        check_fragment(fragment, len(schemas))
-        schema = await self._analyse(fragment, tuple(schemas))
-        _check_output(schema)
+        schemas = [_common_schema(self._text, [stream for _, streams in feeds for stream in streams]) for feeds in fed]
+        try:
+            fragment = fragment_of(stage.relation)
+            check_fragment(fragment, len(schemas))
+            schema = await self._analyse(fragment, tuple(schemas))
+        except SbonError as error:
+            raise in_the_text(error, self._text, stage.relation) from error
+        check_outputs(self._text, schema, stage.relation.outputs)
         if stage.scan is None:
             return (self._operator(stage, fragment, schema, fed),)
         ((feed, sources),) = fed[0]
@@ -115,8 +119,6 @@ class _Planner:
         return await self.streams(feed.origin) if isinstance(feed.origin, Stage) else self._scanned(feed.origin.entry)
 
     def _scanned(self, entry: CatalogEntry) -> tuple[_Stream, ...]:
-        if not entry.sources:
-            raise no_sources(entry)
         schema = entry.declaration.schema
         streams = []
         for source in sorted(entry.sources, key=lambda one: one.name):
@@ -138,6 +140,7 @@ class _Planner:
             f"{self._query}.{'b' if stage.scan else 'o'}{len(self._drafts)}",
             schema,
             signature(stage.relation, [[stream.signature for stream in streams] for streams in views]),
+            stage.relation.outputs,
         )
         self._drafts.append(_Draft(stage.relation, stream, fragment, inputs, views))
         return stream
@@ -182,23 +185,13 @@ def _rate(source: SourceDeclaration, pace: SourcePace) -> Rate:
     return Rate(rows_s=rows_s, bytes_s=rows_s * row_bytes, measured=pace.row_bytes is not None)
 
 
-def _common_schema(schemas: Sequence[Schema]) -> Schema:
+def _common_schema(text: str, streams: Sequence[_Stream]) -> Schema:
     """The schema that all parts of a view or of the result have; raises ``bad-union``."""
-    for other in schemas[1:]:
-        for one, two in zip(schemas[0], other, strict=True):
-            if one.type != two.type:
-                hint = f"CAST one of them: CAST({one.name} AS {one.type})"
-                raise SbonError("bad-union", f"{one.type} in one part, {two.type} in another", where=one.name, hint=hint)
-    return schemas[0]
-
-
-def _check_output(schema: Schema) -> None:
-    """What frames and sinks can carry: arrays and intervals are for use inside an expression."""
-    try:
-        check_schema(schema)
-    except SbonError as error:
-        hint = "cast it, or take an element of it; " + error.hint if error.code == "bad-type" else error.hint
-        raise SbonError("unsupported-output", error.message, where=error.where, hint=hint) from error
+    first = streams[0]
+    for other in streams[1:]:
+        if other.schema != first.schema:
+            check_alike(text, first.schema, first.outputs, other.schema, other.outputs)
+    return first.schema
 
 
 def _event_time(stages: Sequence[Stage]) -> str:

@@ -24,6 +24,7 @@ from sbon_node.query.logical import (
     Select,
     Union,
     column,
+    in_place_of,
     named,
     replaced,
 )
@@ -115,7 +116,9 @@ def _into_join(join: Join, conditions: Conditions, wanted: Sequence[str]) -> Sel
     to: dict[str, list[exp.Expr]] = {LEFT: [], RIGHT: []}
     of_both: list[exp.Expr] = []
     for one in conditions:
-        qualified = one.copy().transform(lambda node: sides[node.name].copy() if isinstance(node, exp.Column) else node)
+        qualified = one.copy().transform(
+            lambda node: in_place_of(node, sides[node.name]) if isinstance(node, exp.Column) else node
+        )
         read = _sides_of(qualified)
         if len(read) == 1 and (side := next(iter(read))) in _PRESERVED[join.kind]:
             to[side].append(qualified)
@@ -243,7 +246,7 @@ def _sides_of(expression: exp.Expr) -> set[str]:
 
 
 def _without_table(node: exp.Expr) -> exp.Expr:
-    return column(node.name) if isinstance(node, exp.Column) else node
+    return in_place_of(node, column(node.name)) if isinstance(node, exp.Column) else node
 
 
 def _as_they_are(names: Iterable[str]) -> tuple[Output, ...]:

@@ -12,15 +12,28 @@ from sqlglot import exp
 from sbon_node.errors import SbonError
 from sbon_node.query.allowlist import check_scalar
 from sbon_node.query.catalog import CatalogEntry
-from sbon_node.query.dialect import call_name, error_at, render, start_of
+from sbon_node.query.dialect import begin_of, call_name, error_at, render, start_of
 from sbon_node.query.functions import PIECES
 from sbon_node.query.grouping import Grouping, is_grouped, ungrouped
 from sbon_node.query.lexical import Token, refusal, scan
-from sbon_node.query.logical import LEFT, RIGHT, Join, JoinKind, Output, Relation, Scan, Select, Union, column, conjuncts
+from sbon_node.query.logical import (
+    LEFT,
+    RIGHT,
+    Join,
+    JoinKind,
+    Output,
+    Relation,
+    Scan,
+    Select,
+    Union,
+    column,
+    conjuncts,
+    in_place_of,
+)
 from sbon_node.query.schema import MAX_COLUMNS
 from sbon_node.query.scope import Scope
 from sbon_node.query.settings import QuerySettings
-from sbon_node.query.shape import check_clauses, check_relation, one_query
+from sbon_node.query.shape import check_alias, check_clauses, check_relation, one_query
 
 _KINDS: dict[tuple[str, str], JoinKind] = {
     ("", ""): "inner", ("", "INNER"): "inner", ("", "CROSS"): "inner", ("LEFT", ""): "left", ("LEFT", "OUTER"): "left",
@@ -46,8 +59,13 @@ class _Reader:
 
     def query(self, tree: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
         """A SELECT, or several with UNION ALL, after the common table expressions they begin with."""
-        within = dict(ctes)
+        within, own = dict(ctes), set[str]()
         for cte in tree.args["with_"].expressions if tree.args.get("with_") else ():
+            check_alias(self._clean, cte)
+            if cte.alias.lower() in own:
+                hint = "give one of them another name"
+                raise error_at("duplicate-alias", "WITH names this twice", self._clean, cte.args["alias"], hint=hint)
+            own.add(cte.alias.lower())
             within[cte.alias.lower()] = self.query(cte.this, within)
         if isinstance(tree, exp.Subquery):
             return self.query(tree.this, within)
@@ -66,8 +84,8 @@ class _Reader:
         names = children[0].names
         for child, side in zip(children[1:], [tree.expression] * len(children), strict=False):
             if len(child.names) != len(names):
-                message = f"{len(names)} columns on one side, {len(child.names)} on the other"
-                raise error_at("bad-union", message, self._clean, side, hint="select the same columns in each part")
+                message = f"{len(names)} columns before UNION, {len(child.names)} after it"
+                raise error_at("bad-union", message, self._clean, side, hint="select as many columns in each part")
         return Union(tuple(child if child.names == names else _renamed(child, names) for child in children))
 
     def _select(self, tree: exp.Select, ctes: Mapping[str, Relation]) -> Relation:
@@ -104,34 +122,44 @@ class _Reader:
         if isinstance(tree, exp.Subquery):
             return Scope.of(self._clean, tree.alias or f"subquery_{self._relations}", self.query(tree.this, ctes))
         known = ctes.get(tree.name.lower())
-        return Scope.of(self._clean, tree.alias_or_name, known if known is not None else Scan(self._stream(tree)))
+        return Scope.of(self._clean, tree.alias_or_name, known if known is not None else Scan(self._stream(tree, ctes)))
 
     def _join(self, left: Scope, tree: exp.Join, ctes: Mapping[str, Relation]) -> Scope:
         kind = _KINDS.get((tree.side.upper(), tree.kind.upper())) if not tree.method else None
         if kind is None:
-            word = " ".join(w for w in (tree.method, tree.side, tree.kind) if w).upper()
-            hint = "LEFT JOIN ... and WHERE the right column IS NULL" if tree.kind.upper() == "ANTI" else "JOIN ... ON condition"
-            raise error_at("unsupported-join", f"{word} JOIN is not supported", self._clean, tree.this, hint=hint)
+            raise self._unsupported_join(tree)
         if tree.args.get("using"):
-            hint = "write ON a.column = b.column"
+            names = [one.name for one in tree.args["using"]]
+            first, second = next(iter(left.offered)), tree.this.alias_or_name
+            hint = "write ON " + " AND ".join(f"{first}.{name} = {second}.{name}" for name in names)
             raise error_at("unsupported-join", "USING is not supported", self._clean, tree.this, hint=hint)
         right = self._relation(tree.this, ctes)
         if clash := set(left.offered) & set(right.offered):
             hint = "give one of them another name with AS"
             raise error_at("duplicate-alias", f"two relations are named {min(clash)!r}", self._clean, tree.this, hint=hint)
-        both = left.joined(right, kind, start_of(tree.this))
+        both = left.joined(right, kind, begin_of(self._clean, tree.this))
         conditions = []
         for one in conjuncts(tree.args.get("on")):
             check_scalar(self._clean, one)
             conditions.append(both.resolve(one))
         return self._with_conditions(left, both, conditions)
 
+    def _unsupported_join(self, tree: exp.Join) -> SbonError:
+        word = " ".join(w for w in (tree.method, tree.side, tree.kind) if w).upper()
+        hints = {
+            "ANTI": f"LEFT JOIN ... ON ..., and WHERE a column of {tree.this.alias_or_name} IS NULL",
+            "SEMI": "swap the sides and write LEFT SEMI JOIN, or WHERE EXISTS (SELECT ...)",
+        }
+        hint = hints.get(tree.kind.upper(), "write JOIN ... ON, with an equality and a bound in time")
+        return error_at("unsupported-join", f"{word} JOIN is not supported", self._clean, tree.this, hint=hint)
+
     def _with_conditions(self, left: Scope, both: Scope, conditions: Sequence[exp.Expr]) -> Scope:
         join = both.relation
         assert isinstance(join, Join)
         sides = {name: column(at, side) for name, side, at in join.columns}
         qualified = tuple(
-            one.copy().transform(lambda n: sides[n.name].copy() if isinstance(n, exp.Column) else n) for one in conditions
+            one.copy().transform(lambda n: in_place_of(n, sides[n.name]) if isinstance(n, exp.Column) else n)
+            for one in conditions
         )
         if join.kind != "semi":
             return Scope(self._clean, replace(join, conditions=qualified), both.offered)
@@ -146,7 +174,7 @@ class _Reader:
             elif isinstance(one, exp.In) and one.args.get("query"):
                 scope = self._semi(scope, one.args["query"], one.this, ctes)
             elif (isinstance(one, exp.Not) and isinstance(one.this.unnest(), exp.Exists)) or _is_not_in(one):
-                hint = "LEFT JOIN ... and WHERE the right column IS NULL"
+                hint = "LEFT JOIN ... and WHERE a column of the right side IS NULL"
                 raise error_at("unsupported-subquery", "NOT EXISTS and NOT IN are not supported", self._clean, one, hint=hint)
             else:
                 check_scalar(self._clean, one)
@@ -164,7 +192,8 @@ class _Reader:
             raise error_at("unsupported-subquery", "only SELECT ... FROM ... WHERE can stand here", self._clean, tree, hint=hint)
         check_clauses(self._clean, select, self._tokens)
         inner = self._from(select, ctes)
-        both = outer.joined(inner, "semi", start_of(tree))
+        start = begin_of(self._clean, tree)
+        both = outer.joined(inner, "semi", start)
         own, correlated = [], []
         for one in conjuncts(select.args["where"].this) if select.args.get("where") else ():
             check_scalar(self._clean, one)
@@ -183,7 +212,7 @@ class _Reader:
         if own:
             passed = tuple(Output(name, column(name)) for name in inner.relation.names)
             inner = Scope(self._clean, Select(inner.relation, passed, tuple(own)), inner.offered)
-            both = outer.joined(inner, "semi", start_of(tree))
+            both = outer.joined(inner, "semi", start)
         return self._with_conditions(outer, both, correlated)
 
     def _inner_first(self, both: Scope, inner: Scope, outer: Scope, expression: exp.Expr) -> exp.Expr:
@@ -193,19 +222,26 @@ class _Reader:
             if not isinstance(node, exp.Column):
                 return node
             name = inner.find(node)
+            if name is None and (outer.find(node) is None or node.table.lower() in inner.offered):
+                raise Scope(self._clean, both.relation, {**outer.offered, **inner.offered}).unknown(node)
             if name is None:
                 return outer.resolve(node)
             assert isinstance(both.relation, Join)
-            return column(next(new for new, side, at in both.relation.columns if side == RIGHT and at == name))
+            new = next(new for new, side, at in both.relation.columns if side == RIGHT and at == name)
+            return in_place_of(node, column(new))
 
         return expression.copy().transform(meant)
 
-    def _stream(self, table: exp.Expr) -> CatalogEntry:
+    def _stream(self, table: exp.Expr, ctes: Mapping[str, Relation]) -> CatalogEntry:
         streams = self._streams
         entry = streams.get(table.name) or streams.get(table.name.lower())
+        if entry is not None and not entry.sources:
+            name = entry.declaration.name
+            hint = f"sbon stream attach {name} ..."
+            raise error_at("no-sources", f"the stream {name!r} has no sources", self._clean, table, hint=hint)
         if entry is not None:
             return entry
-        near = difflib.get_close_matches(table.name.lower(), sorted(streams), n=3, cutoff=0.5)
+        near = difflib.get_close_matches(table.name.lower(), sorted({*streams, *ctes}), n=3, cutoff=0.6)
         if near:
             hint = f"did you mean {' or '.join(near)}?"
         elif streams:
@@ -224,7 +260,7 @@ class _Reader:
             raise refusal("bad-sql", "nothing is selected", self._clean, 0, offending=self._clean, hint=hint)
         found: list[exp.Expr] = []
         for one in tree.expressions:
-            for node in one.find_all(exp.Window, exp.Query):
+            for node in one.find_all(exp.Window, exp.Query, exp.WithinGroup, exp.Filter, exp.IgnoreNulls, exp.RespectNulls):
                 check_scalar(self._clean, node)
             if isinstance(one, exp.Star) and any(one.args.values()):
                 raise error_at("unsupported-expression", "* with conditions", self._clean, one, hint="name the columns")
@@ -255,11 +291,11 @@ class _Reader:
         by = self._keys(tree, expanded, scope)
         grouping = Grouping.by(scope, by)
         if not by:
-            raise ungrouped(self._clean, tree.expressions[0])
+            raise ungrouped(scope, expanded[0])
         outputs = [(one, grouping.lift(one.unalias())) for one in expanded]
         having = tree.args.get("having")
         conditions = tuple(grouping.lift(one) for one in conjuncts(having.this)) if having is not None else ()
-        return self._outputs(grouping.relation(start_of(group or tree)), outputs, conditions)
+        return self._outputs(grouping.relation(start_of(group or tree), _words(tree)), outputs, conditions)
 
     def _keys(self, tree: exp.Select, expanded: Sequence[exp.Expr], scope: Scope) -> list[exp.Expr]:
         """What is grouped by; a name of an output stands for what it is made of, and DISTINCT groups by all outputs."""
@@ -297,6 +333,10 @@ class _Reader:
             seen.add(name.lower())
             named_outputs.append(Output(name, resolved))
         return Select(relation, tuple(named_outputs), conditions)
+
+
+def _words(tree: exp.Select) -> str:
+    return "SELECT DISTINCT" if tree.args.get("distinct") else "GROUP BY"
 
 
 def _renamed(relation: Relation, names: Sequence[str]) -> Select:
@@ -346,8 +386,3 @@ def _made_name(expression: exp.Expr) -> str:
     words = re.findall(r"[a-z0-9]+", render(expression).lower())
     name = "_".join(words)[:40].rstrip("_") or "column"
     return name if name[0].isalpha() else f"c_{name}"
-
-
-def no_sources(entry: CatalogEntry) -> SbonError:
-    name = entry.declaration.name
-    return SbonError("no-sources", f"the stream {name!r} has no sources", where=name, hint=f"sbon stream attach {name} ...")

@@ -11,6 +11,7 @@ from sqlglot import exp
 from sbon_node.errors import SbonError
 from sbon_node.query.dialect import error_at
 from sbon_node.query.functions import PIECES
+from sbon_node.query.hints import bound_between, equality_between, window_over
 from sbon_node.query.logical import LEFT, RIGHT, Join, JoinKind, Relation, column
 
 
@@ -39,7 +40,8 @@ class Scope:
                 renamed[key] = free
                 columns.append((free, RIGHT, name))
             offered[alias] = renamed
-        return Scope(self.clean, Join(kind, self.relation, other.relation, (), tuple(columns), start), offered)
+        remedies = (equality_between(self, other), bound_between(self, other))
+        return Scope(self.clean, Join(kind, self.relation, other.relation, (), tuple(columns), start, remedies), offered)
 
     def resolve(self, expression: exp.Expr) -> exp.Expr:
         """A copy in which every column is a bare name of ``relation``; raises ``unknown-column`` and the like."""
@@ -73,21 +75,21 @@ class Scope:
     def _meant(self, reference: exp.Column) -> exp.Expr:
         name = self.find(reference)
         if name is None:
-            raise self._unknown(reference)
+            raise self.unknown(reference)
         meant = column(name)
         place = next((part.meta for part in reference.walk() if "start" in part.meta), {})
         meant.this.meta.update(place)
         return meant
 
-    def _unknown(self, reference: exp.Column) -> SbonError:
+    def unknown(self, reference: exp.Column) -> SbonError:
         alias = reference.table.lower()
         if alias in PIECES and alias not in self.offered:
-            hint = f"GROUP BY {alias}(event time, '1 hour')"
+            hint = window_over(self)
             return error_at("unknown-column", f"there is no {alias} here", self.clean, reference, hint=hint)
         if alias and alias not in self.offered:
             return self._unknown_alias(reference)
         names = [name for key, offered in self.offered.items() if alias in ("", key) for name in offered]
-        near = difflib.get_close_matches(reference.name.lower(), sorted(names), n=3, cutoff=0.5)
+        near = difflib.get_close_matches(reference.name.lower(), sorted(names), n=3, cutoff=0.6)
         listed = ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
         owner = alias or " and ".join(self.offered)
         hint = f"did you mean {' or '.join(near)}?" if near else f"{owner} has {listed}"

@@ -8,7 +8,7 @@ from sqlglot import exp
 
 from sbon_node.errors import SbonError
 from sbon_node.query.dialect import error_at, parse
-from sbon_node.query.lexical import Token, refusal
+from sbon_node.query.lexical import Token, clause, refusal
 
 
 def one_query(clean: str, tokens: list[Token]) -> exp.Expr:
@@ -33,13 +33,18 @@ def one_query(clean: str, tokens: list[Token]) -> exp.Expr:
                     hint="submit one query at a time",
                 )
     _check_script(clean, tokens)
+    _check_named_windows(clean, tokens)
     statements = parse(clean)
     if len(statements) != 1:
         raise refusal("several-statements", f"{len(statements)} statements", clean, 0, hint="submit one query at a time")
     statement = statements[0]
     for operation in statement.find_all(exp.SetOperation):
-        if not isinstance(operation, exp.Union) or operation.args.get("distinct") or operation.args.get("by_name"):
+        if not isinstance(operation, exp.Union) or operation.args.get("distinct"):
             raise _not_union_all(clean, tokens)
+        if operation.args.get("by_name"):
+            at = next(a.start for a, b in itertools.pairwise(tokens) if (a.text.lower(), b.text.lower()) == ("by", "name"))
+            hint = "write the columns of each part in the same order"
+            raise refusal("unsupported-union", "BY NAME is not supported", clean, at, offending=clean[at : at + 7], hint=hint)
     if not isinstance(statement, exp.Select | exp.SetOperation | exp.Subquery):
         raise refusal("not-a-select", "only SELECT is allowed", clean, first.start, offending=clean[first.start :])
     return statement
@@ -55,8 +60,19 @@ def _not_union_all(clean: str, tokens: list[Token]) -> SbonError:
         and token.text.lower() in operations
         and (token.text.lower(), after.text.lower()) != ("union", "all")
     )
-    hint = "UNION ALL keeps all rows; DISTINCT works within a window"
-    return refusal("unsupported-union", f"{word.text.upper()} has no end", clean, word.start, offending=word.text, hint=hint)
+    name = word.text.upper()
+    message = f"{name} compares all rows, and streams have no end" if name != "UNION" else _UNION
+    return refusal("unsupported-union", message, clean, word.start, offending=word.text, hint=_INSTEAD[name])
+
+
+_UNION = "UNION without ALL compares all rows, and streams have no end"
+_ANTI = "LEFT JOIN ... and WHERE a column of the right side IS NULL"
+_INSTEAD = {
+    "UNION": "write UNION ALL; equal rows of a window become one by SELECT DISTINCT window(event time, '1 hour'), ... FROM (...)",
+    "INTERSECT": "WHERE EXISTS (SELECT ...), with an equality and a bound in time",
+    "EXCEPT": _ANTI,
+    "MINUS": _ANTI,
+}
 
 
 def _check_script(clean: str, tokens: list[Token]) -> None:
@@ -74,16 +90,29 @@ def _check_script(clean: str, tokens: list[Token]) -> None:
             )
 
 
+def _check_named_windows(clean: str, tokens: list[Token]) -> None:
+    """``WINDOW w AS (PARTITION BY ...)``; the parser takes the word for a name."""
+    for window, _, as_, opened in zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False):
+        if (window.text.lower(), as_.text.lower(), opened.text) == ("window", "as", "("):
+            hint = "aggregate by GROUP BY window(event time, '1 hour')"
+            offending = clause(clean, window.start)
+            raise refusal(
+                "unsupported-window", "OVER needs all rows in order", clean, window.start, offending=offending, hint=hint
+            )
+
+
 _CLAUSES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "laterals": ("unsupported-generator", ("lateral",), "one row in gives at most one row out"),
     "order": ("unsupported-order-by", ("order",), "a stream has no end, so it cannot be sorted; sort where the rows arrive"),
     "sort": ("unsupported-order-by", ("sort",), "a stream has no end, so it cannot be sorted; sort where the rows arrive"),
     "limit": ("unsupported-limit", ("limit", "fetch"), "stop the query when there are rows enough: sbon query stop"),
     "offset": ("unsupported-limit", ("offset",), "a query starts at the earliest retained row"),
-    "windows": ("unsupported-window", ("window",), "windows are not supported yet"),
-    "qualify": ("unsupported-window", ("qualify",), "windows are not supported yet"),
+    "qualify": ("unsupported-window", ("qualify",), "aggregate by GROUP BY window(event time, '1 hour'), with HAVING"),
+    "distribute": ("unsupported-clause", ("distribute",), "leave it out: the engine spreads the rows"),
+    "cluster": ("unsupported-clause", ("cluster",), "leave it out: the engine spreads the rows"),
     "sample": ("unsupported-clause", ("tablesample", "using"), "samples are not repeatable; filter by hash(column) % n = 0"),
-    "pivots": ("unsupported-clause", ("pivot", "unpivot"), "select the columns by name"),
+    "pivots": ("unsupported-clause", ("pivot", "unpivot"), "write the columns: sum(CASE WHEN key = 'a' THEN value END) AS a"),
+    "joins": ("unsupported-join", ("a join in brackets",), "write FROM a JOIN b ON ... without brackets, or a sub-query"),
     "hint": ("unsupported-hint", ("/*+",), "placement is chosen with --strategy"),
     "into": ("not-a-select", ("into",), "use --sink"),
     "kind": ("unsupported-clause", ("as",), "select the columns by name"),
@@ -105,13 +134,15 @@ def check_clauses(clean: str, query: exp.Expr, tokens: list[Token]) -> None:
         )
         at = _find(tokens, words)
         start = at.start if at else 0
-        shown = clean[start : start + 60] if at else name
-        clause = at.text if at and at.text != "," else words[0]
-        clause = f"{clause} by" if clause.lower() in ("order", "sort") else clause
-        raise refusal(code, f"{clause.upper()} is not supported", clean, start, offending=shown, hint=hint)
+        shown = clause(clean, start) if at else name
+        word = at.text if at and at.text != "," else words[0]
+        word = f"{word} by" if word.lower() in ("order", "sort", "distribute", "cluster") else word
+        raise refusal(code, f"{word.upper()} is not supported", clean, start, offending=shown, hint=hint)
     with_ = query.args.get("with_")
     if with_ is not None and with_.args.get("recursive"):
-        raise refusal("unsupported-cte", "WITH RECURSIVE has no end", clean, 0, offending="RECURSIVE", hint="write WITH")
+        recursive = next(token.start for token in tokens if token.text.lower() == "recursive")
+        hint = "write WITH, and each query after those it reads"
+        raise refusal("unsupported-cte", "a recursion has no end", clean, recursive, offending="RECURSIVE", hint=hint)
     distinct = query.args.get("distinct")
     if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
         raise error_at("unsupported-distinct", "DISTINCT ON", clean, distinct, hint="GROUP BY window(event time, '1 hour')")
@@ -133,7 +164,13 @@ def check_relation(clean: str, relation: exp.Expr) -> None:
     """What may stand in FROM: a bare name or a sub-query, with at most an alias."""
     catalogued = "only streams of the catalogue can be read: sbon stream list"
     if not isinstance(relation, exp.Table | exp.Subquery) or isinstance(relation.this, exp.Table):
-        raise error_at("unsupported-table-function", "FROM takes streams and sub-queries", clean, relation, hint="FROM stream")
+        raise error_at(
+            "unsupported-table-function",
+            "FROM takes streams and sub-queries",
+            clean,
+            relation,
+            hint="FROM stream, or FROM (SELECT ...) alias",
+        )
     if isinstance(relation, exp.Table):
         if not isinstance(relation.this, exp.Identifier):
             raise error_at("unsupported-table-function", "table functions are not supported", clean, relation, hint=catalogued)
@@ -141,8 +178,13 @@ def check_relation(clean: str, relation: exp.Expr) -> None:
             raise error_at("forbidden-path", "files and databases cannot be read", clean, relation, hint=catalogued)
     for name, value in relation.args.items():
         if value and name not in ("this", "alias"):
-            code = {"joins": "unsupported-join", "laterals": "unsupported-generator"}.get(name, "unsupported-clause")
-            raise error_at(code, f"not supported after a relation ({name})", clean, relation, hint="write FROM stream [alias]")
+            code, words, hint = _CLAUSES.get(name, ("unsupported-clause", (name,), "write FROM stream [alias]"))
+            raise error_at(code, f"{words[0].upper()} is not supported", clean, relation, hint=hint)
+    check_alias(clean, relation)
+
+
+def check_alias(clean: str, relation: exp.Expr) -> None:
+    """``t(a, b)`` names columns as well; here they are named where they are made."""
     alias = relation.args.get("alias")
     if alias is not None and any(value for name, value in alias.args.items() if name != "this"):
-        raise error_at("unsupported-clause", "an alias with columns", clean, relation, hint="name the columns with AS")
+        raise error_at("unsupported-clause", "an alias with columns", clean, alias, hint="name the columns with AS")

@@ -7,7 +7,7 @@ takes each of its parts as an input of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -15,7 +15,7 @@ from sqlglot import exp
 from sbon_node.errors import SbonError
 from sbon_node.query.decompose import divided
 from sbon_node.query.event_time import bounds, lags_ms
-from sbon_node.query.lexical import refusal
+from sbon_node.query.lexical import clause, refusal
 from sbon_node.query.logical import Aggregate, Input, Join, Relation, Scan, Select, Union
 
 OUTER = ("left", "right", "full")
@@ -109,9 +109,7 @@ class _Cutter:
             join = outer[0].child
             assert isinstance(join, Join)
             hint = "group each part of the UNION by itself"
-            raise refusal(
-                "unsupported-union", "an outer join inside of a UNION that is grouped", self._text, join.start, hint=hint
-            )
+            raise self._refused("unsupported-union", "an outer join inside of a UNION that is grouped", join.start, hint)
         if outer:
             return replace(outer[0], child=self._stateful(outer[0].child, views))
         assert isinstance(relation, Select | Union)
@@ -127,31 +125,27 @@ class _Cutter:
         if aggregate.window is not None:
             if aggregate.window.time in lags:
                 return aggregate.window.time
-            raise self._refused("bad-window", "the window is not over the event time", aggregate.start, _times(aggregate.child))
+            raise self._refused("bad-window", "the window is not over the event time", aggregate.start, aggregate.remedy)
         following = [key.expression.name for key in aggregate.keys if isinstance(key.expression, exp.Column)]
         following = [name for name in following if name in lags]
         if not following:
-            hint = "add window(event time, '1 hour') to GROUP BY; " + _times(aggregate.child)
-            raise self._refused("aggregate-without-window", "a stream has no end, so its groups need one", aggregate.start, hint)
+            message = "a stream has no end, so its groups need one"
+            raise self._refused("aggregate-without-window", message, aggregate.start, aggregate.remedy)
         return min(following, key=lambda name: lags[name])
 
     def _times_of_join(self, join: Join) -> tuple[str, str]:
         if not any(isinstance(one.unnest(), exp.EQ) and _joins(one.unnest()) for one in join.conditions):
-            hint = "add an equality between a column of each side: a.key = b.key"
-            raise self._refused("join-without-equality", "a join needs something that is equal", join.start, hint)
+            message = "a join needs an equality between a column of each side"
+            raise self._refused("join-without-equality", message, join.start, join.remedies[0])
         closed = [bound for bound in bounds(join) if bound.closed]
         if not closed:
-            left, right = sorted(lags_ms(join.left)), sorted(lags_ms(join.right))
-            known = f"b.{right[0]} BETWEEN a.{left[0]} - INTERVAL 1 HOUR AND a.{left[0]}" if left and right else "b.ts = a.ts"
-            hint = f"bound it: AND {known}"
-            raise self._refused(
-                "join-without-bound", "rows would be kept for ever: the join has no bound in time", join.start, hint
-            )
+            message = "rows would be kept for ever: the join has no bound in time"
+            raise self._refused("join-without-bound", message, join.start, join.remedies[1])
         best = min(closed, key=lambda bound: bound.most_ms - bound.least_ms)
         return best.left, best.right
 
     def _refused(self, code: str, message: str, start: int, hint: str) -> SbonError:
-        return refusal(code, message, self._text, start, offending=self._text[start:], hint=hint)
+        return refusal(code, message, self._text, start, offending=clause(self._text, start), hint=hint)
 
 
 def _read(select: Select) -> Select:
@@ -163,8 +157,3 @@ def _joins(equality: exp.Expr) -> bool:
     """Whether an equality has one side of the join on each of its own."""
     sides = [{one.table for one in side.find_all(exp.Column)} for side in (equality.this, equality.expression)]
     return all(len(side) == 1 for side in sides) and sides[0] != sides[1]
-
-
-def _times(relation: Relation) -> str:
-    known: Sequence[str] = sorted(lags_ms(relation))
-    return f"event times here are {', '.join(known)}" if known else "no event time is left here: select it in the sub-query"

@@ -135,7 +135,8 @@ async def test_outputs_that_no_frame_carries_are_refused(type_: str) -> None:
     with pytest.raises(SbonError) as refused:
         await plan("SELECT split(carrier, ',') AS parts FROM flights", (Column("parts", type_),))
     assert refused.value.code == "unsupported-output"
-    assert refused.value.where == "column parts"
+    assert refused.value.where == "line 1, column 8"
+    assert refused.value.message.endswith(": split(carrier, ',')")
 
 
 async def test_the_engine_has_the_last_word() -> None:
