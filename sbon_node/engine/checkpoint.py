@@ -88,12 +88,17 @@ class BatchLog:
             return False
         return True
 
-    def write_offsets(self, batch: int, offsets: tuple[InputOffset, ...]) -> None:
-        lines = [msgspec.json.encode(offset).decode() for offset in offsets]
-        self._write("offsets", batch, ["v1", json.dumps({"batchWatermarkMs": 0}), *lines])
+    def read_next_watermark(self, batch: int) -> int:
+        """The watermark (milliseconds) that a batch after ``batch``, which is committed, runs with. Raises ``ValueError``."""
+        _, metadata = (self._folder / "commits" / str(batch)).read_text().split("\n", 1)
+        return int(json.loads(metadata)["nextBatchWatermarkMs"])
 
-    def write_commit(self, batch: int) -> None:
-        self._write("commits", batch, ["v1", json.dumps({"nextBatchWatermarkMs": 0})])
+    def write_offsets(self, batch: int, offsets: tuple[InputOffset, ...], watermark_ms: int = 0) -> None:
+        lines = [msgspec.json.encode(offset).decode() for offset in offsets]
+        self._write("offsets", batch, ["v1", json.dumps({"batchWatermarkMs": watermark_ms}), *lines])
+
+    def write_commit(self, batch: int, next_watermark_ms: int = 0) -> None:
+        self._write("commits", batch, ["v1", json.dumps({"nextBatchWatermarkMs": next_watermark_ms})])
 
     def repair(self, has_batch: Callable[[int], bool]) -> int | None:
         """Removes an unreadable tail, and a newest commit whose output is not in the outbox, with all that was planned after;

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
 
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.promise import batch_promise
 from sbon_node.errors import SbonError
-from sbon_node.simulation.evaluate import arrow_schema, decode, encode, fragment
+from sbon_node.simulation.evaluate import Evaluation, StateFiles, encode
+from sbon_node.simulation.watermarks import Watermarks
 from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
-from sbon_node.streams.watermark import output_watermark
 
 if TYPE_CHECKING:
     from sbon_node.simulation.engine import RunningOperator, SimulatedHost
@@ -24,18 +23,35 @@ MAX_CUTS = 3
 
 
 class Progress:
-    """How far an operator has got: ``after`` is what the newest committed batch has read, ``planned`` a batch to run again."""
+    """How far an operator has got: ``after`` is what the newest committed batch has read, ``planned`` a batch to run again, and
+    ``watermark_ms`` what the newest batch ran with. Raises ``ValueError`` for a checkpoint that cannot be read."""
 
-    def __init__(self, folder: Path, inputs: int) -> None:
-        self.log = BatchLog(folder)
+    def __init__(self, operator: RunningOperator) -> None:
+        spec = operator.spec
+        self.log = BatchLog(operator.checkpoint)
+        self.state = StateFiles(operator.checkpoint)
         offsets, commits = self.log.offsets(), self.log.commits()
         committed = commits[-1] if commits else -1
         if commits:
             self.log.check_commit(committed)
-        start = tuple(InputOffset() for _ in range(inputs))
+        start = tuple(InputOffset() for _ in spec.inputs)
         self.next = committed + 1
-        self.after = self.log.read_offsets(committed) if committed >= 0 else start
+        self.after = self.log.read_offsets(committed) if commits else start
         self.planned = self.log.read_offsets(self.next) if self.next in offsets else None
+        self.watermark_ms = self.log.read_watermark(committed) if commits else 0
+        global_ms = self.log.read_next_watermark(committed) if commits else 0
+        self.watermarks = Watermarks(spec.inputs, self.log.read_watermark(self.next) if self.planned else global_ms)
+        self.evaluation = Evaluation(spec)
+        self.born_ms = 0
+        self.has_run = False
+        if spec.has_state and commits:
+            kept = self.state.read(committed, self.evaluation.arrived([[] for _ in spec.inputs]))
+            self.evaluation.advance(kept, 0, self.watermark_ms)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a batch without news would let something go. Spark asks only its last batch, which a start forgets."""
+        return self.has_run and self.watermarks.global_ms > self.watermark_ms
 
 
 async def run_batch(host: SimulatedHost, operator: RunningOperator, progress: Progress) -> None:
@@ -43,55 +59,68 @@ async def run_batch(host: SimulatedHost, operator: RunningOperator, progress: Pr
     times, steps, port = host.engine.times, host.engine.steps, operator.port
     batch, upto = progress.next, progress.planned
     if upto is None:
-        upto = await host.ask(lambda: port.poll(progress.after, times.poll))
-        if upto == progress.after or operator.stopping:
+        wait_s = host.engine.draw((0.01, times.poll)) if progress.is_due else times.poll
+        upto = await host.ask(lambda: port.poll(progress.after, wait_s))
+        if (upto == progress.after and not progress.is_due) or operator.stopping:
             return
         operator.in_batch = True
         await host.pause(times.between_steps)
         _check_room(host, operator)
-        progress.log.write_offsets(batch, upto)
+        progress.log.write_offsets(batch, upto, progress.watermarks.global_ms)
         progress.planned = upto
         steps("plan")
     operator.in_batch = True
     began = asyncio.get_running_loop().time()
     offsets = upto
-    frames: list[Frame] = []
+    frames: list[list[Frame]] = []
     for position, (before, to) in enumerate(zip(progress.after, offsets, strict=True)):
-        frames += await host.ask(lambda p=position, a=before.frame, u=to.frame: port.fetch(p, a, u))  # type: ignore[misc]
+        frames.append(await host.ask(lambda p=position, a=before.frame, u=to.frame: port.fetch(p, a, u)))  # type: ignore[misc]
     await host.pause(times.between_steps)
-    drafts = evaluate(host, operator, frames, offsets)
+    output = _evaluate(operator, progress, frames)
+    drafts = _cut(host, operator, progress, output, frames)
     steps("run")
     await host.pause(times.between_steps)
     await host.ask(lambda: port.write(batch, offsets, drafts))
     await host.pause(times.between_steps)
     _check_room(host, operator)
-    progress.log.write_commit(batch)
+    repeated = _cut(host, operator, progress, output, frames) if host.repeats else []
+    progress.watermark_ms, progress.has_run = progress.watermarks.global_ms, True
+    progress.watermarks.batch_ran(progress.after, offsets)
+    progress.log.write_commit(batch, progress.watermarks.global_ms)
     operator.commits.put_nowait(batch)
     progress.next, progress.after, progress.planned = batch + 1, offsets, None
     _count(operator, frames, drafts, asyncio.get_running_loop().time() - began)
     steps("commit")
-    if host.repeats:
+    if host.repeats and repeated:
         host.repeats = False
         await operator.commits.join()
-        await host.ask(lambda: port.write(batch, offsets, evaluate(host, operator, frames, offsets)))
+        await host.ask(lambda: port.write(batch, offsets, repeated))
 
 
-def evaluate(
-    host: SimulatedHost, operator: RunningOperator, frames: Sequence[Frame], offsets: tuple[InputOffset, ...]
+def _evaluate(operator: RunningOperator, progress: Progress, frames: Sequence[Sequence[Frame]]) -> Any:
+    """The batch's output; what it adds to the state is in the checkpoint."""
+    arrived = progress.evaluation.arrived(frames)
+    if operator.spec.has_state:
+        progress.state.write(progress.next, arrived)
+    return progress.evaluation.advance(arrived, progress.watermark_ms, progress.watermarks.global_ms)
+
+
+def _cut(
+    host: SimulatedHost, operator: RunningOperator, progress: Progress, output: Any, frames: Sequence[Sequence[Frame]]
 ) -> list[FrameDraft]:
-    """The batch's output in frames, at least one; all rows, in order, and the watermark and end of its inputs."""
-    spec, rng = operator.spec, host.engine.rng
-    empty = arrow_schema(spec.inputs[0].schema).empty_table()
-    tables = [decode(frame.payload) for frame in frames if frame.payload]
-    output = fragment(spec.fragment)(pa.concat_tables([empty, *tables]))
-    watermark_ms, ended = output_watermark(offsets)
-    born_ms = min([frame.born_ms for frame in frames if frame.rows] or [frame.born_ms for frame in frames] or [0])
+    """The batch's output in frames, at least one; all rows, in order, and what the batch may promise."""
+    rng = host.engine.rng
+    assert progress.planned is not None
+    has_state = operator.spec.has_state
+    watermark_ms, ended = batch_promise(progress.planned, progress.watermarks.global_ms if has_state else None)
+    born_ms = [frame.born_ms for of_input in frames for frame in of_input if frame.rows]
+    progress.born_ms = min(born_ms or [frame.born_ms for of_input in frames for frame in of_input] or [progress.born_ms])
     cuts = sorted(rng.randint(0, output.num_rows) for _ in range(rng.randint(0, MAX_CUTS - 1)))
     drafts = []
     for start, end in zip([0, *cuts], [*cuts, output.num_rows], strict=True):
         part = output.slice(start, end - start)
         drafts.append(
-            FrameDraft(payload=encode(part), rows=part.num_rows, watermark_ms=watermark_ms, ended=ended, born_ms=born_ms)
+            FrameDraft(payload=encode(part), rows=part.num_rows, watermark_ms=watermark_ms, ended=ended, born_ms=progress.born_ms)
         )
     return drafts
 
@@ -101,15 +130,15 @@ def _check_room(host: SimulatedHost, operator: RunningOperator) -> None:
         raise SbonError("disk-full", "no room for the checkpoint", where=operator.spec.id, hint="free some space")
 
 
-def _count(operator: RunningOperator, frames: Sequence[Frame], drafts: Sequence[FrameDraft], seconds: float) -> None:
+def _count(operator: RunningOperator, frames: Sequence[Sequence[Frame]], drafts: Sequence[FrameDraft], seconds: float) -> None:
     before = operator.stats
     rows, size = sum(draft.rows for draft in drafts), sum(len(draft.payload) for draft in drafts)
     operator.pace.observe(asyncio.get_running_loop().time(), rows, size)
     operator.stats = msgspec.structs.replace(
         before,
-        rows_in=before.rows_in + sum(frame.rows for frame in frames),
+        rows_in=before.rows_in + sum(frame.rows for of_input in frames for frame in of_input),
         rows_out=before.rows_out + rows,
-        bytes_in=before.bytes_in + sum(len(frame.payload) for frame in frames),
+        bytes_in=before.bytes_in + sum(len(frame.payload) for of_input in frames for frame in of_input),
         bytes_out=before.bytes_out + size,
         batches=before.batches + 1,
         batch_ms=seconds * 1000,

@@ -332,7 +332,7 @@ async def run_batches(host: SimulatedHost, operator: RunningOperator) -> None:
     operator.in_batch = False
     await host.ask(lambda: _recover(operator))
     try:
-        progress = Progress(operator.checkpoint, len(operator.spec.inputs))
+        progress = Progress(operator)
     except ValueError as error:
         raise SbonError("checkpoint-unreadable", str(error), where=operator.spec.id) from error
     host.engine.report(operator, "running")

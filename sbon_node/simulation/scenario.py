@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from sbon_node.connectors.registry import open_source
 from sbon_node.control.report import Accepted, SinkSpec, Submission
@@ -19,7 +18,7 @@ from sbon_node.engine.interface import Column
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
-from sbon_node.simulation.evaluate import fragment
+from sbon_node.simulation.evaluate import rows_of
 from sbon_node.simulation.faults import Fault, Stage, random_plan
 from sbon_node.simulation.left import settled
 from sbon_node.simulation.loop import VirtualLoop
@@ -152,6 +151,6 @@ async def _oracle(cluster: SimulatedCluster, scenario: Scenario) -> list[tuple[o
         source = open_source(declared, _declared(scenario), cluster.config.connectors)
         await source.open(None)
         while (chunk := await source.read()) is not None:
-            table = fragment(scenario.sql.replace("FROM numbers", "FROM in0"))(pa.Table.from_batches([chunk.rows]))
+            table = rows_of(scenario.sql.replace("FROM numbers", "FROM in0"), chunk.rows)
             expected += [tuple(row.values()) for row in table.to_pylist()]
     return expected

@@ -31,7 +31,7 @@ from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.engine import EngineTimes
-from sbon_node.simulation.evaluate import fragment
+from sbon_node.simulation.evaluate import rows_of
 from sbon_node.simulation.faults import Fault, Stage, occurrences, random_plan
 from sbon_node.simulation.follower import Follower
 from sbon_node.simulation.left import SETTLE_S, settled
@@ -251,7 +251,7 @@ def numbers(count: int, text_bytes: int, seed: int | str) -> list[dict[str, Any]
 def oracle(rows: Sequence[dict[str, Any]]) -> list[tuple[object, ...]]:
     columns = {"id": pa.int64(), "v": pa.float64(), "t": pa.string()}
     table = pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in columns.items()})
-    return [tuple(row.values()) for row in fragment(FRAGMENT.format("in0"))(table).to_pylist()]
+    return [tuple(row.values()) for row in rows_of(FRAGMENT.format("in0"), table).to_pylist()]
 
 
 def read_result(path: Path) -> list[tuple[object, ...]]:

@@ -12,11 +12,10 @@ from pyspark.sql import DataFrame
 
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OperatorSpec
-from sbon_node.engine.spark.markers import promised_ms
+from sbon_node.engine.promise import batch_promise
 from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import END_WATERMARK_MS, MAX_ROW_BYTES
-from sbon_node.streams.watermark import output_watermark
+from sbon_node.streams.frame import MAX_ROW_BYTES
 
 COMMIT_POLL_S = 0.003
 ZSTD_LEVEL = 1
@@ -48,12 +47,9 @@ class Output:
         self._wait_commit()
         table = batch.toArrow()
         offsets = self._log.read_offsets(number)
-        watermark_ms, ended = output_watermark(offsets)
         if self._has_state:
             self._check_none_dropped(number)
-            # What the state has let go is told by the watermark the batch ran with, which lags one batch behind its inputs.
-            watermark_ms = promised_ms(self._log.read_watermark(number))
-            ended = ended and watermark_ms == END_WATERMARK_MS
+        watermark_ms, ended = batch_promise(offsets, self._log.read_watermark(number) if self._has_state else None)
         try:
             drafts = cut(table, self._frame_bytes) or [(b"", 0)]
         except SbonError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
@@ -20,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from sbon_node.engine.spark.markers import MARK, marker
 from sbon_node.engine.spark.wire import Feed
-from sbon_node.streams.frame import NO_WATERMARK_MS
+from sbon_node.streams.frame import NO_WATERMARK_MS, InputOffset
 
 
 def start_of(position: int) -> dict[str, Any]:
@@ -71,7 +72,7 @@ class _Input:
         if upto["frame"] > after["frame"]:
             yield from self._rows(after["frame"], upto["frame"])
         if self.event_time and upto != after:
-            told = marker(self.schema, self.event_time, upto["watermark_ms"], self.lag_ms, ended=upto["ended"])
+            told = marker(self.schema, self.event_time, msgspec.convert(upto, InputOffset), self.lag_ms)
             if told is not None:
                 yield told
 
