@@ -99,12 +99,17 @@ def lag_of(expression: exp.Expr, lags: Mapping[str, int]) -> int | None:
     if isinstance(node, exp.Add | exp.Sub):
         lag, shift = lag_of(node.this, lags), _shift_ms(node)
         return max(0, lag - shift) if lag is not None and shift is not None else None
-    if isinstance(node, exp.Anonymous) and node.name.lower() == "date_trunc" and len(node.expressions) == 2:
-        unit, value = node.expressions
-        width = _TRUNCATED_MS.get(unit.name.lower()) if isinstance(unit, exp.Literal) else None
-        lag = lag_of(value, lags)
-        return lag + width if lag is not None and width is not None else None
-    return None
+    width = truncated_ms(node)
+    lag = lag_of(node.expressions[1], lags) if width is not None else None
+    return lag + width if lag is not None and width is not None else None
+
+
+def truncated_ms(node: exp.Expr) -> int | None:
+    """How long the longest unit is to which a call of ``date_trunc`` cuts; None for anything else."""
+    if not isinstance(node, exp.Anonymous) or node.name.lower() != "date_trunc" or len(node.expressions) != 2:
+        return None
+    unit = node.expressions[0]
+    return _TRUNCATED_MS.get(unit.name.lower()) if isinstance(unit, exp.Literal) else None
 
 
 def _shift_ms(node: exp.Add | exp.Sub) -> int | None:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from sqlglot import exp
 
 from sbon_node.query.canonical import canonical_expression
-from sbon_node.query.event_time import lag_of, lags_ms, truncations
+from sbon_node.query.durations import sql_interval
+from sbon_node.query.event_time import lag_of, lags_ms, truncated_ms, truncations
 from sbon_node.query.logical import (
     LEFT,
     RIGHT,
@@ -110,20 +111,16 @@ def with_columns(relation: Relation, expressions: Sequence[exp.Expr]) -> tuple[S
 
 
 def _into_join(join: Join, conditions: Conditions, wanted: Sequence[str]) -> Select:
+    join, conditions = _with_conditions_of_both(join, conditions)
     join = _with_columns_for_truncations(join)
-    sides = {name: column(at, side) for name, side, at in join.columns}
     above: list[exp.Expr] = []
     to: dict[str, list[exp.Expr]] = {LEFT: [], RIGHT: []}
     of_both: list[exp.Expr] = []
     for one in conditions:
-        qualified = one.copy().transform(
-            lambda node: in_place_of(node, sides[node.name]) if isinstance(node, exp.Column) else node
-        )
+        qualified = _qualified(join, one)
         read = _sides_of(qualified)
         if len(read) == 1 and (side := next(iter(read))) in _PRESERVED[join.kind]:
             to[side].append(qualified)
-        elif join.kind in ("inner", "semi") and len(read) == 2:
-            of_both.append(qualified)
         else:
             above.append(one)
     for one in join.conditions:
@@ -133,12 +130,25 @@ def _into_join(join: Join, conditions: Conditions, wanted: Sequence[str]) -> Sel
         else:
             of_both.append(one)
     _infer(join, of_both, to)
-    kept = _distinct(of_both)
     read_above = {*wanted, *(name for one in above for name in named(one))}
     columns = tuple(one for one in join.columns if one[0] in read_above)
+    kept = _distinct([*of_both, *_implied(join, of_both, {(side, at) for _, side, at in columns})])
     left = _side(join.left, LEFT, to[LEFT], columns, kept)
     right = _side(join.right, RIGHT, to[RIGHT], columns, kept)
     return Select(replace(join, left=left, right=right, conditions=kept, columns=columns), _as_they_are(wanted), _distinct(above))
+
+
+def _with_conditions_of_both(join: Join, conditions: Conditions) -> tuple[Join, Conditions]:
+    """What is asked of both sides of a join is one of its own conditions, unless rows without a partner stay."""
+    own = [one for one in conditions if join.kind in ("inner", "semi") and len(_sides_of(_qualified(join, one))) == 2]
+    rest = tuple(one for one in conditions if one not in own)
+    return replace(join, conditions=(*join.conditions, *(_qualified(join, one) for one in own))), rest
+
+
+def _qualified(join: Join, condition: exp.Expr) -> exp.Expr:
+    """A condition on the join's result as one on its sides."""
+    sides = {name: column(at, side) for name, side, at in join.columns}
+    return condition.copy().transform(lambda node: sides[node.name].copy() if isinstance(node, exp.Column) else node)
 
 
 _PRESERVED: Mapping[str, tuple[str, ...]] = {
@@ -221,6 +231,30 @@ def _with_columns_for_truncations(join: Join) -> Join:
 
     conditions = tuple(one.copy().transform(by_name) for one in join.conditions)
     return replace(join, left=sides[LEFT], right=sides[RIGHT], conditions=conditions)
+
+
+def _implied(join: Join, conditions: Sequence[exp.Expr], read: set[tuple[str, str]]) -> list[exp.Expr]:
+    """``date_trunc('hour', a.ts) = b.h`` bounds ``a.ts`` too, which is needed where the result has it: it follows then."""
+    truncated = {
+        (side, output.name): output.expression
+        for side, relation in ((LEFT, join.left), (RIGHT, join.right))
+        if isinstance(relation, Select)
+        for output in relation.outputs
+        if isinstance(output.expression, exp.Anonymous)
+    }
+    found: list[exp.Expr] = []
+    for one in conditions:
+        bare = one.unnest()
+        if not isinstance(bare, exp.EQ):
+            continue
+        for cut, other in ((bare.this, bare.expression), (bare.expression, bare.this)):
+            call = truncated.get((cut.table, cut.name)) if isinstance(cut, exp.Column) else None
+            width, time = (truncated_ms(call), call.expressions[-1]) if call is not None else (None, None)
+            if width is None or not isinstance(time, exp.Column) or (cut.table, time.name) not in read:
+                continue
+            later = exp.Add(this=other.copy(), expression=sql_interval(width))
+            found.append(exp.Between(this=column(time.name, cut.table), low=other.copy(), high=later))
+    return found
 
 
 def types_of(relation: Relation) -> dict[str, str]:

@@ -114,3 +114,16 @@ o0 = SELECT ts, origin FROM in0 [in0: flights]
 o1 = SELECT ts, origin, temp FROM in0 [in0: weather]
 o2 = SELECT window_start AS start, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, count(temp) AS count FROM (SELECT in0.ts, in1.temp FROM in0 LEFT JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts)) AS joined GROUP BY window(ts, '86400000 milliseconds', '86400000 milliseconds', '0 milliseconds')) AS groups [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
 --
+-- query
+SELECT f.carrier, w.temp FROM flights f, weather w WHERE f.origin = w.origin AND date_trunc('hour', f.ts) = date_trunc('hour', w.ts)
+o0 = SELECT carrier, origin, date_trunc('hour', ts) AS time_1 FROM in0 [in0: flights]
+o1 = SELECT origin, temp, date_trunc('hour', ts) AS time_1 FROM in0 [in0: weather]
+o2 = SELECT in0.carrier, in1.temp FROM in0 JOIN in1 ON in0.origin = in1.origin AND in0.time_1 = in1.time_1 [in0: o0 by time_1 less 3600000 ms; in1: o1 by time_1 less 3600000 ms]
+--
+-- query
+SELECT window.start, w.wind, avg(f.dep_delay) AS delay FROM flights f JOIN weather w ON f.origin = w.origin AND w.ts = date_trunc('hour', f.ts) GROUP BY window(f.ts, '6 hours'), w.wind
+o0 = SELECT ts, origin, dep_delay, date_trunc('hour', ts) AS time_1 FROM in0 [in0: flights]
+o1 = SELECT ts, origin, wind FROM in0 [in0: weather]
+o2 = SELECT in0.ts, in0.dep_delay, in1.wind FROM in0 JOIN in1 ON in0.origin = in1.origin AND in1.ts = in0.time_1 AND (in0.ts BETWEEN in1.ts AND in1.ts + INTERVAL '3600' SECOND) [in0: o0 by time_1 less 3600000 ms; in1: o1 by ts less 0 ms]
+o3 = SELECT window_start AS start, wind, avg AS delay FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, wind, avg(dep_delay) AS avg FROM in0 GROUP BY window(ts, '21600000 milliseconds', '21600000 milliseconds', '0 milliseconds'), wind) AS groups [in0: o2 by ts less 1 ms]
+--
