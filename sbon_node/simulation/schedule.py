@@ -155,8 +155,7 @@ class _Play:
         cluster.start()
         await cluster.together()
         await cluster.answer(self.casting.holder, self._declare())
-        branch = f"{QUERY}.b0"
-        cluster.watch.expect(QUERY, {branch: (self._source().id,)}, (branch,))
+        cluster.watch.expect(QUERY, (self._source().id,))
         cluster.strikes.arm(self.faults)
         accepted = await self._submit()
         submission = len(cluster.strikes.plan.history)
