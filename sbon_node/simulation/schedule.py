@@ -155,7 +155,8 @@ class _Play:
         cluster.start()
         await cluster.together()
         await cluster.answer(self.casting.holder, self._declare())
-        cluster.watch.expect(QUERY, (self._source().id,))
+        branch = f"{QUERY}.b0"
+        cluster.watch.expect(QUERY, {branch: (self._source().id,)}, (branch,))
         cluster.strikes.arm(self.faults)
         accepted = await self._submit()
         submission = len(cluster.strikes.plan.history)

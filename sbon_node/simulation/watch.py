@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sbon_node.control.sinks import HostedSink
@@ -19,17 +19,21 @@ class Watch:
 
     def __init__(self, settings: StreamSettings) -> None:
         self._readers: dict[str, tuple[str, ...]] = {}
-        self._inputs: dict[str, str] = {}
+        self._inputs: dict[str, tuple[str, ...]] = {}
         self._batch_bytes = settings.inbox_credit_bytes
         self.checker = Checker(settings, self._readers)
 
-    def expect(self, query: str, sources: Sequence[str]) -> None:
-        """The query reads these sources, in the order of its branches, and its sink takes all branches."""
-        for number, source in enumerate(sources):
-            operator = f"{query}.b{number}"
-            self._readers[source] = (f"{operator}#0",)
-            self._inputs[operator] = source
-            self._readers[operator] = (f"{query}.sink",)
+    def expect(self, query: str, inputs: Mapping[str, Sequence[str]], outputs: Sequence[str]) -> None:
+        """The query's operators read these streams, each in the order of its inputs, and its sink takes ``outputs``."""
+        for operator, streams in inputs.items():
+            self._inputs[operator] = tuple(streams)
+            for position, stream in enumerate(streams):
+                self._reads(stream, f"{operator}#{position}")
+        for stream in outputs:
+            self._reads(stream, f"{query}.sink")
+
+    def _reads(self, stream: str, reader: str) -> None:
+        self._readers[stream] = (*self._readers.get(stream, ()), reader)
 
     def started(self, node: SimulatedNode) -> None:
         outbox = node.outbox
@@ -68,10 +72,10 @@ class Watch:
 
     def _shown(self, outbox: Outbox, stream: str) -> None:
         """What an operator has shown, it has finished reading."""
-        source = self._inputs.get(stream)
-        if source is not None and (visible := outbox.visible_batch(stream)) >= 0:
-            (offset,) = outbox.batch_offsets(stream, visible)
-            self.checker.done(source, f"{stream}#0", offset.frame)
+        inputs = self._inputs.get(stream, ())
+        if inputs and (visible := outbox.visible_batch(stream)) >= 0:
+            for position, (source, offset) in enumerate(zip(inputs, outbox.batch_offsets(stream, visible), strict=True)):
+                self.checker.done(source, f"{stream}#{position}", offset.frame)
 
     def _delivered(self, node: SimulatedNode) -> None:
         """What a sink has stored the position of, it has finished with."""

@@ -14,7 +14,7 @@ from sbon_node.simulation.scenario import load_scenario, run_scenario
 
 FOLDER = Path(__file__).parent
 SCENARIOS = sorted(FOLDER.glob("*.toml"))
-SEEDS = {"random_faults": range(12)}
+SEEDS = {"random_faults": range(12), "joined_and_grouped": range(6)}
 
 
 @pytest.fixture(autouse=True)
