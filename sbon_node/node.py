@@ -18,10 +18,14 @@ from sbon_node.clock import Clock
 from sbon_node.config import Config
 from sbon_node.control.catalogue import Catalogue
 from sbon_node.control.describe import Descriptions
+from sbon_node.control.explain import Explainer
+from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.leaving import Leaving
 from sbon_node.control.machine import Machine
+from sbon_node.control.measurements import MeasurementBook
 from sbon_node.control.operators import OperatorHost
 from sbon_node.control.parts import PartDestroyer
+from sbon_node.control.planning import Planning
 from sbon_node.control.queries import QueryBook
 from sbon_node.control.questions import Questions
 from sbon_node.control.rejoin import Rejoin
@@ -93,12 +97,13 @@ class Node:
         self._parts = PartDestroyer(self.context, self._operators, self._sinks)
         self._descriptions = Descriptions(self.context, self._operators, self._sinks)
 
-        self._book = QueryBook(self.context)
+        self._measurements = MeasurementBook(self.context, self._sources)
+        self._book = QueryBook(self.context, self._measurements)
         self._leaving = Leaving(self.context, self._book, self._operators, self._sinks)
         self._questions = Questions(self.context)
-        self._submitter = Submitter(
-            self.context, self._catalogue, self._book, self.engine, config.query, config.placement, self._questions
-        )
+        planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.query, config.placement)
+        self._submitter = Submitter(self.context, planning, self._book, self._questions)
+        self._explainer = Explainer(self.context, planning, self._questions, self._sources)
         self._tasks = Tasks()
         self._left = False
         self.leaving = asyncio.Event()
@@ -214,6 +219,12 @@ class Node:
 
     def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         return self._submitter.submit(submission)
+
+    async def explain(self, question: Question) -> Explanation:
+        return await self._explainer.plan(question)
+
+    async def explain_query(self, query_id: str) -> Explanation:
+        return await self._explainer.query(query_id)
 
     async def queries(self) -> list[QueryInfo]:
         return await self._questions.all()

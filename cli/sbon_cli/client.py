@@ -12,6 +12,7 @@ from sbon_cli import endpoints
 from sbon_cli.endpoints import Ask, problem_of
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -32,6 +33,8 @@ SILENCE_S = 60.0
 """An event stream that says nothing for so long, not even that it lives, is taken for lost."""
 ANSWER_S = 120.0
 """Longest wait for a plain answer."""
+PLANNING_S = 600.0
+"""Longest wait for a plan, which may have to start an engine."""
 
 
 def unreachable(api: str, why: object) -> SbonError:
@@ -60,8 +63,8 @@ class Client:
         self.api = api
         self._host, self._port = host_and_port(api)
 
-    def ask(self, ask: Ask[R]) -> R:
-        with self._open(ask, ANSWER_S) as response:
+    def ask(self, ask: Ask[R], within_s: float = ANSWER_S) -> R:
+        with self._open(ask, within_s) as response:
             return ask.decoded(response.read())
 
     def events(self, ask: Ask[R]) -> Iterator[R]:
@@ -120,6 +123,13 @@ class Client:
 
     def bill(self, query_id: str) -> Bill:
         return self.ask(endpoints.bill(query_id))
+
+    def explain(self, question: Question) -> Explanation:
+        """Waits as long as an engine may take to start."""
+        return self.ask(endpoints.explain(question), PLANNING_S)
+
+    def explain_query(self, query_id: str) -> Explanation:
+        return self.ask(endpoints.explain_query(query_id))
 
     def submit(self, submission: Submission) -> Iterator[Progress | Accepted]:
         """What the node does with it, step by step; the last is :class:`Accepted`."""

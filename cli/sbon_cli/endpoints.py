@@ -10,6 +10,7 @@ import msgspec
 from sbon_node.api.http import AcknowledgeBody, JoinBody, Joined
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -127,6 +128,14 @@ def stop_query(query_id: str) -> Ask[QueryInfo]:
 
 def bill(query_id: str) -> Ask[Bill]:
     return Ask("GET", f"/v1/queries/{quote(query_id, safe='')}/bill", Bill)
+
+
+def explain(question: Question) -> Ask[Explanation]:
+    return Ask("POST", "/v1/explain", Explanation, msgspec.json.encode(question))
+
+
+def explain_query(query_id: str) -> Ask[Explanation]:
+    return Ask("GET", f"/v1/queries/{quote(query_id, safe='')}/explain", Explanation)
 
 
 def rows(query_id: str, after: dict[str, int]) -> Ask[Rows | Finished | Problem]:

@@ -17,6 +17,7 @@ VERBS = {
     "demo": "sbon_cli.demo:demo",
     "stream": "sbon_cli.stream:stream",
     "submit": "sbon_cli.submit:submit",
+    "explain": "sbon_cli.explain:explain",
     "query": "sbon_cli.query:query",
     "status": "sbon_cli.members:status",
     "members": "sbon_cli.members:members",

@@ -61,7 +61,7 @@ def submit(
     following = follow if follow is not None else sink.kind == "follow"
     if following and sink.kind == "follow":
         consumer_client(client, consumer)  # refused before anything runs
-    info = _submit(client, Submission(sql=_text(sql), name=name, strategy=strategy, consumer=consumer, sink=sink), quiet=quiet)
+    info = _submit(client, Submission(sql=text_of(sql), name=name, strategy=strategy, consumer=consumer, sink=sink), quiet=quiet)
     if not following:
         if as_json(json_):
             print_json(info)
@@ -73,7 +73,8 @@ def submit(
     sys.exit(_wait(client, info, stop_after=rm))
 
 
-def _text(sql: str) -> str:
+def text_of(sql: str) -> str:
+    """The query itself, of ``@FILE``, or of standard input where ``-`` stands for it; raises a usage error."""
     if sql == "-":
         return sys.stdin.read()
     if not sql.startswith("@"):

@@ -16,6 +16,7 @@ from sbon_protocol.messages import Count, Line, Member, Message, Name, Quantity
 
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
 Names = Annotated[tuple[Line, ...], Meta(max_length=4096)]
+MAX_MEASUREMENTS = 4096
 
 
 class Call(Message, frozen=True):
@@ -187,6 +188,45 @@ class PartStates(Message, frozen=True):
     rows: Count
 
 
+# -- measurements -----------------------------------------------------------------------------------------------------
+
+
+class OperatorMeasurement(Message, frozen=True):
+    """What an operator has done, by the canonical ``signature`` of its sub-plan; ``bytes_out`` are of payload."""
+
+    signature: Line
+    rows_in: Count
+    rows_out: Count
+    bytes_out: Count
+    age_s: Quantity
+
+
+class SourceMeasurement(Message, frozen=True):
+    """How fast a source goes, 0 where it has no pace of its own, and the bytes of payload of one row."""
+
+    source: Line
+    rows_s: Quantity
+    row_bytes: Quantity
+
+
+class KeepMeasurements(Call, frozen=True):
+    """The holder of a query's record tells a node of its sources what was measured, for plans to come."""
+
+    operators: Annotated[tuple[OperatorMeasurement, ...], Meta(max_length=MAX_MEASUREMENTS)]
+
+
+class RecallMeasurements(Call, frozen=True):
+    """Asks for what the receiver remembers of ``signatures``, and has measured of those ``sources`` that live on it."""
+
+    sources: Names
+    signatures: Names
+
+
+class Measurements(Message, frozen=True):
+    sources: Annotated[tuple[SourceMeasurement, ...], Meta(max_length=MAX_MEASUREMENTS)]
+    operators: Annotated[tuple[OperatorMeasurement, ...], Meta(max_length=MAX_MEASUREMENTS)]
+
+
 CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "sync-members": (SyncMembers, Members),
     "push-catalogue": (PushCatalogue, None),
@@ -204,6 +244,8 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "show-query": (ShowQuery, QueryDescription),
     "stop-query": (StopQuery, QueryDescription),
     "describe-parts": (DescribeParts, PartStates),
+    "keep-measurements": (KeepMeasurements, None),
+    "recall-measurements": (RecallMeasurements, Measurements),
 }
 """Method name to request and reply."""
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Protocol
 
 from sbon_node.connectors.delivered import Finished, QueryState, Rows
+from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -27,6 +28,7 @@ __all__ = [
     "Accepted",
     "Bill",
     "BillLine",
+    "Explanation",
     "Finished",
     "LinkInfo",
     "MemberInfo",
@@ -36,6 +38,7 @@ __all__ = [
     "Progress",
     "QueryInfo",
     "QueryState",
+    "Question",
     "Rows",
     "SinkSpec",
     "SourceInfo",
@@ -73,6 +76,14 @@ class NodeFace(Protocol):
 
     def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         """Plans, places and starts a query, telling what it does; where it is refused, nothing is left behind."""
+        ...
+
+    async def explain(self, question: Question) -> Explanation:
+        """The plan and placement a submission would get now; changes nothing."""
+        ...
+
+    async def explain_query(self, query_id: str) -> Explanation:
+        """Those of a query of the cluster, with what is measured."""
         ...
 
     async def queries(self) -> list[QueryInfo]:

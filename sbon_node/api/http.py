@@ -16,6 +16,7 @@ from sbon_node.api.events import Event, position_of, stream_events
 from sbon_node.api.face import NodeFace
 from sbon_node.api.guard import Handler, Uncut, errors_as_json
 from sbon_node.api.settings import ApiSettings
+from sbon_node.control.explanation import Question
 from sbon_node.control.report import Submission
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -123,6 +124,8 @@ class ApiServer:
             ("GET", "/v1/queries/{id}", self._query),
             ("DELETE", "/v1/queries/{id}", uncut(self._stop_query)),
             ("GET", "/v1/queries/{id}/bill", self._bill),
+            ("GET", "/v1/queries/{id}/explain", self._explain_query),
+            ("POST", "/v1/explain", self._explain),
             ("GET", "/v1/queries/{id}/rows", self._rows),
             ("POST", "/v1/queries/{id}/acknowledge", uncut(self._acknowledge)),
         ]
@@ -202,6 +205,12 @@ class ApiServer:
 
     async def _bill(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._face.bill(request.match_info["id"]))
+
+    async def _explain(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._face.explain(await _body(request, Question)))
+
+    async def _explain_query(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._face.explain_query(request.match_info["id"]))
 
     async def _rows(self, request: web.Request) -> web.StreamResponse:
         position = position_of(request)

@@ -14,6 +14,7 @@ from sbon_node.control.bill import bill_of
 from sbon_node.control.claims import REFUSED
 from sbon_node.control.context import Context
 from sbon_node.control.describe import describe
+from sbon_node.control.measurements import MeasurementBook
 from sbon_node.control.records import LIVE, QueryRecord, Records
 from sbon_node.control.report import Bill, QueryInfo, QueryState
 from sbon_node.errors import SbonError
@@ -40,8 +41,8 @@ LISTED_SQL = 500
 class QueryBook:
     """Records of queries submitted here, and the calls their hosts make about them."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, measurements: MeasurementBook) -> None:
+        self._context, self._measurements = context, measurements
         self._records = Records(context.store, context.settings.max_queries)
         self._submitting: dict[str, None] = {}
         self._tasks = Tasks()
@@ -60,9 +61,18 @@ class QueryBook:
                 self._tasks.start(f"undo {record.id}", self._end(record.id, "failed", reason))
             elif record.state not in LIVE and not record.cleaned:
                 self._tasks.start(f"clean {record.id}", self._clean(record.id))
+        self._tasks.start("measure", self._measure())
 
     async def close(self) -> None:
         await self._tasks.close()
+
+    async def _measure(self) -> None:
+        """Has what running operators have done remembered; once more when a query ends (:meth:`_conclude`)."""
+        while True:
+            await self._context.clock.sleep(self._context.settings.measure_interval_s)
+            for record in self._records.all():
+                if record.state == "running":
+                    await self._measurements.tell(record, (await describe(self._context, record)).info.operators)
 
     def new_id(self, name: str) -> str:
         """The name a user chose, if it is free here, else a short random one; raises ``query-exists``."""
@@ -157,6 +167,7 @@ class QueryBook:
             last = msgspec.structs.replace(described.info, state=state, reason=reason)
             self._change(query, state=state, reason=reason, last=last, bill=bill)
             log.info("query-over", query=query, state=state, reason=reason)
+            self._tasks.start(f"remember {query}", self._measurements.tell(record, last.operators))
 
     async def _clean(self, query: str, nodes: Collection[str] = ()) -> None:
         """Has every host, or ``nodes``, forget its parts, however long one of them is away."""

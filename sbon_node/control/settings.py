@@ -41,6 +41,16 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_sinks: Annotated[int, Meta(ge=1, le=4096, description="sinks one node hosts; more are refused")] = 256
     max_inputs: Annotated[int, Meta(ge=1, le=4096, description="streams one operator or sink may take; more are refused")] = 1024
     max_streams: Annotated[int, Meta(ge=1, le=2048, description="streams in the catalogue; more are refused")] = 1024
+    measure_interval_s: Annotated[
+        float,
+        Meta(gt=0, le=86_400, description="pause between rounds that remember what running queries' operators did; seconds"),
+    ] = 30.0
+    max_measurements: Annotated[
+        int, Meta(ge=0, le=65_536, description="operators one node remembers measurements of, for later plans; the oldest go")
+    ] = 4096
+    measurement_age_s: Annotated[
+        float, Meta(gt=0, le=1e9, description="older measurements do not count in a plan; seconds; lower it where streams change")
+    ] = 86_400.0
     bandwidth_bytes_s: Annotated[
         float,
         Meta(gt=0, le=1e12, description="what this node may send for operators; bytes a second; set it to the site's uplink"),

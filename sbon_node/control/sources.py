@@ -10,7 +10,7 @@ import structlog
 from sbon_node.connectors.registry import open_source
 from sbon_node.connectors.sample import with_sample
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.source_runner import SourceRunner
+from sbon_node.connectors.source_runner import SourceReport, SourceRunner
 from sbon_node.control.catalogue import Catalogue
 from sbon_node.control.context import Context
 from sbon_node.control.report import SourceInfo, StreamInfo
@@ -82,6 +82,11 @@ class SourceHost:
             entry=entry,
             sources=tuple(states.get(s.name) or SourceInfo(source=s, state="unreachable") for s in entry.sources),
         )
+
+    def report(self, source_id: str) -> SourceReport | None:
+        """Of a source that runs, or has run, here."""
+        runner = self._runners.get(source_id)
+        return runner.describe() if runner is not None else None
 
     async def _ask(self, node: str, name: str) -> list[SourceInfo]:
         try:

@@ -9,22 +9,15 @@ import structlog
 
 from sbon_node.connectors.sink_runner import check_sink
 from sbon_node.control import deploy
-from sbon_node.control.catalogue import Catalogue
 from sbon_node.control.context import Context
+from sbon_node.control.planning import Planning
 from sbon_node.control.queries import QueryBook
 from sbon_node.control.questions import Questions
 from sbon_node.control.records import QueryRecord
 from sbon_node.control.report import Accepted, Progress, Submission
-from sbon_node.control.view import LiveNetworkView
-from sbon_node.engine.interface import Engine
 from sbon_node.errors import SbonError
-from sbon_node.placement.from_plan import problem_of
-from sbon_node.placement.problem import Placement
-from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES, strategy_named
+from sbon_node.placement.strategies import strategy_named
 from sbon_node.query.plan import Plan
-from sbon_node.query.planner import plan_query
-from sbon_node.query.settings import QuerySettings
 
 log = structlog.get_logger()
 
@@ -32,33 +25,19 @@ log = structlog.get_logger()
 class Submitter:
     """Takes queries at this node, which then holds their records."""
 
-    def __init__(
-        self,
-        context: Context,
-        catalogue: Catalogue,
-        book: QueryBook,
-        engine: Engine,
-        query: QuerySettings,
-        placement: PlacementSettings,
-        questions: Questions,
-    ) -> None:
-        self._context, self._catalogue, self._book = context, catalogue, book
-        self._engine, self._query, self._placement = engine, query, placement
-        self._questions = questions
+    def __init__(self, context: Context, planning: Planning, book: QueryBook, questions: Questions) -> None:
+        self._context, self._planning, self._book, self._questions = context, planning, book, questions
 
     async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         """Tells what it does, and last that the query is accepted; raises :class:`SbonError` where it is refused."""
         context = self._context
         strategy_named(submission.strategy)
-        consumer = submission.consumer or context.name
-        self._check_alive(consumer, "consumer")
+        consumer = self._planning.consumer(submission.consumer)
         if consumer == context.name:
             check_sink(submission.sink.kind, submission.sink.options)
         query = await self._name(submission.name)
         yield Progress(step="parsing", message="reading the query; the engine analyses it (its first start takes some seconds)")
-        plan = await plan_query(submission.sql, self._catalogue.entries, query, self._engine.analyse, self._query)
-        for planned in plan.sources:
-            self._check_alive(planned.source.node, f"source {planned.source.name!r} of {planned.source.stream}")
+        plan = await self._planning.plan(submission.sql, query)
         record = self._book.create(self._record(submission, query, consumer, plan))
         try:
             yield Progress(step="placing", message=f"placing {len(plan.operators)} operators by {submission.strategy}")
@@ -101,7 +80,7 @@ class Submitter:
         refused: dict[str, frozenset[str]] = {}
         reasons: list[str] = []
         for _ in range(self._context.settings.placement_rounds):
-            placement = await self._by_strategy(record, record.plan, refused)
+            placement = await self._planning.place(record.plan, record.strategy, record.consumer, refused)
             hosts = {**record.hosts, **placement.hosts()}
             epochs = dict.fromkeys((*placement.hosts(), record.sink_part), 1)
             record = self._book.place(record.id, placement, hosts, epochs)
@@ -117,17 +96,3 @@ class Submitter:
             hint="add nodes, or stop queries",
             details=tuple(reasons),
         )
-
-    async def _by_strategy(self, record: QueryRecord, plan: Plan, refused: dict[str, frozenset[str]]) -> Placement:
-        problem = problem_of(plan, record.consumer, refused)
-        return await STRATEGIES[record.strategy](problem, LiveNetworkView(self._context), self._placement)
-
-    def _check_alive(self, node: str, what: str) -> None:
-        members = self._context.membership
-        if node == self._context.name or node in members.alive():
-            return
-        member = members.get(node)
-        if member is None:
-            known = ", ".join(sorted({self._context.name, *members.alive()}))
-            raise SbonError("unknown-node", f"there is no node {node!r}", where=what, hint=f"known: {known}")
-        raise SbonError("node-away", f"the node {node!r} is {member.state}", where=what, hint="wait for it, or choose another")

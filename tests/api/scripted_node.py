@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.control.explanation import ExplainedLink, ExplainedPart, Explanation, Flow, Question
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -29,6 +30,38 @@ from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDecla
 STREAM = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"), Column("delay", "int")), event_time="ts")
 
 
+def explanation(query: str, strategy: str, consumer: str) -> Explanation:
+    """One operator at ``b`` over one source there; measured where the query runs."""
+    measured = Flow(rows_s=30.0, bytes_s=600.0, row_bytes=20.0, selectivity=0.25) if query else Flow()
+    parts = (
+        ExplainedPart(id=f"{query}.sink", kind="sink", node=consumer, state="running", reads=("o1",)),
+        ExplainedPart(
+            id="o1",
+            kind="operator",
+            node="b",
+            state="running",
+            reads=("source/flights@1/jfk",),
+            fragment="SELECT 1",
+            measured=measured,
+        ),
+        ExplainedPart(id="source/flights@1/jfk", kind="source", node="b", state="running", estimated=Flow(rows_s=120.0), late=7),
+    )
+    link = ExplainedLink(
+        stream="o1", source_node="b", target="sink", target_node=consumer, latency_ms=50.0, bytes_s=4e4, usage=2000.0
+    )
+    return Explanation(
+        query=query,
+        sql="SELECT 1",
+        state="running" if query else "planned",
+        strategy=strategy,
+        consumer=consumer,
+        parts=parts,
+        links=(link,),
+        usage=2000.0,
+        whole_usage=8000.0,
+    )
+
+
 @dataclass
 class ScriptedNode:
     """Answers what a node would. ``script`` are the events of each following in turn; ``None`` cuts all connections."""
@@ -39,6 +72,7 @@ class ScriptedNode:
     declared: list[StreamDeclaration] = field(default_factory=list)
     attached: list[SourceDeclaration] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
+    asked: list[Question] = field(default_factory=list)
     acknowledged: list[dict[str, int]] = field(default_factory=list)
     refuse_acknowledgements: list[SbonError] = field(default_factory=list)
     consumer: str = "a"
@@ -114,6 +148,16 @@ class ScriptedNode:
         if self.refuse_submit is not None:
             raise self.refuse_submit
         yield Accepted(query=await self.query("q1"))
+
+    async def explain(self, question: Question) -> Explanation:
+        self.asked.append(question)
+        if self.refuse_submit is not None:
+            raise self.refuse_submit
+        return explanation("", question.strategy, question.consumer or "a")
+
+    async def explain_query(self, query_id: str) -> Explanation:
+        await self.query(query_id)
+        return explanation(query_id, "relaxation", self.consumer)
 
     async def queries(self) -> list[QueryInfo]:
         return [await self.query("q1")]

@@ -11,6 +11,7 @@ import pytest
 from sbon_cli import endpoints
 from sbon_cli.client import Client
 from sbon_node.api.http import ApiServer
+from sbon_node.control.explanation import Question
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import StreamDeclaration
@@ -43,6 +44,22 @@ async def test_streams_are_created_shown_and_dropped(client: AsyncClient) -> Non
         await client.ask(endpoints.stream("flights"))
 
 
+async def test_plans_are_explained_and_refused_with_their_place(node: SwitchedNode, client: AsyncClient) -> None:
+    asked = Question(sql="SELECT 1", strategy="random", consumer="b")
+    found = await client.ask(endpoints.explain(asked))
+    assert (node.asked, node.submitted) == ([asked], [])
+    assert (found.strategy, found.consumer, [part.kind for part in found.parts]) == (
+        "random",
+        "b",
+        ["sink", "operator", "source"],
+    )
+    assert (await client.ask(endpoints.explain_query("q1"))).parts[1].measured.rows_s == 30.0
+    node.refuse_submit = SbonError("bad-sql", "what is x", where="line 1, column 8", hint="say x")
+    with pytest.raises(SbonError) as refused:
+        await client.ask(endpoints.explain(asked))
+    assert (refused.value.code, refused.value.where, refused.value.hint) == ("bad-sql", "line 1, column 8", "say x")
+
+
 STATUSES = [
     ("GET", "/v1/streams/none", None, 404, "unknown-stream"),
     ("GET", "/v1/nothing", None, 404, "unknown-path"),
@@ -54,6 +71,10 @@ STATUSES = [
     ("POST", "/v1/streams", b" " * 5000, 413, "too-large"),
     ("POST", "/v1/queries", b'{"sql": ""}', 400, "bad-request"),
     ("GET", "/v1/queries/q2/rows", None, 404, "unknown-query"),
+    ("GET", "/v1/queries/q2/explain", None, 404, "unknown-query"),
+    ("POST", "/v1/explain", b'{"sql": ""}', 400, "bad-request"),
+    ("POST", "/v1/explain", b" " * 5000, 413, "too-large"),
+    ("GET", "/v1/explain", None, 405, "method-not-allowed"),
     ("GET", "/v1/queries/q1/rows?after=x", None, 400, "bad-request"),
     ("GET", '/v1/queries/q1/rows?after={"s":-1}', None, 400, "bad-request"),
     ("POST", "/v1/queries/q1/acknowledge", b'{"numbers": {"s": "1"}}', 400, "bad-request"),

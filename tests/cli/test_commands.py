@@ -23,6 +23,8 @@ READS = [
     (("query", "list"), lambda x: x[0]["id"] == "q1"),
     (("query", "show", "q1"), lambda x: x["links"][0]["bytes"] == 4096),
     (("query", "bill", "q1"), lambda x: x["whole_byte_ms"] == 200_000.0),
+    (("explain", "--query", "q1"), lambda x: x["parts"][1]["measured"]["selectivity"] == 0.25),
+    (("explain", "SELECT 1", "--json"), lambda x: x["parts"][1]["measured"]["selectivity"] is None),
 ]
 
 
@@ -42,6 +44,8 @@ TABLES = [
     (("query", "list"), ["q1", "running", "SELECT * FROM flights"]),
     (("query", "show", "q1"), ["o1", "4.1 kB", "45.5"]),
     (("query", "bill", "q1"), ["relaxation", "1.0 kB", "25.0% of shipping everything"]),
+    (("explain", "--query", "q1"), ["q1 running; by relaxation, rows to a", "└─ o1 at b ", " 0.250", "7 rows late", "25.0%"]),
+    (("explain", "SELECT 1"), ["not submitted", "flights/jfk at b", "selectivity", "2.0 kB", "8.0 kB, 25.0%"]),
 ]
 
 
@@ -84,7 +88,19 @@ def test_a_cluster_s_wrong_setting_is_refused_before_anything_starts(tmp_path: P
         assert not folder.exists()
 
 
-@pytest.mark.parametrize("arguments", [("stream", "create", "s"), ("no-such-verb",), ("stream", "attach", "s"), ("submit",)])
+WRONG = [
+    ("stream", "create", "s"),
+    ("no-such-verb",),
+    ("stream", "attach", "s"),
+    ("submit",),
+    ("explain",),
+    ("explain", "SELECT 1", "--query", "q1"),
+    ("explain", "@no-such-file"),
+    ("explain", "SELECT 1", "--strategy", "best"),
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG)
 def test_wrong_usage_is_code_2(api: str, arguments: tuple[str, ...]) -> None:
     assert run(api, *arguments).exit_code == 2
 

@@ -1,0 +1,162 @@
+"""``sbon explain``: a query's plan as a tree, with what flows in it, estimated and measured."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import groupby
+
+import click
+from rich.markup import escape
+
+from sbon_cli.client import Client
+from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors
+from sbon_cli.settings_flags import strategy_option
+from sbon_cli.submit import text_of
+from sbon_node.control.explanation import ExplainedPart, Explanation, Question
+
+FIGURE = 7
+"""Columns a number takes, the space before it included."""
+LEAST_LABEL = 24
+
+
+@click.command()
+@click.argument("sql", metavar="[SQL|@FILE|-]", default="")
+@click.option(
+    "--query", "query_id", default="", metavar="QUERY", help="A query of the cluster instead of SQL, with what is measured."
+)
+@strategy_option
+@click.option("--consumer", default="", metavar="NODE", help="The node the rows would go to; by default the one asked.")
+@json_option
+@click.pass_obj
+@reports_errors
+def explain(api: str, sql: str, query_id: str, strategy: str, consumer: str, json_: bool) -> None:
+    """Shows the plan of a query that is not submitted, or of one that is; changes nothing.
+
+    From the sink down to the sources: where each operator is, or where the strategy would have it now, its rows a second, row
+    size and selectivity, what every link carries, and all that against shipping every source whole to the consumer.
+
+    SQL is the query, @FILE a file that holds it, - standard input.
+    """
+    if bool(sql) == bool(query_id):
+        raise click.UsageError("explain what? give either SQL, @FILE or -, or --query QUERY")
+    client = Client(api)
+    if query_id:
+        found = client.explain_query(query_id)
+    else:
+        found = client.explain(Question(sql=text_of(sql), strategy=strategy, consumer=consumer))
+    if as_json(json_):
+        print_json(found)
+    else:
+        show_explanation(found)
+
+
+def show_explanation(found: Explanation) -> None:
+    """The explanation for people, in the width of the terminal."""
+    console = out()
+    parts = {part.id: part for part in found.parts}
+    what = f"[bold]{escape(found.query)}[/] {found.state}" if found.query else "not submitted"
+    reason = f" ({found.reason})" if found.reason else ""
+    console.print(f"{what}{escape(reason)}; by {found.strategy}, rows to {escape(found.consumer)}", soft_wrap=True)
+    console.print(f"[dim]{escape(found.sql.strip())}[/]\n", soft_wrap=True)
+    for line in tree(parts, found.parts[0].id, console.width):
+        console.print(escape(line), soft_wrap=True)
+    console.print()
+    operators = sorted((part for part in found.parts if part.kind == "operator"), key=lambda part: part.fragment)
+    for fragment, same in groupby(operators, key=lambda part: part.fragment):
+        for part in same:
+            console.print(f"[bold]{escape(part.id)}[/] at {escape(part.node)}, {escape(_state(part))}", soft_wrap=True)
+        for line in textwrap.wrap(fragment, console.width - 3, break_on_hyphens=False):
+            console.print(f"  [dim]{escape(line)}[/]", soft_wrap=True)
+    console.print()
+    print_table(
+        ("stream", "link", "ms", "planned", "measured", "in flight"),
+        [
+            (
+                _short(link.stream),
+                f"{link.source_node} > {link.target_node}",
+                link.latency_ms,
+                f"{bytes_text(link.bytes_s)}/s",
+                "-" if link.measured_bytes_s is None else f"{bytes_text(link.measured_bytes_s)}/s",
+                bytes_text(link.usage),
+            )
+            for link in found.links
+        ],
+        empty="no links",
+    )
+    console.print()
+    console.print(_total("predicted", found.usage, found.whole_usage), soft_wrap=True)
+    if found.measured_usage is not None and found.measured_whole_usage is not None:
+        console.print(_total("measured", found.measured_usage, found.measured_whole_usage), soft_wrap=True)
+
+
+def tree(parts: dict[str, ExplainedPart], root: str, width: int) -> list[str]:
+    """A line for each part, under those that read it, its figures to the right; a part that two read is shown once."""
+    columns = 6 * FIGURE
+    label = max(LEAST_LABEL, width - 1 - columns)
+    lines = [
+        " " * label + "".join(f"{title:>{2 * FIGURE}}" for title in ("rows/s", "bytes/row", "selectivity")),
+        " " * label + "".join(f"{title:>{FIGURE}}" for title in ("est.", "meas.") * 3),
+    ]
+    shown: set[str] = set()
+
+    def add(name: str, branch: str, below: str) -> None:
+        part = parts[name]
+        text = f"{branch}{_short(name).removesuffix(f'/{part.node}')} at {part.node}"
+        if name in shown:
+            lines.append(f"{text} (above)")
+            return
+        shown.add(name)
+        lines.extend(_with_figures(text, below, part, label))
+        if part.late:
+            lines.append(f"{below}{part.late:,} rows late")
+        for position, read in enumerate(part.reads):
+            last = position == len(part.reads) - 1
+            add(read, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+
+    add(root, "", "")
+    return lines
+
+
+def _with_figures(text: str, below: str, part: ExplainedPart, label: int) -> list[str]:
+    """What is too long for its place has its figures on the next line."""
+    if part.kind == "sink":
+        return [text]
+    pairs = zip(
+        (part.estimated.rows_s, part.estimated.row_bytes, part.estimated.selectivity),
+        (part.measured.rows_s, part.measured.row_bytes, part.measured.selectivity),
+        strict=True,
+    )
+    figures = "".join(f"{figure_text(one):>{FIGURE}}" for pair in pairs for one in pair)
+    if len(text) >= label:
+        return [text, f"{below:<{label}}{figures}"]
+    return [f"{text:<{label}}{figures}"]
+
+
+def figure_text(value: float | None) -> str:
+    """Three digits, within six characters: ``0.333``, ``12.3``, ``1.2k``; a dash for nothing."""
+    if value is None:
+        return "-"
+    if value == 0 or 0.001 <= value < 999.5:
+        return f"{value:#.3g}".rstrip(".") if value else "0"
+    if value < 0.001:
+        return f"{value:.0e}"
+    for unit in "kMGTP":
+        value /= 1000
+        if value < 999.5:
+            return f"{value:#.3g}".rstrip(".") + unit
+    return f"{value * 1e15:.0e}"
+
+
+def _short(name: str) -> str:
+    """A source without what its stream's declarations number: ``flights/jfk``."""
+    stream, at, rest = name.removeprefix("source/").partition("@")
+    return f"{stream}/{rest.partition('/')[2]}" if at and name.startswith("source/") else name
+
+
+def _state(part: ExplainedPart) -> str:
+    return part.state + (f": {part.reason}" if part.reason else "") + (", as measured before" if part.remembered else "")
+
+
+def _total(how: str, usage: float, whole: float) -> str:
+    share = f", [bold]{usage / whole:.1%}[/]" if whole else ""
+    return f"in flight, {how}: {bytes_text(usage)}; were every source shipped whole: {bytes_text(whole)}{share}"

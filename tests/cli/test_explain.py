@@ -1,0 +1,130 @@
+"""``sbon explain``: what is asked of the node, and the tree of each query of a file, planned by the real planner."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sbon_cli.explain import figure_text, tree
+from sbon_node.control.explanation import Explanation, Question, explained
+from sbon_node.control.report import OperatorInfo, SourceInfo
+from sbon_node.engine.interface import Column, OperatorStats, Schema
+from sbon_node.errors import SbonError
+from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.query.dialect import parse
+from sbon_node.query.planner import plan_query
+from sbon_node.query.schema import parse_schema
+from tests.cli.commands import run
+
+BLOCK = re.compile(r"^-- (?P<state>planned|running)\n(?P<sql>.*)\n(?P<tree>(?:.*\n)*?)--$", re.MULTILINE)
+TREES = [
+    (match["state"], match["sql"], match["tree"].splitlines())
+    for match in BLOCK.finditer((Path(__file__).parent / "trees.txt").read_text(encoding="utf-8"))
+]
+WIDTH = 80
+
+
+def entry(name: str, schema: str, *sites: str) -> CatalogEntry:
+    declaration = StreamDeclaration(name=name, schema=parse_schema(schema), event_time="ts")
+    sources = tuple(
+        SourceDeclaration(stream=name, name=site.partition("@")[0], node=site.rpartition("@")[2], connector="file", rows_s=600)
+        for site in sites
+    )
+    return CatalogEntry(declaration=declaration, sources=sources)
+
+
+CATALOG = {
+    "flights": entry("flights", "ts timestamp, carrier string, origin string, dep_delay double", "ewr@new-york", "london"),
+    "weather": entry("weather", "ts timestamp, origin string, temp double", "a-source-of-a-long-name@frankfurt"),
+}
+
+
+async def analysed(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+    """The names as they stand in the fragment; types for the estimates alone."""
+    names = parse(fragment)[0].named_selects
+    return tuple(Column(name, "timestamp" if name in ("ts", "e") else "double") for name in names)
+
+
+async def explanation(sql: str, *, runs: bool) -> Explanation:
+    """Every operator at singapore; a running one has let a quarter of its rows through."""
+    plan = await plan_query(sql, CATALOG, "q7", analysed)
+    stats = OperatorStats(rows_in=400, rows_out=100, bytes_out=1600, rows_out_s=12.5, bytes_out_s=200.0)
+    operators = {
+        one.id: OperatorInfo(id=one.id, node="singapore", fragment=one.fragment, state="running", stats=stats)
+        for one in plan.operators
+    }
+    sources = {
+        one.source.id: SourceInfo(source=one.source, state="running", rows=400, bytes=12_000, rows_s=50.0, bytes_s=1500.0, late=3)
+        for one in plan.sources
+    }
+    return explained(
+        plan,
+        sql=sql,
+        strategy="consumer",
+        consumer="singapore",
+        hosts=dict.fromkeys(operators, "singapore"),
+        latency_ms=lambda a, b: 40.0,
+        sources=sources if runs else {},
+        operators=operators if runs else {},
+        query="q7" if runs else "",
+        state="running" if runs else "planned",
+    )
+
+
+def test_the_file_of_trees_is_read() -> None:
+    assert len(TREES) == (Path(__file__).parent / "trees.txt").read_text(encoding="utf-8").count("\n--\n") == 7
+
+
+@pytest.mark.parametrize("state, sql, lines", TREES, ids=[sql[:60] for _, sql, _ in TREES])
+async def test_the_tree(state: str, sql: str, lines: list[str]) -> None:
+    found = await explanation(sql, runs=state == "running")
+    drawn = tree({part.id: part for part in found.parts}, found.parts[0].id, WIDTH)
+    assert [line.rstrip() for line in drawn] == lines
+    assert max(map(len, drawn)) < WIDTH
+
+
+async def test_usage_is_rate_times_latency_over_links_between_nodes() -> None:
+    sql = "SELECT carrier FROM flights WHERE origin = 'JFK'"
+    planned, running = await explanation(sql, runs=False), await explanation(sql, runs=True)
+    assert planned.usage == planned.whole_usage == pytest.approx(2 * 600 * 100 * 0.040)
+    assert (planned.measured_usage, planned.measured_whole_usage) == (None, None)
+    assert running.measured_usage == running.measured_whole_usage == pytest.approx(2 * 1500 * 0.040)
+    assert [(link.latency_ms, link.usage > 0) for link in running.links if link.stream.startswith("q7")] == [(0.0, False)] * 2
+
+
+def test_what_is_asked_of_the_node(api: str, node: Any, tmp_path: Path) -> None:
+    file = tmp_path / "q.sql"
+    file.write_text("SELECT 2\n")
+    run(api, "explain", "SELECT 1", "--strategy", "producer", "--consumer", "b")
+    run(api, "explain", f"@{file}")
+    run(api, "explain", "-", stdin="SELECT 3")
+    assert node.asked == [
+        Question(sql="SELECT 1", strategy="producer", consumer="b"),
+        Question(sql="SELECT 2\n"),
+        Question(sql="SELECT 3"),
+    ]
+    assert node.submitted == []
+
+
+def test_a_refusal_is_told_as_of_a_submission(api: str, node: Any) -> None:
+    node.refuse_submit = SbonError("bad-sql", "no column x: x + 1", where="line 1, column 8", hint="columns: ts")
+    explained, submitted = run(api, "explain", "SELECT x + 1"), run(api, "submit", "-q", "--no-follow", "SELECT x + 1")
+    assert (explained.exit_code, explained.stdout) == (1, "")
+    assert explained.stderr == submitted.stderr
+    assert explained.stderr.splitlines() == ["error: line 1, column 8: no column x: x + 1", "  hint: columns: ts"]
+    assert run(api, "explain", "--query", "q2").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        (None, "-"), (0.0, "0"), (1e-9, "1e-09"), (0.001, "0.00100"), (0.25, "0.250"), (1.0, "1.00"), (99.96, "100"),
+        (999.4, "999"), (999.5, "1.00k"), (12_345.0, "12.3k"), (1e6, "1.00M"), (1e12, "1.00T"), (1e20, "1e+20"),
+    ],
+)  # fmt: skip
+def test_figures_have_three_digits_and_fit_their_column(value: float | None, text: str) -> None:
+    assert figure_text(value) == text
+    assert len(text) <= 7
