@@ -1,0 +1,87 @@
+"""What is not declared of a source is taken from its beginning: bytes of a row in a frame, and the pace of a replay."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sbon_node.connectors import sample
+from sbon_node.connectors.registry import open_source
+from sbon_node.connectors.sample import with_sample
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.engine.interface import Column
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+
+STREAM = StreamDeclaration(name="s", schema=(Column("ts", "timestamp"), Column("note", "string")), event_time="ts")
+ROWS = 3000
+
+
+def lines(folder: Path, note: str, name: str = "rows.csv") -> Path:
+    """A row every two seconds of event time."""
+    path = folder / name
+    rows = [f"2020-01-01 {i // 1800:02d}:{i // 30 % 60:02d}:{2 * i % 60:02d},{note}{i * 7919}" for i in range(ROWS)]
+    path.write_text("\n".join(["ts,note", *rows]) + "\n")
+    return path
+
+
+def sampled(connector: str, options: dict[str, Any], **fields: Any) -> SourceDeclaration:
+    declared = SourceDeclaration(stream="s", name="a", node="n", connector=connector, options=options, **fields)
+    return asyncio.run(with_sample(declared, open_source(declared, STREAM, ConnectorSettings())))
+
+
+def test_longer_rows_are_sampled_as_longer(tmp_path: Path) -> None:
+    short = sampled("file", {"path": str(lines(tmp_path, "x"))})
+    long = sampled("file", {"path": str(lines(tmp_path, "/".join(str(i**7) for i in range(40)), "long.csv"))})
+    assert short.row_bytes is not None
+    assert long.row_bytes is not None
+    assert 5 < short.row_bytes < 60
+    assert long.row_bytes > short.row_bytes
+    assert (short.sampled, short.rows_s) == (True, None)
+
+
+@pytest.mark.parametrize("speed, rows_s", [(60.0, 30.0), (3600.0, 1800.0)])
+def test_a_replay_has_the_pace_of_its_event_time(tmp_path: Path, speed: float, rows_s: float) -> None:
+    assert sampled("file", {"path": str(lines(tmp_path, "x")), "replay": speed}).rows_s == pytest.approx(rows_s, rel=0.05)
+
+
+def test_a_generator_that_ends_has_its_rate() -> None:
+    assert sampled("generator", {"rows": 10_000, "rate": 250.0}).rows_s == pytest.approx(250, rel=0.01)
+
+
+def test_what_is_declared_stays(tmp_path: Path) -> None:
+    declared = sampled("file", {"path": str(lines(tmp_path, "x")), "replay": 60.0}, rows_s=7.0, row_bytes=9.0)
+    assert (declared.rows_s, declared.row_bytes, declared.sampled) == (7.0, 9.0, False)
+    half = sampled("file", {"path": str(lines(tmp_path, "x")), "replay": 60.0}, rows_s=7.0)
+    assert (half.rows_s, half.row_bytes is not None, half.sampled) == (7.0, True, True)
+
+
+@pytest.mark.parametrize("content", ["ts,note\n", "ts,note\nnever,x\n", "ts,note\n2020-01-01 00:00:00,only one\n"])
+def test_what_tells_nothing_is_not_guessed(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(content)
+    found = sampled("file", {"path": str(path), "replay": 1.0})
+    assert found.rows_s is None
+    assert (found.row_bytes is not None) == found.sampled == ("only" in content)
+
+
+def test_live_sources_are_left_alone() -> None:
+    assert not sampled("generator", {"rate": 10.0}).sampled
+
+
+def test_a_sample_is_bounded_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = SourceDeclaration(stream="s", name="a", node="n", connector="generator", options={"rows": 10**9, "rate": 100.0})
+    source = open_source(declared, STREAM, ConnectorSettings())
+    reads, closed = [], []
+    read, close = source.read, source.close
+
+    async def counted() -> Any:
+        reads.append(1)
+        return await read()
+
+    monkeypatch.setattr(source, "read", counted)
+    monkeypatch.setattr(source, "close", lambda: closed.append(close()))
+    asyncio.run(with_sample(declared, source))
+    assert (len(reads), len(closed)) == (sample.MAX_CHUNKS, 1)

@@ -1,0 +1,57 @@
+"""How fast a stream flows, told from what was observed and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbon_node.streams.pace import Pace
+
+
+def test_nothing_is_told_before_two_observations() -> None:
+    pace = Pace()
+    assert (pace.rows_s, pace.bytes_s) == (None, None)
+    pace.observe(5.0, 10_000, 10**6)
+    assert (pace.rows_s, pace.bytes_s) == (None, None)
+
+
+@pytest.mark.parametrize("every_s", [0.05, 1.0, 7.0])
+def test_a_steady_stream_is_told_as_it_is(every_s: float) -> None:
+    pace = Pace()
+    for step in range(200):
+        pace.observe(step * every_s, 30, 900)
+    assert pace.rows_s == pytest.approx(30 / every_s, rel=1e-6)
+    assert pace.bytes_s == pytest.approx(900 / every_s, rel=1e-6)
+
+
+def test_what_changes_is_followed_by_half_lives() -> None:
+    pace = Pace(half_life_s=10.0)
+    for second in range(200):
+        pace.observe(float(second), 100, 0)
+    for second in range(200, 210):
+        pace.observe(float(second), 0, 0)
+    assert pace.rows_s == pytest.approx(50, rel=0.1)
+    for second in range(210, 300):
+        pace.observe(float(second), 0, 0)
+    assert pace.rows_s is not None
+    assert 0 <= pace.rows_s < 1
+
+
+def test_silence_counts_and_a_pause_does_not() -> None:
+    silent, paused = Pace(), Pace()
+    for pace in (silent, paused):
+        pace.observe(0.0, 100, 0)
+        pace.observe(1.0, 100, 0)
+    paused.pause()
+    for pace in (silent, paused):
+        pace.observe(100.0, 5000, 0)
+        pace.observe(101.0, 100, 0)
+    assert paused.rows_s == pytest.approx(100)
+    assert silent.rows_s == pytest.approx(5200 / 101, rel=0.2)
+
+
+def test_two_observations_at_one_time_are_one() -> None:
+    pace = Pace()
+    pace.observe(0.0, 1, 1)
+    pace.observe(2.0, 10, 10)
+    pace.observe(2.0, 10, 10)
+    assert pace.rows_s == 10.0
