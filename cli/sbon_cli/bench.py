@@ -29,6 +29,19 @@ def engine(quick: bool, seed: int, json_: bool) -> None:
     show_result(run(quick=quick, seed=seed), json_)
 
 
+@bench.command()
+@click.option("--quick", is_flag=True, help="Two queries and one turn: shows that it works, measures little.")
+@json_option
+@reports_errors
+def planning(quick: bool, json_: bool) -> None:
+    """Planning of each query of the suite, step by step, beside sqlglot's optimiser and Spark's: milliseconds.
+
+    Takes about a minute; run it on a machine that does nothing else.
+    """
+    run: Any = importlib.import_module("sbon_node.experiments.planning").run
+    show_result(run(quick=quick), json_)
+
+
 def show_result(result: dict[str, Any], json_: bool) -> None:
     """``{"name": ..., "rows": [flat objects]}`` as JSON or as a table."""
     if as_json(json_):

@@ -120,7 +120,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
         return
     table = Table(title=title or None, box=None, header_style="bold", pad_edge=False, title_justify="left")
     for position, column in enumerate(columns):
-        number = all(isinstance(row[position], int | float) for row in listed)
+        found = [row[position] for row in listed if row[position] is not None]
+        number = bool(found) and all(isinstance(value, int | float) for value in found)
         longest = max(len(word) for row in listed for word in (cell_text(row[position]).split() or [""]))
         justify: Literal["left", "right"] = "right" if number else "left"
         table.add_column(column, justify=justify, overflow="fold", min_width=min(longest, UNBROKEN))

@@ -56,9 +56,10 @@ def show_query(info: QueryInfo) -> None:
     reason = f" ({info.reason})" if info.reason else ""
     console.print(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {info.rows:,} rows at {escape(info.consumer)}")
     console.print(f"[dim]{escape(info.sql.strip())}[/]\n", soft_wrap=True)
+    planned = {o.id: o.rate.rows_s for o in info.plan.operators} if info.plan else {}
     reasons = {a.operator: a.reason for a in info.placement.assignments} if info.placement else {}
     print_table(
-        ("operator", "node", "state", "rows in", "rows out", "why there"),
+        ("operator", "node", "state", "rows in", "rows out", "rows/s", "planned", "why there"),
         [
             (
                 o.id,
@@ -66,6 +67,8 @@ def show_query(info: QueryInfo) -> None:
                 o.state + (f": {o.reason}" if o.reason else ""),
                 o.stats.rows_in,
                 o.stats.rows_out,
+                o.stats.rows_out_s,
+                planned.get(o.id),
                 reasons.get(o.id, ""),
             )
             for o in info.operators

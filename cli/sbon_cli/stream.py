@@ -141,7 +141,7 @@ def show(api: str, name: str, json_: bool) -> None:
     print_table(("column", "type"), [(c.name, c.type) for c in declaration.schema])
     out().print()
     print_table(
-        ("source", "node", "connector", "state", "rows", "bytes", "late", "bad", "too large", "dropped"),
+        ("source", "node", "connector", "state", "rows", "bytes", "rows/s", "late", "bad", "too large", "dropped"),
         [
             (
                 s.source.name,
@@ -150,6 +150,7 @@ def show(api: str, name: str, json_: bool) -> None:
                 s.state,
                 s.rows,
                 bytes_text(s.bytes),
+                s.rows_s,
                 s.late,
                 s.bad,
                 s.too_large,

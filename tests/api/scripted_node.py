@@ -23,7 +23,7 @@ from sbon_node.control.report import (
     StreamInfo,
     Submission,
 )
-from sbon_node.engine.interface import Column
+from sbon_node.engine.interface import Column, OperatorStats
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
 
@@ -137,7 +137,7 @@ class ScriptedNode:
             raise SbonError("unknown-stream", "there is no stream 'none'", hint="see: sbon stream list")
         source = SourceDeclaration(stream=name, name="jfk", node="a", connector="file")
         entry = CatalogEntry(declaration=STREAM, sources=(source,))
-        return StreamInfo(entry=entry, sources=(SourceInfo(source=source, state="running", rows=12),))
+        return StreamInfo(entry=entry, sources=(SourceInfo(source=source, state="running", rows=12, rows_s=2.5),))
 
     async def drop_stream(self, name: str) -> None:
         self.stopped.append(name)
@@ -166,7 +166,8 @@ class ScriptedNode:
         if query_id != "q1":
             raise SbonError("unknown-query", f"there is no query {query_id!r}")
         link = LinkInfo(stream="o1", source_node="b", target="sink", target_node="a", rows=3, bytes=4096, latency_ms=45.5)
-        operator = OperatorInfo(id="o1", node="b", fragment="SELECT 1", state="running")
+        stats = OperatorStats(rows_in=12, rows_out=3, rows_out_s=0.5)
+        operator = OperatorInfo(id="o1", node="b", fragment="SELECT 1", state="running", stats=stats)
         state: Any = self.state
         return QueryInfo(
             id="q1",

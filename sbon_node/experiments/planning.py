@@ -1,0 +1,133 @@
+"""How long planning takes, query by query of the suite (``sbon bench planning``), and its peers on the same texts.
+
+Ours, in steps: reading (parsing, checking, resolving), pushing down, cutting into stages; the whole plan but for the analyser;
+Spark's analyser on every fragment, as each submission asks for. The peers, in the same process and run: parsing and sqlglot's own
+optimiser, and Spark's parsing, analysis and optimisation of the whole query over empty tables of the same schemas. Where a peer
+refuses a query, it has no figure. Every figure is the median of some turns after one that does not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyspark.errors import PySparkException
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer import optimize
+
+from sbon_node.engine.interface import Column, Schema
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.archive import make_archive
+from sbon_node.engine.spark.guard import fenced_session
+from sbon_node.engine.spark.host import analyse, ddl
+from sbon_node.engine.spark.session import Jvm, open_session
+from sbon_node.experiments.nycflights import FLIGHTS, WEATHER
+from sbon_node.experiments.suite.cases import Case, cases
+from sbon_node.experiments.suite.hosts import DEPLOYS, METRICS
+from sbon_node.experiments.suite.nexmark import AUCTION, BID, PERSON
+from sbon_node.experiments.suite.streams import SITES
+from sbon_node.log import LogSettings, configure
+from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.query.dialect import parse
+from sbon_node.query.planner import plan_query
+from sbon_node.query.pushdown import push_down
+from sbon_node.query.reader import read_query
+from sbon_node.query.settings import QuerySettings
+from sbon_node.query.stages import cut
+
+STREAMS = (FLIGHTS, WEATHER, PERSON, AUCTION, BID, METRICS, DEPLOYS)
+TURNS = 5
+
+
+def run(*, quick: bool = False) -> dict[str, Any]:
+    """``{"name": "planning", "rows": [...]}``, a row for each query and one of the medians over all of them."""
+    configure(LogSettings(level="warning"))
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)
+    settings = EngineSettings()
+    make_archive(settings)
+    jvm = Jvm(settings)
+    session = open_session(settings)
+    try:
+        known = cases()[:2] if quick else cases()
+        turns = 1 if quick else TURNS
+        rows = [asyncio.run(_row(session, case, turns)) for case in known]
+    finally:
+        session.stop()
+        jvm.close()
+    return {"name": "planning", "rows": [*rows, _medians(rows)]}
+
+
+async def _row(session: Any, case: Case, turns: int) -> dict[str, Any]:
+    catalog = {declaration.name: _entry(declaration) for declaration in STREAMS}
+    schemas: dict[tuple[str, tuple[Schema, ...]], Schema] = {}
+
+    async def by_spark(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+        found = schemas[fragment, inputs] = tuple(Column(name, type_) for name, type_ in analyse(session, fragment, inputs))
+        return found
+
+    async def remembered(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+        return schemas[fragment, inputs]
+
+    settings = QuerySettings()
+    plan = await plan_query(case.sql, catalog, "q", by_spark, settings)
+    relation = read_query(case.sql, catalog, settings)
+    pushed = push_down(relation)
+    whole = fenced_session(session)
+    for declaration in STREAMS:
+        whole.createDataFrame([], ddl(declaration.schema)).createOrReplaceTempView(declaration.name)
+
+    def planned() -> None:
+        """No step of it waits for anything."""
+        try:
+            plan_query(case.sql, catalog, "q", remembered, settings).send(None)
+        except StopIteration:
+            return
+        raise AssertionError("planning waited")
+
+    return {
+        "query": case.name,
+        "operators": len(plan.operators),
+        "read_ms": _median_ms(lambda: read_query(case.sql, catalog, settings), turns),
+        "push_down_ms": _median_ms(lambda: push_down(relation), turns),
+        "cut_ms": _median_ms(lambda: cut(pushed, case.sql), turns),
+        "plan_ms": _median_ms(planned, turns),
+        "analyse_ms": _median_ms(lambda: [analyse(session, *asked) for asked in schemas], turns),
+        "sqlglot_ms": _median_ms(lambda: _by_sqlglot(case.sql), turns, SqlglotError),
+        "spark_ms": _median_ms(lambda: whole.sql(case.sql)._jdf.queryExecution().optimizedPlan(), turns, PySparkException),
+    }
+
+
+def _by_sqlglot(sql: str) -> None:
+    schema: dict[str, object] = {
+        declaration.name: {column.name: column.type for column in declaration.schema} for declaration in STREAMS
+    }
+    optimize(parse(sql)[0], schema=schema, dialect="spark")
+
+
+def _entry(declaration: StreamDeclaration) -> CatalogEntry:
+    sources = tuple(SourceDeclaration(stream=declaration.name, name=site, node=site, connector="file") for site in SITES)
+    return CatalogEntry(declaration=declaration, sources=sources)
+
+
+def _median_ms(work: Callable[[], object], turns: int, *refusals: type[Exception]) -> float | None:
+    """None where it raises one of ``refusals``."""
+    took = []
+    for _ in range(turns + 1):
+        began = time.perf_counter()
+        try:
+            work()
+        except refusals:
+            return None
+        took.append((time.perf_counter() - began) * 1000)
+    return round(statistics.median(took[1:]), 3)
+
+
+def _medians(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Over the queries that have the figure."""
+    columns = [name for name in rows[0] if name != "query"]
+    each = {name: [row[name] for row in rows if row[name] is not None] for name in columns}
+    return {"query": "median"} | {name: round(statistics.median(found), 3) if found else None for name, found in each.items()}

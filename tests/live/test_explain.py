@@ -1,0 +1,65 @@
+"""What flows in a query on real daemons and Spark is measured, is near the truth, and takes the place of estimates."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sbon_node.control.explanation import ExplainedPart, Explanation, Question
+from sbon_node.control.report import SinkSpec
+from tests.cli.commands import run
+from tests.live.world import SITES, World, submit, wait_for
+
+pytestmark = pytest.mark.live
+
+REPLAY = 200.0
+"""Times event time, of which a row is born each second at each site."""
+SHARE = 0.25
+SQL = "SELECT site, n, ts FROM measured WHERE n % 4 = 0"
+
+
+def of_kind(found: Explanation, kind: str) -> list[ExplainedPart]:
+    return [part for part in found.parts if part.kind == kind]
+
+
+def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, tmp_path: Path) -> None:
+    world.declare("measured", replay=REPLAY)
+    ada, bob, dee = (world.cluster[name] for name in ("ada", "bob", "dee"))
+    before = bob.client.explain(Question(sql=SQL, consumer="dee"))
+    assert [part.measured.selectivity for part in of_kind(before, "operator")] == [None] * len(SITES)
+    assert before.usage > 0
+    assert not any(part.remembered for part in before.parts)
+
+    sink = SinkSpec(kind="file", options={"path": str(tmp_path / "rows.ndjson")})
+    info = submit(dee, sql=SQL, sink=sink)
+    wait_for(lambda: all(o.stats.rows_in >= 2000 for o in dee.client.query(info.id).operators), "rows have passed")
+    running = ada.client.explain_query(info.id)
+    for source in of_kind(running, "source"):
+        assert source.estimated.rows_s == 1000, "as declared"
+        assert source.measured.rows_s == pytest.approx(REPLAY, rel=0.5)
+    for operator in of_kind(running, "operator"):
+        assert operator.estimated.selectivity == pytest.approx(0.1)
+        assert operator.measured.selectivity == pytest.approx(SHARE, rel=0.02)
+        assert operator.measured.rows_s == pytest.approx(REPLAY * SHARE, rel=0.5)
+    assert running.measured_usage is not None
+    assert running.measured_whole_usage is not None
+    assert 0 < running.measured_usage < running.measured_whole_usage
+
+    told = json.loads(run(ada.client.api, "explain", "--query", info.id).stdout)
+    assert [part["kind"] for part in told["parts"]] == [part.kind for part in running.parts]
+    dee.client.stop_query(info.id)
+
+    def remembered() -> bool:
+        return all(part.remembered for part in of_kind(bob.client.explain(Question(sql=SQL, consumer="dee")), "operator"))
+
+    wait_for(remembered, "the nodes of the sources have been told")
+    after = bob.client.explain(Question(sql=SQL, consumer="dee"))
+    for old, new in zip(of_kind(before, "operator"), of_kind(after, "operator"), strict=True):
+        assert new.measured.selectivity == pytest.approx(SHARE, rel=0.02)
+        assert (new.estimated, new.signature) == (old.estimated, old.signature)
+    planned = {link.stream: link.bytes_s for link in after.links}
+    assert planned == {part.id: pytest.approx(part.measured.bytes_s, rel=0.5) for part in after.parts if part.kind != "sink"}
+    sources = [part.id for part in of_kind(after, "source")]
+    assert [planned[name] < 0.5 * before.links[0].bytes_s for name in sources] == [True] * len(SITES)
