@@ -30,6 +30,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
     name: Annotated[str, Meta(pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = ""
     strategy: str = DEFAULT_STRATEGY
+    decompose: Decompose = "auto"
     consumer: str = ""
     sink: SinkSpec = SinkSpec()
 

@@ -20,6 +20,7 @@ from sbon_node.query.functions import (
     MAX_GROWTH,
     MIN_ARGUMENTS,
     PIECES,
+    SKETCH_AGGREGATES,
     UNIT_FIRST,
     UNITS,
     refusal_of,
@@ -151,7 +152,7 @@ class _Fragment:
         if isinstance(bare, exp.Column) and isinstance(bare.this, exp.Star):
             return
         name = call_name(bare)
-        if grouped and name in (*ALLOWED_AGGREGATES, *PIECES):
+        if grouped and name in (*ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *PIECES):
             for argument in bare.expressions:
                 if not isinstance(argument, exp.Star):
                     check_scalar(self._clean, argument)

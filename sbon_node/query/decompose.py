@@ -1,65 +1,119 @@
 """Aggregates split in two: a partial one beside each source, and a final one over what those hand on.
 
-Both give what the undivided one does: sums and counts are summed, extremes and logic are taken again, an average is a sum over a
-count, and a variance comes of count, sum and sum of squares (its relative error grows with the square of mean over deviation).
-Distinct values are counted with HyperLogLog sketches, which merge.
+Both give what the undivided one does. Sums and counts are summed, extremes and logic are taken again, an average is a sum over a
+count. A variance comes of count, sum and sum of squares: exactly, where it is of whole numbers; of others with an error that
+grows with the square of mean over deviation, which is why only who asks for it gets that. Distinct values are counted with
+HyperLogLog sketches, which merge; and the undivided aggregate takes the same sketch, so that both say the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from sbon_node.query.logical import Aggregate, Output, Scan, Select, Union, column, replaced
+from sbon_node.query.logical import Aggregate, Join, Output, Relation, Scan, Select, Union, column, replaced
 
 _AGAIN = frozenset(["min", "max", "bool_and", "bool_or", "every", "any", "some", "bit_and", "bit_or", "bit_xor"])
-_SUMMED = frozenset({"count", "count_if", "sum", "try_sum"})
+_COUNTS = frozenset({"count", "count_if"})
 _SPREADS = {
     "stddev": ("sqrt", 1), "stddev_samp": ("sqrt", 1), "std": ("sqrt", 1), "stddev_pop": ("sqrt", 0),
     "variance": ("", 1), "var_samp": ("", 1), "var_pop": ("", 0),
 }  # fmt: skip
+_WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
+_SMALL = _WHOLE - {"bigint"}
+"""Whole numbers whose squares can be summed up in 38 digits."""
+_NUMBERS = _WHOLE | {"float", "double"}
+_SKETCHED = {"tinyint": "bigint", "smallint": "bigint", "int": "", "bigint": "", "string": ""}
+"""What a sketch takes, and as what."""
 
 
-@dataclass(slots=True)
-class _Parts:
-    """The partial aggregates, the final ones over them, and what each of the original ones is made of."""
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A SELECT over an aggregate, as it runs in one piece and as it runs in parts; ``exact`` if both always give the same."""
 
-    partial: list[Output]
-    final: list[Output]
-    made_of: dict[str, exp.Expr]
-
-    def part(self, name: str, partial: exp.Expr, final: str) -> exp.Expr:
-        self.partial.append(Output(name, partial))
-        self.final.append(Output(name, _call(final, column(name))))
-        return column(name)
+    select: Select
+    whole: Select
+    parts: Select
+    exact: bool
 
 
-def divided(select: Select) -> Select | None:
-    """The same rows by way of partial aggregates, whose relations are marked by :class:`Aggregate.partial`; None where that
-    cannot be: over state, over sessions, or with an aggregate that does not divide."""
-    aggregate = select.child
-    if not isinstance(aggregate, Aggregate) or aggregate.window is None or aggregate.window.kind != "window":
-        return None
-    parts = aggregate.child.children if isinstance(aggregate.child, Union) else (aggregate.child,)
-    if not all(isinstance(one, Select) and isinstance(one.child, Scan) and _keeps_time(one, aggregate) for one in parts):
-        return None
-    pieces = _Parts([], [], {})
+def candidates(query: Relation) -> list[Select]:
+    """What might be divided by its shape: windows over the event time of streams as they are."""
+    found: list[Select] = []
+    for select in _selects(query):
+        if _divides(select) and select not in found:
+            found.append(select)
+    return found
+
+
+def arguments(select: Select) -> tuple[Select, list[str]]:
+    """What the aggregates of a candidate are of, as a SELECT over the stream, and which aggregate each of its columns is for."""
+    aggregate = _aggregate(select)
+    part = _parts(aggregate)[0]
+    made_of = {one.name: one.expression for one in part.outputs}
+    outputs: list[Output] = []
+    names: list[str] = []
     for one in aggregate.aggregates:
-        if not _divide(one, pieces):
-            return None
-    window = aggregate.window
-    grouped = (window.start, window.end, *(key.name for key in aggregate.keys))
+        for argument in one.expression.expressions[:1]:
+            if not isinstance(argument, exp.Star):
+                outputs.append(Output(f"argument_{len(outputs)}", replaced(argument, made_of)))
+                names.append(one.name)
+    return Select(part.child, tuple(outputs)), names
+
+
+def division(select: Select, types: Mapping[str, str]) -> Division | None:
+    """Both ways to run a candidate, whose aggregates are of arguments of these ``types``; the relations of partial ones are
+    marked by :class:`Aggregate.partial`. None where an aggregate does not divide.
+    """
+    aggregate = _aggregate(select)
+    pieces = _Pieces(types, aggregate.names)
+    if not all(pieces.take(one) for one in aggregate.aggregates):
+        return None
+    whole = replace(aggregate, aggregates=tuple(pieces.whole))
+    assert aggregate.window is not None
+    grouped = (aggregate.window.start, aggregate.window.end, *(key.name for key in aggregate.keys))
     keys = tuple(Output(name, column(name)) for name in grouped)
     names = [*grouped, *(one.name for one in pieces.partial)]
     passed = tuple(Output(name, column(name)) for name in names)
-    partial = [replace(aggregate, child=one, aggregates=tuple(pieces.partial), partial=True) for one in parts]
+    partial = [replace(aggregate, child=one, aggregates=tuple(pieces.partial), partial=True) for one in _parts(aggregate)]
     below = Union(tuple(Select(one, passed) for one in partial))
     final = Aggregate(below, None, keys, tuple(pieces.final), aggregate.start)
-    made_of = {key.name: column(key.name) for key in keys} | pieces.made_of
+    same = {name: column(name) for name in grouped}
+    in_one, in_parts = _over(select, whole, same | pieces.of_whole), _over(select, final, same | pieces.of_final)
+    return Division(select, in_one, in_parts, pieces.exact)
+
+
+def _over(select: Select, aggregate: Aggregate, made_of: dict[str, exp.Expr]) -> Select:
     outputs = tuple(Output(one.name, replaced(one.expression, made_of)) for one in select.outputs)
-    return Select(final, outputs, tuple(replaced(one, made_of) for one in select.conditions))
+    return Select(aggregate, outputs, tuple(replaced(one, made_of) for one in select.conditions))
+
+
+# -- shapes ---------------------------------------------------------------------------------------------------------------
+
+
+def _selects(relation: Relation) -> Iterator[Select]:
+    match relation:
+        case Select(child):
+            yield relation
+            yield from _selects(child)
+        case Aggregate(child):
+            yield from _selects(child)
+        case Join(_, left, right):
+            yield from _selects(left)
+            yield from _selects(right)
+        case Union(children):
+            for child in children:
+                yield from _selects(child)
+
+
+def _divides(select: Select) -> bool:
+    child = select.child
+    if not isinstance(child, Aggregate) or child.window is None or child.window.kind != "window" or not child.aggregates:
+        return False
+    below = child.child.children if isinstance(child.child, Union) else (child.child,)
+    return all(isinstance(one, Select) and isinstance(one.child, Scan) and _keeps_time(one, child) for one in below)
 
 
 def _keeps_time(part: Select, aggregate: Aggregate) -> bool:
@@ -70,44 +124,118 @@ def _keeps_time(part: Select, aggregate: Aggregate) -> bool:
     return isinstance(time, exp.Column) and time.name == part.child.entry.declaration.event_time
 
 
-def _divide(aggregate: Output, pieces: _Parts) -> bool:
-    call = aggregate.expression
-    name, arguments = str(call.this), call.expressions
-    new = _names(aggregate.name)
-    if name in _AGAIN:
-        pieces.made_of[aggregate.name] = pieces.part(new(""), call, name)
-    elif name in _SUMMED:
-        pieces.made_of[aggregate.name] = pieces.part(new(""), call, "try_sum" if name == "try_sum" else "sum")
-    elif name in ("avg", "mean"):
-        total = pieces.part(new("sum"), _call("sum", arguments[0]), "sum")
-        count = pieces.part(new("count"), _call("count", arguments[0]), "sum")
-        pieces.made_of[aggregate.name] = exp.Div(this=total, expression=_call("nullif", count, exp.Literal.number(0)))
-    elif name in _SPREADS:
-        pieces.made_of[aggregate.name] = _spread(arguments[0], *_SPREADS[name], pieces, new)
-    elif name == "hll_sketch_agg":
-        pieces.made_of[aggregate.name] = pieces.part(new(""), call, "hll_union_agg")
-    else:
-        return False
-    return True
+def _aggregate(select: Select) -> Aggregate:
+    assert isinstance(select.child, Aggregate)
+    return select.child
 
 
-def _spread(value: exp.Expr, root: str, less: int, pieces: _Parts, new: Callable[[str], str]) -> exp.Expr:
-    double = exp.Cast(this=value.copy(), to=exp.DataType(this=exp.DType.DOUBLE))
-    count = pieces.part(new("count"), _call("count", value), "sum")
-    total = pieces.part(new("sum"), _call("sum", double), "sum")
-    squares = pieces.part(new("squares"), _call("sum", exp.Mul(this=double.copy(), expression=double.copy())), "sum")
-    mean_part = exp.Div(
-        this=exp.Mul(this=total, expression=total.copy()), expression=_call("nullif", count, exp.Literal.number(0))
-    )
-    deviation = _call("greatest", exp.Sub(this=squares, expression=mean_part), exp.Literal.number("0"))
-    rows = exp.Sub(this=count.copy(), expression=exp.Literal.number(less)) if less else count.copy()
-    variance = exp.Div(this=deviation, expression=_call("nullif", rows, exp.Literal.number(0)))
-    return _call(root, variance) if root else variance
+def _parts(aggregate: Aggregate) -> list[Select]:
+    below = aggregate.child.children if isinstance(aggregate.child, Union) else (aggregate.child,)
+    return [one for one in below if isinstance(one, Select)]
 
 
-def _names(name: str) -> Callable[[str], str]:
-    return lambda part: f"{name}_{part}" if part else name
+# -- aggregates -----------------------------------------------------------------------------------------------------------
 
 
-def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    return exp.Anonymous(this=name, expressions=[one.copy() for one in arguments])
+class _Pieces:
+    """The partial aggregates, the final ones over them, those of the undivided way, and what each original one is made of."""
+
+    def __init__(self, types: Mapping[str, str], taken: Iterable[str]) -> None:
+        self.exact = True
+        self._types = types
+        self._taken = {name.lower() for name in taken}
+        self.partial: list[Output] = []
+        self.final: list[Output] = []
+        self.whole: list[Output] = []
+        self.of_final: dict[str, exp.Expr] = {}
+        self.of_whole: dict[str, exp.Expr] = {}
+
+    def take(self, aggregate: Output) -> bool:
+        """Divides one aggregate; says whether that can be."""
+        call, name, type_ = aggregate.expression, aggregate.name, self._types.get(aggregate.name, "")
+        function = str(call.this)
+        if function == "approx_count_distinct":
+            return self._take_sketch(aggregate, type_)
+        self.whole.append(aggregate)
+        self.of_whole[name] = column(name)
+        if function in _AGAIN:
+            self.of_final[name] = self._part(name, call, function)
+        elif function in _COUNTS:
+            self.of_final[name] = self._part(name, call, "sum")
+        elif function in ("sum", "try_sum"):
+            self.of_final[name] = self._of_type(self._part(name, call, function), _sum_of(type_))
+        elif function in ("avg", "mean") and type_ in _NUMBERS:
+            self.of_final[name] = self._average(name, call.expressions[0])
+        elif function in _SPREADS and type_ in _NUMBERS:
+            self.exact = self.exact and type_ in _SMALL
+            self.of_final[name] = self._spread(name, call.expressions[0], type_, *_SPREADS[function])
+        else:
+            return False
+        return True
+
+    def _take_sketch(self, aggregate: Output, type_: str) -> bool:
+        if type_ not in _SKETCHED:
+            return False
+        name, value = aggregate.name, aggregate.expression.expressions[0]
+        sketch = _call("hll_sketch_agg", _cast(value, _SKETCHED[type_]) if _SKETCHED[type_] else value)
+        self.whole.append(Output(name, sketch))
+        # A sketch that was never merged estimates in another way.
+        self.of_whole[name] = _call("hll_sketch_estimate", _call("hll_union", column(name), column(name)))
+        merged = self._part(name, sketch, "hll_union_agg")
+        self.of_final[name] = _call("hll_sketch_estimate", _call("hll_union", merged, merged))
+        return True
+
+    def _part(self, name: str, partial: exp.Expr, final: str) -> exp.Expr:
+        self.partial.append(Output(name, partial))
+        self.final.append(Output(name, _call(final, column(name))))
+        return column(name)
+
+    def _new_part(self, name: str, partial: exp.Expr) -> exp.Expr:
+        """A further column of sums."""
+        fresh = next(one for n in range(len(self._taken) + 1) if (one := f"{name}_{n}" if n else name).lower() not in self._taken)
+        self._taken.add(fresh.lower())
+        return self._part(fresh, partial, "sum")
+
+    def _of_type(self, value: exp.Expr, type_: str) -> exp.Expr:
+        """A sum of decimal sums has more digits than the sum itself."""
+        return _cast(value, type_) if type_ else value
+
+    def _average(self, name: str, value: exp.Expr) -> exp.Expr:
+        total = self._new_part(f"{name}_sum", _call("sum", _cast(value, "double")))
+        count = self._new_part(f"{name}_count", _call("count", value))
+        return _quotient(total, count)
+
+    def _spread(self, name: str, value: exp.Expr, type_: str, root: str, less: int) -> exp.Expr:
+        number = _cast(value, "decimal(19,0)" if type_ in _SMALL else "double")
+        count = self._new_part(f"{name}_count", _call("count", value))
+        total = self._new_part(f"{name}_sum", _call("sum", number))
+        squares = self._new_part(f"{name}_squares", _call("sum", exp.Mul(this=number, expression=number.copy())))
+        if type_ in _SMALL:
+            total, squares = _cast(total, "decimal(38,0)"), _cast(squares, "decimal(38,0)")
+        scaled = exp.Sub(
+            this=exp.Mul(this=count.copy(), expression=squares), expression=exp.Mul(this=total, expression=total.copy())
+        )
+        deviations = _call("greatest", _cast(exp.Paren(this=scaled), "double"), _cast(exp.Literal.number(0), "double"))
+        rows = exp.Paren(this=exp.Sub(this=count.copy(), expression=exp.Literal.number(less))) if less else count.copy()
+        variance = _quotient(_quotient(deviations, count), rows)
+        return _call(root, variance) if root else variance
+
+
+def _sum_of(type_: str) -> str:
+    """The type of a sum of decimals in Spark; empty for any other, whose sum may be summed again as it is."""
+    if not type_.startswith("decimal("):
+        return ""
+    precision, scale = (int(part) for part in type_.removeprefix("decimal(").removesuffix(")").split(","))
+    return f"decimal({min(38, precision + 10)},{scale})"
+
+
+def _quotient(one: exp.Expr, other: exp.Expr) -> exp.Div:
+    return exp.Div(this=one.copy(), expression=_call("nullif", other, exp.Literal.number(0)), safe=True)
+
+
+def _cast(value: exp.Expr, type_: str) -> exp.Cast:
+    return exp.Cast(this=value.copy(), to=exp.DataType.build(type_, dialect="spark"))
+
+
+def _call(name: str, *arguments_: exp.Expr) -> exp.Anonymous:
+    return exp.Anonymous(this=name, expressions=[one.copy() for one in arguments_])

@@ -49,6 +49,8 @@ MOST_MATCHES = 10.0
 
 _WIDTHS = {"boolean": 1, "tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "float": 4, "double": 8, "date": 4, "timestamp": 8}
 _STRING_BYTES = 16.0
+_SKETCH_BYTES = 600.0
+"""A sketch of about a hundred distinct values; at most it takes 4 KiB."""
 _SHORTEST_STRING = 4.0
 
 
@@ -109,7 +111,8 @@ def estimated(
     rows_s, kept_rows = _flow(relation, rates)
     row_bytes = [_row_bytes(schema, rate) for schema, rate in zip(schemas, rates, strict=True)]
     strings = max(string_bytes(schema, size) for schema, size in zip(schemas, row_bytes, strict=True))
-    size = max(1.0, sum(column_bytes(column.type, strings) for column in output))
+    binary = _SKETCH_BYTES if isinstance(relation.child, Aggregate) and relation.child.partial else strings
+    size = max(1.0, sum(binary if column.type == "binary" else column_bytes(column.type, strings) for column in output))
     if measured is not None and measured.selectivity is not None:
         rows_s, size = sum(one.rows_s for one in rates) * measured.selectivity, measured.row_bytes or size
     rows_s, size = min(rows_s, MAX_ROWS_S), min(size, MAX_ROW_BYTES)

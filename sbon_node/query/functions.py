@@ -38,9 +38,11 @@ HASHES = "crc32 hash md5 sha sha1 sha2 xxhash64"
 ARRAYS = """array array_contains array_distinct array_join array_max array_min array_position array_remove array_sort array_size
 arrays_overlap cardinality element_at get size slice sort_array try_element_at"""
 
+SKETCHES = "hll_sketch_estimate hll_union"
+
 JSON = "get_json_object json_array_length json_object_keys typeof"
 
-ALLOWED = words(" ".join((MATHS, STRINGS, DATES, CONDITIONS, CASTS, HASHES, ARRAYS, JSON)))
+ALLOWED = words(" ".join((MATHS, STRINGS, DATES, CONDITIONS, CASTS, HASHES, ARRAYS, SKETCHES, JSON)))
 
 MIN_ARGUMENTS = {"unix_timestamp": 1, "to_unix_timestamp": 1}
 """With fewer, these read the clock."""
@@ -87,7 +89,8 @@ OUTSIDE_THE_ROW = words("""
 AGGREGATES = words("""
     any any_value approx_count_distinct approx_percentile array_agg avg bit_and bit_or bit_xor bool_and bool_or collect_list
     collect_set corr count count_if count_min_sketch covar_pop covar_samp every first first_value grouping grouping_id
-    histogram_numeric kurtosis last last_value listagg max max_by mean median min min_by mode percentile percentile_approx
+    histogram_numeric hll_sketch_agg hll_union_agg kurtosis
+    last last_value listagg max max_by mean median min min_by mode percentile percentile_approx
     percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy
     skewness some std stddev stddev_pop stddev_samp string_agg sum try_avg try_sum var_pop var_samp variance""")
 
@@ -98,6 +101,9 @@ ALLOWED_AGGREGATES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(words("corr covar_pop covar_samp max_by min_by regr_slope regr_intercept regr_r2 regr_count"), (2, 2)),
 }
 """Aggregate to its fewest and most arguments: those whose state is small and whose result does not hang on the rows' order."""
+
+SKETCH_AGGREGATES = {"hll_sketch_agg": (1, 1), "hll_union_agg": (1, 1)}
+"""What ``approx_count_distinct`` is made of; not for users, since a sketch's bytes hang on the rows' order."""
 
 UNBOUNDED_AGGREGATES = words("""
     array_agg collect_list collect_set histogram_numeric listagg string_agg median mode percentile percentile_cont

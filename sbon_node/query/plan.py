@@ -93,3 +93,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     outputs: tuple[str, ...]
     schema: Schema
     event_time: str = ""
+
+    @property
+    def carried_bytes_s(self) -> float:
+        """What all its links carry together, the one to the sink included."""
+        rates = {one.source.id: one.rate for one in self.sources} | {one.id: one.rate for one in self.operators}
+        read = [one.stream for operator in self.operators for one in operator.inputs]
+        return sum(rates[stream].bytes_s for stream in (*read, *self.outputs))

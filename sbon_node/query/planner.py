@@ -1,33 +1,31 @@
 """From a user's SQL to a plan: read, pushed down, cut into stages, each an operator over the streams of those below it.
 
-A stage that reads a declared stream becomes one operator for each of its physical sources, as NebulaStream does (logical source
-expansion); whoever reads it takes every one of them.
+Where an aggregate can be divided into partial ones, both ways are planned, and the one whose links carry less is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from sbon_node.engine.interface import Schema
 from sbon_node.errors import SbonError
-from sbon_node.query.allowlist import check_fragment
-from sbon_node.query.blame import check_alike, check_outputs, in_the_text
-from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
-from sbon_node.query.estimate import Estimate, estimated
+from sbon_node.query.assembly import Analyse, Assembly, common_schema
+from sbon_node.query.catalog import CatalogEntry
+from sbon_node.query.decompose import Division, arguments, candidates, division
 from sbon_node.query.event_time import lags_ms
 from sbon_node.query.fragments import fragment_of
-from sbon_node.query.logical import Output, Select
-from sbon_node.query.measured import Measured, Measurement, Recall, SourcePace, nothing_measured
-from sbon_node.query.plan import Plan, PlannedInput, PlannedOperator, PlannedSource, Rate
+from sbon_node.query.logical import Scan, Select, Union
+from sbon_node.query.measured import Recall, nothing_measured
+from sbon_node.query.plan import Plan
 from sbon_node.query.pushdown import push_down
 from sbon_node.query.reader import read_query
 from sbon_node.query.settings import QuerySettings
-from sbon_node.query.signature import signature
-from sbon_node.query.stages import Feed, Stage, cut
+from sbon_node.query.stages import Stage, cut, read
 
-Analyse = Callable[[str, tuple[Schema, ...]], Awaitable[Schema]]
-"""Fragment and schemas of its views to the schema of its output; raises :class:`SbonError`."""
+Decompose = Literal["auto", "always", "never"]
+"""Whether aggregates are split into partial ones beside the sources and a final one: where it carries less, always, never."""
 
 
 async def plan_query(
@@ -37,161 +35,88 @@ async def plan_query(
     analyse: Analyse,
     settings: QuerySettings | None = None,
     recall: Recall = nothing_measured,
+    decompose: Decompose = "auto",
 ) -> Plan:
-    """Plans ``text`` over the streams of ``catalog``; operators are named ``<query_id>.b0``, ``.b1`` and so on. Rates are those
+    """Plans ``text`` over the streams of ``catalog``; operators are named ``<query_id>.b0``, ``.o1`` and so on. Rates are those
     that ``recall`` knows, else estimates.
 
     Raises :class:`SbonError` with line, column, the offending text and a hint, for all that cannot run on streams.
     """
     settings = settings or QuerySettings()
-    stages = cut(push_down(read_query(text, catalog, settings)), text)
-    planner = _Planner(text, query_id, analyse, settings)
-    results = [stream for stage in stages for stream in await planner.streams(stage)]
-    schema = _common_schema(text, results)
-    sources, operators = await planner.rated(recall)
-    return Plan(
-        text=text,
-        sources=sources,
-        operators=operators,
-        outputs=tuple(one.id for one in results),
-        schema=schema,
-        event_time=_event_time(stages),
-    )
+    query = push_down(read_query(text, catalog, settings))
+    cut(query, text)  # what cannot run is refused before an engine is started
+    planning = _Planning(text, query, query_id, _remembering(analyse), settings, recall)
+    divisions = await planning.divisions()
+    plan = await planning.plan(divisions, ())
+    chosen: tuple[Division, ...] = ()
+    for one in divisions if decompose != "never" else ():
+        divided = await planning.plan(divisions, (*chosen, one))
+        worth = one.exact and divided.carried_bytes_s < settings.decompose_below * plan.carried_bytes_s
+        if worth or decompose == "always":
+            plan, chosen = divided, (*chosen, one)
+    return plan
+
+
+def _remembering(analyse: Analyse) -> Analyse:
+    """Asks about each fragment once."""
+    known: dict[tuple[str, tuple[Schema, ...]], Schema] = {}
+
+    async def remembered(fragment: str, schemas: tuple[Schema, ...]) -> Schema:
+        if (fragment, schemas) not in known:
+            known[fragment, schemas] = await analyse(fragment, schemas)
+        return known[fragment, schemas]
+
+    return remembered
 
 
 @dataclass(frozen=True, slots=True)
-class _Stream:
-    """What a stage, or a source, hands on."""
+class _Planning:
+    """One query, which may be cut in several ways."""
 
+    text: str
+    query: Select | Union
     id: str
-    schema: Schema
-    signature: str
-    outputs: tuple[Output, ...] = ()
+    analyse: Analyse
+    settings: QuerySettings
+    recall: Recall
 
+    async def divisions(self) -> list[Division]:
+        """The aggregates that can be divided, by the types that the engine finds their arguments to have."""
+        found = []
+        for candidate in candidates(self.query):
+            asked, names = arguments(candidate)
+            assert isinstance(asked.child, Scan)
+            types: Mapping[str, str] = {}
+            if names:
+                try:
+                    schema = await self.analyse(fragment_of(read(asked)), (asked.child.entry.declaration.schema,))
+                except SbonError:
+                    continue  # refused, with the text it is part of, when that is planned
+                types = {name: one.type for name, one in zip(names, schema, strict=True)}
+            if (divided := division(candidate, types)) is not None:
+                found.append(divided)
+        return found
 
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """An operator but for its rates; ``views`` are the streams of each."""
+    async def plan(self, divisions: Sequence[Division], divided: Sequence[Division]) -> Plan:
+        """The plan in which these are divided and the others of ``divisions`` are not."""
 
-    relation: Select
-    stream: _Stream
-    fragment: str
-    inputs: tuple[PlannedInput, ...]
-    views: tuple[tuple[_Stream, ...], ...]
+        def instead(select: Select) -> Select:
+            of = next((one for one in divisions if one.select == select), None)
+            return select if of is None else of.parts if of in divided else of.whole
 
-    def estimated(self, rates: Mapping[str, Rate], measured: Measurement | None = None) -> Estimate:
-        of_views = [Rate.of_all(rates[stream.id] for stream in view) for view in self.views]
-        return estimated(self.relation, [view[0].schema for view in self.views], of_views, self.stream.schema, measured)
-
-
-class _Planner:
-    """Operators in the order in which they are fed; each stage is planned once."""
-
-    def __init__(self, text: str, query_id: str, analyse: Analyse, settings: QuerySettings) -> None:
-        self._text = text
-        self._query, self._analyse, self._settings = query_id, analyse, settings
-        self._planned: dict[Stage, tuple[_Stream, ...]] = {}
-        self._sources: dict[str, tuple[SourceDeclaration, Schema]] = {}
-        self._drafts: list[_Draft] = []
-
-    async def streams(self, stage: Stage) -> tuple[_Stream, ...]:
-        known = self._planned.get(stage)
-        if known is None:
-            known = self._planned[stage] = await self._operators(stage)
-        return known
-
-    async def _operators(self, stage: Stage) -> tuple[_Stream, ...]:
-        fed = [[(feed, await self._feeding(feed)) for feed in view.feeds] for view in stage.views]
-        schemas = [_common_schema(self._text, [stream for _, streams in feeds for stream in streams]) for feeds in fed]
-        try:
-            fragment = fragment_of(stage.relation)
-            check_fragment(fragment, len(schemas))
-            schema = await self._analyse(fragment, tuple(schemas))
-        except SbonError as error:
-            raise in_the_text(error, self._text, stage.relation) from error
-        check_outputs(self._text, schema, stage.relation.outputs)
-        if stage.scan is None:
-            return (self._operator(stage, fragment, schema, fed),)
-        ((feed, sources),) = fed[0]
-        return tuple(self._operator(stage, fragment, schema, [[(feed, (source,))]]) for source in sources)
-
-    async def _feeding(self, feed: Feed) -> tuple[_Stream, ...]:
-        return await self.streams(feed.origin) if isinstance(feed.origin, Stage) else self._scanned(feed.origin.entry)
-
-    def _scanned(self, entry: CatalogEntry) -> tuple[_Stream, ...]:
-        schema = entry.declaration.schema
-        streams = []
-        for source in sorted(entry.sources, key=lambda one: one.name):
-            self._sources[source.id] = (source, schema)
-            streams.append(_Stream(source.id, schema, source.id))
-        return tuple(streams)
-
-    def _operator(
-        self, stage: Stage, fragment: str, schema: Schema, fed: Sequence[Sequence[tuple[Feed, Sequence[_Stream]]]]
-    ) -> _Stream:
-        inputs = tuple(
-            PlannedInput(stream=stream.id, schema=stream.schema, view=number, event_time=view.event_time, lag_ms=feed.lag_ms)
-            for number, (view, feeds) in enumerate(zip(stage.views, fed, strict=True))
-            for feed, streams in feeds
-            for stream in streams
+        stages = cut(self.query, self.text, instead)
+        assembly = Assembly(self.text, self.id, self.analyse, self.settings)
+        results = [stream for stage in stages for stream in await assembly.streams(stage)]
+        schema = common_schema(self.text, results)
+        sources, operators = await assembly.rated(self.recall)
+        return Plan(
+            text=self.text,
+            sources=sources,
+            operators=operators,
+            outputs=tuple(one.id for one in results),
+            schema=schema,
+            event_time=_event_time(stages),
         )
-        views = tuple(tuple(stream for _, streams in feeds for stream in streams) for feeds in fed)
-        stream = _Stream(
-            f"{self._query}.{'b' if stage.scan else 'o'}{len(self._drafts)}",
-            schema,
-            signature(stage.relation, [[stream.signature for stream in streams] for streams in views]),
-            stage.relation.outputs,
-        )
-        self._drafts.append(_Draft(stage.relation, stream, fragment, inputs, views))
-        return stream
-
-    async def rated(self, recall: Recall) -> tuple[tuple[PlannedSource, ...], tuple[PlannedOperator, ...]]:
-        """All that was planned, with rates from the sources on: estimated, and measured where that is known."""
-        nodes = {source.id: source.node for source, _ in self._sources.values()}
-        known = await recall(nodes, [draft.stream.signature for draft in self._drafts])
-        estimates: dict[str, Rate] = {}
-        rates: dict[str, Rate] = {}
-        sources = []
-        for name, (source, schema) in self._sources.items():
-            estimates[name] = _rate(source, SourcePace())
-            rates[name] = _rate(source, known.sources.get(name, SourcePace()))
-            sources.append(PlannedSource(source=source, schema=schema, rate=rates[name], estimate=estimates[name]))
-        return tuple(sources), tuple(self._rated(draft, known, estimates, rates) for draft in self._drafts)
-
-    def _rated(self, draft: _Draft, known: Measured, estimates: dict[str, Rate], rates: dict[str, Rate]) -> PlannedOperator:
-        stream, measured = draft.stream, known.operators.get(draft.stream.signature)
-        if measured is not None and not measured.is_telling(has_state=any(one.event_time for one in draft.inputs)):
-            measured = None
-        estimates[stream.id] = draft.estimated(estimates).rate
-        found = draft.estimated(rates, measured)
-        rates[stream.id] = found.rate
-        return PlannedOperator(
-            id=stream.id,
-            fragment=draft.fragment,
-            inputs=draft.inputs,
-            schema=stream.schema,
-            rate=found.rate,
-            needs=found.needs,
-            signature=stream.signature,
-            partitioned=sum(rates[one.stream].rows_s for one in draft.inputs) >= self._settings.partitioned_rows_s,
-            estimate=estimates[stream.id],
-        )
-
-
-def _rate(source: SourceDeclaration, pace: SourcePace) -> Rate:
-    """As measured, where it is; else as declared or sampled, else as assumed of any."""
-    rows_s = pace.rows_s or source.expected_rows_s
-    row_bytes = pace.row_bytes or source.expected_row_bytes
-    return Rate(rows_s=rows_s, bytes_s=rows_s * row_bytes, measured=pace.row_bytes is not None)
-
-
-def _common_schema(text: str, streams: Sequence[_Stream]) -> Schema:
-    """The schema that all parts of a view or of the result have; raises ``bad-union``."""
-    first = streams[0]
-    for other in streams[1:]:
-        if other.schema != first.schema:
-            check_alike(text, first.schema, first.outputs, other.schema, other.outputs)
-    return first.schema
 
 
 def _event_time(stages: Sequence[Stage]) -> str:

@@ -23,3 +23,11 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     max_relations: Annotated[
         int, Meta(ge=1, le=64, description="streams and sub-queries one query may read, each counted as often as it is written")
     ] = 16
+    decompose_below: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            description="an aggregate is split into partial ones where the links then carry less than this share of the bytes",
+        ),
+    ] = 0.8

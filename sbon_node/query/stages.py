@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sbon_node.errors import SbonError
-from sbon_node.query.decompose import divided
 from sbon_node.query.event_time import bounds, lags_ms
 from sbon_node.query.lexical import clause, refusal
 from sbon_node.query.logical import Aggregate, Input, Join, Relation, Scan, Select, Union
@@ -51,18 +50,18 @@ class Stage:
         return origin if isinstance(origin, Scan) else None
 
 
-Worth = Callable[[Select], bool]
-"""Whether a SELECT over an aggregate is to be divided into partial ones."""
+Instead = Callable[[Select], Select]
+"""How a SELECT over an aggregate is to run: as it is, or by way of partial ones."""
 
 
-def cut(query: Select | Union, text: str, worth: Worth = lambda select: False) -> tuple[Stage, ...]:
+def cut(query: Select | Union, text: str, instead: Instead = lambda select: select) -> tuple[Stage, ...]:
     """The stages whose streams are the query's result; raises :class:`SbonError` for state that would never be let go."""
-    return _Cutter(text, worth).stages(query)
+    return _Cutter(text, instead).stages(query)
 
 
 class _Cutter:
-    def __init__(self, text: str, worth: Worth) -> None:
-        self._text, self._worth = text, worth
+    def __init__(self, text: str, instead: Instead) -> None:
+        self._text, self._instead = text, instead
         self._known: list[tuple[Select, Stage]] = []
 
     def stages(self, relation: Select | Union) -> tuple[Stage, ...]:
@@ -80,17 +79,15 @@ class _Cutter:
 
     def _made(self, select: Select) -> Stage:
         if isinstance(select.child, Scan):
-            return Stage(_read(select), (View((Feed(select.child, 0),), ""),))
+            return Stage(read(select), (View((Feed(select.child, 0),), ""),))
         if isinstance(select.child, Aggregate) and select.child.partial:
             below = select.child.child
             assert isinstance(below, Select)
             assert isinstance(below.child, Scan)
             scan = below.child
             view = View((Feed(scan, 0),), scan.entry.declaration.event_time)
-            return Stage(replace(select, child=replace(select.child, child=_read(below))), (view,))
-        parts = divided(select)
-        if parts is not None and self._worth(select):
-            select = parts
+            return Stage(replace(select, child=replace(select.child, child=read(below))), (view,))
+        select = self._instead(select)
         views: list[View] = []
         return Stage(replace(select, child=self._stateful(select.child, views)), tuple(views))
 
@@ -148,7 +145,7 @@ class _Cutter:
         return refusal(code, message, self._text, start, offending=clause(self._text, start), hint=hint)
 
 
-def _read(select: Select) -> Select:
+def read(select: Select) -> Select:
     """A SELECT over a declared stream, of the one view of its stage."""
     return replace(select, child=Input(0, select.child.names, lags_ms(select.child)))
 

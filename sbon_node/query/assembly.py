@@ -1,0 +1,162 @@
+"""Stages as operators: named, analysed, and rated from their sources on.
+
+A stage that reads a declared stream becomes one operator for each of its physical sources, as NebulaStream does (logical source
+expansion); whoever reads it takes every one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sbon_node.engine.interface import Schema
+from sbon_node.errors import SbonError
+from sbon_node.query.allowlist import check_fragment
+from sbon_node.query.blame import check_alike, check_outputs, in_the_text
+from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
+from sbon_node.query.estimate import Estimate, estimated
+from sbon_node.query.fragments import fragment_of
+from sbon_node.query.logical import Output, Select
+from sbon_node.query.measured import Measured, Measurement, Recall, SourcePace
+from sbon_node.query.plan import PlannedInput, PlannedOperator, PlannedSource, Rate
+from sbon_node.query.settings import QuerySettings
+from sbon_node.query.signature import signature
+from sbon_node.query.stages import Feed, Stage
+
+Analyse = Callable[[str, tuple[Schema, ...]], Awaitable[Schema]]
+"""Fragment and schemas of its views to the schema of its output; raises :class:`SbonError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What a stage, or a source, hands on."""
+
+    id: str
+    schema: Schema
+    signature: str
+    outputs: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """An operator but for its rates; ``views`` are the streams of each."""
+
+    relation: Select
+    stream: Stream
+    fragment: str
+    inputs: tuple[PlannedInput, ...]
+    views: tuple[tuple[Stream, ...], ...]
+
+    def estimated(self, rates: Mapping[str, Rate], measured: Measurement | None = None) -> Estimate:
+        of_views = [Rate.of_all(rates[stream.id] for stream in view) for view in self.views]
+        return estimated(self.relation, [view[0].schema for view in self.views], of_views, self.stream.schema, measured)
+
+
+class Assembly:
+    """Operators in the order in which they are fed; each stage is planned once."""
+
+    def __init__(self, text: str, query_id: str, analyse: Analyse, settings: QuerySettings) -> None:
+        self._text = text
+        self._query, self._analyse, self._settings = query_id, analyse, settings
+        self._planned: dict[Stage, tuple[Stream, ...]] = {}
+        self._sources: dict[str, tuple[SourceDeclaration, Schema]] = {}
+        self._drafts: list[_Draft] = []
+
+    async def streams(self, stage: Stage) -> tuple[Stream, ...]:
+        known = self._planned.get(stage)
+        if known is None:
+            known = self._planned[stage] = await self._operators(stage)
+        return known
+
+    async def _operators(self, stage: Stage) -> tuple[Stream, ...]:
+        fed = [[(feed, await self._feeding(feed)) for feed in view.feeds] for view in stage.views]
+        schemas = [common_schema(self._text, [stream for _, streams in feeds for stream in streams]) for feeds in fed]
+        try:
+            fragment = fragment_of(stage.relation)
+            check_fragment(fragment, len(schemas))
+            schema = await self._analyse(fragment, tuple(schemas))
+        except SbonError as error:
+            raise in_the_text(error, self._text, stage.relation) from error
+        check_outputs(self._text, schema, stage.relation.outputs)
+        if stage.scan is None:
+            return (self._operator(stage, fragment, schema, fed),)
+        ((feed, sources),) = fed[0]
+        return tuple(self._operator(stage, fragment, schema, [[(feed, (source,))]]) for source in sources)
+
+    async def _feeding(self, feed: Feed) -> tuple[Stream, ...]:
+        return await self.streams(feed.origin) if isinstance(feed.origin, Stage) else self._scanned(feed.origin.entry)
+
+    def _scanned(self, entry: CatalogEntry) -> tuple[Stream, ...]:
+        schema = entry.declaration.schema
+        streams = []
+        for source in sorted(entry.sources, key=lambda one: one.name):
+            self._sources[source.id] = (source, schema)
+            streams.append(Stream(source.id, schema, source.id))
+        return tuple(streams)
+
+    def _operator(
+        self, stage: Stage, fragment: str, schema: Schema, fed: Sequence[Sequence[tuple[Feed, Sequence[Stream]]]]
+    ) -> Stream:
+        inputs = tuple(
+            PlannedInput(stream=stream.id, schema=stream.schema, view=number, event_time=view.event_time, lag_ms=feed.lag_ms)
+            for number, (view, feeds) in enumerate(zip(stage.views, fed, strict=True))
+            for feed, streams in feeds
+            for stream in streams
+        )
+        views = tuple(tuple(stream for _, streams in feeds for stream in streams) for feeds in fed)
+        stream = Stream(
+            f"{self._query}.{'b' if stage.scan else 'o'}{len(self._drafts)}",
+            schema,
+            signature(stage.relation, [[stream.signature for stream in streams] for streams in views]),
+            stage.relation.outputs,
+        )
+        self._drafts.append(_Draft(stage.relation, stream, fragment, inputs, views))
+        return stream
+
+    async def rated(self, recall: Recall) -> tuple[tuple[PlannedSource, ...], tuple[PlannedOperator, ...]]:
+        """All that was planned, with rates from the sources on: estimated, and measured where that is known."""
+        nodes = {source.id: source.node for source, _ in self._sources.values()}
+        known = await recall(nodes, [draft.stream.signature for draft in self._drafts])
+        estimates: dict[str, Rate] = {}
+        rates: dict[str, Rate] = {}
+        sources = []
+        for name, (source, schema) in self._sources.items():
+            estimates[name] = _rate(source, SourcePace())
+            rates[name] = _rate(source, known.sources.get(name, SourcePace()))
+            sources.append(PlannedSource(source=source, schema=schema, rate=rates[name], estimate=estimates[name]))
+        return tuple(sources), tuple(self._rated(draft, known, estimates, rates) for draft in self._drafts)
+
+    def _rated(self, draft: _Draft, known: Measured, estimates: dict[str, Rate], rates: dict[str, Rate]) -> PlannedOperator:
+        stream, measured = draft.stream, known.operators.get(draft.stream.signature)
+        if measured is not None and not measured.is_telling(has_state=any(one.event_time for one in draft.inputs)):
+            measured = None
+        estimates[stream.id] = draft.estimated(estimates).rate
+        found = draft.estimated(rates, measured)
+        rates[stream.id] = found.rate
+        return PlannedOperator(
+            id=stream.id,
+            fragment=draft.fragment,
+            inputs=draft.inputs,
+            schema=stream.schema,
+            rate=found.rate,
+            needs=found.needs,
+            signature=stream.signature,
+            partitioned=sum(rates[one.stream].rows_s for one in draft.inputs) >= self._settings.partitioned_rows_s,
+            estimate=estimates[stream.id],
+        )
+
+
+def _rate(source: SourceDeclaration, pace: SourcePace) -> Rate:
+    """As measured, where it is; else as declared or sampled, else as assumed of any."""
+    rows_s = pace.rows_s or source.expected_rows_s
+    row_bytes = pace.row_bytes or source.expected_row_bytes
+    return Rate(rows_s=rows_s, bytes_s=rows_s * row_bytes, measured=pace.row_bytes is not None)
+
+
+def common_schema(text: str, streams: Sequence[Stream]) -> Schema:
+    """The schema that all parts of a view or of the result have; raises ``bad-union``."""
+    first = streams[0]
+    for other in streams[1:]:
+        if other.schema != first.schema:
+            check_alike(text, first.schema, first.outputs, other.schema, other.outputs)
+    return first.schema
