@@ -10,7 +10,7 @@ demo: $(INSTALLED)
 	$(BIN)/sbon demo
 
 test: lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

@@ -10,9 +10,10 @@ from rich.markup import escape
 
 from sbon_cli.client import Client
 from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors
-from sbon_cli.settings_flags import strategy_option
+from sbon_cli.settings_flags import decompose_option, strategy_option
 from sbon_cli.submit import text_of
 from sbon_node.control.explanation import ExplainedPart, Explanation, Question
+from sbon_node.query.planner import Decompose
 
 FIGURE = 7
 """Columns a number takes, the space before it included."""
@@ -25,11 +26,12 @@ LEAST_LABEL = 24
     "--query", "query_id", default="", metavar="QUERY", help="A query of the cluster instead of SQL, with what is measured."
 )
 @strategy_option
+@decompose_option
 @click.option("--consumer", default="", metavar="NODE", help="The node the rows would go to; by default the one asked.")
 @json_option
 @click.pass_obj
 @reports_errors
-def explain(api: str, sql: str, query_id: str, strategy: str, consumer: str, json_: bool) -> None:
+def explain(api: str, sql: str, query_id: str, strategy: str, decompose: Decompose, consumer: str, json_: bool) -> None:
     """Shows the plan of a query that is not submitted, or of one that is; changes nothing.
 
     From the sink down to the sources: where each operator is, or where the strategy would have it now, its rows a second, row
@@ -43,7 +45,7 @@ def explain(api: str, sql: str, query_id: str, strategy: str, consumer: str, jso
     if query_id:
         found = client.explain_query(query_id)
     else:
-        found = client.explain(Question(sql=text_of(sql), strategy=strategy, consumer=consumer))
+        found = client.explain(Question(sql=text_of(sql), strategy=strategy, decompose=decompose, consumer=consumer))
     if as_json(json_):
         print_json(found)
     else:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, get_args
 
 import click
 
 from sbon_node.config import Given
 from sbon_node.errors import SbonError
 from sbon_node.placement.strategies import DEFAULT_STRATEGY, STRATEGIES
+from sbon_node.query.planner import Decompose
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,6 +40,13 @@ strategy_option = click.option(
     default=DEFAULT_STRATEGY,
     show_default=True,
     help="How operators are placed.",
+)
+decompose_option = click.option(
+    "--decompose",
+    type=click.Choice(get_args(Decompose)),
+    default="auto",
+    show_default=True,
+    help="Whether aggregates are split into partial ones beside the sources and a final one: where that carries less, or not.",
 )
 
 

@@ -12,6 +12,7 @@ from sbon_node.control.report import OperatorInfo, SourceInfo
 from sbon_node.placement.strategies import DEFAULT_STRATEGY
 from sbon_node.query.measured import Measurement
 from sbon_node.query.plan import Plan, PlannedOperator, PlannedSource, Rate
+from sbon_node.query.planner import Decompose
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +20,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
     strategy: str = DEFAULT_STRATEGY
+    decompose: Decompose = "auto"
     consumer: str = ""
 
 

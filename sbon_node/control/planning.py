@@ -15,7 +15,7 @@ from sbon_node.placement.problem import Placement
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies import strategy_named
 from sbon_node.query.plan import Plan
-from sbon_node.query.planner import plan_query
+from sbon_node.query.planner import Decompose, plan_query
 from sbon_node.query.settings import QuerySettings
 
 
@@ -40,10 +40,16 @@ class Planning:
         self._check_alive(consumer, "consumer")
         return consumer
 
-    async def plan(self, sql: str, query: str) -> Plan:
+    async def plan(self, sql: str, query: str, decompose: Decompose) -> Plan:
         """With what is remembered of equal sub-plans; all its sources are alive."""
         plan = await plan_query(
-            sql, self._catalogue.entries, query, self._engine.analyse, self._query, recall=self._measurements.measured
+            sql,
+            self._catalogue.entries,
+            query,
+            self._engine.analyse,
+            self._query,
+            recall=self._measurements.measured,
+            decompose=decompose,
         )
         for planned in plan.sources:
             self._check_alive(planned.source.node, f"source {planned.source.name!r} of {planned.source.stream}")

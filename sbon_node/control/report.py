@@ -15,6 +15,7 @@ from sbon_node.placement.problem import Placement
 from sbon_node.placement.strategies import DEFAULT_STRATEGY
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
 from sbon_node.query.plan import Plan
+from sbon_node.query.planner import Decompose
 
 
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sbon_node.errors import SbonError
-from sbon_node.query.functions import ALLOWED, ALLOWED_AGGREGATES, PIECES
+from sbon_node.query.functions import ALLOWED, ALLOWED_AGGREGATES, PIECES, SKETCH_AGGREGATES
 
 PLAN_NODES = frozenset({"Project", "Filter", "UnresolvedRelation", "SubqueryAlias", "Aggregate", "Join"})
 JOINS = frozenset({"Inner", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi"})
@@ -28,7 +28,7 @@ EXPRESSIONS = frozenset(_EXPRESSIONS.split())
 _GRAMMAR = "between cast decimal div extract mod overlay position substring timestampadd timestampdiff trim try_cast"
 GRAMMAR = frozenset(_GRAMMAR.split())
 """Functions that Spark's parser makes of the language itself."""
-FUNCTIONS = frozenset((*ALLOWED, *GRAMMAR, *ALLOWED_AGGREGATES, *PIECES))
+FUNCTIONS = frozenset((*ALLOWED, *GRAMMAR, *ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *PIECES))
 REFLECTIVE = ("reflect", "java_method", "try_reflect")
 MAX_NODES = 20_000
 
