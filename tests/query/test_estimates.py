@@ -112,7 +112,7 @@ async def planned(known: Measured | None = None, sql: str = SQL, entry: CatalogE
     async def analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
         return (Column("s", "timestamp"), Column("n", "bigint"))
 
-    plan = await plan_query(sql, {"numbers": entry}, "q", analyse, recall=recall)
+    plan = await plan_query(sql, {"numbers": entry}, "q", analyse, recall=recall, decompose="never")
     nodes = {planned.source.id: planned.source.node for planned in plan.sources}
     assert asked == [(nodes, [operator.signature for operator in plan.operators])]
     return plan
