@@ -71,6 +71,7 @@ def parse(clean: str) -> list[exp.Expr]:
         statements = [statement for statement in sqlglot.parse(clean, dialect=_DIALECT) if statement is not None]
         for call in (call for statement in statements for call in statement.find_all(exp.Anonymous)):
             _take_unit(call)
+            _take_place(call)
         return statements
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
@@ -110,6 +111,13 @@ def _take_unit(call: exp.Anonymous) -> None:
         unit = call.expressions[0]
         if isinstance(unit, exp.Column) and not unit.table and unit.name.lower() in UNITS:
             unit.replace(exp.Var(this=unit.name.upper()))
+
+
+def _take_place(call: exp.Anonymous) -> None:
+    """``position(a IN b)`` is ``position(a, b)``, and no question."""
+    asked = call.expressions[0] if call_name(call) == "position" and len(call.expressions) == 1 else None
+    if isinstance(asked, exp.In) and asked.args.get("field"):
+        call.set("expressions", [asked.this, asked.args["field"]])
 
 
 def render(tree: exp.Expr) -> str:

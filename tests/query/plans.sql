@@ -127,3 +127,7 @@ o1 = SELECT ts, origin, wind FROM in0 [in0: weather]
 o2 = SELECT in0.ts, in0.dep_delay, in1.wind FROM in0 JOIN in1 ON in0.origin = in1.origin AND in1.ts = in0.time_1 AND (in0.ts BETWEEN in1.ts AND in1.ts + INTERVAL '3600' SECOND) [in0: o0 by time_1 less 3600000 ms; in1: o1 by ts less 0 ms]
 o3 = SELECT window_start AS start, wind, avg AS delay FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, wind, avg(dep_delay) AS avg FROM in0 GROUP BY window(ts, '21600000 milliseconds', '21600000 milliseconds', '0 milliseconds'), wind) AS groups [in0: o2 by ts less 1 ms]
 --
+-- query
+SELECT position('a' IN carrier) AS p FROM flights
+o0 = SELECT position('a', carrier) AS p FROM in0 [in0: flights]
+--
