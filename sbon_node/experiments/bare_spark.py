@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from sbon_node.engine.spark.session import CONF
 from sbon_node.engine.spark.source import PartitionedSource, SimpleSource
-from sbon_node.engine.spark.wire import Feed, FeedLostError
+from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError
 
 SOURCES: dict[str, type[SimpleSource] | type[PartitionedSource]] = {"simple": SimpleSource, "partitioned": PartitionedSource}
 
@@ -34,12 +36,19 @@ def open_bare_session(settings: dict[str, str]) -> SparkSession:
 
 
 def start(session: SparkSession, command: dict[str, Any], folder: str) -> StreamingQuery:
-    """One query; each batch tells the benchmark its rows, and the moment when they were at hand."""
+    """One query; each batch tells the benchmark its rows, and the moment when they were at hand.
+
+    Where it keeps state, Spark's watermark is the greatest time it has read: no row arrives late.
+    """
     own = session.newSession()
     source = SOURCES[command["reader"]]
     own.dataSource.register(source)
-    reader = own.readStream.format(source.name()).schema(command["schema"])
-    reader.options(operator=command["operator"], position=0, wait=command["wait"]).load().createOrReplaceTempView("in0")
+    for position, schema in enumerate(command["schemas"]):
+        reader = own.readStream.format(source.name()).schema(schema)
+        rows = reader.options(operator=command["operator"], position=position, wait=command["wait"]).load()
+        if command["event_time"]:
+            rows = rows.withWatermark(command["event_time"], "0 seconds")
+        rows.createOrReplaceTempView(f"in{position}")
     feed = Feed("output")
 
     def take(batch: DataFrame, number: int) -> None:
@@ -47,7 +56,20 @@ def start(session: SparkSession, command: dict[str, Any], folder: str) -> Stream
         feed.call({"do": "rows", "operator": command["operator"], "rows": rows, "at": time.monotonic()})
 
     writer = own.sql(command["fragment"]).writeStream.foreachBatch(take)
-    return writer.option("checkpointLocation", str(Path(folder) / command["operator"])).start()
+    query = writer.option("checkpointLocation", str(Path(folder) / command["operator"])).start()
+    threading.Thread(target=watch, args=(query, command["operator"]), daemon=True).start()
+    return query
+
+
+def watch(query: StreamingQuery, operator: str) -> None:
+    """Tells the benchmark, which waits for rows, that none will come."""
+    try:
+        query.awaitTermination()
+    except StreamingQueryException as error:
+        try:
+            Feed("output").call({"do": "failed", "operator": operator, "reason": str(error)[:2000]})
+        except (FeedError, FeedLostError):
+            return  # nobody waits any more
 
 
 def main(settings: dict[str, str]) -> None:

@@ -16,46 +16,50 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.listener import Control, Listener, receive
 from sbon_node.engine.spark.wire import FEED_VARIABLE, pack
 from sbon_node.errors import SbonError
-from sbon_node.experiments.bench_rows import FRAGMENT, SCHEMA, Outputs
+from sbon_node.experiments.bench_rows import Outputs
+from sbon_node.experiments.bench_work import Work
 from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
 from sbon_node.streams.inbox import Inbox
 from sbon_node.streams.settings import StreamSettings
 
 _NO_BOUND = 2**62
-_DDL = ", ".join(f"{column.name} {column.type}" for column in SCHEMA)
 
 
 class BareFlow:
-    """One query's input in memory; batches are bounded as those of operators are."""
+    """One query's inputs in memory; batches are bounded as those of operators are."""
 
-    def __init__(self, clock: Clock, settings: StreamSettings) -> None:
+    def __init__(self, inputs: int, clock: Clock, settings: StreamSettings) -> None:
         self.outputs = Outputs()
         self._clock, self._settings = clock, settings
-        self._inbox = Inbox("source", capacity_bytes=_NO_BOUND)
+        self._inboxes = [Inbox(f"source {position}", capacity_bytes=_NO_BOUND) for position in range(inputs)]
 
-    async def arrive(self, drafts: Sequence[FrameDraft]) -> None:
-        for draft in drafts:
-            number = self._inbox.received + 1
-            self._inbox.add(Frame(stream="source", number=number, payload=draft.payload, rows=draft.rows))
+    async def arrive(self, drafts: Sequence[Sequence[FrameDraft]]) -> None:
+        for inbox, of_input in zip(self._inboxes, drafts, strict=True):
+            for draft in of_input:
+                inbox.add(Frame(stream=inbox.stream, number=inbox.received + 1, payload=draft.payload, rows=draft.rows))
 
     async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A request of the reader, answered as the engine's adapter would, or the query's report of its rows."""
+        """A request of a reader, answered as the engine's adapter would, or what the query tells of itself."""
         match request["do"]:
             case "poll":
                 after = msgspec.convert(request["after"], InputOffset)
-                return {"offset": msgspec.to_builtins(await self._poll(after, request["wait"]))}
+                return {"offset": msgspec.to_builtins(await self._poll(request["position"], after, request["wait"]))}
             case "fetch":
-                return {"payloads": [frame.payload for frame in self._inbox.frames(request["after"], request["upto"])]}
+                inbox = self._inboxes[request["position"]]
+                return {"payloads": [frame.payload for frame in inbox.frames(request["after"], request["upto"])]}
+            case "failed":
+                self.outputs.fail(request["reason"])
             case _:
                 self.outputs.add(request["rows"], request["at"])
-                return {"done": True}
+        return {"done": True}
 
-    async def _poll(self, after: InputOffset, wait_s: float) -> InputOffset:
-        settings = self._settings
+    async def _poll(self, position: int, after: InputOffset, wait_s: float) -> InputOffset:
+        settings, inbox = self._settings, self._inboxes[position]
+        span_bytes = settings.batch_span_bytes // len(self._inboxes)
         try:
             async with self._clock.timeout(wait_s):
-                while (upto := self._inbox.span(after.frame, settings.batch_span_bytes, settings.batch_span_frames)) is None:
-                    await self._inbox.news.wait()
+                while (upto := inbox.span(after.frame, span_bytes, settings.batch_span_frames)) is None:
+                    await inbox.news.wait()
         except TimeoutError:
             return after
         return InputOffset(frame=upto.number)
@@ -88,7 +92,11 @@ class Bare:
         try:
             self._control = await self._connected(listener, process)
             self.pid = int((await self._told())["ready"])
-            yield
+            watching = asyncio.create_task(self._watch(process))
+            try:
+                yield
+            finally:
+                watching.cancel()
             self._control[1].write(pack({"do": "close"}))
             await process.wait()
         finally:
@@ -97,15 +105,29 @@ class Bare:
                 await process.wait()
             await listener.close()
 
-    async def start(self, operator: str, reader: str) -> BareFlow:
-        flow = self._flows[operator] = BareFlow(self._clock, StreamSettings())
-        command = {"do": "start", "operator": operator, "reader": reader, "schema": _DDL, "fragment": FRAGMENT}
-        await self._obey({**command, "wait": EngineSettings().poll_s})
+    async def start(self, operator: str, reader: str, work: Work) -> BareFlow:
+        flow = self._flows[operator] = BareFlow(len(work.inputs), self._clock, StreamSettings())
+        command = {
+            "do": "start",
+            "operator": operator,
+            "reader": reader,
+            "schemas": [", ".join(f"{column.name} {column.type}" for column in schema) for schema in work.inputs],
+            "fragment": work.fragment,
+            "event_time": work.event_time,
+            "wait": EngineSettings().poll_s,
+        }
+        await self._obey(command)
         return flow
 
     async def stop(self, operator: str) -> None:
         await self._obey({"do": "stop", "operator": operator})
         del self._flows[operator]
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Whoever waits for rows hears that none will come."""
+        code = await process.wait()
+        for flow in self._flows.values():
+            flow.outputs.fail(f"bare Spark ended with code {code}")
 
     async def _connected(self, listener: Listener, process: asyncio.subprocess.Process) -> Control:
         ended = asyncio.ensure_future(process.wait())

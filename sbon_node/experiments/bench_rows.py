@@ -1,4 +1,4 @@
-"""What the engine's benchmark sends through one filter: rows in frames as a source makes them, and when they come out again."""
+"""What the engine's benchmark sends through an operator: rows in frames as a source makes them, and when they come out again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 
 from sbon_node.connectors.frames import encode
-from sbon_node.engine.interface import Column
+from sbon_node.engine.interface import Column, Schema
+from sbon_node.errors import SbonError
 from sbon_node.streams.frame import FrameDraft
 from sbon_node.streams.signals import Signal
 
 SCHEMA = (Column("k", "bigint"), Column("ts", "timestamp"), Column("v", "double"), Column("s", "string"))
-FRAGMENT = "SELECT k, ts, v * 2 AS w, upper(s) AS u FROM in0 WHERE v > 0.5"
 
 ROWS_OF_A_FRAME = 6000
 """About 256 KB, what sources aim at."""
@@ -27,20 +27,22 @@ class Rows:
         words = pa.array([f"sensor {number:x}" for number in rng.integers(0, 2**40, _WORDS)])
         self.drafts: list[FrameDraft] = []
         self.passing: list[int] = []
-        """Of each frame, the rows that pass the filter."""
+        """Of each frame, the rows whose ``v`` is greater than a half."""
         for first in range(0, count, rows_of_a_frame):
             keys = np.arange(first, min(first + rows_of_a_frame, count))
             values = rng.random(len(keys))
             values[0] = 1.0  # a frame of which nothing passes would never be seen to arrive
-            columns = [
-                pa.array(keys, pa.int64()),
-                pa.array(_FIRST_US + 1000 * keys).cast(pa.timestamp("us", tz="UTC")),
-                pa.array(values),
-                words.take(pa.array(rng.integers(0, _WORDS, len(keys)))),
-            ]
-            batch = pa.RecordBatch.from_arrays(columns, names=[column.name for column in SCHEMA])
-            self.drafts.append(FrameDraft(payload=encode(batch), rows=len(keys)))
+            texts = words.take(pa.array(rng.integers(0, _WORDS, len(keys))))
+            self.drafts.append(frame(SCHEMA, keys, {"k": pa.array(keys, pa.int64()), "v": pa.array(values), "s": texts}))
             self.passing.append(int((values > 0.5).sum()))
+
+
+def frame(schema: Schema, at_ms: np.ndarray[tuple[int], np.dtype[np.int64]], columns: dict[str, pa.Array]) -> FrameDraft:
+    """The frame of rows at ascending milliseconds; its watermark is the last of them, as that of a source without delay."""
+    times = pa.array(_FIRST_US + 1000 * at_ms).cast(pa.timestamp("us", tz="UTC"))
+    arrays = [times if column.name == "ts" else columns[column.name] for column in schema]
+    batch = pa.RecordBatch.from_arrays(arrays, names=[column.name for column in schema])
+    return FrameDraft(payload=encode(batch), rows=len(at_ms), watermark_ms=_FIRST_US // 1000 + int(at_ms[-1]))
 
 
 class Outputs:
@@ -50,6 +52,7 @@ class Outputs:
         self.rows = 0
         self._history: list[tuple[int, float]] = []
         self._news = Signal()
+        self._failure = ""
 
     def add(self, rows: int, at_s: float) -> None:
         if rows:
@@ -57,8 +60,15 @@ class Outputs:
             self._history.append((self.rows, at_s))
             self._news.notify()
 
+    def fail(self, reason: str) -> None:
+        """No more will come."""
+        self._failure = reason
+        self._news.notify()
+
     async def wait(self, rows: int) -> float:
-        """Until so many have come out in all; when that was."""
+        """Until so many have come out in all; when that was. Raises :class:`SbonError` ``engine-failed`` if they never will."""
         while self.rows < rows:
+            if self._failure:
+                raise SbonError("engine-failed", f"{self.rows:,} of {rows:,} rows came out, then: {self._failure}")
             await self._news.wait()
         return next(at_s for total, at_s in self._history if total >= rows)

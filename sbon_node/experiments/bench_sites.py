@@ -1,11 +1,12 @@
 """The benchmark's own side: two nodes' streams, real connections between them, and the Spark engine at the second.
 
-A source at the first node, the filter at the second, its consumer at the first again: outbox, link, port, engine, outbox, link.
+Sources at the first node, the operator at the second, its consumer at the first again: outbox, link, port, engine, outbox, link.
 Membership and control, which no frame passes through, are left out; both nodes share this process, and so its core.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,7 +19,8 @@ from sbon_node.clock import Clock
 from sbon_node.engine.interface import InputSpec, OperatorSpec
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.experiments.bench_rows import FRAGMENT, SCHEMA, Outputs
+from sbon_node.experiments.bench_rows import Outputs
+from sbon_node.experiments.bench_work import FILTER, Work
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
@@ -63,17 +65,17 @@ class Site:
 
 
 class OursFlow:
-    """One operator between its source and its consumer."""
+    """One operator between its sources and its consumer."""
 
-    def __init__(self, operator: str, near: Site, far: Site, clock: Clock) -> None:
+    def __init__(self, operator: str, inputs: int, near: Site, far: Site, clock: Clock) -> None:
         self.outputs = Outputs()
-        self.source = f"source of {operator}"
+        self.sources = [f"source {position} of {operator}" for position in range(inputs)]
         self._operator, self._near, self._far, self._clock = operator, near, far, clock
         self._tasks = Tasks()
         rng = random.Random(1)
         self.port = NodePort(
             operator,
-            [PortInput(stream=self.source, locate=lambda: near.address)],
+            [PortInput(stream=source, locate=lambda: near.address) for source in self.sources],
             outbox=far.outbox,
             peers=far.peers,
             clock=clock,
@@ -91,17 +93,21 @@ class OursFlow:
         )
 
     def open(self) -> None:
-        self._near.outbox.open_stream(self.source, "source")
+        for source in self.sources:
+            self._near.outbox.open_stream(source, "source")
         self._far.outbox.open_stream(self._operator, "operator")
         self._link.start()
         self._tasks.start("consume", self._consume())
 
-    async def arrive(self, drafts: Sequence[FrameDraft]) -> None:
+    async def arrive(self, drafts: Sequence[Sequence[FrameDraft]]) -> None:
+        await asyncio.gather(*(self._write(*one) for one in zip(self.sources, drafts, strict=True)))
+
+    async def _write(self, source: str, drafts: Sequence[FrameDraft]) -> None:
         """As a source's runner does: a few frames in a transaction, as long as there is room."""
         outbox = self._near.outbox
         for first in range(0, len(drafts), _FRAMES_OF_A_WRITE):
-            await outbox.wait_room(self.source)
-            outbox.write_source(self.source, drafts[first : first + _FRAMES_OF_A_WRITE], b"")
+            await outbox.wait_room(source)
+            outbox.write_source(source, drafts[first : first + _FRAMES_OF_A_WRITE], b"")
             await self._clock.sleep(0)
 
     async def close(self) -> None:
@@ -109,7 +115,8 @@ class OursFlow:
         await self._link.close(unsubscribe=True)
         await self.port.close(unsubscribe=True)
         self._far.outbox.drop_stream(self._operator)
-        self._near.outbox.drop_stream(self.source)
+        for source in self.sources:
+            self._near.outbox.drop_stream(source)
 
     async def _consume(self) -> None:
         number = 0
@@ -127,7 +134,7 @@ class Ours:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._clock = clock
         self._near, self._far = Site("near", folder, clock), Site("far", folder, clock)
-        self._engine = SparkEngine(EngineSettings(), self._far.folder, clock, _told)
+        self._engine = SparkEngine(EngineSettings(), self._far.folder, clock, self._told)
         self._flows: dict[str, OursFlow] = {}
 
     @property
@@ -143,7 +150,7 @@ class Ours:
         await self._near.start()
         await self._far.start()
         try:
-            await self._engine.analyse(FRAGMENT, (SCHEMA,))
+            await self._engine.analyse(FILTER.fragment, FILTER.inputs)
             yield
         finally:
             await self._engine.close()
@@ -152,16 +159,19 @@ class Ours:
             await self._near.close()
             await self._far.close()
 
-    async def start(self, operator: str, reader: Literal["simple", "partitioned"]) -> OursFlow:
-        flow = OursFlow(operator, self._near, self._far, self._clock)
+    async def start(self, operator: str, reader: Literal["simple", "partitioned"], work: Work) -> OursFlow:
+        flow = OursFlow(operator, len(work.inputs), self._near, self._far, self._clock)
         flow.open()
         self._flows[operator] = flow
         spec = OperatorSpec(
             id=operator,
             query="bench",
-            fragment=FRAGMENT,
-            inputs=(InputSpec(stream=flow.source, node="near", schema=SCHEMA),),
-            schema=SCHEMA,
+            fragment=work.fragment,
+            inputs=tuple(
+                InputSpec(stream=source, node="near", schema=schema, view=view, event_time=work.event_time)
+                for view, (source, schema) in enumerate(zip(flow.sources, work.inputs, strict=True))
+            ),
+            schema=work.schema,
             reader=reader,
         )
         checkpoint = self._far.folder / "operators" / operator
@@ -173,7 +183,8 @@ class Ours:
         await self._engine.destroy(operator)
         await self._flows.pop(operator).close()
 
-
-def _told(operator: str, state: str, reason: str) -> None:
-    if reason:
-        log.warning("operator", operator=operator, state=state, reason=reason)
+    def _told(self, operator: str, state: str, reason: str) -> None:
+        if reason:
+            log.warning("operator", operator=operator, state=state, reason=reason)
+        if state == "failed" and operator in self._flows:
+            self._flows[operator].outputs.fail(reason)

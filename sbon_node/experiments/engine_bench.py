@@ -13,7 +13,7 @@ import os
 import random
 import statistics
 import tempfile
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -29,6 +29,16 @@ from sbon_node.experiments import footprint
 from sbon_node.experiments.bench_bare import Bare
 from sbon_node.experiments.bench_rows import Outputs, Rows
 from sbon_node.experiments.bench_sites import Ours
+from sbon_node.experiments.bench_work import (
+    AGGREGATE,
+    FILTER,
+    JOIN,
+    Pass,
+    Work,
+    aggregate_passes,
+    filter_passes,
+    join_passes,
+)
 from sbon_node.log import LogSettings, configure
 from sbon_node.streams.frame import FrameDraft
 
@@ -37,12 +47,20 @@ _TRICKLE_ROWS = 10
 _TRICKLE_WARM_UP = 10
 
 
+WORKS: dict[str, tuple[Work, Callable[[int, int, int], list[Pass]]]] = {
+    "filter": (FILTER, filter_passes),
+    "aggregate": (AGGREGATE, aggregate_passes),
+    "join": (JOIN, join_passes),
+}
+"""Whose rows a second are measured."""
+
+
 class Size(msgspec.Struct, frozen=True, kw_only=True):
     """How much is measured: ``turns`` of starts and passes on each side, of which the medians count."""
 
     turns: int = 3
     rows: int = 1_500_000
-    """Of one pass through the filter; one more pass comes first, uncounted."""
+    """Of one pass through an operator; one more pass comes first, uncounted."""
     samples: int = 60
     """Frames of one trickle."""
     every_s: float = 0.3
@@ -58,7 +76,9 @@ class Flow(Protocol):
 
     outputs: Outputs
 
-    async def arrive(self, drafts: Sequence[FrameDraft]) -> None: ...
+    async def arrive(self, drafts: Sequence[Sequence[FrameDraft]]) -> None:
+        """Frames of each input."""
+        ...
 
 
 class Side(Protocol):
@@ -67,7 +87,7 @@ class Side(Protocol):
     @property
     def pid(self) -> int: ...
 
-    async def start(self, operator: str, reader: Literal["simple", "partitioned"]) -> Flow: ...
+    async def start(self, operator: str, reader: Literal["simple", "partitioned"], work: Work) -> Flow: ...
 
     async def stop(self, operator: str) -> None: ...
 
@@ -94,13 +114,16 @@ async def _figures(size: Size, seed: int) -> dict[str, tuple[float, float]]:
         await stack.enter_async_context(ours.running())
         trickles = [await _trickle(side, clock, size, seed) for side in (ours, bare)]
         latencies, memory = [one[0] for one in trickles], [one[1] for one in trickles]
-        rates = await _throughput((ours, bare), clock, size, Rows(seed, size.rows))
+        rates = {name: await _throughput(name, (ours, bare), clock, size, seed) for name in WORKS}
         idle = [await _idle_cores(side, clock, size, seed) for side in (ours, bare)]
     return {
         "start_s": (statistics.median(one[0] for one in starts), statistics.median(one[1] for one in starts)),
         "latency_p50_ms": (_percentile(latencies[0], 50), _percentile(latencies[1], 50)),
         "latency_p95_ms": (_percentile(latencies[0], 95), _percentile(latencies[1], 95)),
-        "filter_rows_s": (statistics.median(rates[0]), statistics.median(rates[1])),
+        **{
+            f"{name}_rows_s": (statistics.median(of_ours), statistics.median(of_bare))
+            for name, (of_ours, of_bare) in rates.items()
+        },
         "idle_cores": (idle[0], idle[1]),
         "memory_mb": (memory[0], memory[1]),
     }
@@ -137,13 +160,13 @@ async def _trickle(side: Side, clock: Clock, size: Size, seed: int) -> tuple[lis
     the megabytes of the engine's processes with this one operator."""
     rng = random.Random(seed)
     rows = Rows(seed, (size.samples + _TRICKLE_WARM_UP) * _TRICKLE_ROWS, _TRICKLE_ROWS)
-    flow = await side.start("trickle", "simple")
-    await flow.arrive(rows.drafts[:1])
+    flow = await side.start("trickle", "simple", FILTER)
+    await flow.arrive([rows.drafts[:1]])
     await flow.outputs.wait(rows.passing[0])  # the first batch loads and compiles classes
     arrivals = [clock.now()]
     for draft in rows.drafts[1:]:
         arrivals.append(clock.now())
-        await flow.arrive([draft])
+        await flow.arrive([[draft]])
         await clock.sleep(size.every_s * rng.uniform(0.7, 1.3))
     latencies, total = [], 0
     for arrived_s, passing in zip(arrivals, rows.passing, strict=True):
@@ -157,25 +180,27 @@ async def _trickle(side: Side, clock: Clock, size: Size, seed: int) -> tuple[lis
 # -- throughput -------------------------------------------------------------------------------------------------------
 
 
-async def _throughput(sides: Sequence[Side], clock: Clock, size: Size, rows: Rows) -> list[list[float]]:
+async def _throughput(name: str, sides: Sequence[Side], clock: Clock, size: Size, seed: int) -> list[list[float]]:
     """Rows a second of each pass, by side; the sides take turns, so that both see the same noise of the machine."""
-    flows = [await side.start("filter", "partitioned") for side in sides]
+    work, made = WORKS[name]
+    passes = made(seed, size.rows, size.turns + 1)
+    flows = [await side.start(name, "partitioned", work) for side in sides]
     rates: list[list[float]] = [[] for _ in sides]
-    for turn in range(size.turns + 1):
+    for turn, one in enumerate(passes):
         for flow, found in zip(flows, rates, strict=True):
-            rate = await _pass(flow, clock, rows)
+            rate = await _pass(flow, clock, one)
             if turn:
                 found.append(rate)
     for side in sides:
-        await side.stop("filter")
+        await side.stop(name)
     return rates
 
 
-async def _pass(flow: Flow, clock: Clock, rows: Rows) -> float:
-    wanted = flow.outputs.rows + sum(rows.passing)
+async def _pass(flow: Flow, clock: Clock, one: Pass) -> float:
+    wanted = flow.outputs.rows + one.out
     began_s = clock.now()
-    _, ended_s = await _both(flow.arrive(rows.drafts), flow.outputs.wait(wanted))
-    return sum(draft.rows for draft in rows.drafts) / (ended_s - began_s)
+    _, ended_s = await _both(flow.arrive(one.drafts), flow.outputs.wait(wanted))
+    return one.rows / (ended_s - began_s)
 
 
 async def _both(arrive: Awaitable[None], out: Awaitable[float]) -> tuple[None, float]:
@@ -190,8 +215,8 @@ async def _idle_cores(side: Side, clock: Clock, size: Size, seed: int) -> float:
     names = [f"idle-{number}" for number in range(IDLE_OPERATORS)]
     rows = Rows(seed, 10)
     for name in names:
-        flow = await side.start(name, "simple")
-        await flow.arrive(rows.drafts)
+        flow = await side.start(name, "simple", FILTER)
+        await flow.arrive([rows.drafts])
         await flow.outputs.wait(sum(rows.passing))
     await clock.sleep(size.settle_s)  # the last batches' echoes: commits, reports, collections of garbage
     before, began_s = _cpu_s(side), clock.now()

@@ -7,15 +7,31 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
+import duckdb
 import psutil
+import pyarrow as pa
 import pytest
 
 from sbon_node.connectors.frames import decode
+from sbon_node.errors import SbonError
 from sbon_node.experiments import footprint
 from sbon_node.experiments.bench_rows import Outputs, Rows
+from sbon_node.experiments.bench_work import AGGREGATE, JOIN, Pass, Work, aggregate_passes, join_passes
 
-METRICS = ["start_s", "latency_p50_ms", "latency_p95_ms", "filter_rows_s", "idle_cores", "memory_mb"]
+METRICS = [
+    "start_s",
+    "latency_p50_ms",
+    "latency_p95_ms",
+    "filter_rows_s",
+    "aggregate_rows_s",
+    "join_rows_s",
+    "idle_cores",
+    "memory_mb",
+]
+CLOSED = "SELECT DISTINCT ts // 10_000 AS w, k FROM in0 WHERE (w + 1) * 10_000 < (SELECT max(ts) FROM in0)"
+JOINED = "SELECT * FROM in0 JOIN in1 ON in0.k = in1.k AND in1.ts BETWEEN in0.ts - 10_000 AND in0.ts"
 
 
 def test_frames_hold_the_rows_they_say_and_one_that_passes_at_least() -> None:
@@ -25,6 +41,33 @@ def test_frames_hold_the_rows_they_say_and_one_that_passes_at_least() -> None:
     assert [sum(v > 0.5 for v in table["v"].to_pylist()) for table in tables] == rows.passing
     assert min(rows.passing) >= 1
     assert [draft.payload for draft in rows.drafts] == [draft.payload for draft in Rows(7, 25, 10).drafts]
+
+
+@pytest.mark.parametrize("work, made, sql", [(AGGREGATE, aggregate_passes, CLOSED), (JOIN, join_passes, JOINED)])
+def test_a_pass_says_how_many_rows_come_out_of_it(work: Work, made: Callable[[int, int, int], list[Pass]], sql: str) -> None:
+    passes = made(3, 50_000, 3)
+    assert [one.rows for one in passes] == [50_000] * 3
+    found = []
+    for count in range(1, 4):
+        database = duckdb.connect()
+        for position in range(len(work.inputs)):
+            tables = [decode(draft.payload) for one in passes[:count] for draft in one.drafts[position]]
+            database.register("arrived", pa.concat_tables(tables))
+            database.execute(f"CREATE TABLE in{position} AS SELECT epoch_ms(ts) - 1_356_998_400_000 AS ts, k, v FROM arrived")
+        found.append(len(database.sql(sql).fetchall()))
+    assert [sum(one.out for one in passes[:count]) for count in range(1, 4)] == found
+    assert 0 < found[0] < found[1] < found[2]
+
+
+async def test_who_waits_for_rows_hears_that_none_will_come() -> None:
+    outputs = Outputs()
+    outputs.add(3, 1.0)
+    waiting = asyncio.ensure_future(outputs.wait(4))
+    await asyncio.sleep(0)
+    outputs.fail("the query ended")
+    with pytest.raises(SbonError, match="3 of 4 rows came out, then: the query ended"):
+        await waiting
+    assert await outputs.wait(3) == 1.0
 
 
 async def test_rows_are_out_when_the_batch_that_completes_them_is() -> None:
