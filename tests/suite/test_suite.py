@@ -11,6 +11,7 @@ from sbon_node.connectors.file_source import FileOptions, FileSource
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 from sbon_node.experiments.suite.cases import Case, cases, refusals
+from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.query.catalog import CatalogEntry
 from sbon_node.query.pushdown import push_down
@@ -18,7 +19,6 @@ from sbon_node.query.reader import read_query
 from sbon_node.query.schema import to_arrow
 from sbon_node.query.settings import QuerySettings
 from sbon_node.query.stages import Stage, cut
-from tests.suite.reference import Reference, differences
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ class SuiteStream:
                 connector="file",
                 options={"path": str(file)} | ({"replay": length_s / seconds} if seconds else {}),
                 rows_s=max(self.rows[site], 1) / (seconds or 1.0),
-                row_bytes=file.stat().st_size / max(self.rows[site], 1),
+                row_bytes=max(1.0, file.stat().st_size / max(self.rows[site], 1)),
             )
             for site, file in self.files.items()
         )

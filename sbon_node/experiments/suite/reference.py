@@ -9,8 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
+from sbon_node.experiments.oracle import oracle
 from sbon_node.experiments.suite.cases import Case
 from sbon_node.experiments.suite.streams import SuiteStream
 
@@ -28,7 +27,7 @@ class Reference:
     """A database with the streams as tables; times are those of UTC, without a zone."""
 
     def __init__(self, streams: Mapping[str, SuiteStream]) -> None:
-        self._database = duckdb.connect()
+        self._database = oracle().connect()
         self._database.execute("SET TimeZone = 'UTC'")
         for name, stream in streams.items():
             types = {one.name: _TYPES.get(one.type, one.type.upper()) for one in stream.declaration.schema}
@@ -39,7 +38,8 @@ class Reference:
             self._database.execute(f"CREATE TABLE {name} AS SELECT {selected} FROM {reader}")
 
     def answer(self, case: Case) -> list[Row]:
-        return self._database.sql(case.reference).fetchall()
+        rows: list[Row] = self._database.sql(case.reference).fetchall()
+        return rows
 
 
 def differences(found: Iterable[Row], expected: Iterable[Row], most: int = 5) -> list[str]:
@@ -59,7 +59,7 @@ def _value(value: Any) -> Any:
         case bool():
             return str(value)
         case int() | Decimal():
-            return float(value) if abs(value) < 2**53 else str(value)
+            return float(value) if -(2**53) < value < 2**53 else str(value)
         case datetime():
             return str(value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value)
         case date():
