@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from sbon_cli.output import as_json, json_option, print_json, print_table, reports_errors
+from sbon_cli.cities import cities
+from sbon_cli.output import as_json, err, json_option, out, print_json, print_table, reports_errors
 
 
 @click.group()
@@ -40,6 +41,24 @@ def planning(quick: bool, json_: bool) -> None:
     """
     run: Any = importlib.import_module("sbon_node.experiments.planning").run
     show_result(run(quick=quick), json_)
+
+
+@bench.command()
+@click.option("--queries", "-q", "names", multiple=True, metavar="NAME", help="Of the suite, repeated; all by default.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the simulated network and engine.")
+@json_option
+@reports_errors
+def bill(names: tuple[str, ...], seed: int, json_: bool) -> None:
+    """What each query of the suite costs the network, against shipping every stream whole to the consumer.
+
+    Whole nodes in six cities, in virtual time; each result is compared with DuckDB's. Some seconds a query.
+    """
+    bench: Any = importlib.import_module("sbon_node.experiments.bill_bench")
+    with err().status("writing the streams") as status:
+        result = bench.run(bench.Area(*cities()), names, seed=seed, told=status.update)
+    show_result(result, json_)
+    if not as_json(json_):
+        out().print(bench.summary(result["rows"]))
 
 
 def show_result(result: dict[str, Any], json_: bool) -> None:

@@ -24,7 +24,8 @@ QUERY = "query"
 @dataclass(frozen=True)
 class QueryPlay:
     """``sql`` over ``streams``, submitted at ``holder`` (by default the consumer). ``faults`` strike once the query runs;
-    ``random_faults`` more are drawn from the cluster's seed, for where its operators turn out to be."""
+    ``random_faults`` more are drawn from the cluster's seed, for where its operators turn out to be. Before it is submitted,
+    the nodes have ``settle_s`` seconds to find their coordinates."""
 
     sql: str
     streams: tuple[StreamDeclaration, ...]
@@ -34,6 +35,7 @@ class QueryPlay:
     strategy: str = "relaxation"
     faults: tuple[Fault, ...] = ()
     random_faults: int = 0
+    settle_s: float = 0.0
 
     async def plan(self) -> Plan:
         """As the node plans it that takes the submission."""
@@ -50,6 +52,7 @@ class QueryPlay:
         cluster.watch.expect(QUERY, inputs, plan.outputs)
         cluster.start()
         await cluster.together()
+        await cluster.sleep(self.settle_s)
         holder = self.holder or self.consumer
         await cluster.answer(holder, self._submit(cluster, holder, output))
         cluster.strikes.arm((*self.faults, *self._random_faults(cluster)))
