@@ -58,7 +58,7 @@ def run(*, quick: bool = False) -> dict[str, Any]:
     finally:
         session.stop()
         jvm.close()
-    return {"name": "planning", "rows": [*rows, _medians(rows)]}
+    return {"name": "planning", "rows": [*rows, medians(rows)]}
 
 
 async def _row(session: Any, case: Case, turns: int) -> dict[str, Any]:
@@ -91,13 +91,13 @@ async def _row(session: Any, case: Case, turns: int) -> dict[str, Any]:
     return {
         "query": case.name,
         "operators": len(plan.operators),
-        "read_ms": _median_ms(lambda: read_query(case.sql, catalog, settings), turns),
-        "push_down_ms": _median_ms(lambda: push_down(relation), turns),
-        "cut_ms": _median_ms(lambda: cut(pushed, case.sql), turns),
-        "plan_ms": _median_ms(planned, turns),
-        "analyse_ms": _median_ms(lambda: [analyse(session, *asked) for asked in schemas], turns),
-        "sqlglot_ms": _median_ms(lambda: _by_sqlglot(case.sql), turns, SqlglotError),
-        "spark_ms": _median_ms(lambda: whole.sql(case.sql)._jdf.queryExecution().optimizedPlan(), turns, PySparkException),
+        "read_ms": median_ms(lambda: read_query(case.sql, catalog, settings), turns),
+        "push_down_ms": median_ms(lambda: push_down(relation), turns),
+        "cut_ms": median_ms(lambda: cut(pushed, case.sql), turns),
+        "plan_ms": median_ms(planned, turns),
+        "analyse_ms": median_ms(lambda: [analyse(session, *asked) for asked in schemas], turns),
+        "sqlglot_ms": median_ms(lambda: _by_sqlglot(case.sql), turns, SqlglotError),
+        "spark_ms": median_ms(lambda: whole.sql(case.sql)._jdf.queryExecution().optimizedPlan(), turns, PySparkException),
     }
 
 
@@ -113,7 +113,7 @@ def _entry(declaration: StreamDeclaration) -> CatalogEntry:
     return CatalogEntry(declaration=declaration, sources=sources)
 
 
-def _median_ms(work: Callable[[], object], turns: int, *refusals: type[Exception]) -> float | None:
+def median_ms(work: Callable[[], object], turns: int, *refusals: type[Exception]) -> float | None:
     """None where it raises one of ``refusals``."""
     took = []
     for _ in range(turns + 1):
@@ -126,7 +126,7 @@ def _median_ms(work: Callable[[], object], turns: int, *refusals: type[Exception
     return round(statistics.median(took[1:]), 3)
 
 
-def _medians(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def medians(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Over the queries that have the figure."""
     columns = [name for name in rows[0] if name != "query"]
     each = {name: [row[name] for row in rows if row[name] is not None] for name in columns}

@@ -318,3 +318,18 @@ def test_killed_between_dead_letters_and_frames_no_letter_is_repeated(tmp_path: 
             world.run()
     assert numbers(world.run()) == [0, 3, 4]
     assert [letter["line"] for letter in world.letters()] == [2, 3, 6]
+
+
+def test_the_pace_is_told_as_measured_and_whether_it_is_the_sources_own(tmp_path: Path) -> None:
+    paced, free = (
+        World(tmp_path / name, lambda rate=rate: generator(rows=2000, rate=rate)) for name, rate in (("p", 40), ("f", 0))
+    )
+    for world in (paced, free):
+        world.folder.mkdir()
+        world.run(read=False)
+    told = paced.runner.describe()
+    counts = paced.runner.counts
+    assert told.paced
+    assert told.rows_s == pytest.approx(40 * counts.rows / (counts.rows + counts.late), rel=0.1)
+    assert told.bytes_s == pytest.approx(told.rows_s * counts.bytes / counts.rows, rel=0.1)
+    assert not free.runner.describe().paced
