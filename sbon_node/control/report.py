@@ -10,7 +10,7 @@ from msgspec import Meta
 from sbon_node.connectors.delivered import Finished as Finished
 from sbon_node.connectors.delivered import QueryState as QueryState
 from sbon_node.connectors.delivered import Rows as Rows
-from sbon_node.engine.interface import OperatorStats
+from sbon_node.engine.interface import Counted, OperatorStats, PerSecond
 from sbon_node.placement.problem import Placement
 from sbon_node.placement.strategies import DEFAULT_STRATEGY
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
@@ -69,18 +69,18 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceDeclaration
     state: str
     """``idle``, ``running``, ``paused``, ``ended``, ``unreachable`` or ``failed: reason``."""
-    rows: int = 0
-    bytes: int = 0
-    late: int = 0
-    bad: int = 0
-    too_large: int = 0
-    dropped: int = 0
+    rows: Counted = 0
+    bytes: Counted = 0
+    late: Counted = 0
+    bad: Counted = 0
+    too_large: Counted = 0
+    dropped: Counted = 0
     """Rows of a live source that subscribers will never get, because they fell behind what is kept for them."""
     dead_letters: str = ""
     """The file, on the source's node, that keeps the bad rows with their line numbers."""
-    rows_s: float | None = None
+    rows_s: PerSecond | None = None
     """Measured while it runs, older seconds counting less; None before there is anything to tell."""
-    bytes_s: float | None = None
+    bytes_s: PerSecond | None = None
     paced: bool = False
     """Whether it goes at a pace of its own, and not as fast as its subscribers take it."""
 

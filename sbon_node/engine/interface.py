@@ -78,18 +78,22 @@ class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
 
-class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What strategies need to know; all counts since the operator was instantiated on this host."""
+Counted = Annotated[int, Meta(ge=0, le=2**62)]
+PerSecond = Annotated[float, Meta(ge=0, le=1e15)]
 
-    rows_in: int = 0
-    rows_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    batches: int = 0
-    batch_ms: float = 0.0
-    rows_out_s: float | None = None
+
+class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
+    """What strategies need to know; all counts since the operator was instantiated on this host. Peers tell it: it is bounded."""
+
+    rows_in: Counted = 0
+    rows_out: Counted = 0
+    bytes_in: Counted = 0
+    bytes_out: Counted = 0
+    batches: Counted = 0
+    batch_ms: Annotated[float, Meta(ge=0)] = 0.0
+    rows_out_s: PerSecond | None = None
     """While it runs, older seconds counting less; None before there is anything to tell."""
-    bytes_out_s: float | None = None
+    bytes_out_s: PerSecond | None = None
 
     @property
     def selectivity(self) -> float:

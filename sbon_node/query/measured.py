@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from sbon_node.engine.interface import Counted
 from sbon_node.query.catalog import MAX_ROW_BYTES, MAX_ROWS_S
 
 LEAST_ROWS = 100
@@ -19,15 +20,13 @@ LEAST_ROWS = 100
 MOST_SELECTIVITY = 1e6
 """Rows out for one in; whoever claims more is not believed."""
 
-Count = Annotated[int, Meta(ge=0, le=2**62)]
-
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """Of one operator; ``bytes_out`` are of payload."""
 
-    rows_in: Count
-    rows_out: Count
-    bytes_out: Count
+    rows_in: Counted
+    rows_out: Counted
+    bytes_out: Counted
 
     @property
     def selectivity(self) -> float | None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sbon_node.control.explanation import ExplainedPart, Explanation, Question
 from sbon_node.control.records import LIVE
-from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
+from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, SourceInfo, Submission
+from sbon_node.engine.interface import OperatorStats
 from sbon_node.errors import SbonError
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.calls import KeepMeasurements, Measurements, OperatorMeasurement, RecallMeasurements
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
 from tests.control.clusters import ask, declare, in_cluster, source_at, state_of
 
 QUARTER = "SELECT id, v FROM numbers WHERE v < 0.25"
@@ -169,3 +173,26 @@ def test_what_a_peer_tells_is_bounded_and_grows_old_and_what_cannot_be_is_counte
         assert await recalled(cluster, *"pqrst") == []
 
     in_cluster(tmp_path, "ab", test, max_measurements=3, measurement_age_s=100.0)
+
+
+@pytest.mark.parametrize(
+    "kind, told",
+    [
+        (OperatorStats, {"rows_in": -1}),
+        (OperatorStats, {"bytes_out": 2**63}),
+        (OperatorStats, {"rows_out_s": -0.5}),
+        (OperatorStats, {"rows_out_s": float("nan")}),
+        (OperatorStats, {"bytes_out_s": float("inf")}),
+        (SourceInfo, {"rows_s": 1e16}),
+        (SourceInfo, {"late": -1}),
+    ],
+)
+def test_figures_of_peers_are_finite_and_within_bounds(
+    kind: type[OperatorStats] | type[SourceInfo], told: dict[str, object]
+) -> None:
+    source = msgspec.to_builtins(source_at("a"))
+    fields = told if kind is OperatorStats else {"source": source, "state": "running", **told}
+    good = {name: value for name, value in fields.items() if name not in told}
+    assert decode_record(good, kind) is not None
+    with pytest.raises(ProtocolError):
+        decode_record(fields, kind)
