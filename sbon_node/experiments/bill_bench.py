@@ -1,17 +1,18 @@
 """What each query of the suite costs the network, against shipping every stream whole (``sbon bench bill``).
 
-Whole daemons in virtual time: a site in each city, the suite's streams at three of them, the consumer at a fourth. Frames are
-encoded for real, by the simulated engine where operators make them; bytes are what each link carried, latencies those of the
-emulated area, one way. One seed, one result.
+Whole daemons in virtual time: a site in each city, the suite's streams at three of them, the consumer at a fourth. Files are
+read as fast as they go, so that frames are as full as they get, and frames are encoded for real, by the simulated engine where
+operators make them. Bytes are what each link carried, latencies those of the emulated area, one way. One seed, one result.
 """
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from sbon_node.control.report import QueryInfo
 from sbon_node.errors import SbonError
@@ -19,7 +20,7 @@ from sbon_node.experiments.suite.cases import Case, cases
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.log import LogSettings, configure
-from sbon_node.placement.strategies import DEFAULT_STRATEGY
+from sbon_node.query.planner import Decompose
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster
@@ -27,8 +28,6 @@ from sbon_node.simulation.play import QUERY, QueryPlay
 
 NODES = dict(zip(SITES, ("new-york", "london", "sao-paulo"), strict=True))
 CONSUMER = "singapore"
-REPLAY_S = 10.0
-"""In which every file is read, whatever the time between its rows."""
 SETTLE_S = 20.0
 """In which coordinates find their places."""
 MAX_TIME_S = 7200.0
@@ -88,41 +87,69 @@ def run(
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The medians, in a line for people."""
-    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
+    """The medians, in lines for people."""
+    placed, divided = (
+        [one for one in rows if one["ratio"] is not None],
+        [one for one in rows if one["decomposed_ratio"] is not None],
+    )
     wrong, failed = sum(row["wrong"] or 0 for row in rows), sum(bool(row["failed"]) for row in rows)
-    median = f"{statistics.median(ratios):.1%} of shipping every stream whole" if ratios else "no figures"
-    return f"median of {len(ratios)} queries: {median}; {wrong} wrong rows, {failed} queries failed"
+    return "\n".join(
+        [
+            f"median of {len(placed)} queries: {_median(placed, 'ratio')} of shipping every stream whole",
+            f"median of {len(divided)} with aggregates that divide: {_median(divided, 'ratio')} in one piece,"
+            f" {_median(divided, 'decomposed_ratio')} divided",
+            f"{wrong} wrong rows; {failed} queries without figures",
+        ]
+    )
+
+
+def _median(rows: Sequence[Mapping[str, Any]], ratio: str) -> str:
+    return f"{statistics.median(row[ratio] for row in rows):.1%}" if rows else "-"
 
 
 def _row(area: Area, case: Case, streams: Mapping[str, SuiteStream], reference: Reference, seed: int) -> dict[str, Any]:
-    """``wrong`` are the differences from DuckDB's answer; without figures, ``failed`` is why there are none."""
-    row: dict[str, Any] = dict.fromkeys(("operators", "rows", "wrong", "whole_byte_ms", "byte_ms", "ratio"))
+    """``decomposed_*`` are of aggregates that are divided, where they can be; ``divided`` says whether they are by
+    default. ``wrong`` counts the differences from DuckDB's answer; ``failed`` is why there are no figures."""
+    row: dict[str, Any] = {"query": case.name, **dict.fromkeys(COLUMNS), "failed": ""}
     try:
-        ran = run_query(area, case.sql, streams, seed=seed)
+        plans = {how: asyncio.run(_played(case.sql, streams, how).plan()) for how in get_args(Decompose)}
+        whole = run_query(area, case.sql, streams, decompose="never", seed=seed)
+        divides = plans["always"].operators != plans["never"].operators
+        divided = run_query(area, case.sql, streams, decompose="always", seed=seed) if divides else None
     except SbonError as error:
-        return {"query": case.name, **row, "failed": str(error)}
-    assert ran.info.plan is not None
-    usage, whole = ran.byte_ms(area), ran.whole_byte_ms(area)
+        return row | {"failed": str(error)}
     expected = reference.answer(case)
-    row |= {"operators": len(ran.info.plan.operators), "rows": len(ran.found)}
-    row |= {"wrong": len(differences(ran.found, expected, most=len(expected) + 1))}
-    row |= {"whole_byte_ms": round(whole), "byte_ms": round(usage), "ratio": round(usage / whole, 4) if whole else None}
-    return {"query": case.name, **row, "failed": ""}
+    runs = [one for one in (whole, divided) if one is not None]
+    row |= {"operators": len(plans["never"].operators), "rows": len(whole.found)}
+    row |= {"wrong": sum(len(differences(one.found, expected, most=len(expected) + 1)) for one in runs)}
+    shipped = whole.whole_byte_ms(area)
+    row |= {"whole_byte_ms": round(shipped), **_usage("", whole.byte_ms(area), shipped)}
+    if divided is not None:
+        row |= {"divided": plans["auto"].operators != plans["never"].operators}
+        row |= _usage("decomposed_", divided.byte_ms(area), shipped)
+    return row
 
 
-def run_query(
-    area: Area, sql: str, streams: Mapping[str, SuiteStream], *, seed: int = 1, strategy: str = DEFAULT_STRATEGY
-) -> Run:
-    """Raises :class:`SbonError`: of its submission, or ``query-failed`` where the run did not hold what it has to."""
-    play = QueryPlay(
-        sql=sql,
-        streams=tuple(stream.declaration for stream in streams.values()),
-        sources=tuple(source for stream in streams.values() for source in stream.sources(NODES, seconds=REPLAY_S)),
-        consumer=CONSUMER,
-        strategy=strategy,
-        settle_s=SETTLE_S,
-    )
+COLUMNS = (
+    "operators",
+    "rows",
+    "wrong",
+    "whole_byte_ms",
+    "byte_ms",
+    "ratio",
+    "decomposed_byte_ms",
+    "decomposed_ratio",
+    "divided",
+)
+
+
+def _usage(prefix: str, byte_ms: float, shipped: float) -> dict[str, Any]:
+    return {f"{prefix}byte_ms": round(byte_ms), f"{prefix}ratio": round(byte_ms / shipped, 4) if shipped else None}
+
+
+def run_query(area: Area, sql: str, streams: Mapping[str, SuiteStream], *, decompose: Decompose, seed: int = 1) -> Run:
+    """By the default strategy. Raises :class:`SbonError`: of its submission, or ``query-failed`` where the run did not hold what
+    it has to."""
     found: list[Run] = []
 
     def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
@@ -131,12 +158,23 @@ def run_query(
 
         return SimulatedCluster(loop, seed, area.names, root, latency=latency)
 
-    async def ran(cluster: SimulatedCluster, root: Path) -> Ended:
-        rows = await play.run(cluster, root / "rows")
+    async def play(cluster: SimulatedCluster, root: Path) -> Ended:
+        rows = await _played(sql, streams, decompose).run(cluster, root / "rows")
         found.append(Run(await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.query(QUERY)), rows))
         return Ended(0, "finished")
 
-    outcome = run_cluster(build, ran, seed=seed, max_time_s=MAX_TIME_S, replay="sbon bench bill")
+    outcome = run_cluster(build, play, seed=seed, max_time_s=MAX_TIME_S, replay="sbon bench bill")
     if outcome.failure:
         raise SbonError("query-failed", outcome.failure)
     return found[0]
+
+
+def _played(sql: str, streams: Mapping[str, SuiteStream], decompose: Decompose) -> QueryPlay:
+    return QueryPlay(
+        sql=sql,
+        streams=tuple(stream.declaration for stream in streams.values()),
+        sources=tuple(source for stream in streams.values() for source in stream.sources(NODES)),
+        consumer=CONSUMER,
+        settle_s=SETTLE_S,
+        decompose=decompose,
+    )

@@ -11,7 +11,7 @@ from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.engine.interface import Schema
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.query.plan import Plan
-from sbon_node.query.planner import plan_query
+from sbon_node.query.planner import Decompose, plan_query
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.evaluate import output_schema
@@ -36,6 +36,7 @@ class QueryPlay:
     faults: tuple[Fault, ...] = ()
     random_faults: int = 0
     settle_s: float = 0.0
+    decompose: Decompose = "auto"
 
     async def plan(self) -> Plan:
         """As the node plans it that takes the submission."""
@@ -43,7 +44,7 @@ class QueryPlay:
             one.name: CatalogEntry(declaration=one, sources=tuple(s for s in self.sources if s.stream == one.name))
             for one in self.streams
         }
-        return await plan_query(self.sql, entries, QUERY, _analyse)
+        return await plan_query(self.sql, entries, QUERY, _analyse, decompose=self.decompose)
 
     async def run(self, cluster: SimulatedCluster, output: Path) -> list[tuple[object, ...]]:
         """The rows its sink has written, in the folder ``output``."""
@@ -70,7 +71,9 @@ class QueryPlay:
         for source in self.sources:
             await daemon.attach_source(source)
         sink = SinkSpec(kind="file", options={"path": str(output), "format": "parquet", "part_s": 0.5})
-        submission = Submission(sql=self.sql, name=QUERY, strategy=self.strategy, consumer=self.consumer, sink=sink)
+        submission = Submission(
+            sql=self.sql, name=QUERY, strategy=self.strategy, decompose=self.decompose, consumer=self.consumer, sink=sink
+        )
         async for event in daemon.submit(submission):
             cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
 
