@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from sbon_node.connectors.disk import named_errors
 from sbon_node.connectors.interface import BadRow
+from sbon_node.disk import named_errors
 
 
 class DeadLetters:

@@ -17,10 +17,10 @@ from msgspec import Meta
 
 from sbon_node.blocking import Blocking
 from sbon_node.connectors import frames, sink_files
-from sbon_node.connectors.disk import named_errors, replace, sync_folder
 from sbon_node.connectors.sink_files import SinkFormat
 from sbon_node.connectors.sink_position import FilePosition, check_free, lost, make_claim, part_path, position_path, take_up
 from sbon_node.connectors.sink_position import withdraw as withdraw_result
+from sbon_node.disk import named_errors, replace, sync_folder
 from sbon_node.errors import SbonError
 from sbon_node.steps import Steps, unobserved
 from sbon_node.streams.frame import Frame

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.connectors.disk import create, named_errors, sync_folder
 from sbon_node.connectors.sink_files import SinkFormat
+from sbon_node.disk import create, named_errors, sync_folder
 from sbon_node.errors import SbonError
 
 

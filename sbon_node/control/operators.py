@@ -10,18 +10,19 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from sbon_node.connectors.disk import named_errors
 from sbon_node.control.capacity import Reservations
 from sbon_node.control.claims import claim, report
 from sbon_node.control.context import Context
 from sbon_node.control.report import OperatorInfo
 from sbon_node.control.retry import until_passed
+from sbon_node.disk import named_errors
 from sbon_node.engine.interface import Engine, EngineCapacity, Needs, OperatorSpec, OperatorState
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
 from sbon_node.query.allowlist import check_fragment
 from sbon_node.query.catalog import is_source
+from sbon_node.streams.counts import SpillCount
 from sbon_node.streams.port import NodePort, PortInput
 from sbon_node.tasks import Tasks
 from sbon_protocol.calls import AskNode, InstantiateOperator, NodeAnswer, ReportState, ReserveOperator
@@ -92,8 +93,9 @@ class OperatorHost:
         for operator, hosted in sorted(self._hosted.items()):
             if hosted.spec.query == query:
                 state, reason = self._states.get(operator, ("starting", ""))
-                if operator in self._ports and self._context.outbox.pressure(operator):
-                    reason = reason or HELD_BACK
+                port = self._ports.get(operator)
+                if port is not None:
+                    reason = reason or self._held_back(port)
                 described.append(
                     OperatorInfo(
                         id=operator,
@@ -102,9 +104,16 @@ class OperatorHost:
                         state=state,
                         reason=reason,
                         stats=self._engine.stats(operator),
+                        spilled=port.spilled if port is not None else SpillCount(),
                     )
                 )
         return described
+
+    def _held_back(self, port: NodePort) -> str:
+        """Why it takes no batch of what is there, though nothing is wrong."""
+        if self._context.outbox.pressure(port.operator):
+            return HELD_BACK
+        return f"{', '.join(port.held)} ahead of its other inputs" if port.held else ""
 
     def parts(self) -> list[tuple[str, str, str]]:
         """Query, operator and the record's holder of every operator here."""
@@ -133,6 +142,7 @@ class OperatorHost:
         if operator in self._hosted:
             self._context.outbox.drop_stream(operator)
             shutil.rmtree(self._checkpoint(operator), ignore_errors=True)
+            shutil.rmtree(self._spill(operator), ignore_errors=True)
             self._context.store.delete("operator", operator)
             del self._hosted[operator]
 
@@ -214,7 +224,7 @@ class OperatorHost:
             self._states[operator] = ("starting", str(error))
 
     async def _sweep(self) -> None:
-        """Removes the streams and checkpoints of operators that are hosted no more, whose end a death of this node cut short."""
+        """Removes streams, checkpoints and spilled frames of operators that are hosted no more, whose end a death cut short."""
         for stream in self._context.outbox.streams():
             if not is_source(stream) and stream not in self._hosted:
                 self._context.outbox.drop_stream(stream)
@@ -222,6 +232,10 @@ class OperatorHost:
         for checkpoint in sorted(folder.iterdir()) if folder.is_dir() else ():
             if checkpoint.is_dir() and checkpoint.name not in self._hosted:
                 shutil.rmtree(checkpoint, ignore_errors=True)
+        folder = self._spill("")
+        for spilled in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if spilled.name not in self._ports:
+                shutil.rmtree(spilled, ignore_errors=True)
 
     def _resume_broken(self, task: str, error: BaseException) -> None:
         """A broken invariant of ours: as loud at the record's holder as in this node's log."""
@@ -248,7 +262,16 @@ class OperatorHost:
         context = self._context
         return NodePort(
             spec.id,
-            [PortInput(stream=i.stream, locate=self._locator(i.node)) for i in spec.inputs],
+            [
+                PortInput(
+                    stream=one.stream,
+                    locate=self._locator(one.node),
+                    lag_ms=one.lag_ms,
+                    ahead_ms=one.ahead_ms,
+                    spill_to=self._spill(spec.id) / str(position) if one.shared else None,
+                )
+                for position, one in enumerate(spec.inputs)
+            ],
             outbox=context.outbox,
             peers=context.peers,
             clock=context.clock,
@@ -269,6 +292,9 @@ class OperatorHost:
         spec, context = hosted.spec, self._context
         failure = ReportState(query=spec.query, part=spec.id, state="failed", reason=reason[:500])
         await report(context, hosted.holder, failure, lambda: spec.id in self._hosted)
+
+    def _spill(self, operator: str) -> Path:
+        return self._context.data_dir / "spill" / operator
 
     def _checkpoint(self, operator: str) -> Path:
         return self._context.data_dir / "operators" / operator

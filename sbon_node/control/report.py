@@ -16,6 +16,7 @@ from sbon_node.placement.strategies import DEFAULT_STRATEGY
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
 from sbon_node.query.plan import Plan
 from sbon_node.query.planner import Decompose
+from sbon_node.streams.counts import SpillCount
 
 
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +115,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     reason: str = ""
     stats: OperatorStats = OperatorStats()
+    spilled: SpillCount = SpillCount()
 
 
 class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,8 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A stream an operator reads, the node that hosts it, and its schema. All inputs of one ``view`` are its rows.
 
-    Where the operator has state, the stream's watermark less ``lag_ms`` is one of column ``event_time``.
+    Where the operator has state, the stream's watermark less ``lag_ms`` is one of column ``event_time``, and may be ``ahead_ms``
+    beyond that of its other inputs. ``shared``: what feeds this input feeds another one, too.
     """
 
     stream: str
@@ -43,6 +44,8 @@ class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
     view: Annotated[int, Meta(ge=0, lt=64)] = 0
     event_time: Annotated[str, Meta(max_length=128)] = ""
     lag_ms: Annotated[int, Meta(ge=0, le=36_500 * 86_400_000)] = 0
+    ahead_ms: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    shared: bool = False
 
 
 OperatorId = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\Z")]

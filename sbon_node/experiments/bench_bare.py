@@ -21,6 +21,7 @@ from sbon_node.experiments.bench_work import Work
 from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
 from sbon_node.streams.inbox import Inbox
 from sbon_node.streams.settings import StreamSettings
+from sbon_node.streams.span import InputSpan, fill
 
 _NO_BOUND = 2**62
 
@@ -58,11 +59,14 @@ class BareFlow:
         span_bytes = settings.batch_span_bytes // len(self._inboxes)
         try:
             async with self._clock.timeout(wait_s):
-                while (upto := inbox.span(after.frame, span_bytes, settings.batch_span_frames)) is None:
+                while True:
+                    span = InputSpan(after.frame, after, inbox.at)
+                    fill([span], span_bytes, settings.batch_span_frames)
+                    if span.last is not None:
+                        return InputOffset(frame=span.last.number)
                     await inbox.news.wait()
         except TimeoutError:
             return after
-        return InputOffset(frame=upto.number)
 
 
 class Bare:

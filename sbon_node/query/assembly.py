@@ -16,6 +16,7 @@ from sbon_node.query.blame import check_alike, check_outputs, in_the_text
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
 from sbon_node.query.estimate import Estimate, estimated
 from sbon_node.query.fragments import fragment_of
+from sbon_node.query.hold_back import Path, ahead_ms, shares
 from sbon_node.query.logical import Output, Select
 from sbon_node.query.measured import Measured, Measurement, Recall, SourcePace
 from sbon_node.query.plan import PlannedInput, PlannedOperator, PlannedSource, Rate
@@ -34,6 +35,7 @@ class Stream:
     id: str
     schema: Schema
     signature: str
+    path: Path
     outputs: tuple[Output, ...] = ()
 
 
@@ -91,23 +93,39 @@ class Assembly:
         streams = []
         for source in sorted(entry.sources, key=lambda one: one.name):
             self._sources[source.id] = (source, schema)
-            streams.append(Stream(source.id, schema, source.id))
+            streams.append(Stream(source.id, schema, source.id, Path.of_source(source.id, entry.declaration.delay_ms)))
         return tuple(streams)
 
     def _operator(
         self, stage: Stage, fragment: str, schema: Schema, fed: Sequence[Sequence[tuple[Feed, Sequence[Stream]]]]
     ) -> Stream:
-        inputs = tuple(
-            PlannedInput(stream=stream.id, schema=stream.schema, view=number, event_time=view.event_time, lag_ms=feed.lag_ms)
+        feeding = [
+            (number, view, feed, stream)
             for number, (view, feeds) in enumerate(zip(stage.views, fed, strict=True))
             for feed, streams in feeds
             for stream in streams
+        ]
+        paths = [stream.path.less(feed.lag_ms) for _, _, feed, stream in feeding]
+        slack_ms = int(self._settings.ahead_slack_s * 1000)
+        inputs = tuple(
+            PlannedInput(
+                stream=stream.id,
+                schema=stream.schema,
+                view=number,
+                event_time=view.event_time,
+                lag_ms=feed.lag_ms,
+                ahead_ms=ahead_ms(paths, position, slack_ms),
+                shared=shares(paths, position),
+            )
+            for position, (number, view, feed, stream) in enumerate(feeding)
         )
         views = tuple(tuple(stream for _, streams in feeds for stream in streams) for feeds in fed)
+        name = f"{self._query}.{'b' if stage.scan else 'o'}{len(self._drafts)}"
         stream = Stream(
-            f"{self._query}.{'b' if stage.scan else 'o'}{len(self._drafts)}",
+            name,
             schema,
             signature(stage.relation, [[stream.signature for stream in streams] for streams in views]),
+            Path.through(name, paths, stage.relation),
             stage.relation.outputs,
         )
         self._drafts.append(_Draft(stage.relation, stream, fragment, inputs, views))

@@ -35,13 +35,18 @@ class PlannedSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream an operator reads as part of view ``in<view>``; its watermark, less ``lag_ms``, is of column ``event_time``."""
+    """A stream an operator reads as part of view ``in<view>``; its watermark, less ``lag_ms``, is of column ``event_time``.
+
+    It may run ``ahead_ms`` ahead of the operator's other inputs; ``shared`` where it comes of the same streams as another one.
+    """
 
     stream: str
     schema: Schema
     view: int = 0
     event_time: str = ""
     lag_ms: int = 0
+    ahead_ms: int | None = None
+    shared: bool = False
 
 
 class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +79,8 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
                     view=one.view,
                     event_time=one.event_time,
                     lag_ms=one.lag_ms,
+                    ahead_ms=one.ahead_ms,
+                    shared=one.shared,
                 )
                 for one in self.inputs
             ),

@@ -20,6 +20,15 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             gt=0, le=1e9, description="input rate from which an operator reads in partitions; rows a second; latency rises there"
         ),
     ] = 15_000.0
+    ahead_slack_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1e9,
+            description="seconds of event time an input of a join or union may be ahead of the others, beyond what their windows "
+            "and delays make of it; lower it where operators are short of memory, raise it where rows wait for quiet streams",
+        ),
+    ] = 600.0
     max_relations: Annotated[
         int, Meta(ge=1, le=64, description="streams and sub-queries one query may read, each counted as often as it is written")
     ] = 16

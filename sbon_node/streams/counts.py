@@ -31,3 +31,11 @@ class StreamCount(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     dropped: int = 0
     links: dict[str, LinkCount] = {}
+
+
+class SpillCount(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator's inputs have spilled to disk while they were held back, in all and at present; bytes as credits count."""
+
+    frames: int = 0
+    bytes: int = 0
+    now_bytes: int = 0

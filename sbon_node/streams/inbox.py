@@ -1,4 +1,8 @@
-"""The inbox: frames a subscriber has received and not yet acknowledged, in memory, bounded by the link's credit."""
+"""The inbox: frames a subscriber has received and not yet acknowledged, in memory, bounded by the link's credit.
+
+Frames that are held back leave the credit, so that they stop nobody upstream: what does not fit in memory is then spilled to
+disk, and comes back in order (docs/design.md, section 7).
+"""
 
 from __future__ import annotations
 
@@ -6,18 +10,25 @@ from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.streams.credit import weight
 from sbon_node.streams.frame import Frame
 from sbon_node.streams.signals import Signal
+from sbon_node.streams.spill import Spill
 
 
 class Inbox:
-    """Frames ``released + 1`` to ``received`` of one stream. They stay until released, since a batch may be run again."""
+    """Frames ``released + 1`` to ``received`` of one stream; those after ``loaded`` are on disk. They stay until released, since
+    a batch may be run again. ``held_bytes`` count against the credit."""
 
-    def __init__(self, stream: str, *, capacity_bytes: int, released: int = 0, news: Signal | None = None) -> None:
+    def __init__(
+        self, stream: str, *, capacity_bytes: int, released: int = 0, news: Signal | None = None, spill: Spill | None = None
+    ) -> None:
         self.stream = stream
         self.news = news or Signal()
         self.capacity_bytes = capacity_bytes
-        self.received = released
-        self.released = released
-        self.held_bytes = 0
+        self.received = self.loaded = self.released = released
+        self.held_bytes = self.memory_bytes = 0
+        self.spill = spill
+        self._holding = False
+        self._returned = released
+        """The credit of frames up to this number has been given back, or was never taken."""
         self._began = released
         self._frames: dict[int, Frame] = {}
 
@@ -27,45 +38,55 @@ class Inbox:
 
     @property
     def newest(self) -> Frame | None:
-        """The last frame received, while it is held."""
+        """The last frame received, while it is in memory."""
         return self._frames.get(self.received)
 
     def begin(self, first: int) -> None:
         """The stream's earliest frame is ``first``: what is before it will never come."""
         if self.received or self._frames:
             raise BrokenInvariantError(f"{self.stream} began at {self.received + 1} and cannot begin again at {first}")
-        self.received = self.released = self._began = first - 1
+        self.received = self.loaded = self.released = self._returned = self._began = first - 1
 
-    def add(self, frame: Frame) -> None:
-        """Takes the next frame; the link has checked that it is the next, and that there is credit for it."""
+    def add(self, frame: Frame) -> int:
+        """Takes the next frame; the link has checked that it is the next, and that there is credit for it. Returns the bytes of
+        credit that gave back. Raises ``disk-full`` or ``disk-error``, and has not taken it then."""
         if frame.number != self.received + 1:
             raise BrokenInvariantError(f"frame {frame.number} of {self.stream} follows {self.received}")
-        self._frames[frame.number] = frame
+        size = weight(frame.payload)
+        bound = self.capacity_bytes // 2 if self._holding else self.capacity_bytes
+        if self.spill is not None and (self.spill.frames or self.memory_bytes + size > bound):
+            self.spill.push(frame)
+        else:
+            self._keep(frame)
         self.received = frame.number
-        self.held_bytes += weight(frame.payload)
+        self.held_bytes += size
+        self._load()
         self.news.notify()
+        return self._give_back()
+
+    def hold(self, holding: bool) -> int:
+        """Whether the next frame may not be taken before other inputs have come further. Returns the bytes of credit that gave
+        back."""
+        self._holding = holding
+        return self._give_back()
 
     def release(self, number: int) -> int:
-        """Lets go of everything up to ``number``; returns the bytes that gave back."""
+        """Lets go of everything up to ``number``; returns the bytes of credit that gave back."""
         given = 0
         while self.released < min(number, self.received):
             self.released += 1
-            given += weight(self._frames.pop(self.released).payload)
+            self._load_upto(self.released)
+            size = weight(self._frames.pop(self.released).payload)
+            self.memory_bytes -= size
+            given += size if self.released > self._returned else 0
         self.held_bytes -= given
-        return given
+        if self._load():
+            self.news.notify()
+        return given + self._give_back()
 
-    def span(self, after: int, max_bytes: int, max_frames: int) -> Frame | None:
-        """The last frame after number ``after`` that a batch of so many bytes and frames may go up to: the next one at least,
-        or ``None`` where there is none."""
-        last = None
-        first = max(after, self.released) + 1
-        for number in range(first, min(self.received, first + max_frames - 1) + 1):
-            frame = self._frames[number]
-            max_bytes -= weight(frame.payload)
-            if last is not None and max_bytes < 0:
-                break
-            last = frame
-        return last
+    def at(self, number: int) -> Frame | None:
+        """A frame that is in memory."""
+        return self._frames.get(number)
 
     def frames(self, after: int, upto: int) -> list[Frame]:
         """Frames (after, upto], all of which have been received. Raises ``not-retained`` where some are released."""
@@ -73,4 +94,29 @@ class Inbox:
             raise SbonError(
                 "not-retained", f"frames up to {self.released} were acknowledged, {after + 1} is asked for", where=self.stream
             )
+        self._load_upto(upto)
         return [self._frames[number] for number in range(max(after, self.released) + 1, upto + 1)]
+
+    def _keep(self, frame: Frame) -> None:
+        self._frames[frame.number] = frame
+        self.memory_bytes += weight(frame.payload)
+        self.loaded = frame.number
+
+    def _load(self) -> bool:
+        """From disk, as much as memory is for; whether that was any."""
+        before = self.loaded
+        while self.spill is not None and (head := self.spill.head) is not None:
+            if self._frames and self.memory_bytes + weight(head.payload) > self.capacity_bytes // 2:
+                break
+            self._keep(self.spill.pop())
+        return self.loaded > before
+
+    def _load_upto(self, number: int) -> None:
+        while self.spill is not None and self.loaded < min(number, self.received):
+            self._keep(self.spill.pop())
+
+    def _give_back(self) -> int:
+        if not self._holding or self.spill is None or self.spill.is_full:
+            return 0
+        given, self.held_bytes, self._returned = self.held_bytes, 0, self.received
+        return given

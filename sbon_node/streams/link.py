@@ -25,6 +25,7 @@ from sbon_node.streams.frame import Frame
 from sbon_node.streams.inbox import Inbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.streams.signals import Signal
+from sbon_node.streams.spill import Spill
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Data, Ended, Progress, Refused, Subscribe, Subscribed, Unsubscribe
 
@@ -44,7 +45,7 @@ class Link:
 
     ``start_after`` is the last frame the subscriber durably finished with before: the first frame asked for is the one after it,
     and 0 asks for the earliest there is. ``epoch`` is the greatest epoch of the stream's host it has seen. ``news`` is notified
-    of every frame and of failure; links of one operator share one.
+    of every frame and of failure; links of one operator share one. ``spill`` is where frames go that are held back.
     """
 
     def __init__(
@@ -61,11 +62,12 @@ class Link:
         epoch: int = 0,
         steps: Steps = unobserved,
         news: Signal | None = None,
+        spill: Spill | None = None,
     ) -> None:
         self.stream = stream
         self.subscriber = subscriber
         self.epoch = epoch
-        self.inbox = Inbox(stream, capacity_bytes=settings.inbox_credit_bytes, released=start_after, news=news)
+        self.inbox = Inbox(stream, capacity_bytes=settings.inbox_credit_bytes, released=start_after, news=news, spill=spill)
         self.state: LinkState = "connecting"
         self.reason = ""
         self.rejected = 0
@@ -117,6 +119,13 @@ class Link:
         self._returned += self.inbox.release(number)
         self._due.notify()
 
+    def hold(self, holding: bool) -> None:
+        """Whether the next frame has to wait for other inputs: what is held back leaves the credit, where it may be spilled."""
+        given = self.inbox.hold(holding)
+        if given:
+            self._returned += given
+            self._due.notify()
+
     @property
     def counts(self) -> LinkCount:
         """What has come in, duplicates included."""
@@ -143,6 +152,8 @@ class Link:
             await asyncio.wait([task])
         self.state = "closed"
         self.inbox.news.notify()
+        if self.inbox.spill is not None:
+            self.inbox.spill.clear()
         if task is not None and not task.cancelled():
             task.result()
 
@@ -243,7 +254,7 @@ class Link:
         elif size > self.inbox.room_bytes:
             raise ProtocolError("over-credit", f"frame {message.number} is over the credit")
         else:
-            self.inbox.add(
+            self._returned += self.inbox.add(
                 Frame(
                     stream=self.stream,
                     number=message.number,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -11,22 +12,31 @@ from sbon_node.clock import Clock
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.steps import Steps, unobserved
 from sbon_node.streams.channel import StreamOpener
-from sbon_node.streams.credit import weight
+from sbon_node.streams.counts import SpillCount
 from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
 from sbon_node.streams.ledger import NO_BATCH
 from sbon_node.streams.link import Link, Locate
 from sbon_node.streams.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.streams.signals import Signal
+from sbon_node.streams.span import InputSpan, fill
+from sbon_node.streams.spill import Spill
 
 
 class PortInput(msgspec.Struct, frozen=True, kw_only=True):
-    """One input of an operator; ``start_after`` holds for an operator none of whose batches is visible yet."""
+    """One input of an operator; ``start_after`` holds for an operator none of whose batches is visible yet.
+
+    Its watermark, less ``lag_ms``, may be ``ahead_ms`` beyond the least of the other inputs; without it, anywhere. What is held
+    back by that is spilled to ``spill_to``, where given, and otherwise stays in the link's credit.
+    """
 
     stream: str
     locate: Locate
     start_after: int = 0
     epoch: int = 0
+    lag_ms: int = 0
+    ahead_ms: int | None = None
+    spill_to: Path | None = None
 
 
 class NodePort:
@@ -61,6 +71,8 @@ class NodePort:
         self._news = Signal()
         self._incarnation = 0
         self._restarted = True
+        self._held = [False] * len(self._inputs)
+        self._stuck_since_s: float | None = None
 
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
@@ -108,6 +120,7 @@ class NodePort:
                 epoch=one.epoch,
                 steps=self._steps,
                 news=self._news,
+                spill=Spill(one.spill_to, self._settings.spill_max_bytes) if one.spill_to is not None else None,
             )
             for position, (one, start) in enumerate(zip(self._inputs, starts, strict=True))
         )
@@ -118,6 +131,21 @@ class NodePort:
         """Ends the links; with ``unsubscribe`` the hosts of the inputs forget the operator."""
         for link in self.links:
             await link.close(unsubscribe=unsubscribe)
+
+    @property
+    def spilled(self) -> SpillCount:
+        """What its inputs have spilled since they were connected."""
+        spills = [link.inbox.spill for link in self.links if link.inbox.spill is not None]
+        return SpillCount(
+            frames=sum(one.total_frames for one in spills),
+            bytes=sum(one.total_bytes for one in spills),
+            now_bytes=sum(one.bytes for one in spills),
+        )
+
+    @property
+    def held(self) -> list[str]:
+        """The streams whose next frame waits for other inputs."""
+        return [one.stream for one, is_held in zip(self._inputs, self._held, strict=True) if is_held]
 
     # -- engine.interface.OperatorPort --------------------------------------------------------------------------------
 
@@ -182,29 +210,53 @@ class NodePort:
             for link in self.links:
                 link.check()
             if self._outbox.pressure(self.operator):
+                self._hold([False] * len(self.links))
+                self._stuck_since_s = None
                 await self._outbox.wait_room(self.operator)
                 continue
             offered = self._offer(after)
             if offered is not None:
+                self._stuck_since_s = None
                 return offered
+            self._check_not_stuck()
             await self._news.wait()
 
     def _offer(self, after: tuple[InputOffset, ...]) -> tuple[InputOffset, ...] | None:
-        budget = self._settings.batch_span_bytes
-        offered: list[InputOffset] = []
-        news = False
-        for link, offset in zip(self.links, after, strict=True):
-            upto = link.inbox.span(offset.frame, budget, self._settings.batch_span_frames)
-            again = offset.frame > 0 and offset.incarnation != self._incarnation
-            news = news or again or upto is not None
-            if upto is not None:
-                budget -= sum(weight(frame.payload) for frame in link.inbox.frames(offset.frame, upto.number))
-            offered.append(
-                InputOffset(
-                    frame=upto.number if upto else offset.frame,
-                    watermark_ms=max(offset.watermark_ms, upto.watermark_ms) if upto else offset.watermark_ms,
-                    ended=offset.ended or (upto is not None and upto.ended),
-                    incarnation=self._incarnation,
-                )
+        spans = [
+            InputSpan(max(offset.frame, link.inbox.released), offset, link.inbox.at, one.lag_ms, one.ahead_ms)
+            for link, offset, one in zip(self.links, after, self._inputs, strict=True)
+        ]
+        self._hold(fill(spans, self._settings.batch_span_bytes, self._settings.batch_span_frames))
+        again = any(offset.frame > 0 and offset.incarnation != self._incarnation for offset in after)
+        if not again and not any(span.last for span in spans):
+            return None
+        return tuple(span.offset_upto(self._incarnation) for span in spans)
+
+    def _hold(self, held: list[bool]) -> None:
+        for link, is_held in zip(self.links, held, strict=True):
+            link.hold(is_held)
+        self._held = held
+
+    def _check_not_stuck(self) -> None:
+        """Raises ``held-too-long``: what is held back has filled its place on disk, and the others do not come any further."""
+        full = [link for link, held in zip(self.links, self._held, strict=True) if held and _is_full(link)]
+        if not full:
+            self._stuck_since_s = None
+            return
+        now = self._clock.now()
+        if self._stuck_since_s is None:
+            self._stuck_since_s = now
+        if now - self._stuck_since_s > self._settings.spill_patience_s:
+            spill = full[0].inbox.spill
+            assert spill is not None
+            raise SbonError(
+                "held-too-long",
+                f"{spill.bytes:,} bytes of {full[0].stream} wait for inputs that have told nothing new for "
+                f"{self._settings.spill_patience_s:g} s",
+                where=self.operator,
+                hint="see why the others are behind; raise streams.spill_max_bytes or query.ahead_slack_s",
             )
-        return tuple(offered) if news else None
+
+
+def _is_full(link: Link) -> bool:
+    return link.inbox.spill is not None and link.inbox.spill.is_full

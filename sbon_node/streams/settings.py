@@ -53,7 +53,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=1,
             le=2**32,
-            description="bytes of input one batch may take, over all inputs and at least one frame of each that has news; "
+            description="bytes of input one batch may take over all inputs, one frame at least; "
             "lower it where the engine is short of memory; keep it at most half of inbox_credit_bytes",
         ),
     ] = 8 * MIB
@@ -92,6 +92,24 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_subscribers: Annotated[int, Meta(ge=1, le=65_536, description="subscribers one stream may have; one more is refused")] = (
         256
     )
+    spill_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**50,
+            description="bytes an input keeps on disk while it is held back for inputs that are behind, before it makes its "
+            "producer wait; raise it where a stream is joined with something of its own that comes much later",
+        ),
+    ] = 1024 * MIB
+    spill_patience_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1e9,
+            description="seconds an operator waits for inputs that are behind once what it holds back has filled "
+            "spill_max_bytes; then its query fails; raise it where nodes are away for long",
+        ),
+    ] = 600.0
     reconnect_s: Annotated[
         float,
         Meta(gt=0, le=3600, description="seconds before a lost link is first tried again; doubles, jittered, up to the maximum"),

@@ -111,11 +111,11 @@ class Host:
         self.links.append(link)
         return link
 
-    def port(self, operator: str, *inputs: str, **more: Any) -> NodePort:
+    def port(self, operator: str, *inputs: str | PortInput, **more: Any) -> NodePort:
         self.outbox.open_stream(operator, "operator")
         port = NodePort(
             operator,
-            [PortInput(stream=stream, locate=lambda: HERE, **more) for stream in inputs],
+            [one if isinstance(one, PortInput) else PortInput(stream=one, locate=lambda: HERE, **more) for one in inputs],
             outbox=self.outbox,
             peers=self,
             clock=self.clock,
