@@ -44,9 +44,14 @@ async def plan(sql: str) -> Plan:
             "SELECT window.end AS e, count(*) AS n FROM f GROUP BY window(ts, '1 day')", [(None, False)], id="of one source"
         ),
         pytest.param(
-            "SELECT count(*) AS n FROM two GROUP BY window(ts, '1 day')",
+            "SELECT count(*) AS n FROM two GROUP BY session_window(ts, '1 day')",
             [(107, False), (107, False)],
             id="two sources: their delay",
+        ),
+        pytest.param(
+            "SELECT count(*) AS n FROM two GROUP BY window(ts, '1 day')",
+            [(DAY + 107, False), (DAY + 107, False)],
+            id="partial aggregates: their window",
         ),
         pytest.param(
             "SELECT a.k FROM f a JOIN w b ON a.k = b.k AND a.ts = b.ts", [(5007, False), (7, False)], id="the other's delay"
