@@ -106,9 +106,7 @@ def _output(name: str, expression: exp.Expr) -> exp.Expr:
 
 
 def _put(expression: exp.Expr, columns: Mapping[str, exp.Expr]) -> exp.Expr:
-    return expression.copy().transform(
-        lambda node: in_place_of(node, columns[node.name]) if isinstance(node, exp.Column) else node
-    )
+    return expression.transform(lambda node: in_place_of(node, columns[node.name]) if isinstance(node, exp.Column) else node)
 
 
 def _where(select: exp.Select, conditions: Iterable[exp.Expr]) -> exp.Select:

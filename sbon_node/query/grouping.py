@@ -162,7 +162,7 @@ class Grouping:
 
     def _check_shape(self, expression: exp.Expr) -> None:
         """Allowed parts only, with aggregates standing for values."""
-        plain = expression.copy().transform(lambda n: exp.Null() if self._is_of_the_group(n) else n)
+        plain = expression.transform(lambda n: exp.Null() if self._is_of_the_group(n) else n)
         check_scalar(self.scope.clean, plain)
 
     def _is_of_the_group(self, node: exp.Expr) -> bool:

@@ -165,4 +165,4 @@ def replaced(expression: exp.Expr, outputs: dict[str, exp.Expr]) -> exp.Expr:
         made_of = in_place_of(node, outputs[node.name])
         return exp.Paren(this=made_of) if isinstance(made_of, exp.Binary | exp.Not | exp.Between | exp.In | exp.Neg) else made_of
 
-    return expression.copy().transform(by_definition)
+    return expression.transform(by_definition)

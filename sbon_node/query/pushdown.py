@@ -14,6 +14,7 @@ from sqlglot import exp
 from sbon_node.query.canonical import canonical_expression
 from sbon_node.query.durations import sql_interval
 from sbon_node.query.event_time import lag_of, lags_ms, truncated_ms, truncations
+from sbon_node.query.harmless import is_harmless
 from sbon_node.query.logical import (
     LEFT,
     RIGHT,
@@ -116,6 +117,12 @@ def _into_join(join: Join, conditions: Conditions, wanted: Sequence[str]) -> Sel
     above: list[exp.Expr] = []
     to: dict[str, list[exp.Expr]] = {LEFT: [], RIGHT: []}
     of_both: list[exp.Expr] = []
+    for one in join.conditions:
+        read = _sides_of(one)
+        if len(read) == 1 and (side := next(iter(read))) in _FILTERED_BY_ON[join.kind]:
+            to[side].append(one)
+        else:
+            of_both.append(one)
     for one in conditions:
         qualified = _qualified(join, one)
         read = _sides_of(qualified)
@@ -123,12 +130,6 @@ def _into_join(join: Join, conditions: Conditions, wanted: Sequence[str]) -> Sel
             to[side].append(qualified)
         else:
             above.append(one)
-    for one in join.conditions:
-        read = _sides_of(one)
-        if len(read) == 1 and (side := next(iter(read))) in _FILTERED_BY_ON[join.kind]:
-            to[side].append(one)
-        else:
-            of_both.append(one)
     _infer(join, of_both, to)
     read_above = {*wanted, *(name for one in above for name in named(one))}
     columns = tuple(one for one in join.columns if one[0] in read_above)
@@ -148,7 +149,7 @@ def _with_conditions_of_both(join: Join, conditions: Conditions) -> tuple[Join, 
 def _qualified(join: Join, condition: exp.Expr) -> exp.Expr:
     """A condition on the join's result as one on its sides."""
     sides = {name: column(at, side) for name, side, at in join.columns}
-    return condition.copy().transform(lambda node: sides[node.name].copy() if isinstance(node, exp.Column) else node)
+    return condition.transform(lambda node: sides[node.name].copy() if isinstance(node, exp.Column) else node)
 
 
 _PRESERVED: Mapping[str, tuple[str, ...]] = {
@@ -175,14 +176,15 @@ def _side(
 ) -> Select | Union:
     read = {at for _, of, at in columns if of == side}
     read |= {one.name for condition in kept for one in condition.find_all(exp.Column) if one.table == side}
-    bare = tuple(one.copy().transform(_without_table) for one in conditions)
+    bare = tuple(one.transform(_without_table) for one in conditions)
     return pushed(relation, bare, [name for name in relation.names if name in read])
 
 
 def _infer(join: Join, of_both: Sequence[exp.Expr], to: dict[str, list[exp.Expr]]) -> None:
-    """What holds for one side of an equality holds for the other: ``a.k = b.k AND a.k % 4 = 0`` asks it of ``b.k`` too."""
+    """What holds for one side of an equality holds for the other: ``a.k = b.k AND a.k % 4 = 0`` asks it of ``b.k`` too. The types
+    are the same, and not ones of which equal values differ (0.0 and -0.0)."""
     types = {LEFT: types_of(join.left), RIGHT: types_of(join.right)}
-    equal = []
+    equal: list[tuple[exp.Column, exp.Column, str]] = []
     for one in of_both:
         bare = one.unnest()
         if isinstance(bare, exp.EQ) and isinstance(bare.this, exp.Column) and isinstance(bare.expression, exp.Column):
@@ -194,14 +196,14 @@ def _infer(join: Join, of_both: Sequence[exp.Expr], to: dict[str, list[exp.Expr]
                 and type_ == types[b.table].get(b.name)
                 and type_ not in ("float", "double")
             ):
-                equal += [(a, b), (b, a)]
+                equal += [(a, b, type_), (b, a, type_)]
     given = {side: list(conditions) for side, conditions in to.items()}
-    for a, b in equal:
+    for a, b, type_ in equal:
         if b.table not in _FILTERED_BY_ON[join.kind]:
             continue
         for one in given[a.table]:
-            if {read.name for read in one.find_all(exp.Column)} == {a.name}:
-                to[b.table].append(one.copy().transform(lambda node, b=b: b.copy() if isinstance(node, exp.Column) else node))
+            if {read.name for read in one.find_all(exp.Column)} == {a.name} and is_harmless(one, type_):
+                to[b.table].append(one.transform(lambda node, b=b: b.copy() if isinstance(node, exp.Column) else node))
 
 
 def _with_columns_for_truncations(join: Join) -> Join:
@@ -214,7 +216,7 @@ def _with_columns_for_truncations(join: Join) -> Join:
             if (
                 len(of) == 1
                 and (side := next(iter(of)))
-                and lag_of(call.copy().transform(_without_table), lags_ms(sides[side])) is not None
+                and lag_of(call.transform(_without_table), lags_ms(sides[side])) is not None
             ):
                 found[side].setdefault(canonical_expression(call), call)
     if not any(found.values()):
@@ -222,14 +224,14 @@ def _with_columns_for_truncations(join: Join) -> Join:
     names: dict[tuple[str, str], exp.Column] = {}
     for side, calls in found.items():
         if calls:
-            sides[side], made = with_columns(sides[side], [call.copy().transform(_without_table) for call in calls.values()])
+            sides[side], made = with_columns(sides[side], [call.transform(_without_table) for call in calls.values()])
             names |= {(side, text): column(name, side) for text, name in zip(calls, made, strict=True)}
 
     def by_name(node: exp.Expr) -> exp.Expr:
         of = _sides_of(node) if isinstance(node, exp.Anonymous) else set()
         return names.get((next(iter(of)), canonical_expression(node)), node) if len(of) == 1 else node
 
-    conditions = tuple(one.copy().transform(by_name) for one in join.conditions)
+    conditions = tuple(one.transform(by_name) for one in join.conditions)
     return replace(join, left=sides[LEFT], right=sides[RIGHT], conditions=conditions)
 
 

@@ -158,8 +158,7 @@ class _Reader:
         assert isinstance(join, Join)
         sides = {name: column(at, side) for name, side, at in join.columns}
         qualified = tuple(
-            one.copy().transform(lambda n: in_place_of(n, sides[n.name]) if isinstance(n, exp.Column) else n)
-            for one in conditions
+            one.transform(lambda n: in_place_of(n, sides[n.name]) if isinstance(n, exp.Column) else n) for one in conditions
         )
         if join.kind != "semi":
             return Scope(self._clean, replace(join, conditions=qualified), both.offered)
@@ -230,7 +229,7 @@ class _Reader:
             new = next(new for new, side, at in both.relation.columns if side == RIGHT and at == name)
             return in_place_of(node, column(new))
 
-        return expression.copy().transform(meant)
+        return expression.transform(meant)
 
     def _stream(self, table: exp.Expr, ctes: Mapping[str, Relation]) -> CatalogEntry:
         streams = self._streams

@@ -45,7 +45,7 @@ class Scope:
 
     def resolve(self, expression: exp.Expr) -> exp.Expr:
         """A copy in which every column is a bare name of ``relation``; raises ``unknown-column`` and the like."""
-        return expression.copy().transform(lambda node: self._meant(node) if isinstance(node, exp.Column) else node)
+        return expression.transform(lambda node: self._meant(node) if isinstance(node, exp.Column) else node)
 
     def find(self, reference: exp.Column) -> str | None:
         """The column's name in ``relation``; None where there is none; raises ``ambiguous-column``.

@@ -81,4 +81,4 @@ def _expression(expression: exp.Expr, meaning: Meaning, meant: Callable[[str, st
         text = meant(node.table, node.name) if meant is not None else meaning[node.name]
         return exp.Column(this=exp.Identifier(this=text, quoted=True))
 
-    return canonical_expression(expression.copy().transform(by_meaning))
+    return canonical_expression(expression.transform(by_meaning))
