@@ -149,7 +149,7 @@ def _with_conditions_of_both(join: Join, conditions: Conditions) -> tuple[Join, 
 def _qualified(join: Join, condition: exp.Expr) -> exp.Expr:
     """A condition on the join's result as one on its sides."""
     sides = {name: column(at, side) for name, side, at in join.columns}
-    return condition.transform(lambda node: sides[node.name].copy() if isinstance(node, exp.Column) else node)
+    return condition.transform(lambda node: in_place_of(node, sides[node.name]) if isinstance(node, exp.Column) else node)
 
 
 _PRESERVED: Mapping[str, tuple[str, ...]] = {
