@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from sbon_cli.client import Client
 from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors
-from sbon_cli.settings_flags import decompose_option, strategy_option
+from sbon_cli.settings_flags import decompose_option, join_window_option, strategy_option
 from sbon_cli.submit import text_of
 from sbon_node.control.explanation import ExplainedPart, Explanation, Question
 from sbon_node.query.planner import Decompose
@@ -27,11 +27,21 @@ LEAST_LABEL = 24
 )
 @strategy_option
 @decompose_option
+@join_window_option
 @click.option("--consumer", default="", metavar="NODE", help="The node the rows would go to; by default the one asked.")
 @json_option
 @click.pass_obj
 @reports_errors
-def explain(api: str, sql: str, query_id: str, strategy: str, decompose: Decompose, consumer: str, json_: bool) -> None:
+def explain(
+    api: str,
+    sql: str,
+    query_id: str,
+    strategy: str,
+    decompose: Decompose,
+    join_window_ms: int | None,
+    consumer: str,
+    json_: bool,
+) -> None:
     """Shows the plan of a query that is not submitted, or of one that is; changes nothing.
 
     From the sink down to the sources: where each operator is, or where the strategy would have it now, its rows a second, row
@@ -45,7 +55,9 @@ def explain(api: str, sql: str, query_id: str, strategy: str, decompose: Decompo
     if query_id:
         found = client.explain_query(query_id)
     else:
-        found = client.explain(Question(sql=text_of(sql), strategy=strategy, decompose=decompose, consumer=consumer))
+        found = client.explain(
+            Question(sql=text_of(sql), strategy=strategy, decompose=decompose, join_window_ms=join_window_ms, consumer=consumer)
+        )
     if as_json(json_):
         print_json(found)
     else:

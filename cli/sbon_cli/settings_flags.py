@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar, get_args
 
 import click
 
+from sbon_cli.durations import milliseconds_of
 from sbon_node.config import Given
 from sbon_node.errors import SbonError
 from sbon_node.placement.strategies import DEFAULT_STRATEGY, STRATEGIES
@@ -47,6 +48,19 @@ decompose_option = click.option(
     default="auto",
     show_default=True,
     help="Whether aggregates are split into partial ones beside the sources and a final one: where that carries less, or not.",
+)
+
+
+def _join_window(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    return None if value is None else milliseconds_of(value, "--join-window")
+
+
+join_window_option = click.option(
+    "--join-window",
+    "join_window_ms",
+    callback=_join_window,
+    metavar="DURATION",
+    help="Joins without a bound in time pair rows whose event times are at most so far apart: 500ms, 10s, 5m, 1h, 1d.",
 )
 
 

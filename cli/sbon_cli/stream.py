@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,11 @@ import click
 import msgspec
 
 from sbon_cli.client import Client
+from sbon_cli.durations import milliseconds_of
 from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors
 from sbon_node.control.report import StreamInfo
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import parse_schema
-
-_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @click.group()
@@ -42,7 +40,7 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
                 "name": name,
                 "schema": parse_schema(schema),
                 "event_time": event_time,
-                "delay_ms": milliseconds_of(delay),
+                "delay_ms": milliseconds_of(delay, "--delay"),
                 "comment": comment,
             },
             StreamDeclaration,
@@ -177,14 +175,6 @@ def _misused(error: msgspec.ValidationError, flags: dict[str, str]) -> click.Usa
     message, _, path = str(error).partition(" - at `$.")
     field = path.rstrip("`")
     return click.UsageError(f"{flags.get(field, field)}: {message[:1].lower()}{message[1:]}" if field else message)
-
-
-def milliseconds_of(duration: str) -> int:
-    """``500ms``, ``10s``, ``5m``, ``1h``; raises a usage error."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)\s*", duration)
-    if not found:
-        raise click.UsageError(f"--delay: {duration!r} is not a duration: write 500ms, 10s, 5m or 1h")
-    return round(float(found[1]) * _UNITS_MS[found[2]])
 
 
 def connector_of(

@@ -14,7 +14,7 @@ from sbon_cli.client import Client
 from sbon_cli.follow import consumer_client
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
 from sbon_cli.rows import follow_to_the_end
-from sbon_cli.settings_flags import decompose_option, strategy_option
+from sbon_cli.settings_flags import decompose_option, join_window_option, strategy_option
 from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
 from sbon_node.query.planner import Decompose
@@ -24,6 +24,7 @@ from sbon_node.query.planner import Decompose
 @click.argument("sql", metavar="SQL|@FILE|-")
 @strategy_option
 @decompose_option
+@join_window_option
 @click.option("--consumer", default="", metavar="NODE", help="The node the rows go to; by default the one asked.")
 @click.option(
     "--to",
@@ -44,6 +45,7 @@ def submit(
     sql: str,
     strategy: str,
     decompose: Decompose,
+    join_window_ms: int | None,
     consumer: str,
     path: str | None,
     format_: str | None,
@@ -64,7 +66,15 @@ def submit(
     following = follow if follow is not None else sink.kind == "follow"
     if following and sink.kind == "follow":
         consumer_client(client, consumer)  # refused before anything runs
-    submission = Submission(sql=text_of(sql), name=name, strategy=strategy, decompose=decompose, consumer=consumer, sink=sink)
+    submission = Submission(
+        sql=text_of(sql),
+        name=name,
+        strategy=strategy,
+        decompose=decompose,
+        join_window_ms=join_window_ms,
+        consumer=consumer,
+        sink=sink,
+    )
     info = _submit(client, submission, quiet=quiet)
     if not following:
         if as_json(json_):

@@ -26,7 +26,7 @@ class Explainer:
         """Of what would be submitted, placed where the strategy would place it now; nothing is reserved."""
         strategy_named(question.strategy)
         consumer = self._planning.consumer(question.consumer)
-        plan = await self._planning.plan(question.sql, "q", question.decompose)
+        plan = await self._planning.plan(question.sql, "q", question.decompose, question.join_window_ms)
         placement, sources = await asyncio.gather(self._planning.place(plan, question.strategy, consumer), self._described(plan))
         return explained(
             plan,

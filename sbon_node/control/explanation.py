@@ -21,6 +21,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
     strategy: str = DEFAULT_STRATEGY
     decompose: Decompose = "auto"
+    join_window_ms: int | None = None
     consumer: str = ""
 
 

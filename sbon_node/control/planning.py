@@ -40,7 +40,7 @@ class Planning:
         self._check_alive(consumer, "consumer")
         return consumer
 
-    async def plan(self, sql: str, query: str, decompose: Decompose) -> Plan:
+    async def plan(self, sql: str, query: str, decompose: Decompose, join_window_ms: int | None) -> Plan:
         """With what is remembered of equal sub-plans; all its sources are alive."""
         plan = await plan_query(
             sql,
@@ -50,6 +50,7 @@ class Planning:
             self._query,
             recall=self._measurements.measured,
             decompose=decompose,
+            join_window_ms=join_window_ms,
         )
         for planned in plan.sources:
             self._check_alive(planned.source.node, f"source {planned.source.name!r} of {planned.source.stream}")

@@ -33,6 +33,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     name: Annotated[str, Meta(pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = ""
     strategy: str = DEFAULT_STRATEGY
     decompose: Decompose = "auto"
+    join_window_ms: int | None = None
+    """A join without a bound in time pairs rows whose event times are at most so far apart."""
     consumer: str = ""
     sink: SinkSpec = SinkSpec()
 

@@ -37,7 +37,7 @@ class Submitter:
             check_sink(submission.sink.kind, submission.sink.options)
         query = await self._name(submission.name)
         yield Progress(step="parsing", message="reading the query; the engine analyses it (its first start takes some seconds)")
-        plan = await self._planning.plan(submission.sql, query, submission.decompose)
+        plan = await self._planning.plan(submission.sql, query, submission.decompose, submission.join_window_ms)
         record = self._book.create(self._record(submission, query, consumer, plan))
         try:
             yield Progress(step="placing", message=f"placing {len(plan.operators)} operators by {submission.strategy}")

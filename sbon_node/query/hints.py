@@ -38,7 +38,7 @@ def bound_between(left: Names, right: Names) -> str:
         return f"give {min(same)} another name in the sub-query, and bound its event time by the outer one"
     one, other = _times(left, qualified=True), _times(right, qualified=True)
     if one and other:
-        return f"bound it: {other[0]} BETWEEN {one[-1]} - INTERVAL 1 HOUR AND {one[-1]}"
+        return f"bound it: {other[0]} BETWEEN {one[-1]} - INTERVAL 1 HOUR AND {one[-1]}, or by --join-window"
     return "bound it by the event times of both sides; " + _lost((left if not one else right).relation)
 
 

@@ -16,6 +16,7 @@ from sbon_node.query.catalog import CatalogEntry
 from sbon_node.query.decompose import Division, arguments, candidates, division
 from sbon_node.query.event_time import lags_ms
 from sbon_node.query.fragments import fragment_of
+from sbon_node.query.join_window import check_join_window, with_join_window
 from sbon_node.query.logical import Scan, Select, Union
 from sbon_node.query.measured import Recall, nothing_measured
 from sbon_node.query.plan import Plan
@@ -36,14 +37,17 @@ async def plan_query(
     settings: QuerySettings | None = None,
     recall: Recall = nothing_measured,
     decompose: Decompose = "auto",
+    join_window_ms: int | None = None,
 ) -> Plan:
     """Plans ``text`` over the streams of ``catalog``; operators are named ``<query_id>.b0``, ``.o1`` and so on. Rates are those
-    that ``recall`` knows, else estimates.
+    that ``recall`` knows, else estimates. Joins without a bound in time are given one of ``join_window_ms``.
 
     Raises :class:`SbonError` with line, column, the offending text and a hint, for all that cannot run on streams.
     """
     settings = settings or QuerySettings()
-    query = push_down(read_query(text, catalog, settings))
+    check_join_window(join_window_ms)
+    read = read_query(text, catalog, settings)
+    query = push_down(with_join_window(read, join_window_ms) if join_window_ms is not None else read)
     cut(query, text)  # what cannot run is refused before an engine is started
     planning = _Planning(text, query, query_id, _remembering(analyse), settings, recall)
     divisions = await planning.divisions()

@@ -10,8 +10,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from sbon_cli.durations import milliseconds_of
 from sbon_cli.main import VERBS, sbon
-from sbon_cli.stream import connector_of, milliseconds_of
+from sbon_cli.stream import connector_of
 from sbon_node.engine.interface import Column
 from tests.cli.commands import on_a_terminal, run
 
@@ -140,9 +141,10 @@ def test_a_declaration_is_refused_in_the_words_of_the_command_line(api: str, nod
 
 
 def test_durations() -> None:
-    assert [milliseconds_of(t) for t in ("0s", "500ms", "1.5s", "2 min", "1h")] == [0, 500, 1500, 120_000, 3_600_000]
-    with pytest.raises(click.UsageError):
-        milliseconds_of("5")
+    assert [milliseconds_of(t, "--delay") for t in ("0s", "500ms", "1.5s", "2 min", "1h")] == [0, 500, 1500, 120_000, 3_600_000]
+    for text in ("5", "-1h", "1 fortnight", "", "1e3s", "h"):
+        with pytest.raises(click.UsageError, match=r"--delay: .* is not a duration: write 500ms"):
+            milliseconds_of(text, "--delay")
 
 
 NOTHING: dict[str, Any] = {
