@@ -168,7 +168,7 @@ def _short(name: str) -> str:
 
 
 def _state(part: ExplainedPart) -> str:
-    return part.state + (f": {part.reason}" if part.reason else "") + (", as measured before" if part.remembered else "")
+    return part.state + (f": {part.reason}" if part.reason else "") + (", by what was measured before" if part.remembered else "")
 
 
 def _total(how: str, usage: float, whole: float) -> str:

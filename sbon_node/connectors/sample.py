@@ -28,11 +28,8 @@ async def with_sample(declaration: SourceDeclaration, source: Source) -> SourceD
         log.info("source-not-sampled", source=declaration.id, reason=str(error))
         return declaration
     row_bytes, rows_s = declaration.row_bytes, declaration.rows_s
-    if row_bytes is None and chunks:
-        cuts = [one for one in frames.cut(pa.concat_batches([chunk.rows for chunk in chunks])) if one.payload]
-        if cuts:
-            row_bytes = sum(len(one.payload) for one in cuts) / sum(one.rows for one in cuts)
-            row_bytes = min(max(row_bytes, 1.0), float(MAX_ROW_BYTES))
+    if row_bytes is None:
+        row_bytes = _row_bytes(chunks)
     if rows_s is None:
         rows_s = _pace(chunks)
     sampled = (row_bytes, rows_s) != (declaration.row_bytes, declaration.rows_s)
@@ -52,6 +49,17 @@ async def _first_chunks(source: Source) -> list[Chunk]:
     finally:
         source.close()
     return chunks
+
+
+def _row_bytes(chunks: list[Chunk]) -> float | None:
+    """Of rows in frames as the runner cuts them: what comes at a pace makes a frame of each chunk, small as that may be."""
+    paced = any(chunk.due_s is not None for chunk in chunks)
+    batches = [chunk.rows for chunk in chunks]
+    together = batches if paced or not batches else [pa.concat_batches(batches)]
+    cuts = [one for rows in together for one in frames.cut(rows) if one.payload]
+    if not cuts:
+        return None
+    return min(max(sum(len(one.payload) for one in cuts) / sum(one.rows for one in cuts), 1.0), float(MAX_ROW_BYTES))
 
 
 def _pace(chunks: list[Chunk]) -> float | None:

@@ -42,6 +42,14 @@ def test_longer_rows_are_sampled_as_longer(tmp_path: Path) -> None:
     assert (short.sampled, short.rows_s) == (True, None)
 
 
+def test_a_slow_replay_makes_small_frames_of_larger_rows(tmp_path: Path) -> None:
+    file = str(lines(tmp_path, "x"))
+    slow, fast = (sampled("file", {"path": file, "replay": speed}).row_bytes for speed in (60.0, 36_000.0))
+    assert slow is not None
+    assert fast is not None
+    assert slow > 5 * fast
+
+
 @pytest.mark.parametrize("speed, rows_s", [(60.0, 30.0), (3600.0, 1800.0)])
 def test_a_replay_has_the_pace_of_its_event_time(tmp_path: Path, speed: float, rows_s: float) -> None:
     assert sampled("file", {"path": str(lines(tmp_path, "x")), "replay": speed}).rows_s == pytest.approx(rows_s, rel=0.05)
