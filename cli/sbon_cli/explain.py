@@ -83,14 +83,14 @@ def show_explanation(found: Explanation) -> None:
             console.print(f"  [dim]{escape(line)}[/]", soft_wrap=True)
     console.print()
     print_table(
-        ("stream", "link", "ms", "planned", "measured", "in flight"),
+        ("stream", "to", "ms", "plan /s", "meas. /s", "in flight"),
         [
             (
                 _short(link.stream),
-                f"{link.source_node} > {link.target_node}",
+                link.target_node,
                 link.latency_ms,
-                f"{bytes_text(link.bytes_s)}/s",
-                "-" if link.measured_bytes_s is None else f"{bytes_text(link.measured_bytes_s)}/s",
+                bytes_text(link.bytes_s),
+                "-" if link.measured_bytes_s is None else bytes_text(link.measured_bytes_s),
                 bytes_text(link.usage),
             )
             for link in found.links
