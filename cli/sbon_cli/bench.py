@@ -31,16 +31,17 @@ def engine(quick: bool, seed: int, json_: bool) -> None:
 
 
 @bench.command()
-@click.option("--quick", is_flag=True, help="Two queries and one turn: shows that it works, measures little.")
+@click.option("--queries", "-q", "names", multiple=True, metavar="NAME", help="Of the suite, repeated; all by default.")
+@click.option("--turns", type=click.IntRange(1, 1000), default=3, show_default=True, help="Of which the medians count.")
 @json_option
 @reports_errors
-def planning(quick: bool, json_: bool) -> None:
+def planning(names: tuple[str, ...], turns: int, json_: bool) -> None:
     """Planning of each query of the suite, step by step, beside sqlglot's optimiser and Spark's: milliseconds.
 
-    Takes about a minute; run it on a machine that does nothing else.
+    Takes some minutes; run it on a machine that does nothing else.
     """
     run: Any = importlib.import_module("sbon_node.experiments.planning").run
-    show_result(run(quick=quick), json_)
+    show_result(run(names, turns=turns), json_)
 
 
 @bench.command()

@@ -25,6 +25,7 @@ from sbon_node.engine.spark.archive import make_archive
 from sbon_node.engine.spark.guard import fenced_session
 from sbon_node.engine.spark.host import analyse, ddl
 from sbon_node.engine.spark.session import Jvm, open_session
+from sbon_node.errors import SbonError
 from sbon_node.experiments.nycflights import FLIGHTS, WEATHER
 from sbon_node.experiments.suite.cases import Case, cases
 from sbon_node.experiments.suite.hosts import DEPLOYS, METRICS
@@ -40,11 +41,17 @@ from sbon_node.query.settings import QuerySettings
 from sbon_node.query.stages import cut
 
 STREAMS = (FLIGHTS, WEATHER, PERSON, AUCTION, BID, METRICS, DEPLOYS)
-TURNS = 5
 
 
-def run(*, quick: bool = False) -> dict[str, Any]:
-    """``{"name": "planning", "rows": [...]}``, a row for each query and one of the medians over all of them."""
+def run(names: Sequence[str] = (), *, turns: int = 3) -> dict[str, Any]:
+    """``{"name": "planning", "rows": [...]}``, a row for each query, or each of ``names``, and one of the medians over them.
+
+    Raises :class:`SbonError` ``unknown-query``.
+    """
+    known = {case.name: case for case in cases()}
+    for name in names:
+        if name not in known:
+            raise SbonError("unknown-query", f"the suite has no query {name!r}", where="--queries", hint=", ".join(known))
     configure(LogSettings(level="warning"))
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     settings = EngineSettings()
@@ -52,16 +59,15 @@ def run(*, quick: bool = False) -> dict[str, Any]:
     jvm = Jvm(settings)
     session = open_session(settings)
     try:
-        known = cases()[:2] if quick else cases()
-        turns = 1 if quick else TURNS
-        rows = [asyncio.run(_row(session, case, turns)) for case in known]
+        whole = _tables(session)
+        rows = [asyncio.run(_row(session, whole, known[name], turns)) for name in names or known]
     finally:
         session.stop()
         jvm.close()
     return {"name": "planning", "rows": [*rows, medians(rows)]}
 
 
-async def _row(session: Any, case: Case, turns: int) -> dict[str, Any]:
+async def _row(session: Any, whole: Any, case: Case, turns: int) -> dict[str, Any]:
     catalog = {declaration.name: _entry(declaration) for declaration in STREAMS}
     schemas: dict[tuple[str, tuple[Schema, ...]], Schema] = {}
 
@@ -76,9 +82,6 @@ async def _row(session: Any, case: Case, turns: int) -> dict[str, Any]:
     plan = await plan_query(case.sql, catalog, "q", by_spark, settings)
     relation = read_query(case.sql, catalog, settings)
     pushed = push_down(relation)
-    whole = fenced_session(session)
-    for declaration in STREAMS:
-        whole.createDataFrame([], ddl(declaration.schema)).createOrReplaceTempView(declaration.name)
 
     def planned() -> None:
         """No step of it waits for anything."""
@@ -99,6 +102,14 @@ async def _row(session: Any, case: Case, turns: int) -> dict[str, Any]:
         "sqlglot_ms": median_ms(lambda: _by_sqlglot(case.sql), turns, SqlglotError),
         "spark_ms": median_ms(lambda: whole.sql(case.sql)._jdf.queryExecution().optimizedPlan(), turns, PySparkException),
     }
+
+
+def _tables(session: Any) -> Any:
+    """A session in which every stream is an empty table."""
+    own = fenced_session(session)
+    for declaration in STREAMS:
+        own.createDataFrame([], ddl(declaration.schema)).createOrReplaceTempView(declaration.name)
+    return own
 
 
 def _by_sqlglot(sql: str) -> None:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.experiments.planning import median_ms, medians
+from sbon_node.experiments.planning import median_ms, medians, run
 
 COLUMNS = ["query", "operators", "read_ms", "push_down_ms", "cut_ms", "plan_ms", "analyse_ms", "sqlglot_ms", "spark_ms"]
 
@@ -25,10 +25,28 @@ def test_a_peer_that_refuses_has_no_figure_and_other_errors_are_not_hidden() -> 
     assert medians(rows) == {"query": "median", "a_ms": 2.0}
 
 
+def test_a_query_that_is_not_of_the_suite_is_named_before_anything_starts() -> None:
+    with pytest.raises(SbonError, match="no query 'join_wether'"):
+        run(["nexmark_q0", "join_wether"])
+
+
 @pytest.mark.live
 def test_each_step_of_planning_has_a_figure() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sbon_cli.main", "bench", "planning", "--quick", "--json"],
+        [
+            sys.executable,
+            "-m",
+            "sbon_cli.main",
+            "bench",
+            "planning",
+            "--turns",
+            "1",
+            "-q",
+            "nexmark_q0",
+            "-q",
+            "join_weather",
+            "--json",
+        ],
         capture_output=True,
         text=True,
         check=True,
@@ -39,3 +57,4 @@ def test_each_step_of_planning_has_a_figure() -> None:
     for row in result["rows"]:
         assert all(row[name] > 0 for name in COLUMNS[1:7])
         assert row["plan_ms"] > row["read_ms"]
+    assert [row["query"] for row in result["rows"]] == ["nexmark_q0", "join_weather", "median"]
