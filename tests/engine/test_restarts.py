@@ -109,6 +109,10 @@ async def test_good_batches_make_earlier_ends_forgotten(tmp_path: Path) -> None:
         await port.feed(None, ended=True)
         assert (await port.wait_ended())["n"].to_pylist() == list(range(6 * GOOD_BATCHES))
         assert not it.states.count("chance", "failed")
+        stats = it.engine.stats("chance")
+        assert (stats.rows_in, stats.rows_out) == (6 * GOOD_BATCHES, 6 * GOOD_BATCHES), "what was read twice counts once"
+        assert stats.rows_out_s is not None
+        assert stats.rows_out_s > 0
 
 
 async def test_an_engine_that_is_killed_from_outside_fails_nobody(tmp_path: Path) -> None:
