@@ -1,4 +1,4 @@
-"""A query over whole daemons, from the declaration of its streams until it has finished and left nothing behind."""
+"""Queries over whole daemons, from the declaration of their streams until they have finished and left nothing behind."""
 
 from __future__ import annotations
 
@@ -11,70 +11,80 @@ from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.engine.interface import Schema
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.query.plan import Plan
-from sbon_node.query.planner import Decompose, plan_query
+from sbon_node.query.planner import plan_query
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.evaluate import output_schema
 from sbon_node.simulation.faults import Fault, Stage, random_plan
 from sbon_node.simulation.left import settled
 
-QUERY = "query"
+Rows = list[tuple[object, ...]]
 
 
 @dataclass(frozen=True)
-class QueryPlay:
-    """``sql`` over ``streams``, submitted at ``holder`` (by default the consumer). ``faults`` strike once the query runs;
-    ``random_faults`` more are drawn from the cluster's seed, for where its operators turn out to be. Before it is submitted,
-    the nodes have ``settle_s`` seconds to find their coordinates."""
+class Asked:
+    """A query by its name, and how it is to be placed."""
 
+    name: str
     sql: str
+    strategy: str = "relaxation"
+
+
+@dataclass(frozen=True)
+class Play:
+    """``queries`` over ``streams``, submitted one after another at ``holder`` (by default the consumer) and taken at
+    ``consumer``. ``faults`` strike once all of them run; ``random_faults`` more are drawn from the cluster's seed, for where their
+    operators turn out to be."""
+
+    queries: tuple[Asked, ...]
     streams: tuple[StreamDeclaration, ...]
     sources: tuple[SourceDeclaration, ...]
     consumer: str
     holder: str = ""
-    strategy: str = "relaxation"
     faults: tuple[Fault, ...] = ()
     random_faults: int = 0
-    settle_s: float = 0.0
-    decompose: Decompose = "auto"
 
-    async def plan(self) -> Plan:
+    async def plan(self, query: Asked) -> Plan:
         """As the node plans it that takes the submission."""
         entries = {
             one.name: CatalogEntry(declaration=one, sources=tuple(s for s in self.sources if s.stream == one.name))
             for one in self.streams
         }
-        return await plan_query(self.sql, entries, QUERY, _analyse, decompose=self.decompose)
+        return await plan_query(query.sql, entries, query.name, _analyse)
 
-    async def run(self, cluster: SimulatedCluster, output: Path) -> list[tuple[object, ...]]:
-        """The rows its sink has written, in the folder ``output``."""
-        plan = await self.plan()
-        inputs = {operator.id: [one.stream for one in operator.inputs] for operator in plan.operators}
-        cluster.watch.expect(QUERY, inputs, plan.outputs)
+    async def run(self, cluster: SimulatedCluster, output: Path) -> dict[str, Rows]:
+        """The rows each sink has written, in folders of ``output``, which is made."""
+        output.mkdir()
+        for query in self.queries:
+            plan = await self.plan(query)
+            inputs = {operator.id: [one.stream for one in operator.inputs] for operator in plan.operators}
+            cluster.watch.expect(query.name, inputs, plan.outputs)
         cluster.start()
         await cluster.together()
-        await cluster.sleep(self.settle_s)
         holder = self.holder or self.consumer
-        await cluster.answer(holder, self._submit(cluster, holder, output))
+        await cluster.answer(holder, self._declare(cluster, holder))
+        for query in self.queries:
+            await cluster.answer(holder, self._submit(cluster, holder, query, output / query.name))
         cluster.strikes.arm((*self.faults, *self._random_faults(cluster)))
-        while (told := await _told(cluster, holder)).state != "finished":
-            if told.state in ("failed", "stopped"):
-                raise CheckFailedError(f"the query is {told.state}: {told.reason}")
-            await cluster.sleep(0.25)
+        for query in self.queries:
+            while (told := await _told(cluster, holder, query.name)).state != "finished":
+                if told.state in ("failed", "stopped"):
+                    raise CheckFailedError(f"{query.name} is {told.state}: {told.reason}")
+                await cluster.sleep(0.25)
         await settled(cluster)
-        return _delivered(output)
+        return {query.name: _delivered(output / query.name) for query in self.queries}
 
-    async def _submit(self, cluster: SimulatedCluster, holder: str, output: Path) -> None:
+    async def _declare(self, cluster: SimulatedCluster, holder: str) -> None:
         daemon = cluster.nodes[holder].daemon
         for stream in self.streams:
             await daemon.create_stream(stream)
         for source in self.sources:
             await daemon.attach_source(source)
+
+    async def _submit(self, cluster: SimulatedCluster, holder: str, query: Asked, output: Path) -> None:
         sink = SinkSpec(kind="file", options={"path": str(output), "format": "parquet", "part_s": 0.5})
-        submission = Submission(
-            sql=self.sql, name=QUERY, strategy=self.strategy, decompose=self.decompose, consumer=self.consumer, sink=sink
-        )
-        async for event in daemon.submit(submission):
+        submission = Submission(sql=query.sql, name=query.name, strategy=query.strategy, consumer=self.consumer, sink=sink)
+        async for event in cluster.nodes[holder].daemon.submit(submission):
             cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
 
     def _random_faults(self, cluster: SimulatedCluster) -> tuple[Fault, ...]:
@@ -89,16 +99,16 @@ async def _analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
     return output_schema(fragment, inputs)
 
 
-async def _told(cluster: SimulatedCluster, holder: str) -> QueryInfo:
+async def _told(cluster: SimulatedCluster, holder: str, query: str) -> QueryInfo:
     """What the record's holder tells of the query, as soon as it can."""
     while True:
         await cluster.until(lambda: cluster.nodes[holder].ready)
         try:
-            return await cluster.answer(holder, cluster.nodes[holder].daemon.query(QUERY))
+            return await cluster.answer(holder, cluster.nodes[holder].daemon.query(query))
         except NodeDiedError:
             await cluster.sleep(0.1)
 
 
-def _delivered(output: Path) -> list[tuple[object, ...]]:
+def _delivered(output: Path) -> Rows:
     tables = [pq.read_table(file) for file in sorted(output.glob("*.parquet"))]
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]

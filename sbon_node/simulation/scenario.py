@@ -23,7 +23,9 @@ from sbon_node.simulation.faults import Fault
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.play import QueryPlay
+from sbon_node.simulation.play import Asked, Play
+
+QUERY = "query"
 
 
 class ScenarioSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,14 +81,13 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_time_s: float = 1800.0
 
     @property
-    def play(self) -> QueryPlay:
-        return QueryPlay(
-            sql=self.sql,
+    def play(self) -> Play:
+        return Play(
+            queries=(Asked(QUERY, self.sql, self.strategy),),
             streams=tuple(stream.declared(name) for name, stream in self.streams.items()),
             sources=tuple(source for name, stream in self.streams.items() for source in stream.declared_sources(name)),
             consumer=self.consumer,
             holder=self.submit_at,
-            strategy=self.strategy,
             faults=self.faults,
             random_faults=self.random_faults,
         )
@@ -105,7 +106,7 @@ def run_scenario(scenario: Scenario, *, seed: int | str) -> Outcome:
 
     async def play(cluster: SimulatedCluster, root: Path) -> Ended:
         delivered = await scenario.play.run(cluster, root / "rows")
-        cluster.watch.checker.delivered(_rounded(delivered), _rounded(await _answer(cluster, scenario)))
+        cluster.watch.checker.delivered(_rounded(delivered[QUERY]), _rounded(await _answer(cluster, scenario)))
         cluster.verify()
         return Ended(0, "finished")
 

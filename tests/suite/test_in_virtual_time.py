@@ -1,0 +1,65 @@
+"""Every query of the suite over whole daemons in virtual time, against DuckDB's answer over all of the input at once.
+
+What Spark makes of a value is for the suite on Spark: here it is the watermarks that have to find their way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+import structlog
+
+from sbon_node.experiments.suite.cases import Case, cases
+from sbon_node.experiments.suite.streams import SuiteStream, write_streams
+from tests.suite.reference import Reference, differences
+from tests.suite.virtual import run_cases
+
+OF_SPARK_ALONE = {case.name for case in cases() if case.name.startswith("expr_")} | {"filter_patterns"}
+"""What they show are functions and casts of Spark's, which DuckDB lacks or has otherwise."""
+PLAYED = [case for case in cases() if case.name not in OF_SPARK_ALONE]
+AT_ONCE = 8
+KILLED = [case for case in PLAYED if case.name in ("aggregate_twice", "join_left", "union_aggregated", "joined_with_own_window")]
+
+Found = Callable[[Case], list[str]]
+
+
+@pytest.fixture(scope="module")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SuiteStream]]:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    yield write_streams(tmp_path_factory.mktemp("input"))
+    structlog.reset_defaults()
+
+
+@pytest.fixture(scope="module")
+def found(streams: dict[str, SuiteStream]) -> Found:
+    """What is wrong with a case's rows; cases are played several at once."""
+    reference = Reference(streams)
+    known: dict[str, list[str]] = {}
+
+    def of(case: Case) -> list[str]:
+        if case.name not in known:
+            first = PLAYED.index(case) // AT_ONCE * AT_ONCE
+            group = PLAYED[first : first + AT_ONCE]
+            outcome, rows = run_cases(group, streams, seed=first)
+            for one in group:
+                known[one.name] = [outcome.failure] if outcome.failure else differences(rows[one.name], reference.answer(one))
+        return known[case.name]
+
+    return of
+
+
+@pytest.mark.parametrize("case", PLAYED, ids=lambda case: case.name)
+def test_the_rows_are_those_of_duckdb(case: Case, found: Found) -> None:
+    assert not found(case)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_dies_the_rows_are_those_of_duckdb(streams: dict[str, SuiteStream], seed: int) -> None:
+    reference = Reference(streams)
+    outcome, rows = run_cases(KILLED, streams, seed, random_faults=4)
+    assert not outcome.failure
+    assert {case.name: differences(rows[case.name], reference.answer(case)) for case in KILLED} == {
+        case.name: [] for case in KILLED
+    }

@@ -1,0 +1,63 @@
+"""The suite's queries over simulated daemons: several at once on one cluster, whose speeds, delays and cuts come from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.experiments.suite.cases import Case
+from sbon_node.experiments.suite.streams import SITES, SuiteStream
+from sbon_node.query.catalog import SourceDeclaration
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.network import NetworkQuality
+from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
+from sbon_node.simulation.play import Asked, Play, Rows
+
+NODES = (*SITES, "hub")
+STRATEGIES = ("relaxation", "producer", "consumer", "random")
+
+
+def run_cases(
+    cases: Sequence[Case], streams: Mapping[str, SuiteStream], seed: int, random_faults: int = 0
+) -> tuple[Outcome, dict[str, Rows]]:
+    """How it went, and the rows of each case. Every site reads at its own pace, from half a second to three for a whole input."""
+    rng = random.Random(f"virtual time/{seed}")
+    sources = [_source(source, rng) for stream in streams.values() for source in stream.sources(seconds=1.0)]
+    queries = tuple(Asked(case.name.replace("_", "-"), case.sql, rng.choice(STRATEGIES)) for case in cases)
+    declared = tuple(stream.declaration for stream in streams.values())
+    play = Play(queries, declared, tuple(sources), consumer="hub", random_faults=random_faults)
+    found: dict[str, Rows] = {}
+    config = msgspec.structs.replace(
+        CONFIG,
+        connectors=ConnectorSettings(linger_s=rng.choice((0.1, 0.3)), retry_max_s=2.0),
+        engine=EngineSettings(max_operators=100),
+        control=msgspec.structs.replace(CONFIG.control, cores=64.0, memory_mb=64_000.0),
+        streams=msgspec.structs.replace(CONFIG.streams, batch_span_frames=rng.choice((2, 5, 40))),
+    )
+    delays = {frozenset((one, other)): rng.uniform(0.001, 0.15) for one in NODES for other in NODES if one < other}
+
+    def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
+        quality = NetworkQuality(jitter=0.3)
+        return SimulatedCluster(
+            loop, seed, NODES, root, config=config, latency=lambda a, b: delays.get(frozenset((a, b)), 0.0), quality=quality
+        )
+
+    async def run(cluster: SimulatedCluster, root: Path) -> Ended:
+        rows = await play.run(cluster, root / "rows")
+        found.update({case.name: rows[query.name] for case, query in zip(cases, queries, strict=True)})
+        return Ended(0, "finished")
+
+    return run_cluster(
+        build, run, seed=seed, max_time_s=3600.0, replay=f"run_cases({[c.name for c in cases]}, seed={seed})"
+    ), found
+
+
+def _source(source: SourceDeclaration, rng: random.Random) -> SourceDeclaration:
+    speed = source.options["replay"] / rng.uniform(0.5, 3.0)
+    return msgspec.structs.replace(source, options={**source.options, "replay": speed})
