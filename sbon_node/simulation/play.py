@@ -33,8 +33,8 @@ class Asked:
 @dataclass(frozen=True)
 class Play:
     """``queries`` over ``streams``, submitted one after another at ``holder`` (by default the consumer) and taken at
-    ``consumer``. ``faults`` strike once all of them run; ``random_faults`` more are drawn from the cluster's seed, for where their
-    operators turn out to be."""
+    ``consumer``. ``faults`` strike once all of them run; ``random_faults`` more are drawn from the cluster's seed, for where
+    their operators turn out to be."""
 
     queries: tuple[Asked, ...]
     streams: tuple[StreamDeclaration, ...]
@@ -53,8 +53,7 @@ class Play:
         return await plan_query(query.sql, entries, query.name, _analyse)
 
     async def run(self, cluster: SimulatedCluster, output: Path) -> dict[str, Rows]:
-        """The rows each sink has written, in folders of ``output``, which is made."""
-        output.mkdir()
+        """The rows each sink has written, in the folder ``output``."""
         for query in self.queries:
             plan = await self.plan(query)
             inputs = {operator.id: [one.stream for one in operator.inputs] for operator in plan.operators}
@@ -64,7 +63,7 @@ class Play:
         holder = self.holder or self.consumer
         await cluster.answer(holder, self._declare(cluster, holder))
         for query in self.queries:
-            await cluster.answer(holder, self._submit(cluster, holder, query, output / query.name))
+            await cluster.answer(holder, self._submit(cluster, holder, query, output))
         cluster.strikes.arm((*self.faults, *self._random_faults(cluster)))
         for query in self.queries:
             while (told := await _told(cluster, holder, query.name)).state != "finished":
@@ -72,7 +71,7 @@ class Play:
                     raise CheckFailedError(f"{query.name} is {told.state}: {told.reason}")
                 await cluster.sleep(0.25)
         await settled(cluster)
-        return {query.name: _delivered(output / query.name) for query in self.queries}
+        return {query.name: delivered(output, query.name) for query in self.queries}
 
     async def _declare(self, cluster: SimulatedCluster, holder: str) -> None:
         daemon = cluster.nodes[holder].daemon
@@ -82,7 +81,7 @@ class Play:
             await daemon.attach_source(source)
 
     async def _submit(self, cluster: SimulatedCluster, holder: str, query: Asked, output: Path) -> None:
-        sink = SinkSpec(kind="file", options={"path": str(output), "format": "parquet", "part_s": 0.5})
+        sink = SinkSpec(kind="file", options={"path": str(_folder(output, query.name)), "format": "parquet", "part_s": 0.5})
         submission = Submission(sql=query.sql, name=query.name, strategy=query.strategy, consumer=self.consumer, sink=sink)
         async for event in cluster.nodes[holder].daemon.submit(submission):
             cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
@@ -109,6 +108,11 @@ async def _told(cluster: SimulatedCluster, holder: str, query: str) -> QueryInfo
             await cluster.sleep(0.1)
 
 
-def _delivered(output: Path) -> Rows:
-    tables = [pq.read_table(file) for file in sorted(output.glob("*.parquet"))]
+def delivered(output: Path, query: str) -> Rows:
+    """What the query's sink has written so far."""
+    tables = [pq.read_table(file) for file in sorted(_folder(output, query).glob("*.parquet"))]
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]
+
+
+def _folder(output: Path, query: str) -> Path:
+    return output / f"rows of {query}"

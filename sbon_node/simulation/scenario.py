@@ -105,7 +105,7 @@ def run_scenario(scenario: Scenario, *, seed: int | str) -> Outcome:
         return SimulatedCluster(loop, seed, scenario.nodes, root, latency=lambda a, b: delay_s, quality=scenario.quality)
 
     async def play(cluster: SimulatedCluster, root: Path) -> Ended:
-        delivered = await scenario.play.run(cluster, root / "rows")
+        delivered = await scenario.play.run(cluster, root)
         cluster.watch.checker.delivered(_rounded(delivered[QUERY]), _rounded(await _answer(cluster, scenario)))
         cluster.verify()
         return Ended(0, "finished")

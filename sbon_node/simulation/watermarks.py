@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sbon_node.engine.interface import InputSpec
 from sbon_node.engine.promise import reached_ms
@@ -24,4 +24,9 @@ class Watermarks:
             told = reached_ms(upto[position], one.lag_ms) if upto[position] != before[position] else None
             if told is not None:
                 self._reached_ms[position] = max(self._reached_ms[position], told)
-        self.global_ms = max(self.global_ms, min(self._reached_ms.values(), default=0))
+        self.global_ms = max(self.global_ms, least(self._reached_ms.values()))
+
+
+def least(reached_ms: Iterable[int]) -> int:
+    """Of all inputs, those too that nothing is known of."""
+    return min(reached_ms, default=0)

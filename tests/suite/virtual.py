@@ -49,7 +49,7 @@ def run_cases(
         )
 
     async def run(cluster: SimulatedCluster, root: Path) -> Ended:
-        rows = await play.run(cluster, root / "rows")
+        rows = await play.run(cluster, root)
         found.update({case.name: rows[query.name] for case, query in zip(cases, queries, strict=True)})
         return Ended(0, "finished")
 
