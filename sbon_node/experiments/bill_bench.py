@@ -20,14 +20,16 @@ from sbon_node.experiments.suite.cases import Case, cases
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.log import LogSettings, configure
+from sbon_node.query.plan import Plan
 from sbon_node.query.planner import Decompose
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster
-from sbon_node.simulation.play import QUERY, QueryPlay
+from sbon_node.simulation.play import Asked, Play
 
 NODES = dict(zip(SITES, ("new-york", "london", "sao-paulo"), strict=True))
 CONSUMER = "singapore"
+QUERY = "query"
 SETTLE_S = 20.0
 """In which coordinates find their places."""
 MAX_TIME_S = 7200.0
@@ -112,7 +114,7 @@ def _row(area: Area, case: Case, streams: Mapping[str, SuiteStream], reference: 
     default. ``wrong`` counts the differences from DuckDB's answer; ``failed`` is why there are no figures."""
     row: dict[str, Any] = {"query": case.name, **dict.fromkeys(COLUMNS), "failed": ""}
     try:
-        plans = {how: asyncio.run(_played(case.sql, streams, how).plan()) for how in get_args(Decompose)}
+        plans = {how: asyncio.run(_plan(case.sql, streams, how)) for how in get_args(Decompose)}
         whole = run_query(area, case.sql, streams, decompose="never", seed=seed)
         divides = plans["always"].operators != plans["never"].operators
         divided = run_query(area, case.sql, streams, decompose="always", seed=seed) if divides else None
@@ -159,7 +161,7 @@ def run_query(area: Area, sql: str, streams: Mapping[str, SuiteStream], *, decom
         return SimulatedCluster(loop, seed, area.names, root, latency=latency)
 
     async def play(cluster: SimulatedCluster, root: Path) -> Ended:
-        rows = await _played(sql, streams, decompose).run(cluster, root / "rows")
+        rows = (await _played(sql, streams, decompose).run(cluster, root))[QUERY]
         found.append(Run(await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.query(QUERY)), rows))
         return Ended(0, "finished")
 
@@ -169,12 +171,16 @@ def run_query(area: Area, sql: str, streams: Mapping[str, SuiteStream], *, decom
     return found[0]
 
 
-def _played(sql: str, streams: Mapping[str, SuiteStream], decompose: Decompose) -> QueryPlay:
-    return QueryPlay(
-        sql=sql,
+def _played(sql: str, streams: Mapping[str, SuiteStream], decompose: Decompose) -> Play:
+    return Play(
+        queries=(Asked(QUERY, sql, decompose=decompose),),
         streams=tuple(stream.declaration for stream in streams.values()),
         sources=tuple(source for stream in streams.values() for source in stream.sources(NODES)),
         consumer=CONSUMER,
         settle_s=SETTLE_S,
-        decompose=decompose,
     )
+
+
+async def _plan(sql: str, streams: Mapping[str, SuiteStream], decompose: Decompose) -> Plan:
+    play = _played(sql, streams, decompose)
+    return await play.plan(play.queries[0])

@@ -11,7 +11,7 @@ from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.engine.interface import Schema
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.query.plan import Plan
-from sbon_node.query.planner import plan_query
+from sbon_node.query.planner import Decompose, plan_query
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.evaluate import output_schema
@@ -28,13 +28,15 @@ class Asked:
     name: str
     sql: str
     strategy: str = "relaxation"
+    decompose: Decompose = "auto"
 
 
 @dataclass(frozen=True)
 class Play:
     """``queries`` over ``streams``, submitted one after another at ``holder`` (by default the consumer) and taken at
     ``consumer``. ``faults`` strike once all of them run; ``random_faults`` more are drawn from the cluster's seed, for where
-    their operators turn out to be."""
+    their operators turn out to be. Before the first is submitted, the nodes have ``settle_s`` seconds to find their
+    coordinates."""
 
     queries: tuple[Asked, ...]
     streams: tuple[StreamDeclaration, ...]
@@ -43,6 +45,7 @@ class Play:
     holder: str = ""
     faults: tuple[Fault, ...] = ()
     random_faults: int = 0
+    settle_s: float = 0.0
 
     async def plan(self, query: Asked) -> Plan:
         """As the node plans it that takes the submission."""
@@ -50,7 +53,7 @@ class Play:
             one.name: CatalogEntry(declaration=one, sources=tuple(s for s in self.sources if s.stream == one.name))
             for one in self.streams
         }
-        return await plan_query(query.sql, entries, query.name, _analyse)
+        return await plan_query(query.sql, entries, query.name, _analyse, decompose=query.decompose)
 
     async def run(self, cluster: SimulatedCluster, output: Path) -> dict[str, Rows]:
         """The rows each sink has written, in the folder ``output``."""
@@ -60,6 +63,7 @@ class Play:
             cluster.watch.expect(query.name, inputs, plan.outputs)
         cluster.start()
         await cluster.together()
+        await cluster.sleep(self.settle_s)
         holder = self.holder or self.consumer
         await cluster.answer(holder, self._declare(cluster, holder))
         for query in self.queries:
@@ -82,7 +86,14 @@ class Play:
 
     async def _submit(self, cluster: SimulatedCluster, holder: str, query: Asked, output: Path) -> None:
         sink = SinkSpec(kind="file", options={"path": str(_folder(output, query.name)), "format": "parquet", "part_s": 0.5})
-        submission = Submission(sql=query.sql, name=query.name, strategy=query.strategy, consumer=self.consumer, sink=sink)
+        submission = Submission(
+            sql=query.sql,
+            name=query.name,
+            strategy=query.strategy,
+            decompose=query.decompose,
+            consumer=self.consumer,
+            sink=sink,
+        )
         async for event in cluster.nodes[holder].daemon.submit(submission):
             cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
 

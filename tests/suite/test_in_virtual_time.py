@@ -12,8 +12,8 @@ import pytest
 import structlog
 
 from sbon_node.experiments.suite.cases import Case, cases
+from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SuiteStream, write_streams
-from tests.suite.reference import Reference, differences
 from tests.suite.virtual import run_cases
 
 OF_SPARK_ALONE = {case.name for case in cases() if case.name.startswith("expr_")} | {"filter_patterns"}
