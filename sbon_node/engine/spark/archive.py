@@ -22,6 +22,9 @@ from sbon_node.errors import SbonError
 KEPT = 4
 """Archives kept in a folder, the newest; each is some 160 MB."""
 
+TRAINED_ON = "filters, groups, pairs"
+"""What ran while its classes were collected: an archive of less is made again."""
+
 
 def class_path() -> str:
     return str(Path(pyspark.__file__).parent / "jars" / "*")
@@ -33,7 +36,7 @@ def archive_path(settings: EngineSettings, java: Java) -> Path | None:
     if settings.archive == NO_ARCHIVE:
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sbon"
-    exactly = "\n".join((java.build, java.path, pyspark.__version__, settings.jit, class_path()))
+    exactly = "\n".join((java.build, java.path, pyspark.__version__, settings.jit, class_path(), TRAINED_ON))
     key = hashlib.sha256(exactly.encode()).hexdigest()[:12]
     name = f"spark-{pyspark.__version__}-java-{java.version}-{settings.jit}-{key}.jsa"
     return Path(settings.archive or cache).absolute() / name

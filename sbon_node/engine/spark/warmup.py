@@ -1,7 +1,8 @@
-"""A small streaming query of the kind operators are, so that the first real one finds its classes loaded and compiled."""
+"""Small streaming queries of the kinds operators are, so that the first real ones find their classes loaded and compiled."""
 
 from __future__ import annotations
 
+import datetime
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,12 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.session import Jvm, open_session
 
+_EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+
+FILTER = "SELECT a + 1 AS a, upper(c) AS c, round(b, 1) AS b FROM in0 WHERE a > 0 AND c IS NOT NULL"
+GROUPS = "SELECT window.start AS s, c, count(*) AS n, avg(b) AS b FROM in0 GROUP BY window(t, '1 second'), c"
+PAIRS = "SELECT x.a, y.b FROM in0 x LEFT JOIN in0 y ON x.a = y.a AND y.t BETWEEN x.t - INTERVAL 1 SECOND AND x.t"
+
 
 class _Once(SimpleDataSourceStreamReader):
     """Three rows in the first batch, none after."""
@@ -21,7 +28,7 @@ class _Once(SimpleDataSourceStreamReader):
         return {"frame": 0}
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[tuple[Any, ...]], dict[str, Any]]:
-        rows = [(i, float(i), f"row {i}") for i in range(3)] if start["frame"] == 0 else []
+        rows = [(i, float(i), f"row {i}", _EPOCH) for i in range(3)] if start["frame"] == 0 else []
         return iter(rows), {"frame": 1}
 
     def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
@@ -34,35 +41,36 @@ class _OnceSource(DataSource):
         return "sbon_warm_up"
 
     def schema(self) -> str:
-        return "a bigint, b double, c string"
+        return "a bigint, b double, c string, t timestamp"
 
     def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
         return _Once()
 
 
-def warm_up(session: SparkSession) -> None:
-    """Runs one batch to its commit."""
+def warm_up(session: SparkSession, fragment: str = FILTER) -> None:
+    """Runs one batch of a fragment to its commit."""
     own = session.newSession()
     own.dataSource.register(_OnceSource)
-    own.readStream.format("sbon_warm_up").load().createOrReplaceTempView("in0")
-    fragment = own.sql("SELECT a + 1 AS a, upper(c) AS c, round(b, 1) AS b FROM in0 WHERE a > 0 AND c IS NOT NULL")
+    rows = own.readStream.format("sbon_warm_up").load()
+    (rows if fragment == FILTER else rows.withWatermark("t", "1 second")).createOrReplaceTempView("in0")
 
     def take(batch: DataFrame, number: int) -> None:
         batch.toArrow()
 
     with tempfile.TemporaryDirectory(prefix="sbon-warm-up-") as folder:
-        running = fragment.writeStream.foreachBatch(take).option("checkpointLocation", folder).start()
+        running = own.sql(fragment).writeStream.foreachBatch(take).option("checkpointLocation", folder).start()
         while running.lastProgress is None and running.isActive:
             running.awaitTermination(0.02)
         running.stop()
 
 
 def train(archive: str, settings: EngineSettings) -> None:
-    """Starts a JVM that writes an archive of the classes it has loaded when it ends."""
+    """Starts a JVM that runs operators of every kind, and writes an archive of the classes it has loaded when it ends."""
     jvm = Jvm(settings, dump=archive)
     try:
         session = open_session(settings)
-        warm_up(session)
+        for fragment in (FILTER, GROUPS, PAIRS):
+            warm_up(session, fragment)
         session.stop()
     finally:
         jvm.close(timeout_s=300)
