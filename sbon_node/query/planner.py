@@ -46,8 +46,8 @@ async def plan_query(
     """
     settings = settings or QuerySettings()
     check_join_window(join_window_ms)
-    read = read_query(text, catalog, settings)
-    query = push_down(with_join_window(read, join_window_ms) if join_window_ms is not None else read)
+    relation = read_query(text, catalog, settings)
+    query = push_down(with_join_window(relation, join_window_ms) if join_window_ms is not None else relation)
     cut(query, text)  # what cannot run is refused before an engine is started
     planning = _Planning(text, query, query_id, _remembering(analyse), settings, recall)
     divisions = await planning.divisions()
