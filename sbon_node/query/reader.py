@@ -320,7 +320,7 @@ class _Reader:
         seen: set[str] = set()
         for written, resolved in outputs:
             plain = isinstance(written, exp.Alias | exp.Column)
-            name = written.alias_or_name if plain else _made_name(written)
+            name = written.alias_or_name if plain else _made_name(written, seen)
             if isinstance(written, exp.Column) and isinstance(resolved, exp.Column) and resolved.name.lower() == name.lower():
                 name = resolved.name
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", name):
@@ -381,7 +381,9 @@ def _plain_window(node: exp.Expr) -> exp.Expr:
     return exp.Sub(this=end, expression=exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="MICROSECOND")))
 
 
-def _made_name(expression: exp.Expr) -> str:
+def _made_name(expression: exp.Expr, taken: set[str]) -> str:
+    """A name for an output without one, of the words of its text."""
     words = re.findall(r"[a-z0-9]+", render(expression).lower())
     name = "_".join(words)[:40].rstrip("_") or "column"
-    return name if name[0].isalpha() else f"c_{name}"
+    name = name if name[0].isalpha() else f"c_{name}"
+    return next(one for one in (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3))) if one not in taken)

@@ -76,7 +76,6 @@ OVER_GROUPS = [
     for window in ("window(ts, '1 hour')", "window(ts, '1 hour', '20 minutes')", "session_window(ts, '30 minutes')")
     for where in ("a = 1", "n > 1", "m = 1", "a = 1 OR n > 1", "w > TIMESTAMP '2013-01-01 01:00:00'", "a IS NULL")
 ]
-# fmt: skip
 CASES = [*OUTER, *ON_ONE_SIDE, *ACROSS, *OVER_GROUPS]
 
 
