@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -173,6 +173,34 @@ class Grouping:
         taken |= {output.name.lower() for output in (*self.keys, *self.aggregates, *self.prepared)}
         candidates = [name, *(f"{name}_{number}" for number in range(2, len(taken) + 3))]
         return next(one for one in candidates if one.lower() not in taken)
+
+
+def with_names(condition: exp.Expr, made: Mapping[str, exp.Expr]) -> exp.Expr:
+    """A condition of HAVING with the outputs it names as what they are made of; inside an aggregate a name is a column's."""
+
+    def meant(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column) or node.table or node.name.lower() not in made:
+            return node
+        inside = node.find_ancestor(exp.Anonymous)
+        while inside is not None:
+            if call_name(inside) in AGGREGATES:
+                return node
+            inside = inside.find_ancestor(exp.Anonymous)
+        return exp.Paren(this=made[node.name.lower()].copy())
+
+    return condition.transform(meant)
+
+
+def filtered_aggregate(node: exp.Expr) -> exp.Expr:
+    """``sum(x) FILTER (WHERE c)`` as ``sum(CASE WHEN c THEN x END)``: aggregates of one argument leave NULLs out."""
+    if not isinstance(node, exp.Filter) or ALLOWED_AGGREGATES.get(call_name(node.this)) != (1, 1):
+        return node
+    (argument,) = node.this.expressions if len(node.this.expressions) == 1 else (None,)
+    if argument is None or isinstance(argument, exp.Distinct):
+        return node
+    value = exp.Literal.number(1) if isinstance(argument, exp.Star) else argument.copy()
+    case = exp.Case(ifs=[exp.If(this=node.expression.this.copy(), true=value)])
+    return exp.Anonymous(this=node.this.this, expressions=[case])
 
 
 def ungrouped(scope: Scope, expression: exp.Expr) -> SbonError:

@@ -14,7 +14,7 @@ from sbon_node.query.allowlist import check_scalar
 from sbon_node.query.catalog import CatalogEntry
 from sbon_node.query.dialect import begin_of, call_name, error_at, render, start_of
 from sbon_node.query.functions import PIECES
-from sbon_node.query.grouping import Grouping, is_grouped, ungrouped
+from sbon_node.query.grouping import Grouping, filtered_aggregate, is_grouped, ungrouped, with_names
 from sbon_node.query.lexical import Token, refusal, scan
 from sbon_node.query.logical import (
     LEFT,
@@ -45,7 +45,7 @@ _KINDS: dict[tuple[str, str], JoinKind] = {
 def read_query(text: str, catalog: Mapping[str, CatalogEntry], settings: QuerySettings) -> Relation:
     """Parses, checks against the allow-list and resolves; raises :class:`SbonError` with line, column and hint."""
     clean, tokens = scan(text, strict=False, max_text=settings.max_text)
-    tree = one_query(clean, tokens).transform(_plain_window)
+    tree = one_query(clean, tokens).transform(_plain_window).transform(filtered_aggregate)
     return _Reader(clean, tokens, catalog, settings).query(tree, {})
 
 
@@ -293,7 +293,8 @@ class _Reader:
             raise ungrouped(scope, expanded[0])
         outputs = [(one, grouping.lift(one.unalias())) for one in expanded]
         having = tree.args.get("having")
-        conditions = tuple(grouping.lift(one) for one in conjuncts(having.this)) if having is not None else ()
+        holding = with_names(having.this, _named_outputs(expanded)) if having is not None else None
+        conditions = tuple(grouping.lift(one) for one in conjuncts(holding))
         return self._outputs(grouping.relation(start_of(group or tree), _words(tree)), outputs, conditions)
 
     def _keys(self, tree: exp.Select, expanded: Sequence[exp.Expr], scope: Scope) -> list[exp.Expr]:
@@ -301,16 +302,27 @@ class _Reader:
         if tree.args.get("distinct"):
             cuts = [cut for one in tree.expressions for node in one.walk() if (cut := _cut_of(node)) is not None]
             bare = [one.unalias() for one in expanded]
-            return [*cuts[:1], *(one for one in bare if not _is_end(one))] if cuts else bare
+            return [*cuts[:1], *(one for one in bare if not _is_end(one) and not isinstance(one, exp.Literal))] if cuts else bare
         group = tree.args.get("group")
-        made = {one.alias.lower(): one.unalias() for one in expanded if isinstance(one, exp.Alias)}
+        made = _named_outputs(expanded)
         keys: list[exp.Expr] = []
-        for one in group.expressions if group is not None else ():
+        for key in group.expressions if group is not None else ():
+            one = self._at_position(tree, key) if isinstance(key, exp.Literal) and not key.is_string else key
             named = isinstance(one, exp.Column) and not one.table and scope.find(one) is None
             meant = made.get(one.name.lower(), one) if named else one
             whole = _piece(meant) if isinstance(meant, exp.Column) else ""
             keys += [_end_of(whole, end) for end in ("start", "end")] if whole else [meant]
         return keys
+
+    def _at_position(self, tree: exp.Select, number: exp.Literal) -> exp.Expr:
+        """``GROUP BY 2`` is by the second of the SELECT list."""
+        listed = tree.expressions
+        starred = any(isinstance(one, exp.Star) or isinstance(one.this, exp.Star) for one in listed if not call_name(one))
+        if starred or not number.name.isdigit() or not 1 <= int(number.name) <= len(listed):
+            hint = f"there are 1 to {len(listed)}, or name the column"
+            raise error_at("unsupported-group-by", "no position in the SELECT list", self._clean, number, hint=hint)
+        meant: exp.Expr = listed[int(number.name) - 1].unalias()
+        return meant
 
     def _outputs(
         self, relation: Relation, outputs: Sequence[tuple[exp.Expr, exp.Expr]], conditions: tuple[exp.Expr, ...] = ()
@@ -332,6 +344,10 @@ class _Reader:
             seen.add(name.lower())
             named_outputs.append(Output(name, resolved))
         return Select(relation, tuple(named_outputs), conditions)
+
+
+def _named_outputs(expanded: Sequence[exp.Expr]) -> dict[str, exp.Expr]:
+    return {one.alias.lower(): one.unalias() for one in expanded if isinstance(one, exp.Alias)}
 
 
 def _words(tree: exp.Select) -> str:

@@ -160,9 +160,12 @@ def _joined(draw: Draw, outputs: str = "") -> str:
     return f"SELECT {listed} FROM {_source(draw)} x {kind} {_source(draw)} y ON {' AND '.join(on)}{_where(draw, *sides)}"
 
 
+SHAPES = ("plain", "nested", "grouped", "joined", "joined", "both", "regrouped", "exists", "again")
+
+
 @st.composite
-def queries(draw: st.DrawFn) -> str:
-    shape = draw(st.sampled_from(["plain", "nested", "grouped", "joined", "joined", "both", "regrouped", "exists", "again"]))
+def queries(draw: st.DrawFn, *shapes: str) -> str:
+    shape = draw(st.sampled_from(shapes or SHAPES))
     if shape == "plain":
         return f"SELECT {_selected(draw, '')} FROM {_source(draw)}{_where(draw, '')}"
     if shape == "nested":
@@ -191,6 +194,7 @@ def queries(draw: st.DrawFn) -> str:
 
 # -- changes ------------------------------------------------------------------------------------------------------------
 
+_STRICT = {exp.GT: exp.GTE, exp.GTE: exp.GT, exp.LT: exp.LTE, exp.LTE: exp.LT}
 _MIRRORED = {exp.GT: exp.LT, exp.LT: exp.GT, exp.GTE: exp.LTE, exp.LTE: exp.GTE}
 
 
@@ -206,6 +210,7 @@ def _changes(node: exp.Expr) -> list[Callable[[], exp.Expr]]:
     if type(node) in _MIRRORED:
         found.append(lambda: _MIRRORED[type(node)](this=node.expression, expression=node.this))
         found.append(lambda: _MIRRORED[type(node)](this=node.this, expression=node.expression))
+        found.append(lambda: _STRICT[type(node)](this=node.this, expression=node.expression))
     if isinstance(node, exp.And):
         found += [lambda: node.this, lambda: exp.Or(this=node.this, expression=node.expression)]
         found.append(lambda: exp.And(this=exp.Paren(this=node), expression=node.this))
@@ -224,6 +229,8 @@ def _changes(node: exp.Expr) -> list[Callable[[], exp.Expr]]:
         found.append(lambda: exp.Not(this=exp.Paren(this=node)))
     if isinstance(node, exp.Literal) and not node.is_string:
         found.append(lambda: exp.Literal.number(str(int(node.name) + 1)))
+    if isinstance(node, exp.Literal) and node.name in ("15 minutes", "30 minutes"):
+        found += [lambda: exp.Literal.string("1 hour"), lambda: exp.Literal.string("10 minutes")]
     if isinstance(node, exp.Literal) and node.name == "1 hour":
         found += [
             lambda: exp.Literal.string("60 minutes"),
