@@ -186,7 +186,8 @@ def with_names(condition: exp.Expr, made: Mapping[str, exp.Expr]) -> exp.Expr:
             if call_name(inside) in AGGREGATES:
                 return node
             inside = inside.find_ancestor(exp.Anonymous)
-        return exp.Paren(this=made[node.name.lower()].copy())
+        written = made[node.name.lower()].copy()
+        return written if isinstance(written, exp.Column | exp.Anonymous) else exp.Paren(this=written)
 
     return condition.transform(meant)
 

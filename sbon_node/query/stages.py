@@ -65,8 +65,14 @@ class _Cutter:
         self._known: list[tuple[Select, Stage]] = []
 
     def stages(self, relation: Select | Union) -> tuple[Stage, ...]:
+        """One for each part of a union; what is a part twice has two, for a reader takes each stream once."""
         parts = relation.children if isinstance(relation, Union) else (relation,)
-        return tuple(self._stage(part) for part in parts if isinstance(part, Select))
+        found: list[Stage] = []
+        for part in parts:
+            assert isinstance(part, Select)
+            stage = self._stage(part)
+            found.append(replace(stage) if stage in found else stage)
+        return tuple(found)
 
     def _stage(self, select: Select) -> Stage:
         """What is written twice runs once."""

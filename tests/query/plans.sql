@@ -131,3 +131,89 @@ o3 = SELECT window_start AS start, wind, avg AS delay FROM (SELECT `window`.star
 SELECT position('a' IN carrier) AS p FROM flights
 o0 = SELECT position('a', carrier) AS p FROM in0 [in0: flights]
 --
+-- query
+SELECT count(*) FILTER (WHERE dep_delay > 60) AS late, sum(distance) FILTER (WHERE carrier = 'AA') AS far FROM flights GROUP BY window(ts, '1 hour')
+o0 = SELECT ts, carrier, dep_delay, distance FROM in0 [in0: flights]
+o1 = SELECT count AS late, sum AS far FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, count(CASE WHEN dep_delay > 60 THEN 1 END) AS count, sum(CASE WHEN carrier = 'AA' THEN distance END) AS sum FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds')) AS groups [in0: o0 by ts less 0 ms]
+--
+-- query
+SELECT window.start AS s, carrier AS c, count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), c HAVING n > 3 AND c <> 'AA'
+o0 = SELECT ts, carrier FROM in0 WHERE carrier <> 'AA' [in0: flights]
+o1 = SELECT window_start AS s, carrier AS c, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, carrier, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), carrier) AS groups WHERE count > 3 [in0: o0 by ts less 0 ms]
+--
+-- query
+SELECT carrier, window(ts, '1 hour') AS w, count(*) AS n FROM flights GROUP BY 1, 2
+o0 = SELECT ts, carrier FROM in0 [in0: flights]
+o1 = SELECT carrier, window_start AS w_start, window_end AS w_end, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, carrier, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), carrier) AS groups [in0: o0 by ts less 0 ms]
+--
+-- query
+SELECT carrier AS c, max(n) AS m FROM (SELECT window, carrier, origin, count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), carrier, origin) GROUP BY window, carrier
+o0 = SELECT ts, carrier, origin FROM in0 [in0: flights]
+o1 = SELECT window_start, window_end, carrier, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, carrier, origin, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), carrier, origin) AS groups [in0: o0 by ts less 0 ms]
+o2 = SELECT carrier AS c, max AS m FROM (SELECT window_start, window_end, carrier, max(n) AS max FROM in0 GROUP BY window_start, window_end, carrier) AS groups [in0: o1 by window_end less 0 ms]
+--
+-- query
+WITH t AS (SELECT ts, carrier FROM flights), u AS (WITH t AS (SELECT ts, origin AS carrier FROM weather) SELECT * FROM t) SELECT t.carrier FROM t JOIN u ON t.carrier = u.carrier AND t.ts = u.ts
+o0 = SELECT ts, carrier FROM in0 [in0: flights]
+o1 = SELECT ts, origin AS carrier FROM in0 [in0: weather]
+o2 = SELECT in0.carrier FROM in0 JOIN in1 ON in0.carrier = in1.carrier AND in0.ts = in1.ts [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
+-- query
+WITH flights AS (SELECT ts, origin AS carrier FROM weather) SELECT carrier FROM flights
+o0 = SELECT origin AS carrier FROM in0 [in0: weather]
+--
+-- query
+WITH t AS (SELECT ts AS a, origin AS b FROM flights UNION ALL SELECT ts, origin FROM weather) SELECT b FROM t WHERE b > 'A'
+o0 = SELECT origin AS b FROM in0 WHERE origin > 'A' [in0: flights]
+o1 = SELECT origin AS b FROM in0 WHERE origin > 'A' [in0: weather]
+--
+-- query
+SELECT carrier FROM flights WHERE upper(origin) IN (SELECT upper(origin) FROM weather w WHERE w.ts = flights.ts)
+o0 = SELECT ts, carrier, origin FROM in0 [in0: flights]
+o1 = SELECT ts, origin FROM in0 [in0: weather]
+o2 = SELECT in0.carrier FROM in0 LEFT SEMI JOIN in1 ON in1.ts = in0.ts AND upper(in0.origin) = upper(in1.origin) [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
+-- query
+SELECT carrier FROM flights WHERE ts IN (SELECT ts FROM weather WHERE temp > 3) AND dep_delay > 3
+o0 = SELECT ts, carrier FROM in0 WHERE dep_delay > 3 [in0: flights]
+o1 = SELECT ts FROM in0 WHERE temp > 3 [in0: weather]
+o2 = SELECT in0.carrier FROM in0 LEFT SEMI JOIN in1 ON in0.ts = in1.ts [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+--
+-- query
+SELECT f.carrier, w.temp, g.dep_delay FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts JOIN flights g ON g.carrier = f.carrier AND g.ts = f.ts
+o0 = SELECT ts, carrier, origin FROM in0 [in0: flights]
+o1 = SELECT ts, origin, temp FROM in0 [in0: weather]
+o2 = SELECT ts, carrier, dep_delay FROM in0 [in0: flights]
+o3 = SELECT in0.carrier, in0.temp, in1.dep_delay FROM (SELECT in0.ts, in0.carrier, in1.temp FROM in0 LEFT JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts)) AS in0 JOIN in2 AS in1 ON in1.carrier = in0.carrier AND in1.ts = in0.ts [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms; in2: o2 by ts less 0 ms]
+--
+-- query
+SELECT f.carrier FROM flights f, weather w, flights g WHERE f.origin = w.origin AND w.ts = f.ts AND g.origin = w.origin AND g.ts = w.ts AND g.distance > 9
+o0 = SELECT ts, carrier, origin FROM in0 [in0: flights]
+o1 = SELECT ts, origin FROM in0 [in0: weather]
+o2 = SELECT in0.carrier, in1.ts AS w_ts, in1.origin AS w_origin FROM in0 JOIN in1 ON in0.origin = in1.origin AND in1.ts = in0.ts [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+o3 = SELECT ts, origin FROM in0 WHERE distance > 9 [in0: flights]
+o4 = SELECT in0.carrier FROM in0 JOIN in1 ON in1.origin = in0.w_origin AND in1.ts = in0.w_ts [in0: o2 by w_ts less 1 ms; in1: o3 by ts less 0 ms]
+--
+-- query
+SELECT DISTINCT window(ts, '1 hour') AS w, carrier FROM flights WHERE dep_delay > 0
+o0 = SELECT ts, carrier FROM in0 WHERE dep_delay > 0 [in0: flights]
+o1 = SELECT window_start AS w_start, window_end AS w_end, carrier FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, carrier FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), carrier) AS groups [in0: o0 by ts less 0 ms]
+--
+-- query
+SELECT a.n, b.m FROM (SELECT window, carrier, count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), carrier) a JOIN (SELECT window, carrier, max(dep_delay) AS m FROM flights GROUP BY window(ts, '1 hour'), carrier) b ON a.window.end = b.window.end AND a.carrier = b.carrier
+o0 = SELECT ts, carrier FROM in0 [in0: flights]
+o1 = SELECT window_end, carrier, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, carrier, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), carrier) AS groups [in0: o0 by ts less 0 ms]
+o2 = SELECT ts, carrier, dep_delay FROM in0 [in0: flights]
+o3 = SELECT window_end, carrier, max AS m FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, carrier, max(dep_delay) AS max FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), carrier) AS groups [in0: o2 by ts less 0 ms]
+o4 = SELECT in0.n, in1.m FROM in0 JOIN in1 ON in0.window_end = in1.window_end AND in0.carrier = in1.carrier [in0: o1 by window_end less 0 ms; in1: o3 by window_end less 0 ms]
+--
+-- query
+SELECT ts, carrier FROM flights UNION ALL SELECT ts, carrier FROM flights
+o0 = SELECT ts, carrier FROM in0 [in0: flights]
+o1 = SELECT ts, carrier FROM in0 [in0: flights]
+--
+-- query
+SELECT origin, h, n FROM (SELECT window.start AS h, origin, count(*) AS n, sum(distance) AS d FROM flights GROUP BY window(ts, '1 hour'), origin) WHERE origin = 'JFK' AND n > 3 AND h > TIMESTAMP '2013-01-01 00:00:00'
+o0 = SELECT ts, origin FROM in0 WHERE origin = 'JFK' [in0: flights]
+o1 = SELECT origin, window_start AS h, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, origin, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), origin) AS groups WHERE count > 3 AND window_start > CAST('2013-01-01 00:00:00' AS TIMESTAMP) [in0: o0 by ts less 0 ms]
+--

@@ -755,10 +755,10 @@ SELECT carrier FROM flights WHERE count(*) > 3
 -- hint: aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query
 SELECT carrier FROM flights WHERE dep_delay > avg(dep_delay)
 --
--- expect: unsupported-aggregate 1:8
--- says: FILTER is not supported here: sum(dep_delay) FILTER(WHERE carrier = 'AA')
--- hint: aggregate CASE WHEN condition THEN value END, or count_if(condition)
-SELECT sum(dep_delay) FILTER (WHERE carrier = 'AA') AS n FROM flights GROUP BY window(ts, '1 hour')
+-- expect: aggregate-without-window 1:82
+-- says: a stream has no end, so its groups need one: carrier
+-- hint: GROUP BY window(ts, '1 hour'), carrier
+SELECT carrier, count(*) FILTER (WHERE dep_delay > 3) AS n FROM flights GROUP BY carrier
 --
 -- expect: unsupported-aggregate 1:66
 -- says: sum has no place here: sum(distance)
@@ -775,9 +775,9 @@ SELECT count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), rand()
 -- hint: a batch that is run again must give the same rows; use the event time
 SELECT count(*) AS n FROM flights GROUP BY window(current_timestamp(), '1 hour')
 --
--- expect: unsupported-group-by 1:66
--- says: a position: 1
--- hint: name the column
+-- expect: unsupported-aggregate 1:8
+-- says: count has no place here: count(*)
+-- hint: aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query
 SELECT count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), 1
 --
 -- expect: unknown-column 1:66
@@ -1280,4 +1280,19 @@ SELECT carrier COLLATE UTF8_LCASE AS x FROM flights
 -- says: this expression is not supported: TO_DATE('2013-01-01', 'yyyy')
 -- hint: write it with arithmetic, comparisons, CASE, CAST, LIKE, IN, BETWEEN, IS NULL or a function
 SELECT CAST('2013-01-01' AS date FORMAT 'yyyy') AS x FROM flights
+--
+-- expect: unsupported-group-by 1:66
+-- says: no position in the SELECT list: 9
+-- hint: there are 1 to 1, or name the column
+SELECT count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), 9
+--
+-- expect: unsupported-aggregate 1:8
+-- says: FILTER is not supported here: corr(dep_delay, distance) FILTER(WHERE carrier = 'AA')
+-- hint: aggregate CASE WHEN condition THEN value END, or count_if(condition)
+SELECT corr(dep_delay, distance) FILTER (WHERE carrier = 'AA') AS n FROM flights GROUP BY window(ts, '1 hour')
+--
+-- expect: unsupported-aggregate 1:8
+-- says: FILTER is not supported here: count(DISTINCT carrier) FILTER(WHERE distance > 3)
+-- hint: aggregate CASE WHEN condition THEN value END, or count_if(condition)
+SELECT count(DISTINCT carrier) FILTER (WHERE distance > 3) AS n FROM flights GROUP BY window(ts, '1 hour')
 --
