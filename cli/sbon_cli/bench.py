@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 import click
+from rich.markup import escape
 
 from sbon_cli.cities import cities
 from sbon_cli.output import as_json, err, json_option, out, print_json, print_table, reports_errors
@@ -45,7 +46,14 @@ def planning(names: tuple[str, ...], turns: int, json_: bool) -> None:
 
 
 @bench.command()
-@click.option("--queries", "-q", "names", multiple=True, metavar="NAME", help="Of the suite, repeated; all by default.")
+@click.option(
+    "--queries",
+    "-q",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Of the suite, repeated; all by default but those that only Spark computes.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the simulated network and engine.")
 @json_option
 @reports_errors
@@ -57,9 +65,19 @@ def bill(names: tuple[str, ...], seed: int, json_: bool) -> None:
     bench: Any = importlib.import_module("sbon_node.experiments.bill_bench")
     with err().status("writing the streams") as status:
         result = bench.run(bench.Area(*cities()), names, seed=seed, told=status.update)
-    show_result(result, json_)
-    if not as_json(json_):
-        out().print(bench.summary(result["rows"]))
+    if as_json(json_):
+        print_json(result)
+        return
+    columns = ["query", "operators", "rows", "wrong", "whole_byte_ms", "usage", "divided"]
+    print_table(columns, [[*(row[c] for c in columns[:5]), *_shares(row)] for row in result["rows"]], title="bill")
+    for row in result["rows"]:
+        if row["failed"]:
+            out().print(f"{row['query']}: {escape(row['failed'])}")
+    out().print(bench.summary(result["rows"]))
+
+
+def _shares(row: dict[str, Any]) -> tuple[str | None, ...]:
+    return tuple(None if row[c] is None else f"{row[c]:.1%}" for c in ("ratio", "decomposed_ratio"))
 
 
 def show_result(result: dict[str, Any], json_: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_args
 
 from sbon_node.control.report import QueryInfo
 from sbon_node.errors import SbonError
-from sbon_node.experiments.suite.cases import Case, cases
+from sbon_node.experiments.suite.cases import Case, cases, simulated
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.log import LogSettings, configure
@@ -65,12 +65,12 @@ class Run(NamedTuple):
 
 
 def chosen(names: Sequence[str]) -> list[Case]:
-    """The suite's queries of these names, or all of them; raises :class:`SbonError` ``unknown-query``."""
+    """The suite's queries of these names, or all that virtual time can tell of; raises :class:`SbonError` ``unknown-query``."""
     known = {case.name: case for case in cases()}
     for name in names:
         if name not in known:
             raise SbonError("unknown-query", f"the suite has no query {name!r}", where="--queries", hint=", ".join(known))
-    return [known[name] for name in names] if names else list(known.values())
+    return [known[name] for name in names] if names else simulated()
 
 
 def run(

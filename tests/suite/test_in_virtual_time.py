@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator
 import pytest
 import structlog
 
-from sbon_node.experiments.suite.cases import Case, cases
+from sbon_node.experiments.suite.cases import Case, simulated
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SuiteStream, write_streams
 from tests.suite.virtual import run_cases
 
-OF_SPARK_ALONE = {case.name for case in cases() if case.name.startswith("expr_")} | {"filter_patterns"}
-"""What they show are functions and casts of Spark's, which DuckDB lacks or has otherwise."""
-PLAYED = [case for case in cases() if case.name not in OF_SPARK_ALONE]
+PLAYED = simulated()
 AT_ONCE = 8
 KILLED = [case for case in PLAYED if case.name in ("aggregate_twice", "join_left", "union_aggregated", "joined_with_own_window")]
 
