@@ -164,8 +164,8 @@ SHAPES = ("plain", "nested", "grouped", "joined", "joined", "both", "regrouped",
 
 
 @st.composite
-def queries(draw: st.DrawFn, *shapes: str) -> str:
-    shape = draw(st.sampled_from(shapes or SHAPES))
+def queries(draw: st.DrawFn) -> str:
+    shape = draw(st.sampled_from(SHAPES))
     if shape == "plain":
         return f"SELECT {_selected(draw, '')} FROM {_source(draw)}{_where(draw, '')}"
     if shape == "nested":
@@ -265,9 +265,9 @@ def _joins_changed(tree: exp.Expr) -> list[Callable[[], None]]:
 
 
 @st.composite
-def changed(draw: st.DrawFn, sql: str) -> str:
-    """The query with one to three of its parts changed; its outputs get other names."""
-    for _ in range(draw(st.integers(1, 3))):
+def changed(draw: st.DrawFn, sql: str, most: int = 3) -> str:
+    """The query with some of its parts changed, and perhaps with other names for its outputs."""
+    for _ in range(draw(st.integers(1, most))):
         tree = parse(sql)[0]
         choices: list[Callable[[], object]] = [
             lambda node=node, make=make: node.replace(make().copy())
