@@ -125,30 +125,27 @@ def bounds(join: Join) -> list[Bound]:
     """For each pair of columns that follow, one of each side, what the conditions say of their distance."""
     left, right = lags_ms(join.left), lags_ms(join.right)
     found: dict[tuple[str, str], Bound] = {}
-    for one, other, shift_ms, operator in _comparisons(join):
-        if one.name not in left or other.name not in right:
-            continue
-        pair = (one.name, other.name)
-        known = found.get(pair, Bound(*pair))
-        least = shift_ms if operator in ("=", ">=") else -math.inf
-        most = shift_ms if operator in ("=", "<=") else math.inf
-        found[pair] = Bound(*pair, max(known.least_ms, least), min(known.most_ms, most))
+    for one, other, least, most in _distances(join):
+        if one in left and other in right:
+            known = found.get((one, other), Bound(one, other))
+            found[one, other] = Bound(one, other, max(known.least_ms, least), min(known.most_ms, most))
     return list(found.values())
 
 
-def _comparisons(join: Join) -> list[tuple[exp.Column, exp.Column, int, str]]:
-    """``left - right <operator> shift`` for every condition that says so; a strict comparison counts as one that is not."""
+def _distances(join: Join) -> list[tuple[str, str, float, float]]:
+    """Left column, right column, and least and most of their difference, for every condition that says so; a strict comparison
+    counts as one that is not."""
     found = []
     for condition in join.conditions:
         for one, operator, other in _sides(condition.unnest()):
-            a, b = _linear(one), _linear(other)
-            if a is None or b is None or a[0].table == b[0].table:
+            a, b = _span(one), _span(other)
+            if a is None or b is None or a.column.table == b.column.table:
                 continue
-            if a[0].table == LEFT:
-                found.append((a[0], b[0], b[1] - a[1], operator))
-            else:
-                mirrored = {"=": "=", "<=": ">=", ">=": "<="}[operator]
-                found.append((b[0], a[0], a[1] - b[1], mirrored))
+            if a.column.table != LEFT:
+                a, b, operator = b, a, {"=": "=", "<=": ">=", ">=": "<="}[operator]
+            least = b.least_ms - a.most_ms if operator in ("=", ">=") else -math.inf
+            most = b.most_ms - a.least_ms if operator in ("=", "<=") else math.inf
+            found.append((a.column.name, b.column.name, least, most))
     return found
 
 
@@ -160,15 +157,46 @@ def _sides(node: exp.Expr) -> list[tuple[exp.Expr, str, exp.Expr]]:
     return [(node.this, operator, node.expression)] if operator is not None else []
 
 
-def _linear(expression: exp.Expr) -> tuple[exp.Column, int] | None:
-    """A column and what is added to it."""
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A value between ``column`` plus ``least_ms`` and ``column`` plus ``most_ms``."""
+
+    column: exp.Column
+    least_ms: int = 0
+    most_ms: int = 0
+
+
+def _span(expression: exp.Expr) -> _Span | None:
+    """For a column, what is added to it, and what it is cut to."""
     node = expression.unnest()
     if isinstance(node, exp.Column):
-        return node, 0
+        return _Span(node)
     if isinstance(node, exp.Add | exp.Sub):
-        inner, shift = _linear(node.this), _shift_ms(node)
-        return (inner[0], inner[1] + shift) if inner is not None and shift is not None else None
-    return None
+        inner, shift = _span(node.this), _shift_ms(node)
+        return _Span(inner.column, inner.least_ms + shift, inner.most_ms + shift) if inner and shift is not None else None
+    width = truncated_ms(node)
+    inner = _span(node.expressions[1]) if width is not None else None
+    return _Span(inner.column, inner.least_ms - width, inner.most_ms) if inner and width is not None else None
+
+
+def optional(relation: Relation) -> frozenset[str]:
+    """The columns that are NULL in some rows because an outer join found no partner for the other side."""
+    match relation:
+        case Scan() | Input():
+            return frozenset()
+        case Select(child, outputs):
+            below = optional(child)
+            return frozenset(o.name for o in outputs if any(one.name in below for one in o.expression.find_all(exp.Column)))
+        case Union(children):
+            return frozenset(name for child in children for name in optional(child))
+        case Aggregate(child, _, keys):
+            below = optional(child)
+            return frozenset(k.name for k in keys if any(one.name in below for one in k.expression.find_all(exp.Column)))
+        case Join(kind, left, right):
+            of = {LEFT: optional(left), RIGHT: optional(right)}
+            null = {"left": (RIGHT,), "right": (LEFT,), "full": (LEFT, RIGHT)}.get(kind, ())
+            return frozenset(name for name, side, at in relation.columns if side in null or at in of[side])
+    raise TypeError(f"no relation: {relation!r}")
 
 
 def truncations(expression: exp.Expr) -> list[exp.Anonymous]:

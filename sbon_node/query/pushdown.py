@@ -6,7 +6,7 @@ hold. It is a SELECT over a stream, an aggregate or a join, or a union of such.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -133,7 +133,8 @@ def _into_join(join: Join, conditions: Conditions, wanted: Sequence[str]) -> Sel
     _infer(join, of_both, to)
     read_above = {*wanted, *(name for one in above for name in named(one))}
     columns = tuple(one for one in join.columns if one[0] in read_above)
-    kept = _distinct([*of_both, *_implied(join, of_both, {(side, at) for _, side, at in columns})])
+    implied = (*_implied(join, of_both, {(side, at) for _, side, at in columns}), *_by_starts(join, of_both))
+    kept = _distinct([*of_both, *implied])
     left = _side(join.left, LEFT, to[LEFT], columns, kept)
     right = _side(join.right, RIGHT, to[RIGHT], columns, kept)
     return Select(replace(join, left=left, right=right, conditions=kept, columns=columns), _as_they_are(wanted), _distinct(above))
@@ -257,6 +258,35 @@ def _implied(join: Join, conditions: Sequence[exp.Expr], read: set[tuple[str, st
             later = exp.Add(this=other.copy(), expression=sql_interval(width))
             found.append(exp.Between(this=column(time.name, cut.table), low=other.copy(), high=later))
     return found
+
+
+def _by_starts(join: Join, conditions: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """``a.ts < b.end`` as ``a.ts < b.start + length`` too, where a condition reads the start as well: together they bound it."""
+    found: list[exp.Expr] = []
+    for side, relation in ((LEFT, join.left), (RIGHT, join.right)):
+        for start, end, size_ms in _windows_of(relation):
+            later = exp.Paren(this=exp.Add(this=column(start, side), expression=sql_interval(size_ms)))
+            if not any(f"{side}.{start}" in named(one) for one in conditions):
+                continue
+            for one in conditions:
+                if f"{side}.{end}" in named(one) and not isinstance(one.unnest(), exp.EQ):
+                    found.append(one.copy().transform(_in_place_of(f"{side}.{end}", later)))
+    return found
+
+
+def _in_place_of(qualified: str, other: exp.Expr) -> Callable[[exp.Expr], exp.Expr]:
+    return lambda node: other.copy() if isinstance(node, exp.Column) and named(node) == {qualified} else node
+
+
+def _windows_of(relation: Relation) -> list[tuple[str, str, int]]:
+    """The starts and ends of windows of fixed length that are columns of a relation, and that length."""
+    match relation:
+        case Aggregate(_, window) if window is not None and window.kind == "window":
+            return [(window.start, window.end, window.size_ms)]
+        case Select(child, outputs):
+            new = {o.expression.name: o.name for o in outputs if isinstance(o.expression, exp.Column)}
+            return [(new[start], new[end], size) for start, end, size in _windows_of(child) if start in new and end in new]
+    return []
 
 
 def types_of(relation: Relation) -> dict[str, str]:

@@ -139,7 +139,7 @@ class _Reader:
             raise error_at("duplicate-alias", f"two relations are named {min(clash)!r}", self._clean, tree.this, hint=hint)
         both = left.joined(right, kind, begin_of(self._clean, tree.this))
         conditions = []
-        for one in conjuncts(tree.args.get("on")):
+        for one in conjuncts(_by_ends(tree.args.get("on"), both)):
             check_scalar(self._clean, one)
             conditions.append(both.resolve(one))
         return self._with_conditions(left, both, conditions)
@@ -167,7 +167,7 @@ class _Reader:
 
     def _where(self, scope: Scope, condition: exp.Expr, ctes: Mapping[str, Relation]) -> Scope:
         plain = []
-        for one in conjuncts(condition):
+        for one in conjuncts(_by_ends(condition, scope)):
             if isinstance(one, exp.Exists):
                 scope = self._semi(scope, one.this, None, ctes)
             elif isinstance(one, exp.In) and one.args.get("query"):
@@ -369,9 +369,25 @@ def _piece(node: exp.Expr) -> str:
     return name if name in PIECES else ""
 
 
-def _end_of(piece: str, end: str) -> exp.Column:
-    """``window.start`` or ``window.end``."""
-    return exp.Column(this=exp.Identifier(this=end), table=exp.Identifier(this=piece))
+def _end_of(piece: str, end: str, alias: object = None) -> exp.Column:
+    """``window.start`` or ``window.end``, of the relation ``alias`` if there is one."""
+    return exp.Column(this=exp.Identifier(this=end), table=exp.Identifier(this=piece), db=alias)
+
+
+def _by_ends(condition: exp.Expr | None, scope: Scope) -> exp.Expr | None:
+    """``a.window = b.window`` as an equality of their starts and one of their ends."""
+
+    def by_ends(node: exp.Expr) -> exp.Expr:
+        sides = (node.this, node.expression) if isinstance(node, exp.EQ) else ()
+        names = {one.name.lower() for one in sides if isinstance(one, exp.Column) and scope.find(one) is None}
+        if len(names) != 1 or not names <= set(PIECES) or not all(isinstance(one, exp.Column) for one in sides):
+            return node
+        piece = names.pop()
+        ends = ([_end_of(piece, end, one.args.get("table")) for one in sides] for end in ("start", "end"))
+        starts, stops = (exp.EQ(this=one, expression=other) for one, other in ends)
+        return exp.Paren(this=exp.And(this=starts, expression=stops))
+
+    return condition.copy().transform(by_ends) if condition is not None else None
 
 
 def _is_end(node: exp.Expr) -> bool:
@@ -392,8 +408,7 @@ def _plain_window(node: exp.Expr) -> exp.Expr:
     piece = node.expressions[0] if call_name(node) == "window_time" and len(node.expressions) == 1 else None
     if not isinstance(piece, exp.Column) or piece.name.lower() not in PIECES:
         return node
-    end = _end_of(piece.name.lower(), "end")
-    end.set("db", piece.args.get("table"))
+    end = _end_of(piece.name.lower(), "end", piece.args.get("table"))
     return exp.Sub(this=end, expression=exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="MICROSECOND")))
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from sbon_node.errors import SbonError
-from sbon_node.query.event_time import bounds, lags_ms
+from sbon_node.query.event_time import bounds, lags_ms, optional
 from sbon_node.query.lexical import clause, refusal
-from sbon_node.query.logical import Aggregate, Input, Join, Relation, Scan, Select, Union
+from sbon_node.query.logical import LEFT, RIGHT, Aggregate, Input, Join, Relation, Scan, Select, Union
 
 OUTER = ("left", "right", "full")
 
@@ -131,20 +131,24 @@ class _Cutter:
             raise self._refused("bad-window", "the window is not over the event time", aggregate.start, aggregate.remedy)
         following = [key.expression.name for key in aggregate.keys if isinstance(key.expression, exp.Column)]
         following = [name for name in following if name in lags]
-        if not following:
-            message = "a stream has no end, so its groups need one"
+        ending = [name for name in following if name not in optional(aggregate.child)]
+        if not ending:
+            of_nulls = "the group of rows without a partner would never end"
+            message = of_nulls if following else "a stream has no end, so its groups need one"
             raise self._refused("aggregate-without-window", message, aggregate.start, aggregate.remedy)
-        return min(following, key=lambda name: lags[name])
+        return min(ending, key=lambda name: lags[name])
 
     def _times_of_join(self, join: Join) -> tuple[str, str]:
         if not any(isinstance(one.unnest(), exp.EQ) and _joins(one.unnest()) for one in join.conditions):
             message = "a join needs an equality between a column of each side"
             raise self._refused("join-without-equality", message, join.start, join.remedies[0])
+        null = {LEFT: optional(join.left), RIGHT: optional(join.right)}
         closed = [bound for bound in bounds(join) if bound.closed]
-        if not closed:
-            message = "rows would be kept for ever: the join has no bound in time"
-            raise self._refused("join-without-bound", message, join.start, join.remedies[1])
-        best = min(closed, key=lambda bound: bound.most_ms - bound.least_ms)
+        lasting = [bound for bound in closed if bound.left not in null[LEFT] and bound.right not in null[RIGHT]]
+        if not lasting:
+            reason = "its bound in time is NULL in rows without a partner" if closed else "the join has no bound in time"
+            raise self._refused("join-without-bound", f"rows would be kept for ever: {reason}", join.start, join.remedies[1])
+        best = min(lasting, key=lambda bound: bound.most_ms - bound.least_ms)
         return best.left, best.right
 
     def _refused(self, code: str, message: str, start: int, hint: str) -> SbonError:

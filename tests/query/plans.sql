@@ -217,3 +217,30 @@ SELECT origin, h, n FROM (SELECT window.start AS h, origin, count(*) AS n, sum(d
 o0 = SELECT ts, origin FROM in0 WHERE origin = 'JFK' [in0: flights]
 o1 = SELECT origin, window_start AS h, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, origin, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), origin) AS groups WHERE count > 3 AND window_start > CAST('2013-01-01 00:00:00' AS TIMESTAMP) [in0: o0 by ts less 0 ms]
 --
+-- query
+SELECT window.start AS s, count(*) AS n FROM flights GROUP BY window(ts, '1 hour') HAVING n > 3 AND s > TIMESTAMP '2013-02-08 00:00:00'
+o0 = SELECT ts FROM in0 [in0: flights]
+o1 = SELECT window_start AS s, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds')) AS groups WHERE count > 3 AND window_start > CAST('2013-02-08 00:00:00' AS TIMESTAMP) [in0: o0 by ts less 0 ms]
+--
+-- query
+SELECT a.n, b.n AS m FROM (SELECT window, origin, count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), origin) a JOIN (SELECT window, origin, count(*) AS n FROM weather GROUP BY window(ts, '1 hour'), origin) b ON a.window = b.window AND a.origin = b.origin
+o0 = SELECT ts, origin FROM in0 [in0: flights]
+o1 = SELECT window_start, window_end, origin, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, origin, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), origin) AS groups [in0: o0 by ts less 0 ms]
+o2 = SELECT ts, origin FROM in0 [in0: weather]
+o3 = SELECT window_start, window_end, origin, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, origin, count(*) AS count FROM in0 GROUP BY window(ts, '3600000 milliseconds', '3600000 milliseconds', '0 milliseconds'), origin) AS groups [in0: o2 by ts less 0 ms]
+o4 = SELECT in0.n, in1.n AS m FROM in0 JOIN in1 ON in0.window_start = in1.window_start AND in0.window_end = in1.window_end AND in0.origin = in1.origin [in0: o1 by window_start less 3600000 ms; in1: o3 by window_start less 3600000 ms]
+--
+-- query
+SELECT date_trunc('hour', f.ts) AS h, f.origin, max(w.wind) AS wind FROM flights f JOIN weather w ON f.origin = w.origin AND date_trunc('hour', f.ts) = w.ts GROUP BY date_trunc('hour', f.ts), f.origin
+o0 = SELECT ts, origin, date_trunc('hour', ts) AS time_1 FROM in0 [in0: flights]
+o1 = SELECT ts, origin, wind FROM in0 [in0: weather]
+o2 = SELECT in0.origin, in1.wind, date_trunc('hour', in0.ts) AS time_1 FROM in0 JOIN in1 ON in0.origin = in1.origin AND in0.time_1 = in1.ts AND (in0.ts BETWEEN in1.ts AND in1.ts + INTERVAL '3600' SECOND) [in0: o0 by time_1 less 3600000 ms; in1: o1 by ts less 0 ms]
+o3 = SELECT key AS h, origin, max AS wind FROM (SELECT time_1 AS key, origin, max(wind) AS max FROM in0 GROUP BY time_1, origin) AS groups [in0: o2 by time_1 less 3600001 ms]
+--
+-- query
+SELECT f.ts, f.carrier, d.n FROM flights f JOIN (SELECT window.start AS s, window.end AS e, origin, count(*) AS n FROM flights GROUP BY window(ts, '1 day'), origin) d ON f.origin = d.origin AND f.ts >= d.s AND f.ts < d.e
+o0 = SELECT ts, carrier, origin FROM in0 [in0: flights]
+o1 = SELECT ts, origin FROM in0 [in0: flights]
+o2 = SELECT window_start AS s, window_end AS e, origin, count AS n FROM (SELECT `window`.start AS window_start, `window`.`end` AS window_end, origin, count(*) AS count FROM in0 GROUP BY window(ts, '86400000 milliseconds', '86400000 milliseconds', '0 milliseconds'), origin) AS groups [in0: o1 by ts less 0 ms]
+o3 = SELECT in0.ts, in0.carrier, in1.n FROM in0 JOIN in1 ON in0.origin = in1.origin AND in0.ts >= in1.s AND in0.ts < in1.e AND in0.ts < (in1.s + INTERVAL '86400' SECOND) [in0: o0 by ts less 0 ms; in1: o2 by s less 86400000 ms]
+--

@@ -74,6 +74,8 @@ def test_the_file_is_read() -> None:
 
 
 UNENDING = [
+    ("SELECT date_trunc('hour', w.ts) AS h, count(*) AS n FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND w.ts = f.ts GROUP BY date_trunc('hour', w.ts)", "aggregate-without-window"),  # noqa: E501
+    ("SELECT o.ts FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND w.ts = f.ts LEFT JOIN weather o ON o.origin = w.origin AND o.ts = w.ts", "join-without-bound"),  # noqa: E501
     ("SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin", "join-without-bound"),
     ("SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin AND w.ts > f.ts", "join-without-bound"),
     ("SELECT f.carrier FROM flights f JOIN weather w ON w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts", "join-without-equality"),
