@@ -21,11 +21,6 @@ from sbon_node.query.settings import QuerySettings
 from sbon_node.query.stages import Stage, cut
 
 
-@pytest.fixture(scope="session")
-def streams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SuiteStream]:
-    return write_streams(tmp_path_factory.mktemp("input"))
-
-
 def stages(case: Case, streams: dict[str, SuiteStream]) -> tuple[Stage, ...]:
     catalog = {name: CatalogEntry(declaration=of.declaration, sources=of.sources()) for name, of in streams.items()}
     return cut(push_down(read_query(case.sql, catalog, QuerySettings())), case.sql)
