@@ -1,20 +1,21 @@
-"""``sbon demo``: real streams, six cities, one query; what it cost the network; and a check of every row."""
+"""``sbon demo``: real streams, six cities, three queries; what each cost the network; and a check of every row."""
 
 from __future__ import annotations
 
-import importlib
 import signal
 import sys
 import time
 from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.console import Console
 
 from sbon_cli.cities import cities
+from sbon_cli.demo_queries import QUERIES, DemoQuery
 from sbon_cli.demo_show import Show
 from sbon_cli.follow import Follower
 from sbon_cli.local_cluster import LocalCluster
@@ -23,32 +24,58 @@ from sbon_cli.settings_flags import strategy_option
 from sbon_node.control.report import Accepted, Bill, QueryInfo, Rows, Submission
 from sbon_node.errors import SbonError
 from sbon_node.experiments import nycflights
-from sbon_node.experiments.nycflights import AIRPORTS, FLIGHTS, write_flights
-from sbon_node.query.catalog import SourceDeclaration
+from sbon_node.experiments.nycflights import AIRPORTS, FLIGHTS, WEATHER, flight_rows, weather_rows, write_airports
+from sbon_node.experiments.oracle import oracle
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}
 CONSUMER = "singapore"
-YEAR_S = 365 * 86_400
-SQL = """\
-SELECT ts, carrier, flight, origin, dest, dep_delay,
-       CAST(floor(distance * 60 / air_time) AS INT) AS mph,
-       dep_delay - arr_delay AS made_up
-FROM flights
-WHERE dep_delay >= 180 AND air_time IS NOT NULL AND arr_delay IS NOT NULL"""
+DAYS = 365
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Result(NamedTuple):
+    """What came of a query: its rows, how many of them or of those that did not come are wrong, and its bill."""
+
+    query: DemoQuery
+    rows: int
+    wrong: int
+    bill: Bill
+
+    def figures(self, strategy: str) -> dict[str, Any]:
+        bill = self.bill
+        ratio = bill.byte_ms / bill.whole_byte_ms if bill.whole_byte_ms else 0.0
+        return {
+            "query": self.query.name,
+            "strategy": strategy,
+            "rows": self.rows,
+            "wrong": self.wrong,
+            "byte_ms": bill.byte_ms,
+            "whole_byte_ms": bill.whole_byte_ms,
+            "ratio": ratio,
+        }
+
+
+class Input(NamedTuple):
+    """One stream's rows, a file for each airport."""
+
+    declaration: StreamDeclaration
+    files: Mapping[str, Path]
+    rows: Mapping[str, int]
 
 
 @click.command()
 @strategy_option
-@click.option("--seconds", type=click.FloatRange(1, 3600), default=40.0, show_default=True, help="How long the year takes.")
+@click.option("--seconds", type=click.FloatRange(1, 3600), default=20.0, show_default=True, help="How long the days take.")
+@click.option("--days", type=click.IntRange(1, DAYS), default=DAYS, show_default=True, help="Of the year, from its first.")
 @json_option
 @reports_errors
-def demo(strategy: str, seconds: float, json_: bool) -> None:
-    """Six nodes in six cities, the flights of 2013 at three of them, a query from a fourth.
+def demo(strategy: str, seconds: float, days: int, json_: bool) -> None:
+    """Six nodes in six cities, flights and weather of 2013 at three of them, three queries from a fourth.
 
-    Shows the plan, why each operator went where it is, rows as they arrive, and the bill: bytes x latency against shipping every
-    stream whole. Checks every row against DuckDB. Everything it starts, it stops. Where the figures
-    go to stdout as JSON, the rest goes to stderr.
+    A filter, a window over all airports, and a join. Of each it shows the plan, why each operator went where it is, rows as they
+    arrive, and the bill: bytes x latency against shipping every stream whole. Checks every row against DuckDB. Everything it
+    starts, it stops. Where the figures go to stdout as JSON, the rest goes to stderr.
     """
     nycflights.archive()
     oracle()
@@ -58,28 +85,33 @@ def demo(strategy: str, seconds: float, json_: bool) -> None:
     show = Show(Console(stderr=json_, highlight=False), CONSUMER)
     with LocalCluster(list(cities().names), latency="cities") as cluster:
         try:
-            rows, wrong, bill = run(cluster, show, strategy, seconds)
+            results = run(cluster, show, strategy, seconds, days)
         finally:
             _deaf()
             show.stopping(len(cluster.nodes))
     if json_:
-        print_json({"name": "demo", "rows": [{"strategy": strategy, "rows": rows, "wrong": wrong, **figures(bill)}]})
-    sys.exit(EXIT_REFUSED if wrong else 0)
+        print_json({"name": "demo", "rows": [result.figures(strategy) for result in results]})
+    sys.exit(EXIT_REFUSED if any(result.wrong for result in results) else 0)
 
 
-def run(cluster: LocalCluster, show: Show, strategy: str, seconds: float) -> tuple[int, int, Bill]:
-    """How many rows came, how many of them or of those that did not are wrong, and the bill."""
+def run(cluster: LocalCluster, show: Show, strategy: str, seconds: float, days: int) -> list[Result]:
+    """One query after another, over the same sources: what the first has waited for is there for the others."""
     show.members(cluster, {node: airport for airport, node in SOURCES.items()})
-    files = write_flights(cluster.folder / "input")
-    declare(cluster, files, YEAR_S / seconds)
-    info = submit(cluster, show, strategy)
-    show.plan(info)
-    rows = follow(cluster, show, info)
-    bill = cluster[CONSUMER].client.bill(info.id)
-    show.bill(bill)
-    wrong = compare(rows, files)
-    show.verdict(len(rows), wrong)
-    return len(rows), wrong, bill
+    inputs = write_inputs(cluster.folder / "input", days)
+    declare(cluster, inputs, seconds, days)
+    results = []
+    for number, query in enumerate(QUERIES, start=1):
+        show.query(query, number, len(QUERIES))
+        info = submit(cluster, show, query, strategy)
+        show.plan(info)
+        rows = follow(cluster, show, info)
+        bill = cluster[CONSUMER].client.bill(info.id)
+        show.bill(bill)
+        wrong = compare(rows, query, inputs)
+        show.verdict(len(rows), wrong)
+        results.append(Result(query, len(rows), wrong, bill))
+    show.summary([(one.query, one.rows, one.wrong, one.bill) for one in results])
+    return results
 
 
 def _interrupt(signum: int, frame: object) -> None:
@@ -94,30 +126,43 @@ def _deaf() -> None:
         signal.signal(signum, lambda signum, frame: None)
 
 
-def declare(cluster: LocalCluster, files: dict[str, Path], replay: float) -> None:
-    """The stream, once; and each airport's source at the node where it is born."""
+def write_inputs(folder: Path, days: int) -> list[Input]:
+    last = (datetime(2013, 1, 1) + timedelta(days=days)).isoformat(sep=" ") if days < DAYS else "2014"
+    made = ((FLIGHTS, flight_rows(last=last)), (WEATHER, weather_rows(last=last)))
+    return [
+        Input(declaration, write_airports(folder, declaration, rows), {airport: len(of) for airport, of in rows.items()})
+        for declaration, rows in made
+    ]
+
+
+def declare(cluster: LocalCluster, inputs: list[Input], seconds: float, days: int) -> None:
+    """Each stream, once; and each airport's source at the node where it is born."""
     client = cluster.nodes[0].client
-    client.create_stream(FLIGHTS)
-    for airport in AIRPORTS:
-        options = {"path": str(files[airport]), "replay": replay}
-        rows_s = sum(1 for _ in files[airport].open("rb")) * replay / YEAR_S
-        client.attach_source(
-            SourceDeclaration(
-                stream="flights",
-                name=airport.lower(),
-                node=SOURCES[airport],
-                connector="file",
-                options=options,
-                rows_s=rows_s,
-                row_bytes=64,
-            )
+    for one in inputs:
+        client.create_stream(one.declaration)
+        for source in sources_of(one, seconds, days):
+            client.attach_source(source)
+
+
+def sources_of(one: Input, seconds: float, days: int) -> list[SourceDeclaration]:
+    return [
+        SourceDeclaration(
+            stream=one.declaration.name,
+            name=airport.lower(),
+            node=SOURCES[airport],
+            connector="file",
+            options={"path": str(one.files[airport]), "replay": days * 86_400 / seconds},
+            rows_s=one.rows[airport] / seconds,
+            row_bytes=64,
         )
+        for airport in AIRPORTS
+    ]
 
 
-def submit(cluster: LocalCluster, show: Show, strategy: str) -> QueryInfo:
+def submit(cluster: LocalCluster, show: Show, query: DemoQuery, strategy: str) -> QueryInfo:
     started = time.monotonic()
     with show.waiting("submitting") as waiting:
-        for event in cluster[CONSUMER].client.submit(Submission(sql=SQL, name="late", strategy=strategy)):
+        for event in cluster[CONSUMER].client.submit(Submission(sql=query.sql, name=query.name, strategy=strategy)):
             passed_s = time.monotonic() - started
             if isinstance(event, Accepted):
                 show.line(f"accepted after {passed_s:.0f} s")
@@ -128,7 +173,7 @@ def submit(cluster: LocalCluster, show: Show, strategy: str) -> QueryInfo:
 
 
 def follow(cluster: LocalCluster, show: Show, info: QueryInfo) -> list[tuple[Any, ...]]:
-    """All rows, to the end of the year."""
+    """All rows, to the end of the days."""
     rows: list[tuple[Any, ...]] = []
     with show.waiting("waiting for rows") as waiting:
 
@@ -144,34 +189,28 @@ def follow(cluster: LocalCluster, show: Show, info: QueryInfo) -> list[tuple[Any
     return rows
 
 
-def oracle() -> Any:
-    """DuckDB; raises ``input-missing`` where it is not installed: only the demo and the tests need it."""
-    try:
-        return importlib.import_module("duckdb")
-    except ImportError as error:
-        raise SbonError(
-            "input-missing", "the package duckdb, which checks the demo's rows, is not installed", hint=nycflights.INSTALL
-        ) from error
-
-
-def compare(rows: list[tuple[Any, ...]], files: dict[str, Path]) -> int:
+def compare(rows: list[tuple[Any, ...]], query: DemoQuery, inputs: list[Input]) -> int:
     """How many rows differ from DuckDB's answer on the same files, each row counted as often as it occurs."""
-    types = {c.name: {"string": "VARCHAR", "int": "INTEGER", "timestamp": "TIMESTAMP"}[c.type] for c in FLIGHTS.schema}
     database = oracle().connect()
-    database.register("flights", database.read_csv([str(f) for f in files.values()], dtype=types, header=True))
-    expected = Counter(database.sql(SQL).fetchall())
-    found = Counter((_utc(row[0]), *row[1:]) for row in rows)
+    for one in inputs:
+        types = {c.name: _DUCKDB_TYPES[c.type] for c in one.declaration.schema}
+        read = database.read_csv([str(f) for f in one.files.values()], dtype=types, header=True)
+        database.register(one.declaration.name, read)
+    answer = database.sql(query.duckdb)
+    times = {position for position, type_ in enumerate(answer.types) if str(type_) == "TIMESTAMP"}
+    expected = Counter(map(_plain, answer.fetchall()))
+    found = Counter(_plain([_utc(v) if p in times else v for p, v in enumerate(row)]) for row in rows)
     return (expected - found).total() + (found - expected).total()
+
+
+_DUCKDB_TYPES = {"string": "VARCHAR", "int": "INTEGER", "double": "DOUBLE", "timestamp": "TIMESTAMP"}
+
+
+def _plain(row: Any) -> tuple[Any, ...]:
+    """Means may differ in their last digit, by the order in which they were summed."""
+    return tuple(float(f"{value:.12g}") if isinstance(value, float) else value for value in row)
 
 
 def _utc(instant: str) -> datetime:
     """As DuckDB gives it."""
     return datetime.fromisoformat(instant).astimezone(UTC).replace(tzinfo=None)
-
-
-def figures(bill: Bill) -> dict[str, float]:
-    return {
-        "byte_ms": bill.byte_ms,
-        "whole_byte_ms": bill.whole_byte_ms,
-        "ratio": bill.byte_ms / bill.whole_byte_ms if bill.whole_byte_ms else 0.0,
-    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from msgspec.structs import replace
@@ -14,11 +14,13 @@ from rich.table import Column, Table
 from rich.tree import Tree
 
 from sbon_cli.cities import cities
+from sbon_cli.demo_queries import DemoQuery
 from sbon_cli.local_cluster import LocalCluster
 from sbon_cli.output import bytes_text
 from sbon_cli.rows import LineWriter
 from sbon_node.control import report
 from sbon_node.control.report import Bill, QueryInfo, Rows
+from sbon_node.query.catalog import is_source
 
 SHOWN_ROWS = 4
 """Of each branch."""
@@ -45,7 +47,7 @@ class Show:
             rtt_ms = area.rtt_ms[area.names.index(node.name)][area.names.index(self._consumer)]
             part = "asks for rows" if node.name == self._consumer else ""
             if node.name in airports:
-                part = f"flights from {airports[node.name]}"
+                part = f"flights, weather of {airports[node.name]}"
             table.add_row(node.name, node.address, f"{rtt_ms:.0f} ms", part)
         self._console.print(table)
         self.line()
@@ -61,27 +63,39 @@ class Show:
     def step(self, passed_s: float, step: report.Progress) -> None:
         text = f"[dim]{passed_s:6.1f} s[/]  {escape(step.message)}"
         terminal = self._console.is_terminal
-        self._console.print(text, no_wrap=terminal, overflow="ellipsis", soft_wrap=not terminal)
+        self._console.print(text, no_wrap=True, overflow="ellipsis" if terminal else "ignore", crop=terminal)
+
+    def query(self, query: DemoQuery, number: int, of: int) -> None:
+        self._write, self._shown = LineWriter(self._console), Counter()
+        self._console.rule(f"[bold]{number} of {of}", align="left")
+        self.line(f"\n[bold]{escape(query.title)}[/]\n\n{escape(query.sql)}\n")
 
     def plan(self, info: QueryInfo) -> None:
         """Where each operator runs and why, from the consumer up to the sources."""
         assert info.plan is not None
-        assert info.placement is not None
-        self.line(f"\n[bold]The query[/]\n\n{escape(info.sql)}\n\n[bold]The plan[/], rows flow from the leaves to the root\n")
+        self.line("\n[bold]The plan[/], rows flow from the leaves to the root\n")
         tree = Tree(f"[bold]{self._consumer}[/]  the consumer")
-        placed = {a.operator: a for a in info.placement.assignments}
-        for operator in info.plan.operators:
-            assignment = placed[operator.id]
-            branch = tree.add(f"[bold]{assignment.node}[/]  {operator.id}: {escape(assignment.reason)}")
-            for source in info.plan.sources:
-                if any(one.stream == source.source.id for one in operator.inputs):
-                    rate = f"{source.rate.rows_s:,.0f} rows/s expected"
-                    branch.add(f"[bold]{source.source.node}[/]  {source.source.stream} from {source.source.name.upper()}, {rate}")
+        for stream in info.plan.outputs:
+            self._grow(tree, stream, info)
         self._console.print(tree)
-        fragments = dict.fromkeys(operator.fragment for operator in info.plan.operators)
-        for fragment in fragments:
-            whose = "each operator runs" if len(fragments) == 1 else "an operator runs"
-            self.line(f"\n[dim]{whose}: {escape(fragment)}[/]")
+        of_fragment: dict[str, list[str]] = {}
+        for operator in info.plan.operators:
+            of_fragment.setdefault(operator.fragment, []).append(_short(operator.id))
+        for fragment, operators in of_fragment.items():
+            self.line(f"\n[dim]{', '.join(operators)}: {escape(fragment)}[/]")
+
+    def _grow(self, above: Tree, stream: str, info: QueryInfo) -> None:
+        """The source or operator of a stream, with what flows into it."""
+        assert info.plan is not None
+        assert info.placement is not None
+        for source in (one for one in info.plan.sources if one.source.id == stream):
+            rate = f"{source.rate.rows_s:,.0f} rows/s expected"
+            above.add(f"[bold]{source.source.node}[/]  {source.source.stream} of {source.source.name.upper()}, {rate}")
+        for operator in (one for one in info.plan.operators if one.id == stream):
+            placed = next(one for one in info.placement.assignments if one.operator == operator.id)
+            branch = above.add(f"[bold]{placed.node}[/]  {_short(operator.id)}: {escape(placed.reason)}")
+            for one in operator.inputs:
+                self._grow(branch, one.stream, info)
 
     def rows(self, frame: Rows) -> None:
         """The first of each branch."""
@@ -93,11 +107,16 @@ class Show:
             self._write(replace(frame, rows=first))
 
     def bill(self, bill: Bill) -> None:
-        self.line("\n[bold]The bill[/]: bytes x one-way latency on each link\n")
+        self.line("\n[bold]The bill[/]: bytes x one-way latency on each link between nodes\n")
         table = _table("stream", "from", "to", _right("bytes"), _right("ms"), _right("byte-seconds"))
-        for line in bill.links:
+        inside = [line for line in bill.links if line.source_node == line.target_node]
+        for line in (one for one in bill.links if one not in inside):
             at, to = line.source_node, line.target_node
-            table.add_row(line.stream, at, to, bytes_text(line.bytes), f"{line.latency_ms:.1f}", _byte_seconds(line.byte_ms))
+            table.add_row(
+                _short(line.stream), at, to, bytes_text(line.bytes), f"{line.latency_ms:.1f}", _byte_seconds(line.byte_ms)
+            )
+        if inside:
+            table.add_row(f"{len(inside)} within a node", "", "", bytes_text(sum(line.bytes for line in inside)), "", "0")
         table.add_section()
         table.add_row("[bold]in all[/]", "", "", "", "", f"[bold]{_byte_seconds(bill.byte_ms)}[/]")
         shipped = bytes_text(sum(line.bytes for line in bill.whole))
@@ -110,12 +129,31 @@ class Show:
 
     def verdict(self, rows: int, wrong: int) -> None:
         if wrong:
-            self.line(f"\n[bold red]{wrong:,} rows differ[/] from DuckDB's answer on the same input ({rows:,} rows here)")
+            self.line(f"\n[bold red]{wrong:,} wrong rows[/] beside DuckDB's answer on the same input ({rows:,} rows here)\n")
         else:
-            self.line(f"\n[bold green]{rows:,} rows, each equal[/] to DuckDB's answer on the same input")
+            self.line(f"\n[bold green]{rows:,} rows, 0 wrong[/]: each equal to DuckDB's answer on the same input\n")
+
+    def summary(self, results: Sequence[tuple[DemoQuery, int, int, Bill]]) -> None:
+        self._console.rule("[bold]In all", align="left")
+        self.line()
+        table = _table("query", *map(_right, ("rows", "wrong", "byte-seconds", "every stream whole", "share")))
+        for query, rows, wrong, bill in results:
+            share = f"{bill.byte_ms / bill.whole_byte_ms:.1%}" if bill.whole_byte_ms else ""
+            usage, whole = _byte_seconds(bill.byte_ms), _byte_seconds(bill.whole_byte_ms)
+            table.add_row(query.name, f"{rows:,}", str(wrong), usage, whole, share)
+        self._console.print(table)
+        self.line()
 
     def stopping(self, nodes: int) -> None:
         self.line(f"[dim]stopping the {nodes} nodes[/]")
+
+
+def _short(stream: str) -> str:
+    """An operator without its query's name; of a source, stream and name."""
+    if is_source(stream):
+        name, _, source = stream.partition("/")[2].partition("/")
+        return f"{name.partition('@')[0]} {source.upper()}"
+    return stream.rpartition(".")[2]
 
 
 def _table(*columns: str | Column) -> Table:

@@ -14,11 +14,14 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from sbon_node.clock import Clock
 from sbon_node.connectors.frames import decode
 from sbon_node.errors import SbonError
 from sbon_node.experiments import footprint
+from sbon_node.experiments.bench_bare import BareFlow
 from sbon_node.experiments.bench_rows import Outputs, Rows
 from sbon_node.experiments.bench_work import AGGREGATE, JOIN, Pass, Work, aggregate_passes, join_passes
+from sbon_node.streams.settings import StreamSettings
 
 METRICS = [
     "start_s",
@@ -60,14 +63,14 @@ def test_a_pass_says_how_many_rows_come_out_of_it(work: Work, made: Callable[[in
 
 
 async def test_who_waits_for_rows_hears_that_none_will_come() -> None:
-    outputs = Outputs()
-    outputs.add(3, 1.0)
-    waiting = asyncio.ensure_future(outputs.wait(4))
+    flow = BareFlow(1, Clock.real(), StreamSettings())
+    await flow.answer({"do": "rows", "rows": 3, "at": 1.0})
+    waiting = asyncio.ensure_future(flow.outputs.wait(4))
     await asyncio.sleep(0)
-    outputs.fail("the query ended")
-    with pytest.raises(SbonError, match="3 of 4 rows came out, then: the query ended"):
+    await flow.answer({"do": "failed", "reason": "division by zero"})
+    with pytest.raises(SbonError, match="3 of 4 rows came out, then: division by zero"):
         await waiting
-    assert await outputs.wait(3) == 1.0
+    assert await flow.outputs.wait(3) == 1.0
 
 
 async def test_rows_are_out_when_the_batch_that_completes_them_is() -> None:
