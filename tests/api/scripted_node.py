@@ -137,7 +137,7 @@ class ScriptedNode:
             raise SbonError("unknown-stream", "there is no stream 'none'", hint="see: sbon stream list")
         source = SourceDeclaration(stream=name, name="jfk", node="a", connector="file")
         entry = CatalogEntry(declaration=STREAM, sources=(source,))
-        return StreamInfo(entry=entry, sources=(SourceInfo(source=source, state="running", rows=12, rows_s=2.5),))
+        return StreamInfo(entry=entry, sources=(SourceInfo(source=source, state="running", rows=12, rows_s=2.5, late=34),))
 
     async def drop_stream(self, name: str) -> None:
         self.stopped.append(name)

@@ -41,7 +41,7 @@ TABLES = [
     (("members",), ["node", "rtt ms", "91.2", "measured"]),
     (("status",), ["cluster", "bad-datagram", "error 0.50"]),
     (("stream", "list"), ["flights", "ts, delay", "jfk@a"]),
-    (("stream", "show", "flights"), ["timestamp", "jfk", "running", "12", "2.5"]),
+    (("stream", "show", "flights"), ["timestamp", "jfk", "running", "12", "2.5", "late", "34"]),
     (("query", "list"), ["q1", "running", "SELECT * FROM flights"]),
     (("query", "show", "q1"), ["o1", "4.1 kB", "45.5", "0.5"]),
     (("query", "bill", "q1"), ["relaxation", "1.0 kB", "25.0% of shipping everything"]),
