@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sbon_cli.explain import figure_text, tree
+from sbon_cli.explain import figure_text, show_explanation, tree
 from sbon_node.control.explanation import Explanation, Question, explained
 from sbon_node.control.report import OperatorInfo, SourceInfo
 from sbon_node.engine.interface import Column, OperatorStats, Schema
@@ -84,6 +84,22 @@ async def test_the_tree(state: str, sql: str, lines: list[str]) -> None:
     drawn = tree({part.id: part for part in found.parts}, found.parts[0].id, WIDTH)
     assert [line.rstrip() for line in drawn] == lines
     assert max(map(len, drawn)) < WIDTH
+
+
+@pytest.mark.parametrize("state, sql", [case[:2] for case in TREES], ids=[sql[:60] for _, sql, _ in TREES])
+async def test_all_of_it_but_the_users_own_sql_fits_a_terminal_of_eighty_columns(
+    state: str, sql: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    found = await explanation(sql, runs=state == "running")
+    show_explanation(found)
+    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in shown if len(line) > WIDTH and line != sql] == []
+    text = " ".join(" ".join(shown).split())
+    for part in found.parts:
+        assert part.fragment in text
+    assert f"{found.usage / found.whole_usage:.1%}" in text
+    assert ("in flight, measured" in text) == (state == "running")
 
 
 async def test_usage_is_rate_times_latency_over_links_between_nodes() -> None:
