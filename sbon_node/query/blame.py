@@ -31,7 +31,7 @@ def in_the_text(error: SbonError, text: str, relation: Select) -> SbonError:
         return error
     hint = error.hint or _HINTS.get(error.code, "the engine is Spark: cast the values, or write the expression in another way")
     start = _start(int(place[1]) - 1 if place else 0, relation)
-    return refusal(error.code, error.message, text, start, offending=clause(text, start), hint=hint)
+    return refusal(error.code, error.message.rstrip("."), text, start, offending=clause(text, start), hint=hint)
 
 
 def _start(offset: int, relation: Select) -> int:
