@@ -27,11 +27,14 @@ _NO_BOUND = 2**62
 
 
 class BareFlow:
-    """One query's inputs in memory; batches are bounded as those of operators are."""
+    """One query's inputs in memory; batches are bounded as those of operators are, and whoever keeps ``state`` may look for news
+    without waiting after each: what a window lets go comes out in a batch of its own."""
 
-    def __init__(self, inputs: int, clock: Clock, settings: StreamSettings) -> None:
+    def __init__(self, inputs: int, clock: Clock, settings: StreamSettings, *, state: bool = False) -> None:
         self.outputs = Outputs()
-        self._clock, self._settings = clock, settings
+        self._clock, self._settings, self._state = clock, settings, state
+        self._wrote: set[int] = set()
+        """Inputs that have not been asked since the last batch."""
         self._inboxes = [Inbox(f"source {position}", capacity_bytes=_NO_BOUND) for position in range(inputs)]
 
     async def arrive(self, drafts: Sequence[Sequence[FrameDraft]]) -> None:
@@ -51,14 +54,17 @@ class BareFlow:
             case "failed":
                 self.outputs.fail(request["reason"])
             case _:
+                self._wrote = set(range(len(self._inboxes))) if self._state else set()
                 self.outputs.add(request["rows"], request["at"])
         return {"done": True}
 
     async def _poll(self, position: int, after: InputOffset, wait_s: float) -> InputOffset:
         settings, inbox = self._settings, self._inboxes[position]
         span_bytes = settings.batch_span_bytes // len(self._inboxes)
+        at_once = position in self._wrote
+        self._wrote.discard(position)
         try:
-            async with self._clock.timeout(wait_s):
+            async with self._clock.timeout(0.0 if at_once else wait_s):
                 while True:
                     span = InputSpan(after.frame, after, inbox.at)
                     fill([span], span_bytes, settings.batch_span_frames)
@@ -110,7 +116,7 @@ class Bare:
             await listener.close()
 
     async def start(self, operator: str, reader: str, work: Work) -> BareFlow:
-        flow = self._flows[operator] = BareFlow(len(work.inputs), self._clock, StreamSettings())
+        flow = self._flows[operator] = BareFlow(len(work.inputs), self._clock, StreamSettings(), state=bool(work.event_time))
         command = {
             "do": "start",
             "operator": operator,

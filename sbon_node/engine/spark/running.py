@@ -58,6 +58,7 @@ class Running:
         self._after: list[InputOffset] = []
         self._answers: dict[int, InputOffset] = {}
         """For inputs not asked yet, what one shared wait has found."""
+        self._wrote = False
         self._born_ms: int | None = None
         self._shown = -1
         self._good = 0
@@ -197,7 +198,9 @@ class Running:
                 await self._clock.sleep(SETTLE_POLL_S)
                 return after
             before = tuple(self._after)
-            found = await self._port.poll(before, wait_s)
+            # What a batch lets go with its watermark comes out in another one, which Spark runs once it has asked for news.
+            found = await self._port.poll(before, 0.0 if self._wrote and self.spec.has_state else wait_s)
+            self._wrote = False
             if self.stopping:
                 return after
             if found == before and not self.proven.done() and not self.is_amid_batch():
@@ -242,6 +245,7 @@ class Running:
             for frame in request["frames"]
         ]
         await self._port.write(request["batch"], offsets, drafts)
+        self._wrote = True
         self._born_ms = None
         self._count(sum(d.rows for d in drafts), sum(len(d.payload) for d in drafts), request["batch_ms"])
 
