@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from sbon_node.query.durations import interval_ms
-from sbon_node.query.logical import LEFT, RIGHT, Aggregate, Input, Join, Relation, Scan, Select, Union
+from sbon_node.query.logical import LEFT, OUTER, RIGHT, Aggregate, Input, Join, Relation, Scan, Select, Union
 
 _TRUNCATED_MS = {
     "millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000, "dd": 86_400_000,
@@ -62,7 +62,7 @@ def lags_ms(relation: Relation, *, bounded: bool = True) -> dict[str, int]:
             common = [name for name in of_each[0] if all(name in lags for lags in of_each)]
             return {name: max(lags[name] for lags in of_each) for name in common}
         case Aggregate(child, window, keys):
-            below = lags_ms(child, bounded=bounded)
+            below = {name: max(lag, held_ms(child)) for name, lag in lags_ms(child, bounded=bounded).items()}
             if window is not None:
                 lag = below.get(window.time)
                 start = {window.start: lag + window.size_ms} if window.kind == "window" and lag is not None else {}
@@ -74,14 +74,25 @@ def lags_ms(relation: Relation, *, bounded: bool = True) -> dict[str, int]:
     raise TypeError(f"no relation: {relation!r}")
 
 
+def held_ms(relation: Relation) -> int:
+    """How far behind an operator's watermark is the one that reaches what has state above ``relation`` in the same operator: an
+    outer join hands on the least of what its two sides are let go by, whichever of their times is asked for."""
+    join = relation.child if isinstance(relation, Select) else None
+    if not isinstance(join, Join) or join.kind not in OUTER:
+        return 0
+    own = [max(bound.left_lag_ms, bound.right_lag_ms) for bound in bounds(join) if bound.closed]
+    return max(own, default=0) + max(held_ms(join.left), held_ms(join.right))
+
+
 def _lags_of_join(join: Join) -> dict[str, int]:
+    held = max(held_ms(join.left), held_ms(join.right))
     found: dict[str, int] = {}
     for bound in bounds(join):
         if not bound.closed:
             continue
         for name, side, at in join.columns:
             if at == (bound.left if side == LEFT else bound.right):
-                lag = bound.left_lag_ms if side == LEFT else bound.right_lag_ms
+                lag = held + (bound.left_lag_ms if side == LEFT else bound.right_lag_ms)
                 found[name] = max(lag, found.get(name, 0))
     return found
 

@@ -19,6 +19,8 @@ LEFT, RIGHT = "in0", "in1"
 
 WindowKind = Literal["window", "session_window"]
 JoinKind = Literal["inner", "left", "right", "full", "semi"]
+OUTER: tuple[JoinKind, ...] = ("left", "right", "full")
+"""Joins that share an operator with what has state above them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,7 @@ from sqlglot import exp
 from sbon_node.errors import SbonError
 from sbon_node.query.event_time import bounds, lags_ms, optional
 from sbon_node.query.lexical import clause, refusal
-from sbon_node.query.logical import LEFT, RIGHT, Aggregate, Input, Join, Relation, Scan, Select, Union
-
-OUTER = ("left", "right", "full")
+from sbon_node.query.logical import LEFT, OUTER, RIGHT, Aggregate, Input, Join, Relation, Scan, Select, Union
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import pytest
 
 from sbon_node.connectors.event_time import EventTime, Sorted
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.query import event_time
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.event_time import Bound
 from sbon_node.query.schema import parse_schema, to_arrow
@@ -80,6 +81,7 @@ GROUPED = (
     "SELECT time_bucket(INTERVAL 10 SECOND, ts) AS s, k, count(*) FROM a GROUP BY ALL",
 )
 NEAR = "a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL 3 SECOND AND a.ts + INTERVAL 4 SECOND"
+FAR = "a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL 10 SECOND AND a.ts"
 JOINED = (f"SELECT a.v, b.v AS w FROM a JOIN b ON {NEAR}",) * 2
 
 
@@ -150,6 +152,10 @@ def outer_joins_promise_what_they_are_promised(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(Pairs, "watermark_ms", Pairs._input_ms)
 
 
+def outer_joins_hold_nothing_back(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(event_time, "held_ms", lambda relation: 0)
+
+
 def no_delay_at_the_source(patch: pytest.MonkeyPatch) -> None:
     def watermark_of(self: EventTime, greatest_ms: int | None) -> int:
         return NO_WATERMARK_MS if greatest_ms is None else greatest_ms
@@ -208,6 +214,21 @@ CASES = {
         f"SELECT time_bucket(INTERVAL 5 SECOND, a.ts) AS s, count(b.v), count(*) FROM a LEFT JOIN b ON {NEAR} GROUP BY s",
         (Site("a", steady(60), 8.0), Site("b", steady(60)[::3], 5.0)),
         without=(outer_joins_promise_what_they_are_promised,),
+    ),
+    "an outer join before two aggregates": Case(
+        "SELECT window.start AS s, max(n) AS m FROM (SELECT window, a.k, count(*) AS n FROM a LEFT JOIN b ON a.k = b.k AND b.ts "
+        "BETWEEN a.ts - INTERVAL 10 SECOND AND a.ts GROUP BY window(a.ts, '1 second'), a.k) GROUP BY window",
+        "SELECT s, max(n) FROM (SELECT time_bucket(INTERVAL 1 SECOND, a.ts) AS s, a.k, count(*) AS n FROM a LEFT JOIN b ON "
+        "a.k = b.k AND b.ts BETWEEN a.ts - INTERVAL 10 SECOND AND a.ts GROUP BY ALL) GROUP BY s",
+        (Site("a", steady(60), 6.0), Site("b", steady(60)[::3], 5.0)),
+        without=(outer_joins_hold_nothing_back,),
+    ),
+    "an outer join before an outer join": Case(
+        f"SELECT x.v, x.w, c.v AS u FROM (SELECT a.ts, a.k, a.v, b.v AS w FROM a LEFT JOIN b ON {FAR}) AS x LEFT JOIN b AS c "
+        "ON x.k = c.k AND c.v % 5 = 0 AND c.ts BETWEEN x.ts AND x.ts + INTERVAL 1 SECOND",
+        f"SELECT x.v, x.w, c.v AS u FROM (SELECT a.ts, a.k, a.v, b.v AS w FROM a LEFT JOIN b ON {FAR}) AS x LEFT JOIN b AS c "
+        "ON x.k = c.k AND c.v % 5 = 0 AND c.ts BETWEEN x.ts AND x.ts + INTERVAL 1 SECOND",
+        (Site("a", steady(30), 6.0), Site("b", steady(30)[::3], 5.0)),
     ),
     "a join before an aggregate": Case(
         f"SELECT window.start AS s, count(*) AS n FROM a JOIN b ON {NEAR} GROUP BY window(a.ts, '1 second')",
