@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
+from sbon_node.control.records import QueryRecord
+from sbon_node.control.report import Accepted, Progress, QueryInfo, SinkSpec, Submission
 from sbon_node.engine.interface import Schema
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.query.plan import Plan
@@ -57,10 +58,6 @@ class Play:
 
     async def run(self, cluster: SimulatedCluster, output: Path) -> dict[str, Rows]:
         """The rows each sink has written, in the folder ``output``."""
-        for query in self.queries:
-            plan = await self.plan(query)
-            inputs = {operator.id: [one.stream for one in operator.inputs] for operator in plan.operators}
-            cluster.watch.expect(query.name, inputs, plan.outputs)
         cluster.start()
         await cluster.together()
         await cluster.sleep(self.settle_s)
@@ -94,8 +91,14 @@ class Play:
             consumer=self.consumer,
             sink=sink,
         )
-        async for event in cluster.nodes[holder].daemon.submit(submission):
+        daemon = cluster.nodes[holder].daemon
+        async for event in daemon.submit(submission):
             cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
+            if isinstance(event, Progress) and event.step == "placing":
+                record = daemon.context.store.get("query", query.name, QueryRecord)
+                assert record is not None
+                inputs = {operator.id: [one.stream for one in operator.inputs] for operator in record.plan.operators}
+                cluster.watch.expect(query.name, inputs, record.plan.outputs)
 
     def _random_faults(self, cluster: SimulatedCluster) -> tuple[Fault, ...]:
         if not self.random_faults:
