@@ -75,7 +75,8 @@ async def start(context: Context, record: QueryRecord) -> AsyncGenerator[Progres
 
 
 async def _instantiate(context: Context, record: QueryRecord, operator: PlannedOperator) -> None:
-    call = InstantiateOperator(spec=operator.spec(record.id, record.hosts), holder=context.name)
+    readers = record.plan.readers(operator.id, record.sink_part)
+    call = InstantiateOperator(spec=operator.spec(record.id, record.hosts, readers=readers), holder=context.name)
     await context.tell(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
 
 

@@ -249,6 +249,10 @@ class OperatorHost:
         self._starting[spec.id] = None
         try:
             context.outbox.open_stream(spec.id, "operator", finite=False, epoch=spec.epoch)
+            if not context.outbox.latest(spec.id):
+                # Whoever comes first must not have frames trimmed that another has still to read.
+                for reader in spec.readers:
+                    context.outbox.subscribe(spec.id, reader, 1)
             checkpoint = self._checkpoint(spec.id)
             await self._disconnect(spec.id)
             port = self._ports[spec.id] = self._port(spec)

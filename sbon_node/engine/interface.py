@@ -53,7 +53,10 @@ OperatorId = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-
 
 
 class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One operator: a Spark SQL fragment over views ``in0, in1 ...`` whose output is the stream named by the operator's id."""
+    """One operator: a Spark SQL fragment over views ``in0, in1 ...`` whose output is the stream named by the operator's id.
+
+    ``readers`` are the subscribers for which the stream keeps its frames from the first on, however late they come.
+    """
 
     id: OperatorId
     query: str
@@ -64,6 +67,7 @@ class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
     needs: Needs = Needs()
     reader: Literal["simple", "partitioned"] = "simple"
     durability: Literal["local"] = "local"
+    readers: Annotated[tuple[Annotated[str, Meta(max_length=160)], ...], Meta(max_length=256)] = ()
 
     @property
     def has_state(self) -> bool:

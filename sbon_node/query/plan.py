@@ -65,7 +65,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     partitioned: bool = False
     estimate: Rate | None = None
 
-    def spec(self, query: str, hosts: dict[str, str], epoch: int = 1) -> OperatorSpec:
+    def spec(self, query: str, hosts: dict[str, str], epoch: int = 1, readers: tuple[str, ...] = ()) -> OperatorSpec:
         """The specification its host is given, once ``hosts`` (by id) of its inputs are known."""
         return OperatorSpec(
             id=self.id,
@@ -88,6 +88,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
             epoch=epoch,
             needs=self.needs,
             reader="partitioned" if self.partitioned else "simple",
+            readers=readers,
         )
 
 
@@ -107,3 +108,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         rates = {one.source.id: one.rate for one in self.sources} | {one.id: one.rate for one in self.operators}
         read = [one.stream for operator in self.operators for one in operator.inputs]
         return sum(rates[stream].bytes_s for stream in (*read, *self.outputs))
+
+    def readers(self, stream: str, sink: str) -> tuple[str, ...]:
+        """Who subscribes to an operator's stream: inputs of other operators, by position, and ``sink``."""
+        found = [
+            f"{operator.id}#{position}"
+            for operator in self.operators
+            for position, one in enumerate(operator.inputs)
+            if one.stream == stream
+        ]
+        return (*found, sink) if stream in self.outputs else tuple(found)
