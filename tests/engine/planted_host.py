@@ -1,0 +1,30 @@
+"""The engine host, but operators whose names begin with ``plain.`` take out markers by a lesser filter."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from sbon_node.engine.spark import host
+from sbon_node.engine.spark.markers import DELAY_MS, MARK
+
+_rows_of, _with_watermark = host._rows_of, host.with_watermark
+
+
+def planted(session: Any, source: str, operator: str, *more: Any) -> DataFrame:
+    host.with_watermark = plain if operator.startswith("plain.") else _with_watermark
+    return _rows_of(session, source, operator, *more)
+
+
+def plain(rows: DataFrame, event_time: str) -> DataFrame:
+    """It stays above the watermark itself, and lets what is above it pass below."""
+    is_marker = f.col(f"`{MARK}`") & f.col(f"`{event_time}`").isNotNull()
+    return rows.withWatermark(event_time, f"{DELAY_MS} milliseconds").filter(~is_marker).drop(MARK)
+
+
+if __name__ == "__main__":
+    host._rows_of = planted
+    sys.exit(host.main(sys.argv[1], sys.argv[2]))
