@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Play:
-    """``queries`` over ``streams``, submitted one after another at ``holder`` (by default the consumer) and taken at
+    """``queries`` over ``streams``, submitted at once at ``holder`` (by default the consumer) and taken at
     ``consumer``. ``faults`` strike once all of them run; ``random_faults`` more are drawn from the cluster's seed, for where
     their operators turn out to be. Before the first is submitted, the nodes have ``settle_s`` seconds to find their
     coordinates."""
@@ -63,8 +64,7 @@ class Play:
         await cluster.sleep(self.settle_s)
         holder = self.holder or self.consumer
         await cluster.answer(holder, self._declare(cluster, holder))
-        for query in self.queries:
-            await cluster.answer(holder, self._submit(cluster, holder, query, output))
+        await asyncio.gather(*(cluster.answer(holder, self._submit(cluster, holder, one, output)) for one in self.queries))
         cluster.strikes.arm((*self.faults, *self._random_faults(cluster)))
         for query in self.queries:
             while (told := await _told(cluster, holder, query.name)).state != "finished":
