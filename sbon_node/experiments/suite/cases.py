@@ -35,7 +35,7 @@ class Case:
 
 
 OF_SPARK_ALONE = ("expr_", "filter_patterns", "window_statistics")
-"""How the names of queries begin that show functions and casts of Spark's, which DuckDB lacks or has otherwise, skewness among them."""
+"""How the names of queries begin that show functions and casts of Spark's, which DuckDB lacks or has otherwise, as skewness."""
 
 
 def cases() -> list[Case]:
