@@ -26,7 +26,7 @@ STRATEGIES = ("relaxation", "producer", "consumer", "random")
 def run_cases(
     cases: Sequence[Case], streams: Mapping[str, SuiteStream], seed: int, random_faults: int = 0
 ) -> tuple[Outcome, dict[str, Rows]]:
-    """How it went, and the rows of each case. Every site reads at its own pace, from less than half a second to two for a whole input."""
+    """How it went, and the rows of each case. Every site reads at its own pace: in 0.4 to 2 s a whole input."""
     rng = random.Random(f"virtual time/{seed}")
     sources = [_source(source, rng) for stream in streams.values() for source in stream.sources(seconds=1.0)]
     queries = tuple(Asked(case.name.replace("_", "-"), case.sql, rng.choice(STRATEGIES)) for case in cases)
