@@ -1,12 +1,42 @@
-"""The suite's input, written once."""
+"""The suite's input, its answers, and one cluster on which all of it runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from sbon_node.experiments.suite.streams import SuiteStream, write_streams
+from sbon_cli.local_cluster import LocalCluster
+from sbon_node.experiments.suite.reference import Reference
+from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
+from tests.suite.runs import CONSUMER, Runs
 
 
 @pytest.fixture(scope="session")
 def streams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SuiteStream]:
     return write_streams(tmp_path_factory.mktemp("input"))
+
+
+@pytest.fixture(scope="session")
+def reference(streams: dict[str, SuiteStream]) -> Reference:
+    return Reference(streams)
+
+
+@pytest.fixture(scope="session")
+def cluster(streams: dict[str, SuiteStream]) -> Iterator[LocalCluster]:
+    """Every stream's rows are born at three nodes, whose engines have room for several queries; a fourth consumes."""
+    with LocalCluster([*SITES, CONSUMER], overrides={"engine.max_operators": 30}) as cluster:
+        client = cluster.nodes[0].client
+        for stream in streams.values():
+            client.create_stream(stream.declaration)
+            for source in stream.sources():
+                client.attach_source(source)
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def runs(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Runs]:
+    """All selected queries, some at a time."""
+    chosen = [item.callspec.params["case"] for item in request.session.items if "runs" in getattr(item, "fixturenames", ())]
+    with Runs(cluster, tmp_path_factory.mktemp("output"), chosen) as runs:
+        yield runs

@@ -1,0 +1,18 @@
+"""Every query of the suite over real daemons and Spark, its operators on three nodes or more: the rows that DuckDB finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from sbon_node.experiments.suite.cases import Case, cases
+from sbon_node.experiments.suite.reference import Reference, differences
+from tests.suite.runs import Runs, stored
+
+pytestmark = pytest.mark.live
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_rows_are_those_of_duckdb(case: Case, runs: Runs, reference: Reference) -> None:
+    info, path = runs.over(case)
+    assert len({operator.node for operator in info.operators}) >= 3
+    assert differences(stored(path), reference.answer(case)) == []
