@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -12,9 +11,8 @@ from sqlglot import exp
 from sbon_node.errors import SbonError
 from sbon_node.query.allowlist import check_scalar
 from sbon_node.query.catalog import CatalogEntry
-from sbon_node.query.dialect import begin_of, call_name, error_at, render, start_of
-from sbon_node.query.functions import PIECES
-from sbon_node.query.grouping import Grouping, filtered_aggregate, is_grouped, ungrouped, with_names
+from sbon_node.query.dialect import begin_of, error_at
+from sbon_node.query.grouping import filtered_aggregate, is_grouped
 from sbon_node.query.lexical import Token, refusal, scan
 from sbon_node.query.logical import (
     LEFT,
@@ -30,8 +28,9 @@ from sbon_node.query.logical import (
     conjuncts,
     in_place_of,
 )
-from sbon_node.query.schema import MAX_COLUMNS
+from sbon_node.query.pieces import by_ends, plain_window
 from sbon_node.query.scope import Scope
+from sbon_node.query.select_list import selected
 from sbon_node.query.settings import QuerySettings
 from sbon_node.query.shape import check_alias, check_clauses, check_relation, one_query
 
@@ -45,7 +44,7 @@ _KINDS: dict[tuple[str, str], JoinKind] = {
 def read_query(text: str, catalog: Mapping[str, CatalogEntry], settings: QuerySettings) -> Relation:
     """Parses, checks against the allow-list and resolves; raises :class:`SbonError` with line, column and hint."""
     clean, tokens = scan(text, strict=False, max_text=settings.max_text)
-    tree = one_query(clean, tokens).transform(_plain_window).transform(filtered_aggregate)
+    tree = one_query(clean, tokens).transform(plain_window).transform(filtered_aggregate)
     return _Reader(clean, tokens, catalog, settings).query(tree, {})
 
 
@@ -93,13 +92,7 @@ class _Reader:
         where = tree.args.get("where")
         if where is not None:
             scope = self._where(scope, where.this, ctes)
-        if is_grouped(tree):
-            return self._grouped(tree, scope)
-        outputs = []
-        for one in self._expanded(tree, scope):
-            check_scalar(self._clean, one.unalias())
-            outputs.append((one, scope.resolve(one.unalias())))
-        return self._outputs(scope.relation, outputs)
+        return selected(self._clean, tree, scope)
 
     # -- FROM and WHERE -----------------------------------------------------------------------------------------------
 
@@ -139,7 +132,7 @@ class _Reader:
             raise error_at("duplicate-alias", f"two relations are named {min(clash)!r}", self._clean, tree.this, hint=hint)
         both = left.joined(right, kind, begin_of(self._clean, tree.this))
         conditions = []
-        for one in conjuncts(_by_ends(tree.args.get("on"), both)):
+        for one in conjuncts(by_ends(tree.args.get("on"), both)):
             check_scalar(self._clean, one)
             conditions.append(both.resolve(one))
         return self._with_conditions(left, both, conditions)
@@ -167,7 +160,7 @@ class _Reader:
 
     def _where(self, scope: Scope, condition: exp.Expr, ctes: Mapping[str, Relation]) -> Scope:
         plain = []
-        for one in conjuncts(_by_ends(condition, scope)):
+        for one in conjuncts(by_ends(condition, scope)):
             if isinstance(one, exp.Exists):
                 scope = self._semi(scope, one.this, None, ctes)
             elif isinstance(one, exp.In) and one.args.get("query"):
@@ -250,109 +243,6 @@ class _Reader:
             hint = "there are no streams yet: sbon stream create"
         raise error_at("unknown-stream", f"there is no stream {table.name!r}", self._clean, table, hint=hint)
 
-    # -- SELECT and GROUP BY ------------------------------------------------------------------------------------------
-
-    def _expanded(self, tree: exp.Select, scope: Scope) -> list[exp.Expr]:
-        """The SELECT list with its stars and its windows as the columns they stand for."""
-        if not tree.expressions:
-            hint = "write SELECT expressions FROM stream"
-            raise refusal("bad-sql", "nothing is selected", self._clean, 0, offending=self._clean, hint=hint)
-        found: list[exp.Expr] = []
-        for one in tree.expressions:
-            for node in one.find_all(exp.Window, exp.Query, exp.WithinGroup, exp.Filter, exp.IgnoreNulls, exp.RespectNulls):
-                check_scalar(self._clean, node)
-            if isinstance(one, exp.Star) and any(one.args.values()):
-                raise error_at("unsupported-expression", "* with conditions", self._clean, one, hint="name the columns")
-            star = isinstance(one, exp.Star) or (isinstance(one, exp.Column) and isinstance(one.this, exp.Star))
-            piece = _piece(one.unalias())
-            if star:
-                found += scope.columns_of(one)
-            elif piece and (is_grouped(tree) or scope.find(_end_of(piece, "end"))):
-                prefix = one.alias or piece
-                found += [exp.alias_(_end_of(piece, end), f"{prefix}_{end}") for end in ("start", "end")]
-            else:
-                found.append(one)
-        if len(found) > MAX_COLUMNS:
-            message = f"{len(found)} columns, {MAX_COLUMNS} are allowed"
-            raise refusal("query-too-long", message, self._clean, 0, hint="name the columns needed")
-        return found
-
-    def _grouped(self, tree: exp.Select, scope: Scope) -> Relation:
-        expanded = self._expanded(tree, scope)
-        group = tree.args.get("group")
-        if group is not None and (unknown := [name for name, value in group.args.items() if value and name != "expressions"]):
-            raise error_at(
-                "unsupported-group-by", f"{unknown[0].upper()} is not supported", self._clean, group, hint="list the keys"
-            )
-        if tree.args.get("distinct") and group is not None:
-            hint = "the groups differ already; leave DISTINCT out"
-            raise error_at("unsupported-distinct", "DISTINCT over groups", self._clean, tree, hint=hint)
-        by = self._keys(tree, expanded, scope)
-        grouping = Grouping.by(scope, by)
-        if not by:
-            raise ungrouped(scope, expanded[0])
-        outputs = [(one, grouping.lift(one.unalias())) for one in expanded]
-        having = tree.args.get("having")
-        holding = with_names(having.this, _named_outputs(expanded)) if having is not None else None
-        conditions = tuple(grouping.lift(one) for one in conjuncts(holding))
-        return self._outputs(grouping.relation(start_of(group or tree), _words(tree)), outputs, conditions)
-
-    def _keys(self, tree: exp.Select, expanded: Sequence[exp.Expr], scope: Scope) -> list[exp.Expr]:
-        """What is grouped by; a name of an output stands for what it is made of, and DISTINCT groups by all outputs."""
-        if tree.args.get("distinct"):
-            cuts = [cut for one in tree.expressions for node in one.walk() if (cut := _cut_of(node)) is not None]
-            bare = [one.unalias() for one in expanded]
-            return [*cuts[:1], *(one for one in bare if not _is_end(one) and not isinstance(one, exp.Literal))] if cuts else bare
-        group = tree.args.get("group")
-        made = _named_outputs(expanded)
-        keys: list[exp.Expr] = []
-        for key in group.expressions if group is not None else ():
-            one = self._at_position(tree, key) if isinstance(key, exp.Literal) and not key.is_string else key
-            named = isinstance(one, exp.Column) and not one.table and scope.find(one) is None
-            meant = made.get(one.name.lower(), one) if named else one
-            whole = _piece(meant) if isinstance(meant, exp.Column) else ""
-            keys += [_end_of(whole, end) for end in ("start", "end")] if whole else [meant]
-        return keys
-
-    def _at_position(self, tree: exp.Select, number: exp.Literal) -> exp.Expr:
-        """``GROUP BY 2`` is by the second of the SELECT list."""
-        listed = tree.expressions
-        starred = any(isinstance(one, exp.Star) or isinstance(one.this, exp.Star) for one in listed if not call_name(one))
-        if starred or not number.name.isdigit() or not 1 <= int(number.name) <= len(listed):
-            hint = f"there are 1 to {len(listed)}, or name the column"
-            raise error_at("unsupported-group-by", "no position in the SELECT list", self._clean, number, hint=hint)
-        meant: exp.Expr = listed[int(number.name) - 1].unalias()
-        return meant
-
-    def _outputs(
-        self, relation: Relation, outputs: Sequence[tuple[exp.Expr, exp.Expr]], conditions: tuple[exp.Expr, ...] = ()
-    ) -> Select:
-        """Gives every output a plain name: its alias, its column's name, or one made of its text."""
-        named_outputs: list[Output] = []
-        seen: set[str] = set()
-        for written, resolved in outputs:
-            plain = isinstance(written, exp.Alias | exp.Column)
-            name = written.alias_or_name if plain else _made_name(written, seen)
-            if isinstance(written, exp.Column) and isinstance(resolved, exp.Column) and resolved.name.lower() == name.lower():
-                name = resolved.name
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", name):
-                hint = "letters, digits and _ only, at most 128"
-                raise error_at("bad-name", f"{name!r} is not a column's name", self._clean, written, hint=hint)
-            if name.lower() in seen:
-                hint = "name one of them with AS"
-                raise error_at("duplicate-column", f"two outputs are named {name!r}", self._clean, written, hint=hint)
-            seen.add(name.lower())
-            named_outputs.append(Output(name, resolved))
-        return Select(relation, tuple(named_outputs), conditions)
-
-
-def _named_outputs(expanded: Sequence[exp.Expr]) -> dict[str, exp.Expr]:
-    return {one.alias.lower(): one.unalias() for one in expanded if isinstance(one, exp.Alias)}
-
-
-def _words(tree: exp.Select) -> str:
-    return "SELECT DISTINCT" if tree.args.get("distinct") else "GROUP BY"
-
 
 def _renamed(relation: Relation, names: Sequence[str]) -> Select:
     return Select(relation, tuple(Output(new, column(old)) for new, old in zip(names, relation.names, strict=True)))
@@ -361,60 +251,3 @@ def _renamed(relation: Relation, names: Sequence[str]) -> Select:
 def _is_not_in(node: exp.Expr) -> bool:
     inner = node.this.unnest() if isinstance(node, exp.Not) else None
     return isinstance(inner, exp.In) and bool(inner.args.get("query"))
-
-
-def _piece(node: exp.Expr) -> str:
-    """``window`` or ``session_window`` where the whole of it is selected."""
-    name = call_name(node) or (node.name.lower() if isinstance(node, exp.Column) and not node.table else "")
-    return name if name in PIECES else ""
-
-
-def _end_of(piece: str, end: str, alias: object = None) -> exp.Column:
-    """``window.start`` or ``window.end``, of the relation ``alias`` if there is one."""
-    return exp.Column(this=exp.Identifier(this=end), table=exp.Identifier(this=piece), db=alias)
-
-
-def _by_ends(condition: exp.Expr | None, scope: Scope) -> exp.Expr | None:
-    """``a.window = b.window`` as an equality of their starts and one of their ends."""
-
-    def by_ends(node: exp.Expr) -> exp.Expr:
-        sides = (node.this, node.expression) if isinstance(node, exp.EQ) else ()
-        names = {one.name.lower() for one in sides if isinstance(one, exp.Column) and scope.find(one) is None}
-        if len(names) != 1 or not names <= set(PIECES) or not all(isinstance(one, exp.Column) for one in sides):
-            return node
-        piece = names.pop()
-        ends = ([_end_of(piece, end, one.args.get("table")) for one in sides] for end in ("start", "end"))
-        starts, stops = (exp.EQ(this=one, expression=other) for one, other in ends)
-        return exp.Paren(this=exp.And(this=starts, expression=stops))
-
-    return condition.copy().transform(by_ends) if condition is not None else None
-
-
-def _is_end(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Column) and node.table.lower() in PIECES and not node.args.get("db")
-
-
-def _cut_of(node: exp.Expr) -> exp.Expr | None:
-    """The call of ``window`` a part of the SELECT list is, or was."""
-    return node if call_name(node) in PIECES else node.meta.get("cut")
-
-
-def _plain_window(node: exp.Expr) -> exp.Expr:
-    """``window(ts, '1 hour').start`` as ``window.start``; ``window_time(w.window)`` as a microsecond before ``w.window.end``."""
-    if isinstance(node, exp.Dot) and call_name(node.this) in PIECES and isinstance(node.expression, exp.Identifier):
-        end = _end_of(call_name(node.this), node.expression.name.lower())
-        end.meta["cut"] = node.this
-        return end
-    piece = node.expressions[0] if call_name(node) == "window_time" and len(node.expressions) == 1 else None
-    if not isinstance(piece, exp.Column) or piece.name.lower() not in PIECES:
-        return node
-    end = _end_of(piece.name.lower(), "end", piece.args.get("table"))
-    return exp.Sub(this=end, expression=exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="MICROSECOND")))
-
-
-def _made_name(expression: exp.Expr, taken: set[str]) -> str:
-    """A name for an output without one, of the words of its text."""
-    words = re.findall(r"[a-z0-9]+", render(expression).lower())
-    name = "_".join(words)[:40].rstrip("_") or "column"
-    name = name if name[0].isalpha() else f"c_{name}"
-    return next(one for one in (name, *(f"{name}_{number}" for number in range(2, len(taken) + 3))) if one not in taken)
