@@ -18,7 +18,7 @@ from sbon_cli.cities import cities
 from sbon_cli.demo_queries import QUERIES, DemoQuery
 from sbon_cli.demo_show import Show
 from sbon_cli.follow import Follower
-from sbon_cli.local_cluster import LocalCluster
+from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
 from sbon_cli.output import EXIT_REFUSED, as_json, json_option, print_json, reports_errors
 from sbon_cli.settings_flags import strategy_option
 from sbon_node.control.report import Accepted, Bill, QueryInfo, Rows, Submission
@@ -83,7 +83,7 @@ def demo(strategy: str, seconds: float, days: int, json_: bool) -> None:
         signal.signal(signum, _interrupt)
     json_ = as_json(json_)
     show = Show(Console(stderr=json_, highlight=False), CONSUMER)
-    with LocalCluster(list(cities().names), latency="cities") as cluster:
+    with LocalCluster(list(cities().names), latency="cities", overrides=SHORT_LIVED) as cluster:
         try:
             results = run(cluster, show, strategy, seconds, days)
         finally:

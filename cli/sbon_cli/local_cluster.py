@@ -32,6 +32,9 @@ PORT, API_PORT = 7400, 7480
 Latency = str | Path | Mapping[tuple[str, str], float] | WideArea | None
 """``cities``, a file (see :func:`sbon_cli.cities.load_wide_area`), round-trip times by pair of names, or none."""
 
+SHORT_LIVED: Mapping[str, Any] = {"engine.jit": "c1"}
+"""Settings for clusters that last some minutes, in which C2 would compile for as long as they live."""
+
 
 class LocalNode:
     """One node's process."""

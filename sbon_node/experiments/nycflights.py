@@ -71,7 +71,7 @@ def write_weather(folder: Path) -> dict[str, Path]:
 def write_airports(folder: Path, stream: StreamDeclaration, rows: dict[str, list[Row]]) -> dict[str, Path]:
     """``<stream>-<airport>.csv`` with these rows in this order, by airport."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {airport: folder / f"{stream.name}-{airport.lower()}.csv" for airport in AIRPORTS}
+    files = {airport: folder / f"{stream.name}-{airport.lower()}.csv" for airport in rows}
     for airport, file in files.items():
         with file.open("w", newline="", encoding="utf-8") as target:
             writer = csv.writer(target, lineterminator="\n")

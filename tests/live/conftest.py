@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sbon_cli.local_cluster import PORT, LocalCluster
+from sbon_cli.local_cluster import PORT, SHORT_LIVED, LocalCluster
 from tests.live.relay import Relay
 from tests.live.world import EVENT_S, NODES, ROWS, SITES, World
 
@@ -40,7 +40,7 @@ def relay() -> Relay:
 def world(readings: list[Path], relay: Relay) -> Iterator[World]:
     cluster = LocalCluster(
         NODES,
-        overrides={"membership.sync_interval_s": 2.0},  # how soon a healed partition is noticed
+        overrides={**SHORT_LIVED, "membership.sync_interval_s": 2.0},  # how soon a healed partition is noticed
         per_node={name: {"node.advertise": host} for name, host in relay.announced.items()},
     )
     with relay.running({node.name: node.host for node in cluster.nodes}), cluster:

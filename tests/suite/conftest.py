@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sbon_cli.local_cluster import LocalCluster
+from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
 from sbon_node.experiments.suite.reference import Reference
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from tests.suite.runs import CONSUMER, Runs
@@ -23,9 +23,10 @@ def reference(streams: dict[str, SuiteStream]) -> Reference:
 
 
 @pytest.fixture(scope="session")
-def cluster(streams: dict[str, SuiteStream]) -> Iterator[LocalCluster]:
-    """Every stream's rows are born at three nodes, whose engines have room for several queries; a fourth consumes."""
-    with LocalCluster([*SITES, CONSUMER], overrides={"engine.max_operators": 30}) as cluster:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Every stream's rows are born at two nodes, whose engines have room for several queries, and consumed at another."""
+    streams = write_streams(tmp_path_factory.mktemp("gathered"), SITES[:2])
+    with LocalCluster([*SITES, CONSUMER], overrides={**SHORT_LIVED, "engine.max_operators": 30}) as cluster:
         client = cluster.nodes[0].client
         for stream in streams.values():
             client.create_stream(stream.declaration)

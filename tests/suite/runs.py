@@ -20,7 +20,7 @@ from tests.live.world import finished, wait_for
 CONSUMER = "home"
 ASKED = SITES[0]
 """The node at which queries are submitted: one with sources, so that no engine starts only to plan."""
-AT_A_TIME = 4
+AT_A_TIME = 3
 ASKS_EVERY_S = 0.3
 PATIENCE_S = 600.0
 

@@ -31,14 +31,14 @@ def class_path() -> str:
 
 
 def archive_path(settings: EngineSettings, java: Java) -> Path | None:
-    """Where the archive of exactly this Java, Spark, class path and compiler belongs, since the JVM takes no other; None where it
-    is switched off."""
+    """Where the archive of exactly this Java, Spark and class path belongs, for the JVM takes no other; None where it is switched
+    off."""
     if settings.archive == NO_ARCHIVE:
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sbon"
-    exactly = "\n".join((java.build, java.path, pyspark.__version__, settings.jit, class_path(), TRAINED_ON))
+    exactly = "\n".join((java.build, java.path, pyspark.__version__, class_path(), TRAINED_ON))
     key = hashlib.sha256(exactly.encode()).hexdigest()[:12]
-    name = f"spark-{pyspark.__version__}-java-{java.version}-{settings.jit}-{key}.jsa"
+    name = f"spark-{pyspark.__version__}-java-{java.version}-{key}.jsa"
     return Path(settings.archive or cache).absolute() / name
 
 
@@ -62,7 +62,7 @@ def make_archive(settings: EngineSettings) -> Path | None:
 
 def _train(archive: Path, settings: EngineSettings) -> None:
     scratch = archive.with_suffix(".tmp")
-    command = [sys.executable, "-m", "sbon_node.engine.spark.warmup", str(scratch), settings.jit, str(settings.heap_mb)]
+    command = [sys.executable, "-m", "sbon_node.engine.spark.warmup", str(scratch), str(settings.heap_mb)]
     try:
         with tempfile.TemporaryDirectory(prefix="sbon-archive-") as folder:  # for what Spark leaves where it runs
             done = subprocess.run(command, cwd=folder, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import threading
+import time
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ from sbon_node.errors import SbonError
 OF_THE_ROWS = "SQLSTATE: 22"
 """In Spark's reports: a data exception (ISO 9075), as a division by zero, which the same rows will raise again."""
 NO_ROOM = re.compile("No space left on device|Disk quota exceeded")
+LATE_WORKER = "Python worker failed to connect back"
+INITIALIZING, INITIALIZING_S = "Initializing sources", 60.0
+"""What Spark says of a query whose readers are still starting, and how long the next operator waits for them at most."""
 LOCK_WAIT_S = 30.0
 """What an orphaned host and its JVM take to end, and much more."""
 
@@ -52,16 +56,24 @@ class Operator:
             parts = [_rows_of(own, source.name(), spec.id, position, one, settings.poll_s) for position, one in inputs]
             reduce(DataFrame.union, parts).createOrReplaceTempView(f"in{number}")
         fragment = own.sql(spec.fragment)
-        self._stopping = False
+        self._stopping, self._started = False, threading.Event()
         log = BatchLog(Path(command["checkpoint"]), fsync=command["fsync"])
         self._output = Output(spec, log, settings.frame_bytes, self._tell_end, self._dropped_rows)
         writer = fragment.writeStream.foreachBatch(self._output).option("checkpointLocation", command["checkpoint"])
         try:
             self._query = writer.queryName(spec.id).outputMode("append").start()
+            self._started.set()
         except BaseException:
             self._output.close()
             raise
         threading.Thread(target=self._watch, name=f"end of {spec.id}", daemon=True).start()
+        self._wait_for_readers()
+
+    def _wait_for_readers(self) -> None:
+        """Every reader is a Python process that has 10 seconds to start, of which many at once would take each other's."""
+        deadline = time.monotonic() + INITIALIZING_S
+        while self._query.isActive and self._query.status["message"] == INITIALIZING and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def stop(self) -> None:
         """Stops the query; what it has committed by then is told."""
@@ -70,9 +82,9 @@ class Operator:
         self._output.close()
 
     def _dropped_rows(self) -> int:
-        """Rows that Spark has dropped as late, in its last batch; with markers there are none."""
-        progress = self._query.lastProgress
-        return sum(state.numRowsDroppedByWatermark for state in progress.stateOperators) if progress is not None else 0
+        """Rows that Spark has dropped as late, in the batch under way; with markers there are none."""
+        self._started.wait()
+        return dropped_rows(self._query._jsq.streamingQuery().lastExecution().executedPlan())
 
     def _watch(self) -> None:
         try:
@@ -87,7 +99,7 @@ class Operator:
         if self._stopping:
             return
         check_jvm(self._session)
-        end = self._output.refusal or no_room(error)
+        end = self._output.refusal or no_room(error) or late_worker(error)
         if end is None:
             end = SbonError("bad-rows" if OF_THE_ROWS in str(error) else "", brief(error))
         told = {"do": "ended", "operator": self._id, "run": self._run, "code": end.code, "reason": str(end)}
@@ -200,10 +212,25 @@ def check_jvm(session: SparkSession) -> None:
         os._exit(JVM_LOST)
 
 
+def dropped_rows(plan: Any) -> int:
+    """By the state operators of an executed plan."""
+    metric = plan.metrics().get("numRowsDroppedByWatermark")
+    own = int(metric.get().value()) if metric.isDefined() else 0
+    children = plan.children()
+    return own + sum(dropped_rows(children.apply(position)) for position in range(children.size()))
+
+
 def no_room(error: Exception) -> SbonError | None:
     """Spark's report of a full disk, wherever in it that stands."""
     if NO_ROOM.search(str(error)):
         return SbonError("disk-full", "no room for the checkpoint", hint="free some space")
+    return None
+
+
+def late_worker(error: Exception) -> SbonError | None:
+    """Spark's report of a Python process that was too slow to start, which says nothing of the operator."""
+    if LATE_WORKER in str(error):
+        return SbonError("engine-failed", "a Python process did not start within 10 s", hint="the machine is overloaded")
     return None
 
 

@@ -77,4 +77,4 @@ def train(archive: str, settings: EngineSettings) -> None:
 
 
 if __name__ == "__main__":
-    train(sys.argv[1], EngineSettings(jit="c2" if sys.argv[2] == "c2" else "c1", heap_mb=int(sys.argv[3])))
+    train(sys.argv[1], EngineSettings(heap_mb=int(sys.argv[2])))

@@ -11,7 +11,7 @@ Every file has rows out of order, none of them later than the stream's delay. On
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -65,40 +65,50 @@ class SuiteStream:
         )
 
 
-def write_streams(folder: Path) -> dict[str, SuiteStream]:
-    """Writes every file and returns the streams by name; raises ``input-missing`` where the flights are not installed."""
+def write_streams(folder: Path, sites: Sequence[str] = SITES) -> dict[str, SuiteStream]:
+    """Writes every file and returns the streams by name; rows of other sites than these are born at the last of them. Raises
+    ``input-missing`` where the flights are not installed."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = [*_write_airports(folder), *_write_nexmark(folder), *_write_hosts(folder)]
+    written = [*_write_airports(folder, sites), *_write_nexmark(folder, sites), *_write_hosts(folder, sites)]
     return {stream.declaration.name: stream for stream in written}
 
 
-def _write_airports(folder: Path) -> Iterable[SuiteStream]:
+def _write_airports(folder: Path, sites: Sequence[str]) -> Iterable[SuiteStream]:
     length = datetime.fromisoformat(LAST_DAY) - datetime.fromisoformat(FIRST_DAY)
     for declaration, of_airport, delay in (
         (FLIGHTS, flight_rows(FIRST_DAY, LAST_DAY), FLIGHTS_DELAY),
         (WEATHER, weather_rows(FIRST_DAY, LAST_DAY), WEATHER_DELAY),
     ):
         rng = random.Random(f"{SEED} {declaration.name}")
-        arrived = {airport: _arrived(rows, _time_of, delay, rng) for airport, rows in of_airport.items()}
+        born = _gathered({airport.lower(): rows for airport, rows in of_airport.items()}, sites)
+        arrived = {site.upper(): _arrived(rows, _time_of, delay, rng) for site, rows in born.items()}
         late = msgspec.structs.replace(declaration, delay_ms=delay // timedelta(milliseconds=1))
         files = {airport.lower(): file for airport, file in write_airports(folder, declaration, arrived).items()}
         yield SuiteStream(late, files, {airport.lower(): len(rows) for airport, rows in arrived.items()}, length)
 
 
-def _write_nexmark(folder: Path) -> Iterable[SuiteStream]:
+def _write_nexmark(folder: Path, sites: Sequence[str]) -> Iterable[SuiteStream]:
     rng = random.Random(f"{SEED} nexmark")
     rows: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for declaration, row in nexmark.events(NEXMARK_EVENTS, START, NEXMARK_STEP, rng):
         of_stream = rows.setdefault(declaration.name, {site: [] for site in SITES})
         of_stream[rng.choice(SITES)].append(row)
     for declaration in (nexmark.PERSON, nexmark.AUCTION, nexmark.BID):
-        yield _written(folder, declaration, rows[declaration.name], "parquet", NEXMARK_EVENTS * NEXMARK_STEP)
+        yield _written(folder, declaration, _gathered(rows[declaration.name], sites), "parquet", NEXMARK_EVENTS * NEXMARK_STEP)
 
 
-def _write_hosts(folder: Path) -> Iterable[SuiteStream]:
+def _write_hosts(folder: Path, sites: Sequence[str]) -> Iterable[SuiteStream]:
     for declaration, made, format_ in ((hosts.METRICS, hosts.metrics, "csv"), (hosts.DEPLOYS, hosts.deploys, "ndjson")):
         rows = {site: list(made(site, START, HOSTS_LENGTH, random.Random(f"{SEED} {declaration.name} {site}"))) for site in SITES}
-        yield _written(folder, declaration, rows, format_, HOSTS_LENGTH)
+        yield _written(folder, declaration, _gathered(rows, sites), format_, HOSTS_LENGTH)
+
+
+def _gathered(rows: Mapping[str, list[Any]], sites: Sequence[str]) -> dict[str, list[Any]]:
+    """By site, each of which is one of ``sites``."""
+    gathered: dict[str, list[Any]] = {site: [] for site in sites}
+    for site, of_site in rows.items():
+        gathered[site if site in sites else sites[-1]] += of_site
+    return gathered
 
 
 def _written(
