@@ -13,12 +13,13 @@ from tests.engine.toy_port import ToyPort, payload_of
 
 
 class ManyPort(ToyPort):
-    """Offers all there is."""
+    """Offers all there is. ``reissues``: each start tells the inputs' last watermarks again, as a node does."""
 
-    def __init__(self, inputs: int) -> None:
+    def __init__(self, inputs: int, *, reissues: bool = True) -> None:
         super().__init__()
         self.inputs: list[list[Frame]] = [[] for _ in range(inputs)]
         self.offsets: dict[int, tuple[InputOffset, ...]] = {}
+        self._reissues = reissues
 
     async def tell(self, watermark_ms: int, *positions: int, table: pa.Table | None = None, ended: bool = False) -> None:
         """One more frame of these inputs, or of all, that promises no row before ``watermark_ms``."""
@@ -47,6 +48,8 @@ class ManyPort(ToyPort):
         if self._restarted:
             self._restarted = False
             self._incarnation = max(self._incarnation, *(one.incarnation for one in after)) + 1
+            if not self._reissues:
+                self._incarnation = max(1, *(one.incarnation for one in after))
         try:
             async with asyncio.timeout(wait_s), self._changed:
                 await self._changed.wait_for(lambda: self._offer(after) != self._quiet(after))

@@ -1,10 +1,11 @@
-"""Markers on real Spark: they alone move its watermark."""
+"""Markers on real Spark: they alone move its watermark, none leaves a fragment, nothing earlier than they promise is taken."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import pytest_asyncio
 
@@ -12,9 +13,11 @@ from sbon_node.clock import Clock
 from sbon_node.engine.interface import Column, InputSpec, OperatorSpec
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.streams.frame import NO_WATERMARK_MS
+from sbon_node.query.planner import plan_query
+from sbon_node.streams.frame import END_WATERMARK_MS, NO_WATERMARK_MS
 from tests.engine.many_port import ManyPort
 from tests.engine.states import States
+from tests.query.test_stages import CASES, CATALOG
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
@@ -24,6 +27,7 @@ T = 1_356_998_400_000
 """2013-01-01, in milliseconds."""
 SCHEMA = (Column("ts", "timestamp"), Column("k", "string"))
 JOINED = "SELECT in0.ts, in0.k FROM in0 JOIN in1 ON in0.k = in1.k AND in1.ts BETWEEN in0.ts - INTERVAL 1 HOUR AND in0.ts"
+GROUPED = "SELECT window.start AS s, count(*) AS n FROM in0 GROUP BY window(ts, '1 hour')"
 
 
 class Bench:
@@ -47,6 +51,10 @@ def operator(name: str, fragment: str, views: tuple[int, ...]) -> OperatorSpec:
     return OperatorSpec(id=name, query="q", fragment=fragment, inputs=inputs, schema=())
 
 
+def row(at_ms: int, key: str = "a") -> pa.Table:
+    return pa.table({"ts": pa.array([at_ms * 1000], pa.timestamp("us", "UTC")), "k": [key]})
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
     made = Bench(tmp_path_factory.mktemp("markers"))
@@ -55,16 +63,37 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
 
 
 @in_one_loop
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[sql[:70] for sql, _ in CASES])
+async def test_no_marker_leaves_a_fragment_and_each_moves_its_watermark(bench: Bench, number: int) -> None:
+    plan = await plan_query(CASES[number][0], CATALOG, f"c{number}", bench.engine.analyse, decompose="always")
+    for planned in plan.operators:
+        spec = planned.spec("q", dict.fromkeys((one.stream for one in planned.inputs), "n"))
+        if not spec.has_state:
+            continue
+        port = await bench.start(spec)
+        await port.tell(T)
+        await port.wait_promised(min(T - one.lag_ms for one in spec.inputs))
+        assert port.promised_ms == min(T - one.lag_ms for one in spec.inputs)
+        await port.tell(T, ended=True)
+        await port.wait_promised(END_WATERMARK_MS)
+        assert port.rows_visible() == 0
+        await bench.engine.destroy(spec.id)
+
+
+@in_one_loop
 @pytest.mark.parametrize(
     "name, fragment, moves",
     [
         ("whole.join", JOINED, True),
         ("plain.join", JOINED, False),
+        ("whole.group", GROUPED, True),
+        ("plain.group", GROUPED, True),
+        ("alone.group", GROUPED, False),
     ],
 )
-async def test_a_join_infers_nothing_that_would_drop_its_markers(bench: Bench, name: str, fragment: str, moves: bool) -> None:
+async def test_each_half_of_the_filter_is_needed(bench: Bench, name: str, fragment: str, moves: bool) -> None:
     """The join infers that its keys are not NULL: pushed below the watermark, that would drop the marker."""
-    port = await bench.start(operator(name, fragment, (0, 1)))
+    port = await bench.start(operator(name, fragment, (0, 1) if fragment is JOINED else (0,)))
     for hours in (1, 2):
         await port.tell(T + hours * HOUR)
         await port.wait_read()
@@ -72,3 +101,42 @@ async def test_a_join_infers_nothing_that_would_drop_its_markers(bench: Bench, n
     if moves:
         await port.wait_promised(T + 2 * HOUR)
     await bench.engine.destroy(name)
+
+
+@in_one_loop
+@pytest.mark.parametrize("reissues", [True, False], ids=["told again", "not told again"])
+async def test_an_input_that_has_ended_holds_nobody_after_a_restart(bench: Bench, reissues: bool) -> None:
+    spec = operator(f"whole.restart.{reissues}", GROUPED, (0, 0))
+    port = await bench.start(spec, port=ManyPort(2, reissues=reissues))
+    await port.tell(T, 0, table=row(T), ended=True)
+    await port.tell(T + HOUR, 1)
+    await port.wait_promised(T + HOUR)
+    await bench.engine.destroy(spec.id)
+    await bench.start(spec, port=port)
+    for hours in (2, 3):
+        await port.tell(T + hours * HOUR, 1)
+        await port.wait_read()
+    assert port.promised_ms >= T + 2 * HOUR or not reissues
+    assert port.promised_ms == T + HOUR or reissues
+    await bench.engine.destroy(spec.id)
+
+
+@in_one_loop
+@pytest.mark.parametrize("late_ms", [0, 1])
+async def test_a_row_at_the_watermark_is_joined_and_one_before_it_fails_the_operator(bench: Bench, late_ms: int) -> None:
+    """Equal times on both sides, the second of which comes when the watermark is there already."""
+    fragment = "SELECT in0.ts, in0.k FROM in0 JOIN in1 ON in0.k = in1.k AND in0.ts = in1.ts"
+    spec = operator(f"whole.equal.{late_ms}", fragment, (0, 1))
+    port = await bench.start(spec)
+    await port.tell(T, 0, table=row(T))
+    await port.tell(T + late_ms, 1)
+    await port.tell(T + late_ms, 0)
+    await port.wait_promised(T + late_ms)
+    await port.tell(T + late_ms, 1, table=row(T))
+    if late_ms:
+        reason = await bench.states.wait(spec.id, "failed")
+        assert "1 rows came after the watermark" in reason
+    else:
+        await port.wait_read()
+        assert port.rows()["k"].to_pylist() == ["a"]
+    await bench.engine.destroy(spec.id)

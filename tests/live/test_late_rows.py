@@ -1,0 +1,46 @@
+"""Rows out of order, at real daemons: in time up to the declared delay, later ones dropped, counted and shown by source."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sbon_cli.local_cluster import LocalCluster, LocalNode
+from tests.cli.commands import run
+from tests.live.world import finished, wait_for
+
+pytestmark = pytest.mark.live
+
+DELAY = "1s"
+FILES = {
+    "ada": (["00.000", "05.000", "04.000", "09.000", "08.000", "08.500"], 0),
+    "bob": (["00.000", "05.000", "03.999", "04.000", "09.000", "07.999", "01.000"], 3),
+}
+"""Seconds of the rows' times, and how many of them are late: at least a millisecond more than the delay behind."""
+
+
+def sbon(node: LocalNode, *arguments: str) -> str:
+    result = run(node.client.api, *arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_late_rows_are_counted_at_their_source_and_shown(tmp_path: Path) -> None:
+    with LocalCluster(tuple(FILES)) as cluster:
+        bob = cluster["bob"]
+        sbon(bob, "stream", "create", "readings", "--schema", "ts timestamp", "--event-time", "ts", "--delay", DELAY)
+        for site, (seconds, _) in FILES.items():
+            path = tmp_path / f"{site}.csv"
+            path.write_text("ts\n" + "".join(f"2013-01-01 00:00:{second}\n" for second in seconds))
+            sbon(bob, "stream", "attach", "readings", "--node", site, "--file", str(path))
+
+        kept = tmp_path / "kept.csv"
+        info = json.loads(sbon(bob, "submit", "SELECT ts FROM readings", "--to", str(kept), "--strategy", "consumer", "--json"))
+        wait_for(lambda: finished(bob, info["id"]), "the query is finished")
+        told = json.loads(sbon(bob, "stream", "show", "readings", "--json"))
+        shown = {one["source"]["name"]: (one["state"], one["rows"], one["late"]) for one in told["sources"]}
+        assert shown == {site: ("ended", len(seconds) - late, late) for site, (seconds, late) in FILES.items()}
+        rows = sum(len(seconds) - late for seconds, late in FILES.values())
+        assert len(kept.read_text().splitlines()) == 1 + rows
