@@ -97,12 +97,12 @@ def _with_columns_for_keys(relation: Aggregate) -> Aggregate:
     return replace(relation, child=child, keys=keys)
 
 
-def with_columns(relation: Relation, expressions: Sequence[exp.Expr]) -> tuple[Select, list[str]]:
+def with_columns(relation: Relation, expressions: Sequence[exp.Expr], stem: str = "time") -> tuple[Select, list[str]]:
     """The relation with further columns, and their names."""
     outputs = list(_as_they_are(relation.names))
     names = []
     for expression in expressions:
-        name = next(f"time_{n}" for n in range(1, len(outputs) + 2) if f"time_{n}" not in {o.name.lower() for o in outputs})
+        name = next(f"{stem}_{n}" for n in range(1, len(outputs) + 2) if f"{stem}_{n}" not in {o.name.lower() for o in outputs})
         outputs.append(Output(name, expression.copy()))
         names.append(name)
     return Select(relation, tuple(outputs)), names
@@ -113,7 +113,7 @@ def with_columns(relation: Relation, expressions: Sequence[exp.Expr]) -> tuple[S
 
 def _into_join(join: Join, conditions: Conditions, wanted: Sequence[str]) -> Select:
     join, conditions = _with_conditions_of_both(join, conditions)
-    join = _with_columns_for_truncations(join)
+    join = _with_columns_for_truncations(_with_columns_for_conditions(join))
     above: list[exp.Expr] = []
     to: dict[str, list[exp.Expr]] = {LEFT: [], RIGHT: []}
     of_both: list[exp.Expr] = []
@@ -209,31 +209,38 @@ def _infer(join: Join, of_both: Sequence[exp.Expr], to: dict[str, list[exp.Expr]
 
 def _with_columns_for_truncations(join: Join) -> Join:
     """``date_trunc('hour', a.ts) = b.ts`` bounds the join in time once its left side is a column that follows."""
+    lags = {LEFT: lags_ms(join.left), RIGHT: lags_ms(join.right)}
+    calls = [call for condition in join.conditions for call in truncations(condition)]
+    following = [
+        one for one in calls if (side := _side_of(one)) and lag_of(one.transform(_without_table), lags[side]) is not None
+    ]
+    return _computed_below(join, following, "time")
+
+
+def _with_columns_for_conditions(join: Join) -> Join:
+    """What ON asks of one side alone and has to stay there, as a column of that side: in a join, Spark takes the number of
+    ``a.distance > 1000`` for a bound of the event time, and never tells the rows without a partner."""
+    alone = [one for one in join.conditions if (side := _side_of(one)) and side not in _FILTERED_BY_ON[join.kind]]
+    return _computed_below(join, [one for one in alone if not isinstance(one.unnest(), exp.Column)], "holds")
+
+
+def _computed_below(join: Join, parts: Iterable[exp.Expr], stem: str) -> Join:
+    """The same with these parts of its conditions, each of one side, as columns of that side."""
     sides = {LEFT: join.left, RIGHT: join.right}
-    found: dict[str, dict[str, exp.Anonymous]] = {LEFT: {}, RIGHT: {}}
-    for condition in join.conditions:
-        for call in truncations(condition):
-            of = _sides_of(call)
-            if (
-                len(of) == 1
-                and (side := next(iter(of)))
-                and lag_of(call.transform(_without_table), lags_ms(sides[side])) is not None
-            ):
-                found[side].setdefault(canonical_expression(call), call)
-    if not any(found.values()):
-        return join
+    by_text: dict[tuple[str, str], exp.Expr] = {(_side_of(one), canonical_expression(one)): one for one in parts}
+    types = {type(one) for one in by_text.values()}
     names: dict[tuple[str, str], exp.Column] = {}
-    for side, calls in found.items():
-        if calls:
-            sides[side], made = with_columns(sides[side], [call.transform(_without_table) for call in calls.values()])
-            names |= {(side, text): column(name, side) for text, name in zip(calls, made, strict=True)}
+    for side in sides:
+        of_side = [(text, one.transform(_without_table)) for (at, text), one in by_text.items() if at == side]
+        if of_side:
+            sides[side], made = with_columns(sides[side], [one for _, one in of_side], stem)
+            names |= {(side, text): column(name, side) for (text, _), name in zip(of_side, made, strict=True)}
 
     def by_name(node: exp.Expr) -> exp.Expr:
-        of = _sides_of(node) if isinstance(node, exp.Anonymous) else set()
-        return names.get((next(iter(of)), canonical_expression(node)), node) if len(of) == 1 else node
+        return names.get((_side_of(node), canonical_expression(node)), node) if type(node) in types else node
 
     conditions = tuple(one.transform(by_name) for one in join.conditions)
-    return replace(join, left=sides[LEFT], right=sides[RIGHT], conditions=conditions)
+    return replace(join, left=sides[LEFT], right=sides[RIGHT], conditions=conditions) if names else join
 
 
 def _implied(join: Join, conditions: Sequence[exp.Expr], read: set[tuple[str, str]]) -> list[exp.Expr]:
@@ -305,6 +312,12 @@ def types_of(relation: Relation) -> dict[str, str]:
             of = {LEFT: types_of(relation.left), RIGHT: types_of(relation.right)}
             return {name: of[side][at] for name, side, at in relation.columns if at in of[side]}
     raise TypeError(f"no relation: {relation!r}")
+
+
+def _side_of(expression: exp.Expr) -> str:
+    """The one side whose columns it reads, or nothing."""
+    read = _sides_of(expression)
+    return read.pop() if len(read) == 1 else ""
 
 
 def _sides_of(expression: exp.Expr) -> set[str]:

@@ -16,9 +16,9 @@ o2 = SELECT in0.carrier, in1.temp FROM in0 JOIN in1 ON in0.origin = in1.origin A
 --
 -- query
 SELECT f.carrier, w.temp FROM flights f LEFT JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts AND w.wind > 20 AND f.distance > 500 WHERE f.dep_delay > 60 AND w.temp IS NULL
-o0 = SELECT ts, carrier, origin, distance FROM in0 WHERE dep_delay > 60 [in0: flights]
+o0 = SELECT ts, carrier, origin, distance > 500 AS holds_1 FROM in0 WHERE dep_delay > 60 [in0: flights]
 o1 = SELECT ts, origin, temp FROM in0 WHERE wind > 20 [in0: weather]
-o2 = SELECT in0.carrier, in1.temp FROM in0 LEFT JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) AND in0.distance > 500 WHERE in1.temp IS NULL [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+o2 = SELECT in0.carrier, in1.temp FROM in0 LEFT JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) AND in0.holds_1 WHERE in1.temp IS NULL [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
 --
 -- query
 SELECT f.carrier, w.temp FROM flights f RIGHT JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts AND f.distance > 500 WHERE w.temp < 0
@@ -29,8 +29,8 @@ o2 = SELECT in0.carrier, in1.temp FROM in0 RIGHT JOIN in1 ON in0.origin = in1.or
 -- query
 SELECT f.carrier, w.temp FROM flights f FULL JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts AND w.wind > 20 WHERE f.dep_delay > 60
 o0 = SELECT ts, carrier, origin, dep_delay FROM in0 [in0: flights]
-o1 = SELECT ts, origin, temp, wind FROM in0 [in0: weather]
-o2 = SELECT in0.carrier, in1.temp FROM in0 FULL JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) AND in1.wind > 20 WHERE in0.dep_delay > 60 [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+o1 = SELECT ts, origin, temp, wind > 20 AS holds_1 FROM in0 [in0: weather]
+o2 = SELECT in0.carrier, in1.temp FROM in0 FULL JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) AND in1.holds_1 WHERE in0.dep_delay > 60 [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
 --
 -- query
 SELECT p.name, a.id FROM auction a JOIN person p ON a.seller = p.id AND p.ts BETWEEN a.ts - INTERVAL '1' DAY AND a.ts WHERE mod(a.seller, 4) = 0
