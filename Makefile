@@ -10,7 +10,8 @@ demo: $(INSTALLED)
 	$(BIN)/sbon demo
 
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not alone"
+	$(BIN)/python -m pytest -m alone
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .

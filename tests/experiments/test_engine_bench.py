@@ -89,6 +89,7 @@ def test_a_process_that_began_meanwhile_counts_from_its_begin_and_one_that_ended
     assert footprint.memory_mb([psutil.Process(os.getpid())]) > 1
 
 
+@pytest.mark.alone
 @pytest.mark.live
 def test_every_figure_is_given_for_both_sides() -> None:
     done = subprocess.run(
