@@ -62,4 +62,6 @@ def test_links_and_dots_lead_nowhere_else(folder: Path, ask: object, path: str, 
 
 @pytest.mark.parametrize("ask", [source, sink])
 def test_the_root_is_anywhere(folder: Path, ask: object) -> None:
-    ask(folder / "other" / "x.csv", ("/",))  # type: ignore[operator]
+    with pytest.raises(SbonError, match="in no folder that this node lets others use"):
+        ask(folder / "other" / "x.csv", (str(folder / "data"),))  # type: ignore[operator]
+    assert ask(folder / "other" / "x.csv", ("/",)) is None  # type: ignore[operator]

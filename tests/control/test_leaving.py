@@ -114,5 +114,6 @@ def test_who_has_left_for_good_is_not_asked(tmp_path: Path) -> None:
         daemon = cluster.nodes["a"].daemon
         await cluster.until(lambda: any((m.name, m.state) == ("c", "left") for m in daemon.members()))
         await ask(cluster, "a", daemon.drop_stream("numbers"))
+        assert await ask(cluster, "a", daemon.streams()) == []
 
     in_cluster(tmp_path, "abc", test)

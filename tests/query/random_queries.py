@@ -9,12 +9,23 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.query.dialect import call_name, parse, render
 from sbon_node.query.schema import parse_schema, to_arrow
+
+AT_RANDOM = settings(
+    deadline=None,
+    database=None,
+    derandomize=True,
+    report_multiple_bugs=False,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+"""The same queries in every run, none of them made smaller: evaluating one takes longer than reading it."""
 
 SCHEMA = parse_schema("ts timestamp, a int, b int, k bigint, d double, s string")
 WHOLE, TEXTS = ("a", "b", "k"), ("s",)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from sqlglot import exp
 
 from sbon_node.query import pushdown
@@ -20,18 +20,10 @@ from sbon_node.query.reader import read_query
 from sbon_node.query.settings import QuerySettings
 from sbon_node.query.stages import cut
 from tests.query.duck import Duck
-from tests.query.random_queries import CATALOG, queries, table, tables
+from tests.query.random_queries import AT_RANDOM, CATALOG, queries, table, tables
 
 DUCK = Duck()
-LOOK = settings(
-    max_examples=100,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    report_multiple_bugs=False,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+LOOK = settings(AT_RANDOM, max_examples=100)
 
 
 def read(sql: str) -> Relation:

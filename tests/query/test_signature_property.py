@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
@@ -22,18 +22,10 @@ from sbon_node.query.settings import QuerySettings
 from sbon_node.query.signature import signature
 from sbon_node.query.stages import Stage, cut
 from tests.query.duck import Duck, sql_of_stage
-from tests.query.random_queries import CATALOG, changed, queries, tables
+from tests.query.random_queries import AT_RANDOM, CATALOG, changed, queries, tables
 
 DUCK = Duck()
-LOOK = settings(
-    max_examples=150,
-    deadline=None,
-    database=None,
-    derandomize=True,
-    report_multiple_bugs=False,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+LOOK = settings(AT_RANDOM, max_examples=150)
 LOOK_LONGER = settings(LOOK, max_examples=300)
 SEEN = {"equal": 0, "equal in other words": 0}
 
