@@ -14,6 +14,7 @@ SHARED = ("live", "suite")
 TESTS = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in a hook of the same name
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(_room(item)) if _room(item) in LONG else len(LONG))
     for item in items:

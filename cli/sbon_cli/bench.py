@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from sbon_cli.cities import cities
-from sbon_cli.output import as_json, err, json_option, out, print_json, print_table, reports_errors
+from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
 
 
 @click.group()
@@ -72,8 +72,8 @@ def bill(names: tuple[str, ...], seed: int, json_: bool) -> None:
     print_table(columns, [[*(row[c] for c in columns[:5]), *_shares(row)] for row in result["rows"]], title="bill")
     for row in result["rows"]:
         if row["failed"]:
-            out().print(f"{row['query']}: {escape(row['failed'])}")
-    out().print(bench.summary(result["rows"]))
+            say(f"{row['query']}: {escape(row['failed'])}")
+    say(bench.summary(result["rows"]))
 
 
 def _shares(row: dict[str, Any]) -> tuple[str | None, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from sbon_cli.output import as_json, json_option, out, print_json, print_table, reports_errors
+from sbon_cli.output import as_json, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.settings_flags import flags_of, settings_options
 from sbon_node.config import keys, load
 
@@ -51,7 +51,7 @@ def show(
 def check(file: Path) -> None:
     """Checks FILE alone, without environment and flags; exits 2 and lists what is wrong, one line each."""
     load(file)
-    out().print(f"{file}: ok")
+    say(f"{file}: ok")
 
 
 def _shown(value: object) -> str:

@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from sbon_cli.client import Client
-from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors
+from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors, say
 from sbon_cli.settings_flags import decompose_option, join_window_option, strategy_option
 from sbon_cli.submit import text_of
 from sbon_node.control.explanation import ExplainedPart, Explanation, Question
@@ -66,22 +66,22 @@ def explain(
 
 def show_explanation(found: Explanation) -> None:
     """The explanation for people, in the width of the terminal."""
-    console = out()
+    width = out().width
     parts = {part.id: part for part in found.parts}
     what = f"[bold]{escape(found.query)}[/] {found.state}" if found.query else "not submitted"
     reason = f" ({found.reason})" if found.reason else ""
-    console.print(f"{what}{escape(reason)}; by {found.strategy}, rows to {escape(found.consumer)}", soft_wrap=True)
-    console.print(f"[dim]{escape(found.sql.strip())}[/]\n", soft_wrap=True)
-    for line in tree(parts, found.parts[0].id, console.width):
-        console.print(escape(line), soft_wrap=True)
-    console.print()
+    say(f"{what}{escape(reason)}; by {found.strategy}, rows to {escape(found.consumer)}")
+    say(f"[dim]{escape(found.sql.strip())}[/]\n")
+    for line in tree(parts, found.parts[0].id, width):
+        say(escape(line))
+    say()
     operators = sorted((part for part in found.parts if part.kind == "operator"), key=lambda part: part.fragment)
     for fragment, same in groupby(operators, key=lambda part: part.fragment):
         for part in same:
-            console.print(f"[bold]{escape(part.id)}[/] at {escape(part.node)}, {escape(_state(part))}", soft_wrap=True)
-        for line in textwrap.wrap(fragment, console.width - 3, break_on_hyphens=False):
-            console.print(f"  [dim]{escape(line)}[/]", soft_wrap=True)
-    console.print()
+            say(f"[bold]{escape(part.id)}[/] at {escape(part.node)}, {escape(_state(part))}")
+        for line in textwrap.wrap(fragment, width - 3, break_on_hyphens=False):
+            say(f"  [dim]{escape(line)}[/]")
+    say()
     print_table(
         ("stream", "to", "ms", "plan /s", "meas. /s", "in flight"),
         [
@@ -97,10 +97,10 @@ def show_explanation(found: Explanation) -> None:
         ],
         empty="no links",
     )
-    console.print()
-    console.print(_total("predicted", found.usage, found.whole_usage), soft_wrap=True)
+    say()
+    say(_total("predicted", found.usage, found.whole_usage))
     if found.measured_usage is not None and found.measured_whole_usage is not None:
-        console.print(_total("measured", found.measured_usage, found.measured_whole_usage), soft_wrap=True)
+        say(_total("measured", found.measured_usage, found.measured_whole_usage))
 
 
 def tree(parts: dict[str, ExplainedPart], root: str, width: int) -> list[str]:

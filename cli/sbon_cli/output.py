@@ -70,6 +70,11 @@ def out() -> Console:
     return Console(file=sys.stdout, highlight=False)
 
 
+def say(text: str = "") -> None:
+    """A line on stdout, which no narrow terminal breaks: what is in it can be copied and searched for."""
+    out().print(text, soft_wrap=True)
+
+
 def complain(error: SbonError) -> None:
     """The error as one line, the hint on a second, details below."""
     console = err()
@@ -116,7 +121,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     """A table; numbers are set to the right. Where the terminal is narrow, text is wrapped, but words can still be copied."""
     listed = [list(row) for row in rows]
     if not listed:
-        out().print(f"[dim]{escape(empty)}[/]")
+        say(f"[dim]{escape(empty)}[/]")
         return
     table = Table(title=title or None, box=None, header_style="bold", pad_edge=False, title_justify="left")
     for position, column in enumerate(columns):

@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from sbon_cli.client import Client
-from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors
+from sbon_cli.output import as_json, bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.rows import follow_to_the_end
 from sbon_node.control.report import Bill, QueryInfo
 
@@ -52,10 +52,9 @@ def show(api: str, query_id: str, json_: bool) -> None:
 
 def show_query(info: QueryInfo) -> None:
     """The query for people."""
-    console = out()
     reason = f" ({info.reason})" if info.reason else ""
-    console.print(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {info.rows:,} rows at {escape(info.consumer)}")
-    console.print(f"[dim]{escape(info.sql.strip())}[/]\n", soft_wrap=True)
+    say(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {info.rows:,} rows at {escape(info.consumer)}")
+    say(f"[dim]{escape(info.sql.strip())}[/]\n")
     planned = {o.id: o.rate.rows_s for o in info.plan.operators} if info.plan else {}
     reasons = {a.operator: a.reason for a in info.placement.assignments} if info.placement else {}
     print_table(
@@ -76,9 +75,9 @@ def show_query(info: QueryInfo) -> None:
         empty="no operators",
     )
     if info.plan is not None:
-        console.print()
+        say()
         print_table(("operator", "fragment"), [(o.id, o.fragment) for o in info.plan.operators])
-    console.print()
+    say()
     print_table(
         ("stream", "from", "to", "rows", "bytes", "one-way ms", "dropped"),
         [(x.stream, x.source_node, x.target_node, x.rows, bytes_text(x.bytes), x.latency_ms, x.dropped) for x in info.links],
@@ -128,9 +127,9 @@ def show_bill(charged: Bill) -> None:
             ],
             title=title,
         )
-        out().print()
+        say()
     if charged.whole_byte_ms > 0:
-        out().print(f"in flight: [bold]{charged.byte_ms / charged.whole_byte_ms:.1%}[/] of shipping everything")
+        say(f"in flight: [bold]{charged.byte_ms / charged.whole_byte_ms:.1%}[/] of shipping everything")
 
 
 @query.command()

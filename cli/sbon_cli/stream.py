@@ -10,7 +10,7 @@ import msgspec
 
 from sbon_cli.client import Client
 from sbon_cli.durations import milliseconds_of
-from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors
+from sbon_cli.output import as_json, bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_node.control.report import StreamInfo
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import parse_schema
@@ -133,11 +133,9 @@ def show(api: str, name: str, json_: bool) -> None:
         print_json(info)
         return
     declaration = info.entry.declaration
-    out().print(
-        f"[bold]{declaration.name}[/] by {declaration.event_time}, delay {declaration.delay_ms:,} ms {declaration.comment}"
-    )
+    say(f"[bold]{declaration.name}[/] by {declaration.event_time}, delay {declaration.delay_ms:,} ms {declaration.comment}")
     print_table(("column", "type"), [(c.name, c.type) for c in declaration.schema])
-    out().print()
+    say()
     print_table(
         ("source", "node", "connector", "state", "rows", "bytes", "rows/s", "late", "bad", "too large", "dropped"),
         [
