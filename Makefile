@@ -10,7 +10,7 @@ demo: $(INSTALLED)
 	$(BIN)/sbon demo
 
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder -m "not alone"
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not alone"
 	$(BIN)/python -m pytest -m alone
 
 lint: $(INSTALLED)

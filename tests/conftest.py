@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 LONG = ("live", "suite", "simulation", "cli", "engine")
 """Rooms that take longest, which begin first so that both processes end at about the same time."""
@@ -14,11 +15,20 @@ SHARED = ("live", "suite")
 TESTS = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in a hook of the same name
+class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # its package has no types
+    """Tests that share a cluster run in one process, and so do those of a file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = Path(nodeid.split("::")[0])
+        return file.parts[1] if file.parts[1] in SHARED else str(file)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(_room(item)) if _room(item) in LONG else len(LONG))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_room(item) if _room(item) in SHARED else item.path.name))
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByCluster:
+    return ByCluster(config, log)
 
 
 def _room(item: pytest.Item) -> str:
