@@ -36,7 +36,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	touch $@
 
 lock: $(INSTALLED)
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --group dev pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --group dev --extra experiments pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf .venv build dist

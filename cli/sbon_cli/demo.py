@@ -21,11 +21,11 @@ from sbon_cli.follow import Follower
 from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
 from sbon_cli.output import EXIT_REFUSED, as_json, json_option, print_json, reports_errors
 from sbon_cli.settings_flags import strategy_option
+from sbon_node import extras
 from sbon_node.control.report import Accepted, Bill, QueryInfo, Rows, Submission
 from sbon_node.errors import SbonError
 from sbon_node.experiments import nycflights
 from sbon_node.experiments.nycflights import AIRPORTS, FLIGHTS, WEATHER, flight_rows, weather_rows, write_airports
-from sbon_node.experiments.oracle import oracle
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}
@@ -78,7 +78,7 @@ def demo(strategy: str, seconds: float, days: int, json_: bool) -> None:
     starts, it stops. Where the figures go to stdout as JSON, the rest goes to stderr.
     """
     nycflights.archive()
-    oracle()
+    extras.duckdb()
     for signum in ENDING:
         signal.signal(signum, _interrupt)
     json_ = as_json(json_)
@@ -191,7 +191,7 @@ def follow(cluster: LocalCluster, show: Show, info: QueryInfo) -> list[tuple[Any
 
 def compare(rows: list[tuple[Any, ...]], query: DemoQuery, inputs: list[Input]) -> int:
     """How many rows differ from DuckDB's answer on the same files, each row counted as often as it occurs."""
-    database = oracle().connect()
+    database = extras.duckdb().connect()
     for one in inputs:
         types = {c.name: _DUCKDB_TYPES[c.type] for c in one.declaration.schema}
         read = database.read_csv([str(f) for f in one.files.values()], dtype=types, header=True)

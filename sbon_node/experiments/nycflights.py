@@ -11,9 +11,8 @@ from pathlib import Path
 
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
+from sbon_node.extras import INSTALL
 from sbon_node.query.catalog import StreamDeclaration
-
-INSTALL = "make demo installs it"
 
 AIRPORTS = ("EWR", "JFK", "LGA")
 

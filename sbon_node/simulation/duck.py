@@ -8,17 +8,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
+from sbon_node import extras
 from sbon_node.engine.interface import Column, Schema
 from sbon_node.errors import SbonError
 from sbon_node.query.dialect import VerbatimSpark
 from sbon_node.query.schema import to_arrow
+
+duckdb = extras.duckdb()
 
 _TYPES = {
     "BOOLEAN": "boolean",

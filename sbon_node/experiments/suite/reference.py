@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from sbon_node.experiments.oracle import oracle
+from sbon_node import extras
 from sbon_node.experiments.suite.cases import Case
 from sbon_node.experiments.suite.streams import SuiteStream
 
@@ -27,7 +27,7 @@ class Reference:
     """A database with the streams as tables; times are those of UTC, without a zone."""
 
     def __init__(self, streams: Mapping[str, SuiteStream]) -> None:
-        self._database = oracle().connect()
+        self._database = extras.duckdb().connect()
         self._database.execute("SET TimeZone = 'UTC'")
         for name, stream in streams.items():
             types = {one.name: _TYPES.get(one.type, one.type.upper()) for one in stream.declaration.schema}

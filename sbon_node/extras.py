@@ -1,4 +1,4 @@
-"""DuckDB, whose answers over the same files the demo, the suite and the benches compare theirs with."""
+"""Packages that a node does without: experiments, simulation and demo need them (``pip install 'sbon[experiments]'``)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import importlib
 from typing import Any
 
 from sbon_node.errors import SbonError
-from sbon_node.experiments.nycflights import INSTALL
+
+INSTALL = "pip install 'sbon[experiments]'; make demo does so itself"
 
 
-def oracle() -> Any:
-    """The module; raises ``input-missing`` where it is not installed: only what checks itself needs it."""
+def duckdb() -> Any:
+    """The module; raises ``input-missing`` where it is not installed."""
     try:
         return importlib.import_module("duckdb")
     except ImportError as error:
