@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from sbon_node.engine.java import NEWER, find_java
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark import zygote
 from sbon_node.engine.spark.archive import archive_path, class_path
 from sbon_node.errors import SbonError
 
@@ -66,11 +67,17 @@ CONF = {
 }
 
 
+ZYGOTE = Path("zygote.sock")
+
+
 class Jvm:
-    """The JVM process. It ends when this process ends, since it reads from a pipe of ours."""
+    """The JVM process, and the zygote of its Python processes. They end when this process ends, since they read from pipes of
+    ours. The zygote's socket lies in the working directory, so that its path is short."""
 
     def __init__(self, settings: EngineSettings, *, keep: tuple[int, ...] = (), dump: str = "") -> None:
         home = str(Path(pyspark.__file__).parent)
+        self._zygote = zygote.start(ZYGOTE, os.environ)
+        os.environ.update({zygote.SOCKET_VARIABLE: str(ZYGOTE), zygote.PYTHON_VARIABLE: sys.executable})
         with tempfile.TemporaryDirectory(prefix="sbon-jvm-") as folder:
             gateway = Path(folder) / "gateway"
             self._process = subprocess.Popen(
@@ -83,7 +90,7 @@ class Jvm:
                     "LC_ALL": "C.UTF-8",  # the same words everywhere: for months, and for why the system refuses something
                     "SPARK_HOME": home,
                     "SPARK_SCALA_VERSION": "2.13",
-                    "PYSPARK_PYTHON": sys.executable,
+                    "PYSPARK_PYTHON": str(zygote.LAUNCHER),
                     "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway),
                 },
                 pass_fds=keep,
@@ -91,7 +98,7 @@ class Jvm:
             self.pid = self._process.pid
             port, secret = self._wait_gateway(gateway, settings.start_timeout_s)
         os.environ.update(
-            PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret, PYSPARK_PYTHON=sys.executable, SPARK_HOME=home
+            PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret, PYSPARK_PYTHON=str(zygote.LAUNCHER), SPARK_HOME=home
         )
 
     def _wait_gateway(self, gateway: Path, timeout_s: float) -> tuple[int, str]:
@@ -113,14 +120,15 @@ class Jvm:
         return self._process.wait()
 
     def close(self, timeout_s: float = 60.0) -> None:
-        """Ends the JVM and waits for it."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        """Ends the JVM and its zygote, and waits for both."""
+        for process in (self._process, self._zygote):
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def _java_command(settings: EngineSettings, dump: str) -> list[str]:

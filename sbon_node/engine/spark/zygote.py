@@ -1,0 +1,184 @@
+"""Spark's Python processes as forks of one that has imported what they need: each starts in milliseconds, and shares its pages.
+
+Spark starts a process for every reader of a stream, and some more, as ``python -m MODULE``, and each would spend half a second
+of a core and a hundred megabytes on imports. What it starts instead (``launch.sh``, ``launch.py``) hands its arguments,
+environment and standard streams over to the zygote, which forks, and passes on how the fork has ended. A zygote ends with whoever
+holds its standard input.
+
+Forking needs a single thread, so the imported libraries are kept from starting theirs (:data:`QUIET`).
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import marshal
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+SOCKET_VARIABLE, PYTHON_VARIABLE = "SBON_ZYGOTE", "SBON_PYTHON"
+"""Where the zygote listens, and the Python that its forks are to be."""
+LAUNCHER = Path(__file__).with_name("launch.sh")
+"""What stands for that Python."""
+QUIET = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+PRELOADED = (
+    "pyspark.daemon",
+    "pyspark.worker",
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "sbon_node.engine.spark.source",
+)
+TASK_BYTES = 2**20
+"""An environment larger than this is refused."""
+PATIENCE_S = 5.0
+"""For a task that has begun to come."""
+
+
+class Task(NamedTuple):
+    """What a launcher was asked to run: ``-m MODULE ARGUMENT …``."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    folder: str
+
+
+def start(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """A zygote that listens at ``path``; it ends when its standard input is closed."""
+    command = [sys.executable, "-m", __name__, str(path)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sys.stderr, stderr=sys.stderr, env={**environment, **QUIET})
+
+
+class Zygote:
+    """Listens from the first moment, so that who comes early waits for the imports to be done."""
+
+    def __init__(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(path)
+        self._listener.listen(128)
+        self._selector = selectors.DefaultSelector()
+        self._ended, ended = socket.socketpair()
+        for end in (self._ended, ended):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(ended.fileno(), warn_on_full_buffer=False)
+        self._own = (self._listener, self._ended, ended)
+        self._launchers: dict[int, socket.socket] = {}
+        """By the process that was forked for them."""
+
+    def run(self) -> None:
+        """Until standard input ends."""
+        for module in PRELOADED:
+            importlib.import_module(module)
+        gc.collect()
+        gc.freeze()
+        for source in (0, self._listener, self._ended):
+            self._selector.register(source, selectors.EVENT_READ)
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj == 0:
+                    return
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fileobj is self._ended:
+                    self._ended.recv(4096)
+                    self._reap()
+                elif key.data in self._launchers:
+                    os.kill(key.data, signal.SIGTERM)  # its launcher was killed
+                    self._forget(key.data)
+
+    def _accept(self) -> None:
+        launcher, _ = self._listener.accept()
+        try:
+            task, streams = _received(launcher)
+        except (OSError, EOFError, ValueError, TypeError) as error:
+            print(f"a launcher sent no task: {error}", file=sys.stderr, flush=True)
+            launcher.close()
+            return
+        child = os.fork()
+        if not child:
+            self._become(task, streams, launcher)
+        for stream in streams:
+            os.close(stream)
+        self._launchers[child] = launcher
+        self._selector.register(launcher, selectors.EVENT_READ, child)
+
+    def _become(self, task: Task, streams: list[int], launcher: socket.socket) -> NoReturn:
+        """In the fork: the process that the launcher was meant to be."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._selector.close()
+        for one in (*self._own, *self._launchers.values(), launcher):
+            one.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        code = 1
+        try:
+            code = _run(task)
+        except BaseException:  # noqa: BLE001 - as the interpreter itself tells of it
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _reap(self) -> None:
+        while self._launchers:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if not child:
+                return
+            if child in self._launchers:
+                code = os.waitstatus_to_exitcode(status)
+                try:
+                    self._launchers[child].sendall((code if code >= 0 else 128 - code).to_bytes(4, "big"))
+                except OSError:
+                    print(f"nobody asks how {child} has ended", file=sys.stderr, flush=True)
+                self._forget(child)
+
+    def _forget(self, child: int) -> None:
+        launcher = self._launchers.pop(child)
+        self._selector.unregister(launcher)
+        launcher.close()
+
+
+def _received(launcher: socket.socket) -> tuple[Task, list[int]]:
+    launcher.settimeout(PATIENCE_S)
+    head, streams, _, _ = socket.recv_fds(launcher, 4, 3)
+    length = int.from_bytes(head, "big")
+    if len(streams) != 3 or not 0 < length <= TASK_BYTES:
+        raise ValueError(f"{len(streams)} streams and {length} bytes")
+    with launcher.makefile("rb") as file:
+        task = Task(*marshal.loads(file.read(length)))
+    launcher.settimeout(None)
+    return task, streams
+
+
+def _run(task: Task) -> int:
+    """Runs the module as the interpreter would; its exit code."""
+    os.environ.clear()
+    os.environ.update(task.environment)
+    os.chdir(task.folder)
+    sys.path[:0] = [one for one in task.environment.get("PYTHONPATH", "").split(os.pathsep) if one and one not in sys.path]
+    _, module, *arguments = task.arguments
+    sys.argv = [module, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+if __name__ == "__main__":
+    Zygote(sys.argv[1]).run()

@@ -1,0 +1,124 @@
+"""Forks in the place of Python processes: what a launcher is given the fork has, and as one ends so does the other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sbon_node.engine.spark import zygote
+from tests.live.world import wait_for
+
+PROGRAM = """
+import os, sys
+print(sys.argv[1:], os.environ["GIVEN"], os.getcwd(), "pyspark.worker" in sys.modules, __name__)
+print(sys.stdin.read().upper(), file=sys.stderr)
+print(os.getpid(), flush=True)
+match sys.argv[1]:
+    case "wait":
+        import time
+        time.sleep(600)
+    case "fail":
+        raise ValueError("as it should")
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """With the program, and a socket that is found there."""
+    (tmp_path / "program.py").write_text(PROGRAM)
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    yield tmp_path
+    os.chdir(before)
+
+
+@pytest.fixture
+def running(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = zygote.start(Path("zygote.sock"), os.environ)
+    wait_for((folder / "zygote.sock").exists, "the zygote listens")
+    yield process
+    process.kill()
+    process.wait()
+
+
+def launched(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    given = {"GIVEN": "a value", "SBON_ZYGOTE": "zygote.sock", "SBON_PYTHON": sys.executable, "PYTHONPATH": str(folder)}
+    return subprocess.Popen(
+        [zygote.LAUNCHER, "-m", "program", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **given},
+    )
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_fork_has_what_its_launcher_was_given(running: object, folder: Path, code: int) -> None:
+    launcher = launched(folder, str(code), "b c")
+    told, errors = launcher.communicate("words")
+    assert told.splitlines()[0] == f"{[str(code), 'b c']} a value {folder} True __main__"
+    assert (errors, launcher.returncode) == ("WORDS\n", code)
+
+
+def test_an_exception_is_told_as_python_tells_it(running: object, folder: Path) -> None:
+    launcher = launched(folder, "fail")
+    _, errors = launcher.communicate("")
+    assert errors.splitlines()[-1] == "ValueError: as it should"
+    assert launcher.returncode == 1
+
+
+def test_a_fork_ends_with_its_launcher_and_the_others_stay(running: object, folder: Path) -> None:
+    forks = [_waiting(folder), _waiting(folder)]
+    forks[0][0].kill()
+    forks[0][1].wait()
+    assert forks[1][1].is_running()
+    forks[1][1].kill()
+    assert forks[1][0].wait() == 128 + signal.SIGKILL
+
+
+def test_a_zygote_ends_with_its_standard_input(running: subprocess.Popen[bytes]) -> None:
+    assert running.stdin is not None
+    running.stdin.close()
+    assert running.wait() == 0
+
+
+def test_forks_come_of_a_single_thread(running: subprocess.Popen[bytes], folder: Path) -> None:
+    launched(folder, "0").communicate("")
+    assert psutil.Process(running.pid).num_threads() == 1
+
+
+def test_nonsense_is_refused_and_the_next_is_served(running: object, folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect("zygote.sock")
+        stranger.sendall(b"\xff\xff\xff\xff")
+        assert stranger.recv(4) == b""
+    launcher = launched(folder, "0")
+    launcher.communicate("")
+    assert launcher.returncode == 0
+
+
+def test_without_a_zygote_the_launcher_is_python_itself(folder: Path) -> None:
+    launcher = launched(folder, "4")
+    told, errors = launcher.communicate("words")
+    assert told.splitlines()[0] == f"['4'] a value {folder} False __main__"
+    assert (errors.splitlines()[0].startswith("no zygote"), launcher.returncode) == (True, 4)
+
+
+def _waiting(folder: Path) -> tuple[subprocess.Popen[str], psutil.Process]:
+    """A launcher, and its fork, which waits."""
+    launcher = launched(folder, "wait")
+    assert launcher.stdin is not None
+    assert launcher.stdout is not None
+    launcher.stdin.close()
+    launcher.stdout.readline()
+    return launcher, psutil.Process(int(launcher.stdout.readline()))
