@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def running(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    process = zygote.start(Path("zygote.sock"), os.environ)
+    process = zygote.start(Path("zygote.sock"), {**os.environ, "PYTHONPATH": str(folder)})
     wait_for((folder / "zygote.sock").exists, "the zygote listens")
     yield process
     process.kill()

@@ -31,6 +31,7 @@ LAUNCHER = Path(__file__).with_name("launch.sh")
 """What stands for that Python."""
 QUIET = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 PRELOADED = (
+    "encodings.idna",
     "pyspark.daemon",
     "pyspark.worker",
     "pyspark.sql.streaming.python_streaming_source_runner",
@@ -166,11 +167,11 @@ def _received(launcher: socket.socket) -> tuple[Task, list[int]]:
 
 
 def _run(task: Task) -> int:
-    """Runs the module as the interpreter would; its exit code."""
+    """Runs the module as the interpreter would, but with the zygote's search path: Spark would have its own, zipped, come first.
+    Its exit code."""
     os.environ.clear()
     os.environ.update(task.environment)
     os.chdir(task.folder)
-    sys.path[:0] = [one for one in task.environment.get("PYTHONPATH", "").split(os.pathsep) if one and one not in sys.path]
     _, module, *arguments = task.arguments
     sys.argv = [module, *arguments]
     try:
