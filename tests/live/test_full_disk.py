@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sbon_cli.follow import Follower
-from sbon_cli.local_cluster import LocalCluster
+from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
 from sbon_node.control.report import Submission
-from tests.live.world import World
+from tests.live.world import NODES, World
 
 pytestmark = pytest.mark.live
 
@@ -19,7 +19,7 @@ SMALL = {"streams.outbox_max_bytes": 262_144, "streams.batch_span_bytes": 16_384
 
 
 def test_an_operator_without_room_waits_for_it(readings: list[Path]) -> None:
-    with LocalCluster(["ada", "bob", "cyd", "dee"], per_node={"dee": SMALL}) as cluster:
+    with LocalCluster(NODES, overrides=SHORT_LIVED, per_node={"dee": SMALL}) as cluster:
         world = World(cluster, readings)
         world.declare("full", replay=2000.0)
         dee = cluster["dee"]

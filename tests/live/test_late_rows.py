@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.local_cluster import LocalCluster, LocalNode
+from sbon_cli.local_cluster import LocalNode
 from tests.cli.commands import run
-from tests.live.world import finished, wait_for
+from tests.live.world import World, finished, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -27,20 +27,19 @@ def sbon(node: LocalNode, *arguments: str) -> str:
     return result.stdout
 
 
-def test_late_rows_are_counted_at_their_source_and_shown(tmp_path: Path) -> None:
-    with LocalCluster(tuple(FILES)) as cluster:
-        bob = cluster["bob"]
-        sbon(bob, "stream", "create", "readings", "--schema", "ts timestamp", "--event-time", "ts", "--delay", DELAY)
-        for site, (seconds, _) in FILES.items():
-            path = tmp_path / f"{site}.csv"
-            path.write_text("ts\n" + "".join(f"2013-01-01 00:00:{second}\n" for second in seconds))
-            sbon(bob, "stream", "attach", "readings", "--node", site, "--file", str(path))
+def test_late_rows_are_counted_at_their_source_and_shown(world: World, tmp_path: Path) -> None:
+    bob = world.cluster["bob"]
+    sbon(bob, "stream", "create", "unordered", "--schema", "ts timestamp", "--event-time", "ts", "--delay", DELAY)
+    for site, (seconds, _) in FILES.items():
+        path = tmp_path / f"{site}.csv"
+        path.write_text("ts\n" + "".join(f"2013-01-01 00:00:{second}\n" for second in seconds))
+        sbon(bob, "stream", "attach", "unordered", "--node", site, "--file", str(path))
 
-        kept = tmp_path / "kept.csv"
-        info = json.loads(sbon(bob, "submit", "SELECT ts FROM readings", "--to", str(kept), "--strategy", "consumer", "--json"))
-        wait_for(lambda: finished(bob, info["id"]), "the query is finished")
-        told = json.loads(sbon(bob, "stream", "show", "readings", "--json"))
-        shown = {one["source"]["name"]: (one["state"], one["rows"], one["late"]) for one in told["sources"]}
-        assert shown == {site: ("ended", len(seconds) - late, late) for site, (seconds, late) in FILES.items()}
-        rows = sum(len(seconds) - late for seconds, late in FILES.values())
-        assert len(kept.read_text().splitlines()) == 1 + rows
+    kept = tmp_path / "kept.csv"
+    info = json.loads(sbon(bob, "submit", "SELECT ts FROM unordered", "--to", str(kept), "--strategy", "consumer", "--json"))
+    wait_for(lambda: finished(bob, info["id"]), "the query is finished")
+    told = json.loads(sbon(bob, "stream", "show", "unordered", "--json"))
+    shown = {one["source"]["name"]: (one["state"], one["rows"], one["late"]) for one in told["sources"]}
+    assert shown == {site: ("ended", len(seconds) - late, late) for site, (seconds, late) in FILES.items()}
+    rows = sum(len(seconds) - late for seconds, late in FILES.values())
+    assert len(kept.read_text().splitlines()) == 1 + rows
