@@ -25,6 +25,7 @@ VERBS = {
     "leave": "sbon_cli.membership:leave",
     "config": "sbon_cli.config:config",
     "bench": "sbon_cli.bench:bench",
+    "simulate": "sbon_cli.simulate:simulate",
 }
 
 

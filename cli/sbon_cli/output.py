@@ -45,6 +45,7 @@ _CONFIGURATION_CODES = frozenset(
         "bad-delays",
         "bad-latency",
         "bad-log-file",
+        "bad-scenario",
         "bad-schema",
         "bad-type",
         "data-dir",

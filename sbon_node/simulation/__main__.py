@@ -1,6 +1,6 @@
-"""Runs one schedule of faults, or one scenario, again and prints its trace.
+"""Runs one schedule of faults again and prints its trace: ``python -m sbon_node.simulation --seed N [--casting J] [--faults J]``.
 
-``python -m sbon_node.simulation --seed N [--casting JSON] [--faults JSON]`` or ``--seed N --scenario FILE.toml``.
+Scenarios are run by ``sbon simulate``.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from pathlib import Path
 
 import msgspec
 import structlog
 
 from sbon_node.simulation.faults import Fault
 from sbon_node.simulation.outcome import Outcome
-from sbon_node.simulation.scenario import load_scenario, run_scenario
 from sbon_node.simulation.schedule import Casting, Schedule, random_schedule, run_schedule
 
 
@@ -24,15 +22,12 @@ def main() -> int:
     parser.add_argument("--seed", default="1", help="of the run; with neither casting nor faults, of a random schedule")
     parser.add_argument("--casting", help="who plays what, as JSON; {} for the usual")
     parser.add_argument("--faults", help="the faults, as JSON; [] for none")
-    parser.add_argument("--scenario", type=Path, help="run this scenario instead")
     parser.add_argument("--log", action="store_true", help="print what the nodes log as well, to stderr")
     given = parser.parse_args()
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if given.log else logging.CRITICAL),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    if given.scenario is not None:
-        return _tell(run_scenario(load_scenario(given.scenario), seed=given.seed))
     if given.casting is None and given.faults is None:
         schedule = random_schedule(int(given.seed))
     else:

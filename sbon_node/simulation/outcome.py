@@ -19,13 +19,14 @@ from sbon_node.steps import Step
 class Outcome(NamedTuple):
     """``failure`` is empty where every check held, and else ends with the command that replays the run.
 
-    ``steps`` are those taken since faults could strike, the first ``submission`` of them before the submission was answered;
-    ``ending`` is what became of the query, ``unstruck`` the faults whose step was never taken so often.
+    ``events`` are turns of the loop; ``steps`` are those taken since faults could strike, the first ``submission`` of them before
+    the submission was answered; ``ending`` is what became of the query, ``unstruck`` faults whose step was not taken so often.
     """
 
     failure: str
     trace: tuple[str, ...]
     checks: int
+    events: int
     virtual_s: float
     unstruck: tuple[Fault, ...]
     steps: tuple[tuple[str, Step], ...]
@@ -65,6 +66,7 @@ def run_cluster(build: Build, play: Play, *, seed: int | str, max_time_s: float,
         failure=failure,
         trace=tuple(cluster.trace),
         checks=cluster.watch.checker.checks,
+        events=cluster.loop.turns,
         virtual_s=cluster.loop.time(),
         unstruck=tuple(plan.never_struck()),
         steps=tuple(plan.history),

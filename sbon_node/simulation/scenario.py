@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sbon_node.connectors.registry import open_source
 from sbon_node.engine.interface import Column
+from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import to_arrow
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -93,12 +94,24 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-def load_scenario(path: Path) -> Scenario:
-    return msgspec.convert(tomllib.loads(path.read_text()), Scenario)
+def load_scenario(path: Path, nodes: int | None = None) -> Scenario:
+    """From a file; with ``nodes``, as many in all. Raises :class:`SbonError` ``bad-scenario``, naming the file and the field."""
+    try:
+        scenario = msgspec.convert(tomllib.loads(path.read_text()), Scenario)
+    except OSError as error:
+        raise SbonError("bad-scenario", error.strerror or "cannot be read", where=str(path)) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise SbonError("bad-scenario", str(error), where=str(path), hint="tests/scenarios has examples") from error
+    more = (nodes or 0) - len(scenario.nodes)
+    if nodes is not None and more < 0:
+        raise SbonError(
+            "bad-scenario", f"names {len(scenario.nodes)} nodes", where=str(path), hint="--nodes can only add to them"
+        )
+    return msgspec.structs.replace(scenario, nodes=(*scenario.nodes, *(f"node-{number}" for number in range(more))))
 
 
-def run_scenario(scenario: Scenario, *, seed: int | str) -> Outcome:
-    """From the first node's start until the query has finished, and left nothing behind."""
+def run_scenario(scenario: Scenario, *, seed: int | str, replay: str = "") -> Outcome:
+    """From the first node's start until the query has finished, and left nothing behind; ``replay`` is the command for it."""
 
     def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
         delay_s = scenario.latency_ms / 1000
@@ -110,7 +123,6 @@ def run_scenario(scenario: Scenario, *, seed: int | str) -> Outcome:
         cluster.verify()
         return Ended(0, "finished")
 
-    replay = f"python -m sbon_node.simulation --seed {seed} --scenario tests/scenarios/{scenario.name}.toml"
     return run_cluster(build, play, seed=seed, max_time_s=scenario.max_time_s, replay=replay)
 
 

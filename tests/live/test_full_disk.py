@@ -15,7 +15,7 @@ from tests.live.world import NODES, World
 
 pytestmark = pytest.mark.live
 
-SMALL = {"streams.outbox_max_bytes": 262_144, "streams.batch_span_bytes": 16_384}
+SMALL = {"streams.outbox_max_bytes": 1_048_576, "streams.batch_span_bytes": 65_536}
 
 
 def test_an_operator_without_room_waits_for_it(readings: list[Path]) -> None:

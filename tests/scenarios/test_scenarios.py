@@ -34,7 +34,7 @@ CASES = [pytest.param(path, seed, id=f"{path.stem}-{seed}") for path in SCENARIO
 @pytest.mark.parametrize("path, seed", CASES)
 def test_a_scenario_delivers_each_row_exactly_once(path: Path, seed: int) -> None:
     scenario = load_scenario(path)
-    outcome = run_scenario(scenario, seed=seed)
+    outcome = run_scenario(scenario, seed=seed, replay=f"sbon simulate {path} --seed {seed}")
     _check(outcome)
     assert scenario.random_faults or outcome.unstruck == ()
 

@@ -1,0 +1,88 @@
+"""``sbon simulate``: whole daemons in virtual time, as a scenario has them."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import structlog
+from rich.markup import escape
+
+from sbon_cli.output import EXIT_REFUSED, as_json, err, json_option, print_json, print_table, reports_errors
+
+TRACE_LINES = 60
+"""The last ones before a failure."""
+COLUMNS = ("seed", "ending", "nodes", "checks", "events", "virtual_s")
+
+
+class Seeds(click.ParamType[range]):
+    name = "N|A..B"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> range:
+        if isinstance(value, range):
+            return value
+        found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", value)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if last < first:
+            self.fail(f"{value!r} is neither a number nor A..B with A not above B", param, ctx)
+        return range(first, last + 1)
+
+
+@click.command()
+@click.argument("scenario", type=click.Path(path_type=Path), metavar="SCENARIO.toml")
+@click.option("--seed", "--seeds", "seeds", type=Seeds(), default="1", show_default=True, help="Of a run, or of one run each.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N", help="As many nodes in all; more join those it names.")
+@click.option("--trace", is_flag=True, help="Print what happened, step by step, to stderr.")
+@json_option
+@reports_errors
+def simulate(scenario: Path, seeds: range, nodes: int | None, trace: bool, json_: bool) -> None:
+    """Runs whole daemons through a scenario in virtual time, with every check on.
+
+    What is printed depends on the seeds alone; how long it took goes to stderr. A run that fails ends with its trace and the
+    command that runs it again, and exits 1.
+
+    \b
+    sbon simulate tests/scenarios/random_faults.toml --seeds 1..20
+    """
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    room: Any = importlib.import_module("sbon_node.simulation.scenario")
+    loaded = room.load_scenario(scenario, nodes)
+    rows = []
+    for seed in seeds:
+        began_s = time.perf_counter()
+        outcome = room.run_scenario(loaded, seed=seed, replay=_replay(scenario, seed, nodes))
+        took_s = time.perf_counter() - began_s
+        rows.append(_row(seed, len(loaded.nodes), outcome))
+        speed = f"{outcome.events / took_s:,.0f} events/s, {outcome.virtual_s / took_s:.1f} times real time"
+        err().print(f"seed {seed}: {took_s:.1f} s, {speed}")
+        if trace or outcome.failure:
+            lines = outcome.trace if trace else outcome.trace[-TRACE_LINES:]
+            err().print(escape("\n".join([*lines, outcome.failure or outcome.ending])))
+    if as_json(json_):
+        print_json({"name": "simulate", "rows": rows})
+    else:
+        print_table(COLUMNS, [[row[column] for column in COLUMNS] for row in rows], title=loaded.name)
+    if any(row["failure"] for row in rows):
+        sys.exit(EXIT_REFUSED)
+
+
+def _row(seed: int, nodes: int, outcome: Any) -> dict[str, Any]:
+    return {
+        "seed": seed,
+        "ending": "failed" if outcome.failure else outcome.ending,
+        "nodes": nodes,
+        "checks": outcome.checks,
+        "events": outcome.events,
+        "virtual_s": round(outcome.virtual_s, 6),
+        "failure": outcome.failure,
+    }
+
+
+def _replay(scenario: Path, seed: int, nodes: int | None) -> str:
+    return f"sbon simulate {scenario} --seed {seed}" + (f" --nodes {nodes}" if nodes else "")

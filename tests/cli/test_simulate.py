@@ -1,0 +1,53 @@
+"""``sbon simulate``: one seed, one output; what is wrong with a scenario is said, and what went wrong in one can be run again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCENARIOS = Path(__file__).parents[1] / "scenarios"
+
+
+def simulate(*arguments: str | Path, hash_seed: int = 0) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sbon_cli.main", "simulate", *(str(argument) for argument in arguments)]
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_what_is_printed_hangs_on_the_seed_alone() -> None:
+    runs = [simulate(SCENARIOS / "random_faults.toml", "--seeds", "1..2", hash_seed=hash_seed) for hash_seed in (1, 2)]
+    assert runs[0].returncode == 0, runs[0].stderr
+    assert runs[0].stdout == runs[1].stdout
+    assert runs[0].stdout.count('"ending": "finished"') == 2
+    assert "events/s" in runs[0].stderr
+
+
+def test_a_failure_comes_with_its_trace_and_the_command_that_runs_it_again(tmp_path: Path) -> None:
+    scenario = tmp_path / "wrong.toml"
+    text = (SCENARIOS / "filter_at_the_sources.toml").read_text()
+    scenario.write_text(text.replace('consumer = "delhi"', 'answer = "SELECT id, v FROM numbers"\nconsumer = "delhi"', 1))
+    result = simulate(scenario, "--seed", "7", "--nodes", "5")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == f"replay: sbon simulate {scenario} --seed 7 --nodes 5"
+    assert len(result.stderr.splitlines()) > 50
+
+
+@pytest.mark.parametrize(
+    "text, arguments, message",
+    [
+        ("name = ", [], "wrong.toml: Invalid value"),
+        ('name = "x"', [], "wrong.toml: Object missing required field `nodes`"),
+        (None, ["--nodes", "2"], "wrong.toml: names 5 nodes"),
+        (None, ["--seeds", "2..1"], "neither a number nor A..B"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, text: str | None, arguments: list[str], message: str) -> None:
+    scenario = tmp_path / "wrong.toml"
+    scenario.write_text(text if text is not None else (SCENARIOS / "random_faults.toml").read_text())
+    result = simulate(scenario, *arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
