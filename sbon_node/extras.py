@@ -16,3 +16,14 @@ def duckdb() -> Any:
         return importlib.import_module("duckdb")
     except ImportError as error:
         raise SbonError("input-missing", "the package duckdb, which checks the rows, is not installed", hint=INSTALL) from error
+
+
+def matplotlib_figure() -> Any:
+    """Makes an empty figure that needs no display; raises ``input-missing`` where matplotlib is not installed."""
+    try:
+        figure = importlib.import_module("matplotlib.figure").Figure
+    except ImportError as error:
+        raise SbonError(
+            "input-missing", "the package matplotlib, which draws pictures, is not installed", hint=INSTALL
+        ) from error
+    return lambda: figure(figsize=(10, 5))

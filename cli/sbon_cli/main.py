@@ -26,6 +26,7 @@ VERBS = {
     "config": "sbon_cli.config:config",
     "bench": "sbon_cli.bench:bench",
     "simulate": "sbon_cli.simulate:simulate",
+    "experiment": "sbon_cli.experiment:experiment",
 }
 
 

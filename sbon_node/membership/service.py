@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 
@@ -28,6 +29,10 @@ from sbon_protocol.messages import Ack, Endpoint, Gossip, Member, MemberState, P
 log = structlog.get_logger()
 
 TICK_S = 0.1
+CHOOSE_EVERY = 48
+"""Measurements of neighbours between two looks at who should be one."""
+SETTLING_SPEEDUP = 4
+"""So much more often neighbours are measured while the coordinate is new."""
 MAX_STAMPS = 1024
 MAX_FRESH_PINGS = 16
 """Members met for the first time in one exchange that are measured at once; the others have their turn."""
@@ -91,6 +96,9 @@ class Membership:
         self._swim = Swim(self._table, self._gossip, settings, rng)
         self._endpoint: DatagramEndpoint | None = None
         self._stamps: dict[int, float] = {}
+        self._lagged_at = -math.inf
+        self._next_measurement = 0.0
+        self._measurements = 0
         self._tasks = Tasks()
         self._listeners: list[Listener] = []
         self._exchanges = Exchanges(
@@ -185,8 +193,24 @@ class Membership:
 
     async def _run(self) -> None:
         while True:
-            self._follow(self._swim.tick(self._clock.now()))
+            now = self._clock.now()
+            self._follow(self._swim.tick(now))
+            if now >= self._next_measurement:
+                self._measure(now)
             await self._clock.sleep(TICK_S)
+            if self._clock.now() - now > TICK_S + self._space.max_lag_s:
+                self._lagged_at = self._clock.now()
+
+    def _measure(self, now: float) -> None:
+        """The next neighbour's turn, where there are more members than the failure detector's probes soon come round to."""
+        self._next_measurement = now + self._space.probe_interval_s / (SETTLING_SPEEDUP if self._space.settling else 1)
+        there = self._table.names()
+        if self._measurements % CHOOSE_EVERY == 0:
+            self._space.choose_neighbours({name: self.coordinate_of(name) for name in there})
+        self._measurements += 1
+        name = self._space.next_neighbour()
+        if name is not None and (self._space.settling or len(there) > len(self._space.neighbours())):
+            self._follow(self._swim.ping(name, now))
 
     def _received(self, payload: bytes, sender: Address, stamp: float) -> None:
         try:
@@ -241,7 +265,7 @@ class Membership:
                 case Measured(name=name, sequence=sequence):
                     sent = self._stamps.pop(sequence, None)
                     if sent is not None and stamp is not None:
-                        self._measured(name, (stamp - sent) * 1000)
+                        self._measured(name, sent, stamp)
 
     def _happened(self, name: str, change: Change) -> None:
         log.info("member", member=name, change=change)
@@ -274,9 +298,14 @@ class Membership:
         head = [] if first is None else [first]
         return [*head, *(m for m in due if first is None or m.name != first.name), *found.values()]
 
-    def _measured(self, name: str, rtt_ms: float) -> None:
+    def _measured(self, name: str, sent: float, stamp: float) -> None:
+        """A ping's answer. What this process was late for meanwhile is no way's length; but better that than nothing."""
         now = self._clock.now()
-        if not self._space.observe(name, rtt_ms, self.coordinate_of(name), now):
+        lagged = self._lagged_at >= sent or now - stamp > self._space.max_lag_s
+        if lagged and self._space.measured(name):
+            self._counters.count("rtt-under-lag")
+            return
+        if not self._space.observe(name, (stamp - sent) * 1000, self.coordinate_of(name), now):
             self._counters.count("rtt-refused")
             return
         self.place_self()

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
-from sbon_node.space import vivaldi
+from sbon_node.space import refit, vivaldi
 from sbon_node.space.coordinate import MAX_MS, Coordinate, plausible
 from sbon_node.space.load import LoadDimension
+from sbon_node.space.neighbours import Neighbours
 from sbon_node.space.percentile import PercentileFilter
 from sbon_node.space.settings import SpaceSettings
+
+SCATTER_MS = 1.0
+"""Standard deviation of where ``refit`` starts: nodes at one point have no direction between them."""
 
 
 class Link(msgspec.Struct):
@@ -23,7 +29,10 @@ class Link(msgspec.Struct):
 
 
 class LocalCoordinate:
-    """Takes samples, gives the coordinate and the filtered round-trip times. Pure: told the time and given a generator."""
+    """Takes samples, gives the coordinate, the filtered round-trip times, and whom to measure next.
+
+    Pure: told the time and given a generator.
+    """
 
     def __init__(self, settings: SpaceSettings, rng: random.Random) -> None:
         self._settings = settings
@@ -31,20 +40,44 @@ class LocalCoordinate:
         self._coordinate = Coordinate.origin(settings.dimensions)
         self._load = LoadDimension(settings.load_weight_ms, settings.load_smoothing_s)
         self._links: dict[str, Link] = {}
+        self._neighbours = Neighbours(settings.random_neighbours, settings.near_neighbours, self._rng)
+        self._cache = refit.NeighbourCache(self._neighbours.slots, settings.dimensions)
+        self._position = np.zeros(settings.dimensions + 1)
+        self._moves = 0
+        self._steps = 0
 
     @property
     def dimensions(self) -> int:
         return self._settings.dimensions
 
     @property
+    def probe_interval_s(self) -> float:
+        return self._settings.probe_interval_s
+
+    @property
+    def max_lag_s(self) -> float:
+        return self._settings.max_lag_s
+
+    @property
     def coordinate(self) -> Coordinate:
         return msgspec.structs.replace(self._coordinate, load=min(self._load.value_ms, MAX_MS))
+
+    @property
+    def settling(self) -> bool:
+        """Whether it has moved so seldom that each probe still brings it much nearer to its place."""
+        return self._moves < 2 * self._neighbours.slots
 
     def observe(self, peer: str, rtt_ms: float, remote: Coordinate | None, now: float) -> bool:
         """One round-trip time to ``peer``, which claims to be at ``remote``. False where the sample is refused.
 
         An implausible ``remote`` counts as none: the measurement is kept, the coordinate stays.
         """
+        taken = self.take(peer, rtt_ms, remote, now)
+        settle([self])
+        return taken
+
+    def take(self, peer: str, rtt_ms: float, remote: Coordinate | None, now: float) -> bool:
+        """:meth:`observe`, but for the steps of ``refit``, which :func:`settle` takes for many nodes at once."""
         if not math.isfinite(rtt_ms) or not 0 <= rtt_ms <= self._settings.max_rtt_ms:
             return False
         link = self._links.get(peer)
@@ -54,7 +87,14 @@ class LocalCoordinate:
             self._links[peer] = link
         link.rtt_ms = link.filter.add(rtt_ms)
         link.measured_at = now
-        if remote is not None and plausible(remote, self._settings.dimensions):
+        slot = self._neighbours.admit(peer)
+        if remote is None or not plausible(remote, self._settings.dimensions):
+            return True
+        if self._settings.algorithm == "refit":
+            if slot is not None:
+                self._refit(slot, remote, link.rtt_ms)
+        else:
+            self._moves += 1
             self._coordinate = vivaldi.update(
                 self._coordinate,
                 remote,
@@ -73,9 +113,79 @@ class LocalCoordinate:
         link = self._links.get(peer)
         return link.rtt_ms if link is not None and now - link.measured_at <= self._settings.fresh_s else None
 
+    def measured(self, peer: str) -> bool:
+        """Whether anything is known of the way to it."""
+        return peer in self._links
+
     def forget(self, peer: str) -> None:
         self._links.pop(peer, None)
+        slot = self._neighbours.forget(peer)
+        if slot is not None:
+            self._cache.clear(slot)
+
+    # -- whom to measure ----------------------------------------------------------------------------------------------
+
+    def choose_neighbours(self, candidates: Mapping[str, Coordinate | None]) -> None:
+        """Takes up who is to be measured, among all that are there and where they say they are; call it now and then.
+
+        How near one is tells the measurement, whatever its age, else the coordinates: so each look at the nearest finds new ones.
+        """
+        estimates = {name: self._estimate_ms(name, place) for name, place in candidates.items()}
+        before = {name: slot for name in self._neighbours.names() if (slot := self._neighbours.slot_of(name)) is not None}
+        fresh = self._neighbours.renew(estimates, near=not self.settling)
+        for name, slot in before.items():
+            if self._neighbours.slot_of(name) != slot:
+                self._cache.clear(slot)
+        for slot, name in fresh:
+            self._cache.clear(slot)
+            link, place = self._links.get(name), candidates[name]
+            if link is not None and place is not None and plausible(place, self.dimensions):
+                self._cache.put(slot, (*place.vector, place.height), link.rtt_ms)
+
+    def next_neighbour(self) -> str | None:
+        """Whose turn it is to be measured."""
+        return self._neighbours.next()
+
+    def neighbours(self) -> list[str]:
+        return self._neighbours.names()
+
+    def _estimate_ms(self, name: str, place: Coordinate | None) -> float:
+        link = self._links.get(name)
+        if link is not None:
+            return link.rtt_ms
+        return math.inf if place is None else self._coordinate.distance_ms(place)
 
     def _make_room(self) -> None:
         if len(self._links) >= self._settings.max_links:
             del self._links[min(self._links, key=lambda p: (self._links[p].measured_at, p))]
+
+    # -- refit --------------------------------------------------------------------------------------------------------
+
+    def _refit(self, slot: int, remote: Coordinate, rtt_ms: float) -> None:
+        self._cache.put(slot, (*remote.vector, remote.height), rtt_ms)
+        if self._moves == 0:
+            self._position[:-1] = [self._rng.gauss(0, SCATTER_MS) for _ in range(self.dimensions)]
+        self._steps += 1 + refit.extra_steps(self._moves, self._cache)
+        self._moves += 1
+
+    def _place(self, fit: refit.Fit) -> None:
+        self._position = fit.position
+        *vector, height = fit.position.tolist()
+        self._coordinate = Coordinate(vector=tuple(vector), height=height, error=min(float(fit.share), vivaldi.MAX_ERROR))
+
+
+def settle(nodes: Sequence[LocalCoordinate]) -> None:
+    """Takes the steps of ``refit`` that are due; nodes in one process, of one kind of settings, take them side by side."""
+    while due := [node for node in nodes if node._steps > 0]:
+        first, many = due[0], len(due) > 1
+        position, places, rtt_ms, known = (
+            np.stack(parts) if many else parts[0]
+            for parts in zip(*((n._position, n._cache.places, n._cache.rtt_ms, n._cache.known) for n in due), strict=True)
+        )
+        left = min(node._steps for node in due)
+        for _ in range(left):
+            fit = refit.step(position, places, rtt_ms, known, height=first._settings.height)
+            position = fit.position
+        for number, node in enumerate(due):
+            node._steps -= left
+            node._place(refit.Fit(fit.position[number], fit.share[number]) if many else fit)

@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 
 class SpaceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a node finds its coordinate. All nodes of a cluster need the same ``dimensions`` and ``load_weight_ms``."""
+    """How a node finds its coordinate. All nodes of a cluster need the same ``algorithm``, ``dimensions`` and
+    ``load_weight_ms``."""
 
-    dimensions: Annotated[int, Meta(ge=1, le=8, description="latency dimensions of the space; SBON uses 3")] = 3
+    algorithm: Annotated[
+        Literal["refit", "vivaldi"],
+        Meta(description="refit fits all neighbours at once after each probe; vivaldi, one at a time, is SBON's own"),
+    ] = "refit"
+    dimensions: Annotated[
+        int, Meta(ge=1, le=8, description="latency dimensions of the space; SBON uses 3, 5 bring little beside a height")
+    ] = 3
+    height: Annotated[
+        bool, Meta(description="whether refit finds a height, the latency of a node's own way to the network; vivaldi has none")
+    ] = True
+    random_neighbours: Annotated[
+        int, Meta(ge=1, le=256, description="members at random that are measured again and again; more fit better, more slowly")
+    ] = 32
+    near_neighbours: Annotated[
+        int, Meta(ge=0, le=256, description="nearest members that are measured as well; they tell who is nearest")
+    ] = 16
+    probe_interval_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="one neighbour is measured in each interval, four while the coordinate is new, where the failure "
+            "detector's own probes do not reach all of them often; seconds",
+        ),
+    ] = 2.0
+    max_lag_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=10,
+            description="round-trip times are not believed if this process was later than that for its own timers meanwhile; "
+            "seconds",
+        ),
+    ] = 0.02
     error_gain: Annotated[
         float,
         Meta(gt=0, lt=1, description="Vivaldi's c_e (its section 3.5): share of a new sample in the error; lower is steadier"),

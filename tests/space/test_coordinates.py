@@ -89,7 +89,7 @@ def errors_after(truth: NDArray[np.float64], rounds: NDArray[np.float64], steps:
     of ``rounds`` [t, n, n] with queueing on top."""
     rng = random.Random(seed)
     n = len(truth)
-    nodes = [LocalCoordinate(SpaceSettings(), rng) for _ in range(n)]
+    nodes = [LocalCoordinate(SpaceSettings(algorithm="vivaldi"), rng) for _ in range(n)]
     neighbours = [rng.sample([j for j in range(n) if j != i], min(32, n - 1)) for i in range(n)]
     for step in range(steps):
         for i, node in enumerate(nodes):
@@ -127,7 +127,7 @@ def test_vivaldi_with_the_filter_nears_its_published_error_on_planetlab() -> Non
     assert np.median(errors) < 0.10
 
 
-def engine(**knobs: float) -> LocalCoordinate:
+def engine(**knobs: object) -> LocalCoordinate:
     return LocalCoordinate(SpaceSettings(**knobs), random.Random(1))  # type: ignore[arg-type]
 
 
@@ -171,10 +171,13 @@ claims = st.builds(
 )
 
 
+@pytest.mark.parametrize("algorithm", ["refit", "vivaldi"])
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.tuples(st.floats() | st.floats(0, 10_000), claims), max_size=30))
-def test_no_sequence_of_claims_leads_anywhere_others_would_refuse(samples: list[tuple[float, messages.Coordinate]]) -> None:
-    node = engine()
+@given(samples=st.lists(st.tuples(st.floats() | st.floats(0, 10_000), claims), max_size=30))
+def test_no_sequence_of_claims_leads_anywhere_others_would_refuse(
+    algorithm: str, samples: list[tuple[float, messages.Coordinate]]
+) -> None:
+    node = engine(algorithm=algorithm)
     for number, (rtt_ms, claim) in enumerate(samples):
         node.observe(f"p{number % 3}", rtt_ms, from_wire(claim, 3), float(number))
         assert from_wire(node.coordinate.to_wire(), 3) == node.coordinate

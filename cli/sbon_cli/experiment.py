@@ -1,0 +1,62 @@
+"""``sbon experiment``: what the algorithms reach on measured networks; a seed gives the same figures again."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
+
+
+@click.group()
+def experiment() -> None:
+    """Repeats an experiment; prints a table, or JSON with units in the column names."""
+
+
+@experiment.command()
+@click.option(
+    "--data",
+    multiple=True,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.npz",
+    help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds, NaN where missing; repeated.",
+)
+@click.option("--algorithm", multiple=True, metavar="NAME", help="Such as refit, vivaldi, serf or floor; repeated.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of neighbours, samples, liars, and who joins."
+)
+@click.option(
+    "--probes", type=click.IntRange(24, 100_000), default=480, show_default=True, help="Of each node, until it is settled."
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write pictures and the JSON there.")
+@json_option
+@reports_errors
+def coordinates(
+    data: tuple[Path, ...], algorithm: tuple[str, ...], seed: int, probes: int, out: Path | None, json_: bool
+) -> None:
+    """How well coordinates tell round-trip times: the daemon's own, beside Serf's and what any could reach.
+
+    Relative errors of all pairs and of those never measured, how much coordinates move, how soon they settle, how well a node
+    that joins fares, how many of the ten nearest are found, and what liars can do. Minutes for some hundred nodes.
+    """
+    experiment: Any = importlib.import_module("sbon_node.experiments.coordinates")
+    with err().status("reading") as status:
+        result, pictured = experiment.run(data, algorithm, seed=seed, probes=probes, told=status.update)
+        if out is not None:
+            status.update("drawing")
+            importlib.import_module("sbon_node.experiments.coordinate_pictures").draw(result, pictured, out)
+    if as_json(json_):
+        print_json(result)
+        return
+    columns = list(result["rows"][0])
+    print_table(columns, [[_cell(row[c]) for c in columns] for row in result["rows"]], title=result["name"])
+    if out is not None:
+        say(f"pictures: {out}")
+
+
+def _cell(value: object) -> object:
+    return f"{value:.3f}" if isinstance(value, float) else value

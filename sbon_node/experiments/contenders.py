@@ -1,0 +1,166 @@
+"""Whose coordinates are compared: the daemon's own code as it is configured, and Serf's, over the same neighbours."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_node.experiments.serf import MAX_ERROR, SerfClient, SerfCoordinate, distance_s
+from sbon_node.space.coordinate import Coordinate
+from sbon_node.space.local import LocalCoordinate, settle
+from sbon_node.space.neighbours import Neighbours
+from sbon_node.space.settings import SpaceSettings
+
+Floats = NDArray[np.float64]
+
+
+class Space(Protocol):
+    """All nodes of one run; they are called ``str(number)``, and what each is told of another is a ``place``."""
+
+    def take(self, node: int, peer: int, rtt_ms: float, place: object, now: float) -> None: ...
+
+    def settle(self, nodes: Sequence[int]) -> None:
+        """After each of ``nodes`` has taken a sample."""
+        ...
+
+    def place(self, node: int) -> object: ...
+
+    def lie(self, vector: Sequence[float]) -> object:
+        """A claim to be at ``vector`` [3] in milliseconds with next to no error."""
+        ...
+
+    def arrays(self) -> Floats:
+        """Shape [n, d + 2]: vector, height, adjustment; milliseconds."""
+        ...
+
+    def choose(self, node: int, candidates: Mapping[int, object]) -> None: ...
+
+    def next(self, node: int) -> int | None: ...
+
+    def neighbours(self, node: int) -> list[int]: ...
+
+    def anew(self, count: int, seed: int) -> Space:
+        """So many nodes that have just started."""
+        ...
+
+
+class OwnSpace:
+    """The daemon's :class:`LocalCoordinate`, one for each node."""
+
+    def __init__(self, count: int, seed: int, settings: SpaceSettings) -> None:
+        rng = random.Random(seed)
+        self._settings = settings
+        self._nodes = [LocalCoordinate(settings, rng) for _ in range(count)]
+
+    def take(self, node: int, peer: int, rtt_ms: float, place: object, now: float) -> None:
+        assert isinstance(place, Coordinate)
+        self._nodes[node].take(str(peer), rtt_ms, place, now)
+
+    def settle(self, nodes: Sequence[int]) -> None:
+        settle([self._nodes[node] for node in nodes])
+
+    def place(self, node: int) -> Coordinate:
+        return self._nodes[node].coordinate
+
+    def lie(self, vector: Sequence[float]) -> Coordinate:
+        spread = (*vector, *(0.0,) * self._settings.dimensions)[: self._settings.dimensions]
+        return Coordinate(vector=tuple(spread), height=0.0, error=0.0)
+
+    def arrays(self) -> Floats:
+        return np.array([(*c.vector, c.height, 0.0) for c in (node.coordinate for node in self._nodes)])
+
+    def choose(self, node: int, candidates: Mapping[int, object]) -> None:
+        places = {str(peer): place if isinstance(place, Coordinate) else None for peer, place in candidates.items()}
+        self._nodes[node].choose_neighbours(places)
+
+    def next(self, node: int) -> int | None:
+        name = self._nodes[node].next_neighbour()
+        return None if name is None else int(name)
+
+    def neighbours(self, node: int) -> list[int]:
+        return [int(name) for name in self._nodes[node].neighbours()]
+
+    def anew(self, count: int, seed: int) -> OwnSpace:
+        return OwnSpace(count, seed, self._settings)
+
+
+class SerfSpace:
+    """Serf has no neighbours of its own: it is given ours, chosen by what it knows."""
+
+    def __init__(self, count: int, seed: int, near: int) -> None:
+        rng = random.Random(seed)
+        self._near = near
+        self._nodes = [SerfClient(random.Random(rng.getrandbits(64))) for _ in range(count)]
+        self._rtt_ms: list[dict[str, float]] = [{} for _ in range(count)]
+        self._slots = [
+            Neighbours(SpaceSettings().random_neighbours, near, random.Random(rng.getrandbits(64))) for _ in range(count)
+        ]
+
+    def take(self, node: int, peer: int, rtt_ms: float, place: object, now: float) -> None:
+        assert isinstance(place, SerfCoordinate)
+        name = str(peer)
+        self._rtt_ms[node][name] = min(rtt_ms, self._rtt_ms[node].get(name, rtt_ms))
+        self._nodes[node].update(name, place, rtt_ms / 1000)
+
+    def settle(self, nodes: Sequence[int]) -> None:
+        """It has settled with each sample."""
+
+    def place(self, node: int) -> SerfCoordinate:
+        return self._nodes[node].coordinate
+
+    def lie(self, vector: Sequence[float]) -> SerfCoordinate:
+        spread = (*(x / 1000 for x in vector), *(0.0,) * 5)
+        return SerfCoordinate(vector=spread, error=MAX_ERROR / 1000)
+
+    def arrays(self) -> Floats:
+        return 1000 * np.array([(*c.vector, c.height, c.adjustment) for c in (node.coordinate for node in self._nodes)])
+
+    def choose(self, node: int, candidates: Mapping[int, object]) -> None:
+        own, measured = self.place(node), self._rtt_ms[node]
+        estimates: dict[str, float] = {}
+        for peer, place in candidates.items():
+            assert isinstance(place, SerfCoordinate)
+            estimates[str(peer)] = measured.get(str(peer), distance_s(own, place) * 1000)
+        self._slots[node].renew(estimates, near=len(measured) >= self._slots[node].slots)
+
+    def next(self, node: int) -> int | None:
+        name = self._slots[node].next()
+        return None if name is None else int(name)
+
+    def neighbours(self, node: int) -> list[int]:
+        return [int(name) for name in self._slots[node].names()]
+
+    def anew(self, count: int, seed: int) -> SerfSpace:
+        return SerfSpace(count, seed, self._near)
+
+
+def distances_ms(places: Floats, others: Floats | None = None) -> Floats:
+    """Between all of :meth:`Space.arrays` [n, d + 2] and others [m, d + 2]: shape [n, m]."""
+    others = places if others is None else others
+    one, other = places[:, :-2], others[:, :-2]
+    squares = (one * one).sum(axis=1)[:, None] + (other * other).sum(axis=1)[None] - 2 * one @ other.T
+    raw = np.sqrt(np.maximum(squares, 0.0)) + places[:, -2, None] + others[None, :, -2]
+    adjusted = raw + places[:, -1, None] + others[None, :, -1]
+    found: Floats = np.where(adjusted > 0, adjusted, raw)
+    return found
+
+
+def _own(**settings: object) -> Callable[[int, int], Space]:
+    made = SpaceSettings(**settings)  # type: ignore[arg-type]
+    return lambda count, seed: OwnSpace(count, seed, made)
+
+
+CONTENDERS: dict[str, Callable[[int, int], Space]] = {
+    "refit": _own(),
+    "refit-32": _own(near_neighbours=0),
+    "refit-5d": _own(dimensions=5),
+    "vivaldi": _own(algorithm="vivaldi"),
+    "vivaldi-32": _own(algorithm="vivaldi", near_neighbours=0),
+    "serf": lambda count, seed: SerfSpace(count, seed, SpaceSettings().near_neighbours),
+    "serf-32": lambda count, seed: SerfSpace(count, seed, 0),
+}
+"""By name, with the daemon's default neighbours, 32 at random and the 16 nearest, or with the 32 alone."""

@@ -1,0 +1,262 @@
+"""How well coordinates tell round-trip times (``sbon experiment coordinates``): the daemon's code on measured matrices.
+
+Every node probes its neighbours in turn, all at the same pace; a sample is of any round of the matrix, with queueing on top (see
+``rtt_matrix``). Then: the relative error |estimate - truth| / truth of all pairs, and of those that are not each other's
+neighbours; how far a coordinate moves with a probe, vector and height together; after how many probes the median error stays
+within a tenth of its last; the error of fresh nodes that join, to all others; which share of the ten nearest is found by
+coordinates alone, and by measuring 30 candidates beside the neighbours, the least of three pings; and the median error between
+honest nodes where 15 % claim to be, without error, at a random place they keep to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_node.errors import SbonError
+from sbon_node.experiments.contenders import CONTENDERS, Floats, Space, distances_ms
+from sbon_node.experiments.rtt_matrix import RttMatrix, read_matrix
+from sbon_node.space import refit
+
+PROBES = 480
+"""Of each node: ten turns of the 48 neighbours."""
+CHECK_EVERY = 24
+CHOOSE_EVERY = 48
+CANDIDATES = 64
+"""Nodes looked at for the nearest, by their estimates, beside a node's neighbours: the others would not be chosen."""
+LIARS = 0.15
+LIE_MS = 300.0
+JOINERS = 48
+JOINED = (5, 10, 20)
+NEAREST, PROBED = 10, 30
+FLOORS = {"floor": 3, "floor-5d": 5}
+"""Offline fits of all pairs by refit's own steps, the best of its space: dimensions."""
+FLOOR_STEPS, FLOOR_PAIRS = 400, 512
+
+ALGORITHMS = (*CONTENDERS, *FLOORS)
+DEFAULT_ALGORITHMS = ("refit", "refit-32", "vivaldi", "serf", "serf-32", "floor")
+
+
+Curve = list[tuple[int, float, float, float]]
+
+
+class Run(NamedTuple):
+    """One network, settled; ``curve`` on the way there: probes, median and 90th percentile of the error, movement (ms)."""
+
+    space: Space
+    movement_ms: float
+    curve: Curve
+    honest: NDArray[np.bool_]
+
+
+class Pictured(NamedTuple):
+    """What pictures are drawn from."""
+
+    row: dict[str, Any]
+    matrix: RttMatrix
+    places: Floats
+    errors: Floats
+    curve: Curve
+
+
+def run(
+    data: Sequence[Path],
+    algorithms: Sequence[str] = (),
+    *,
+    seed: int = 1,
+    probes: int = PROBES,
+    told: Callable[[str], None] = lambda _: None,
+) -> tuple[dict[str, Any], list[Pictured]]:
+    """``{"name": "coordinates", "rows": [...]}``, a row for each file and algorithm, and what there is to draw.
+
+    Raises :class:`SbonError` ``unknown-algorithm`` or ``bad-matrix``.
+    """
+    for name in algorithms:
+        if name not in ALGORITHMS:
+            hint = ", ".join(ALGORITHMS)
+            raise SbonError("unknown-algorithm", f"there is no algorithm {name!r}", where="--algorithm", hint=hint)
+    pictured = []
+    for matrix in [read_matrix(path) for path in data]:
+        for name in algorithms or DEFAULT_ALGORITHMS:
+            told(f"{name} on {matrix.name}, {matrix.nodes} nodes")
+            measure = _floor if name in FLOORS else _contender
+            pictured.append(measure(name, matrix, seed, probes))
+    return {"name": "coordinates", "rows": [found.row for found in pictured]}, pictured
+
+
+def _contender(name: str, matrix: RttMatrix, seed: int, probes: int) -> Pictured:
+    clean = simulate(CONTENDERS[name](matrix.nodes, seed), matrix, seed, probes)
+    lied = simulate(CONTENDERS[name](matrix.nodes, seed), matrix, seed, probes, liars=LIARS)
+    rng = np.random.default_rng((seed, 2))
+    joined = _join(clean.space, matrix, rng, seed)
+    recall, probed = _recall(clean.space, matrix, rng)
+    return _pictured(
+        name,
+        matrix,
+        clean.space.arrays(),
+        clean,
+        movement_ms=clean.movement_ms,
+        samples_to_settle=_settled(clean.curve),
+        **{f"join{count}": joined[count] for count in JOINED},
+        recall10=recall,
+        recall10_probed=probed,
+        liars=lied.curve[-1][1],
+    )
+
+
+def simulate(space: Space, matrix: RttMatrix, seed: int, probes: int, *, liars: float = 0.0) -> Run:
+    """Every node takes so many samples. Raises ``FloatingPointError`` should an estimate ever not be a number."""
+    rng = np.random.default_rng((seed, 1))
+    everyone = list(range(matrix.nodes))
+    honest = np.ones(matrix.nodes, dtype=np.bool_)
+    honest[rng.permutation(matrix.nodes)[: int(liars * matrix.nodes)]] = False
+    lies = [space.lie(vector) for vector in rng.uniform(-LIE_MS, LIE_MS, size=(matrix.nodes, 3)).tolist()]
+    curve: Curve = []
+    movement: list[float] = []
+    before = space.arrays()
+    for turn in range(probes):
+        if turn % CHOOSE_EVERY == 0:
+            _choose(space, before, first=turn == 0)
+        targets = np.array([_or_self(space.next(node), node) for node in everyone])
+        samples = matrix.sample(np.array(everyone), targets, rng)
+        told = [space.place(node) if honest[node] else lies[node] for node in everyone]
+        for node, peer, rtt_ms in zip(everyone, targets.tolist(), samples.tolist(), strict=True):
+            if rtt_ms == rtt_ms:
+                space.take(node, peer, rtt_ms, told[peer], float(turn))
+        space.settle(everyone)
+        places = space.arrays()
+        movement.append(float(np.mean(np.linalg.norm(places[:, :-1] - before[:, :-1], axis=1))))
+        before = places
+        if (turn + 1) % CHECK_EVERY == 0 or turn + 1 == probes:
+            errors = relative_errors(distances_ms(places)[honest][:, honest], matrix.truth[honest][:, honest])
+            curve.append((turn + 1, *_median_p90(errors), float(np.mean(movement[-CHECK_EVERY:]))))
+    return Run(space, float(np.mean(movement[-probes // 5 :])), curve, honest)
+
+
+def _or_self(peer: int | None, node: int) -> int:
+    return node if peer is None else peer
+
+
+def _choose(space: Space, places: Floats, *, first: bool) -> None:
+    """Each node's neighbours: at first any of all nodes, then with those that are near."""
+    estimates = distances_ms(places)
+    np.fill_diagonal(estimates, np.inf)
+    many = min(CANDIDATES, len(places) - 1)
+    told = [space.place(node) for node in range(len(places))]
+    nearest = np.argpartition(estimates, many - 1, axis=1)[:, :many]
+    for node in range(len(places)):
+        seen = range(len(places)) if first else sorted({*nearest[node].tolist(), *space.neighbours(node)})
+        space.choose(node, {peer: told[peer] for peer in seen if peer != node})
+
+
+def _join(space: Space, matrix: RttMatrix, rng: np.random.Generator, seed: int) -> dict[int, float]:
+    """Median relative error to all others of fresh nodes in the place of old ones, after so many probes each."""
+    chosen = rng.permutation(matrix.nodes)[: min(JOINERS, max(1, matrix.nodes // 3))]
+    settled = space.arrays()
+    fresh = space.anew(len(chosen), seed + 1)
+    order = [[int(peer) for peer in rng.permutation(matrix.nodes) if peer != own] for own in chosen]
+    found = {}
+    for turn in range(max(JOINED)):
+        peers = np.array([others[turn % len(others)] for others in order])
+        for number, (peer, rtt_ms) in enumerate(zip(peers.tolist(), matrix.sample(chosen, peers, rng).tolist(), strict=True)):
+            if rtt_ms == rtt_ms:
+                fresh.take(number, peer, rtt_ms, space.place(peer), float(turn))
+        fresh.settle(range(len(chosen)))
+        if turn + 1 in JOINED:
+            errors = relative_errors(distances_ms(fresh.arrays(), settled), matrix.truth[chosen])
+            found[turn + 1] = _median_p90(errors)[0]
+    return found
+
+
+def _recall(space: Space, matrix: RttMatrix, rng: np.random.Generator) -> tuple[float, float]:
+    """Share of the ten nearest that are found: by coordinates alone; and of the neighbours and 30 candidates, by pings."""
+    estimates = distances_ms(space.arrays())
+    alone, probed = [], []
+    for node in range(matrix.nodes):
+        others = [peer for peer in range(matrix.nodes) if np.isfinite(matrix.truth[node, peer])]
+        true = _least(matrix.truth[node], others)
+        alone.append(len(true & _least(estimates[node], others)) / len(true))
+        known = [peer for peer in space.neighbours(node) if peer in set(others)]
+        further = sorted(set(others) - set(known), key=lambda peer: (estimates[node, peer], peer))[:PROBED]
+        asked = np.array([*known, *further])
+        pings = np.array([matrix.sample(np.full(len(asked), node), asked, rng) for _ in range(3)])
+        least = np.full(matrix.nodes, np.inf)
+        least[asked] = np.where(np.isfinite(pings), pings, np.inf).min(axis=0)
+        probed.append(len(true & _least(least, asked.tolist())) / len(true))
+    return float(np.mean(alone)), float(np.mean(probed))
+
+
+def _least(times: Floats, among: Sequence[int]) -> set[int]:
+    return set(sorted(among, key=lambda peer: (times[peer], peer))[:NEAREST])
+
+
+def _floor(name: str, matrix: RttMatrix, seed: int, probes: int) -> Pictured:
+    """All nodes fit all their true times at once, again and again; of large matrices, some of them."""
+    rng = np.random.default_rng((seed, 3))
+    count, dimensions = matrix.nodes, FLOORS[name]
+    many = min(count - 1, FLOOR_PAIRS)
+    peers = np.array([rng.permutation(np.delete(np.arange(count), node))[:many] for node in range(count)])
+    times = np.take_along_axis(matrix.truth, peers, axis=1)
+    known = np.isfinite(times)
+    known[~known.any(axis=1), 0] = False
+    reached = known.any(axis=1)
+    times = np.where(known, np.maximum(times, refit.MIN_RTT_MS), refit.MIN_RTT_MS)
+    places = np.concatenate([rng.normal(0, 1, (count, dimensions)), np.zeros((count, 1))], axis=1)
+    for _ in range(FLOOR_STEPS):
+        places[reached] = refit.step(places[reached], places[peers[reached]], times[reached], known[reached]).position
+    return _pictured(name, matrix, np.concatenate([places, np.zeros((count, 1))], axis=1), None)
+
+
+COLUMNS = (
+    "median_unmeasured",
+    "p90_unmeasured",
+    "movement_ms",
+    "samples_to_settle",
+    *(f"join{count}" for count in JOINED),
+    "recall10",
+    "recall10_probed",
+    "liars",
+)
+
+
+def _pictured(name: str, matrix: RttMatrix, places: Floats, found: Run | None, **columns: float) -> Pictured:
+    errors = relative_errors(distances_ms(places), matrix.truth)
+    median, p90 = _median_p90(errors)
+    row: dict[str, Any] = {"algorithm": name, "data": matrix.name, "median": median, "p90": p90} | dict.fromkeys(COLUMNS)
+    if found is not None:
+        unmeasured = errors.copy()
+        for node in range(matrix.nodes):
+            measured = found.space.neighbours(node)
+            unmeasured[node, measured] = unmeasured[measured, node] = np.nan
+        if np.isfinite(unmeasured).any():
+            columns["median_unmeasured"], columns["p90_unmeasured"] = _median_p90(unmeasured)
+    row |= columns
+    rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
+    return Pictured(rounded, matrix, places, errors, found.curve if found else [])
+
+
+def relative_errors(estimates: Floats, truth: Floats) -> Floats:
+    """|estimate - truth| / truth, NaN where there is no truth."""
+    if not np.isfinite(estimates).all():
+        raise FloatingPointError("an estimate is not a number")
+    errors: Floats = np.abs(estimates - truth) / truth
+    return errors
+
+
+def _median_p90(errors: Floats) -> tuple[float, float]:
+    known = errors[np.isfinite(errors)]
+    return float(np.median(known)), float(np.percentile(known, 90))
+
+
+def _settled(curve: Curve) -> int:
+    """Probes after which the median error stays within a tenth of its last."""
+    settled = curve[-1][0]
+    for probes, median, *_ in reversed(curve):
+        if median > 1.1 * curve[-1][1]:
+            break
+        settled = probes
+    return settled

@@ -1,0 +1,72 @@
+"""Measured round-trip times, as experiments are given them: a matrix, or one for each round, and samples drawn from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_node.errors import SbonError
+
+Floats = NDArray[np.float64]
+
+QUEUEING = 0.05
+"""Mean extra delay of a sample, as a share of the round-trip time, exponential."""
+SPIKES, SPIKE = 0.03, 5.0
+"""Share of the samples that take so many times as long: a queue somewhere is full, or a host is busy."""
+MIN_NODES = 4
+SAMPLES_SHOWN = 500
+
+
+class RttMatrix:
+    """``rounds`` [t, n, n] in milliseconds, row to column, NaN where a pair is missing; ``truth`` [n, n] is its median."""
+
+    def __init__(self, name: str, rounds: Floats) -> None:
+        self.name = name
+        self._rounds = rounds
+        known = np.isfinite(rounds).any(axis=0)
+        self.truth: Floats = np.full(known.shape, np.nan)
+        self.truth[known] = np.nanmedian(rounds[:, known], axis=0)
+
+    @property
+    def nodes(self) -> int:
+        return len(self.truth)
+
+    def sample(self, sources: NDArray[np.int_], targets: NDArray[np.int_], rng: np.random.Generator) -> Floats:
+        """A round-trip time for each pair, of any round, with queueing on top; NaN where there is none."""
+        count = len(sources)
+        times = self._rounds[rng.integers(len(self._rounds), size=count), sources, targets]
+        slower = 1 + rng.exponential(QUEUEING, count)
+        return times * np.where(rng.random(count) < SPIKES, SPIKE, 1.0) * slower
+
+    def samples_of_median_link(self, rng: np.random.Generator) -> Floats:
+        """``SAMPLES_SHOWN`` of the pair with the (lower) median of all times."""
+        pairs = np.argwhere(np.isfinite(self.truth))
+        source, target = pairs[np.argsort(self.truth[pairs[:, 0], pairs[:, 1]])[(len(pairs) - 1) // 2]]
+        samples = self.sample(np.full(4 * SAMPLES_SHOWN, source), np.full(4 * SAMPLES_SHOWN, target), rng)
+        return np.resize(samples[np.isfinite(samples)], SAMPLES_SHOWN)
+
+
+def read_matrix(path: Path) -> RttMatrix:
+    """The array ``rtt_ms`` of an .npz file, [n, n] or [t, n, n], in milliseconds; nodes without any time are left out.
+
+    Raises :class:`SbonError` ``bad-matrix``.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            rtt_ms = np.asarray(arrays["rtt_ms"], dtype=np.float64)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = "an .npz file with an array rtt_ms [n, n] or [t, n, n] of milliseconds"
+        raise SbonError("bad-matrix", f"cannot be read: {error}", where=str(path), hint=hint) from error
+    given = rtt_ms[None] if rtt_ms.ndim == 2 else rtt_ms
+    if given.ndim != 3 or given.shape[1] != given.shape[2] or not len(given):
+        raise SbonError("bad-matrix", f"rtt_ms is {list(rtt_ms.shape)}, neither [n, n] nor [t, n, n]", where=str(path))
+    rounds: Floats = np.where(np.isfinite(given) & (given > 0), given, np.nan)
+    rounds[:, range(rounds.shape[1]), range(rounds.shape[1])] = np.nan
+    known = np.isfinite(rounds).max(axis=0)
+    there = np.logical_or(known.max(axis=0), known.max(axis=1))
+    rounds = rounds[:, there][:, :, there]
+    if rounds.shape[1] < MIN_NODES:
+        raise SbonError("bad-matrix", f"{rounds.shape[1]} nodes with times, at least {MIN_NODES} are needed", where=str(path))
+    return RttMatrix(path.stem, rounds)

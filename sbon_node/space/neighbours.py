@@ -1,0 +1,95 @@
+"""Whom a node measures again and again: some at random, who hold the whole map together, and those that are nearest to it.
+
+Random neighbours alone tell far places well and one's own quarter badly; near ones alone fold the map. A slot keeps its tenant as
+long as it can, since the filter on the way to it looks back on its last samples.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+
+class Neighbours:
+    """``random_slots`` slots, then ``near_slots``; each holds a name or nobody."""
+
+    def __init__(self, random_slots: int, near_slots: int, rng: random.Random) -> None:
+        self._random, self._rng = random_slots, rng
+        self._slots: list[str | None] = [None] * (random_slots + near_slots)
+        self._by_name: dict[str, int] = {}
+        self._turn = -1
+
+    def __len__(self) -> int:
+        """How many there are now."""
+        return len(self._by_name)
+
+    @property
+    def slots(self) -> int:
+        return len(self._slots)
+
+    def names(self) -> list[str]:
+        return [name for name in self._slots if name is not None]
+
+    def slot_of(self, name: str) -> int | None:
+        return self._by_name.get(name)
+
+    def admit(self, name: str) -> int | None:
+        """Its slot: the one it has, or a free one, random ones first; None where all are taken."""
+        slot = self._by_name.get(name)
+        if slot is None and len(self._by_name) < len(self._slots):
+            slot = self._slots.index(None)
+            self._put(slot, name)
+        return slot
+
+    def forget(self, name: str) -> int | None:
+        """The slot it leaves."""
+        slot = self._by_name.pop(name, None)
+        if slot is not None:
+            self._slots[slot] = None
+        return slot
+
+    def renew(self, estimates_ms: Mapping[str, float], *, near: bool) -> list[tuple[int, str]]:
+        """Fills free random slots with any, and with ``near`` the others with the nearest, of all who may be neighbours by their
+        estimated round-trip times. Returns the slots that have a new tenant; who has lost its slot is in none."""
+        for name in [name for name in self._by_name if name not in estimates_ms]:
+            self.forget(name)
+        fresh: list[tuple[int, str]] = []
+        free = [slot for slot in range(self._random) if self._slots[slot] is None]
+        if free:
+            others = sorted(name for name in estimates_ms if self._by_name.get(name, self._random) >= self._random)
+            for slot, name in zip(free, self._rng.sample(others, min(len(free), len(others))), strict=False):
+                self.forget(name)
+                self._put(slot, name)
+                fresh.append((slot, name))
+        return fresh + self._renew_near(estimates_ms) if near else fresh
+
+    def next(self) -> str | None:
+        """Whose turn it is to be measured."""
+        for _ in self._slots:
+            self._turn = (self._turn + 1) % len(self._slots)
+            name = self._slots[self._turn]
+            if name is not None:
+                return name
+        return None
+
+    def _renew_near(self, estimates_ms: Mapping[str, float]) -> list[tuple[int, str]]:
+        others = [
+            (rtt_ms, name) for name, rtt_ms in estimates_ms.items() if self._by_name.get(name, self._random) >= self._random
+        ]
+        nearest = [name for _, name in sorted(others)[: len(self._slots) - self._random]]
+        chosen = set(nearest)
+        for slot in range(self._random, len(self._slots)):
+            tenant = self._slots[slot]
+            if tenant is not None and tenant not in chosen:
+                self.forget(tenant)
+        fresh: list[tuple[int, str]] = []
+        for name in nearest:
+            if name not in self._by_name:
+                slot = self._slots.index(None, self._random)
+                self._put(slot, name)
+                fresh.append((slot, name))
+        return fresh
+
+    def _put(self, slot: int, name: str) -> None:
+        self._slots[slot] = name
+        self._by_name[name] = slot

@@ -1,0 +1,129 @@
+"""``sbon experiment coordinates`` on small matrices of every shape it must take; and Serf's algorithm, for what it is."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from sbon_cli.main import sbon
+from sbon_node.errors import SbonError
+from sbon_node.experiments.coordinates import run
+from sbon_node.experiments.rtt_matrix import RttMatrix, read_matrix
+from sbon_node.experiments.serf import ORIGIN, SerfClient, distance_s
+from tests.space.truths import TRUTHS, Matrix
+
+COLUMNS = (
+    "algorithm data median p90 median_unmeasured p90_unmeasured movement_ms samples_to_settle join5 join10 join20 recall10 "
+    "recall10_probed liars"
+)
+
+
+def saved(path: Path, rtt_ms: Matrix) -> Path:
+    np.savez(path, rtt_ms=rtt_ms.astype(np.float32))
+    return path
+
+
+def odd(count: int) -> Matrix:
+    """Three rounds that differ, longer one way than the other, a tenth of the pairs missing, nothing known of one node."""
+    rng = np.random.default_rng(1)
+    rounds = TRUTHS["access"](count, rng)[None] * np.exp(rng.normal(0, 0.05, (3, count, count)))
+    rounds[:, rng.random((count, count)) < 0.1] = np.nan
+    rounds[:, 5] = rounds[:, :, 5] = np.nan
+    return np.asarray(rounds)
+
+
+def test_every_column_is_told_and_a_seed_tells_it_again(tmp_path: Path) -> None:
+    files = [saved(tmp_path / "even.npz", TRUTHS["access"](60, np.random.default_rng(2))), saved(tmp_path / "odd.npz", odd(16))]
+    first, again = (run(files, ("refit", "vivaldi", "serf", "floor"), seed=3, probes=96)[0] for _ in range(2))
+    assert first == again
+    rows = {(row["data"], row["algorithm"]): row for row in first["rows"]}
+    assert list(rows) == [(data, name) for data in ("even", "odd") for name in ("refit", "vivaldi", "serf", "floor")]
+    for (data, name), row in rows.items():
+        assert " ".join(row) == COLUMNS
+        told = {key: value for key, value in row.items() if value is not None}
+        assert all(math.isfinite(value) for key, value in told.items() if key not in ("algorithm", "data"))
+        if name != "floor":
+            assert set(row) - set(told) == (set() if data == "even" else {"median_unmeasured", "p90_unmeasured"})
+    even = {name: rows["even", name] for name in ("refit", "serf")}
+    for column in ("median", "p90", "movement_ms", "join20", "liars"):
+        assert even["refit"][column] < even["serf"][column], column
+    assert rows["even", "floor"]["median"] < 0.02
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ({"rtt_ms": np.ones((3, 4))}, "neither [n, n] nor [t, n, n]"),
+        ({"rtt_ms": np.full((9, 9), np.nan)}, "0 nodes with times"),
+        ({"times": np.ones((9, 9))}, "cannot be read"),
+    ],
+)
+def test_what_is_no_matrix_is_refused_by_name(tmp_path: Path, content: dict[str, Matrix], words: str) -> None:
+    path = tmp_path / "bad.npz"
+    np.savez(path, **content)  # type: ignore[arg-type]
+    with pytest.raises(SbonError) as refused:
+        read_matrix(path)
+    assert (refused.value.code, refused.value.where) == ("bad-matrix", str(path))
+    assert words in refused.value.message
+
+
+def test_the_truth_is_the_median_round_and_samples_are_rarely_below_it() -> None:
+    assert np.isnan(RttMatrix("odd", odd(16)).truth).any()
+    flat = np.where(np.eye(5) > 0, np.nan, 100.0)
+    matrix = RttMatrix("made", flat * np.array([1, 1.1, 1.5])[:, None, None])
+    assert matrix.truth[0, 1] == pytest.approx(110)
+    pair = np.zeros(1000, dtype=int)
+    samples = matrix.sample(pair, pair + 1, np.random.default_rng(1))
+    assert samples.min() >= 100
+    assert 0.01 < (samples > 450).mean() < 0.06
+
+
+def test_a_command_line_names_an_algorithm_that_there_is_not(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.npz", TRUTHS["space"](8, np.random.default_rng(1)))
+    result = CliRunner().invoke(sbon, ["experiment", "coordinates", "--data", str(path), "--algorithm", "serv"])
+    assert result.exit_code == 1
+    assert "there is no algorithm 'serv'" in result.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_pictures_are_written_beside_the_json(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.npz", TRUTHS["space"](12, np.random.default_rng(1)))
+    out = tmp_path / "out"
+    command = [
+        "experiment",
+        "coordinates",
+        "--data",
+        str(path),
+        "--algorithm",
+        "refit",
+        "--probes",
+        "24",
+        "--out",
+        str(out),
+        "--json",
+    ]
+    result = CliRunner().invoke(sbon, command)
+    assert result.exit_code == 0, result.output
+    kinds = ("errors", "map", "samples", "settling")
+    assert sorted(p.name for p in out.iterdir()) == sorted(
+        ["coordinates.json", *(f"m-{k}.{s}" for k in kinds for s in ("png", "svg"))]
+    )
+    assert json.loads((out / "coordinates.json").read_text()) == json.loads(result.stdout)
+    assert all(p.stat().st_size > 1000 for p in out.iterdir() if p.suffix != ".json")
+
+
+def test_serf_pulls_two_nodes_to_their_distance() -> None:
+    one, other = SerfClient(random.Random(1)), SerfClient(random.Random(2))
+    assert distance_s(one.coordinate, ORIGIN) < 1e-3
+    for _ in range(60):
+        one.update("other", other.coordinate, 0.08)
+        other.update("one", one.coordinate, 0.08)
+    assert distance_s(one.coordinate, other.coordinate) == pytest.approx(0.08, rel=0.05)
+    assert one.coordinate.error < 0.1
