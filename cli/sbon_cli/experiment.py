@@ -30,7 +30,7 @@ def experiment() -> None:
     "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of neighbours, samples, liars, and who joins."
 )
 @click.option(
-    "--probes", type=click.IntRange(24, 100_000), default=480, show_default=True, help="Of each node, until it is settled."
+    "--probes", type=click.IntRange(24, 100_000), default=720, show_default=True, help="Of each node, until it is settled."
 )
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write pictures and the JSON there.")
 @json_option

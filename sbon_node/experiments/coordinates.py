@@ -22,8 +22,8 @@ from sbon_node.experiments.contenders import CONTENDERS, Floats, Space, distance
 from sbon_node.experiments.rtt_matrix import RttMatrix, read_matrix
 from sbon_node.space import refit
 
-PROBES = 480
-"""Of each node: ten turns of the 48 neighbours."""
+PROBES = 720
+"""Of each node: fifteen turns of the 48 neighbours."""
 CHECK_EVERY = 24
 CHOOSE_EVERY = 48
 CANDIDATES = 64

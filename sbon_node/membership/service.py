@@ -235,8 +235,12 @@ class Membership:
         if not isinstance(message, Ping | Ack) or message.coordinate is None:
             return message
         if plausible(message.coordinate, self._space.dimensions):
-            return message
-        self._counters.refuse("coordinate-refused", name=message.source, peer=str(sender))
+            known = self._table.get(message.source)
+            if known is None or message.coordinate_version >= known.member.coordinate_version:
+                return message
+            self._counters.count("coordinate-stale")
+        else:
+            self._counters.refuse("coordinate-refused", name=message.source, peer=str(sender))
         return msgspec.structs.replace(message, coordinate=None)
 
     def _checked(self, members: Sequence[Member]) -> tuple[Member, ...]:

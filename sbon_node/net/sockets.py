@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -23,6 +25,7 @@ from sbon_node.net.transport import (
     Listener,
     Transport,
 )
+from sbon_node.net.waited import WaitedInSocket
 from sbon_protocol.datagram import MAX_DATAGRAM_BYTES
 
 log = structlog.get_logger()
@@ -63,15 +66,18 @@ class SocketTransport(Transport):
 
 class _Arrivals(asyncio.Queue[Any]):
     """Stands where asyncio-dgram keeps its unbounded queue: a datagram is stamped and handled the moment it is read, so none
-    waits, and what comes too fast is dropped by the system's own bounded buffer."""
+    waits, and what comes too fast is dropped by the system's own bounded buffer. The stamp is when the system had it."""
 
     def __init__(self, handler: DatagramHandler, clock: Clock, counters: Counters) -> None:
         super().__init__()
         self._handler, self._clock, self._counters = handler, clock, counters
         self.closed = False
+        self.waited_s: Callable[[], float] = lambda: 0.0
+        self._last_stamp = -math.inf
 
     def put_nowait(self, item: tuple[bytes | None, Any]) -> None:
-        stamp = self._clock.now()
+        waited_s = self.waited_s()
+        stamp = self._last_stamp = max(self._last_stamp, self._clock.now() - waited_s)
         payload, sender = item
         if payload is None or self.closed:
             return
@@ -107,6 +113,7 @@ class _SocketDatagrams(DatagramEndpoint):
             lambda: DatagramProtocol(self._arrivals, _Errors(self._counters), self._writable), local_addr=(bind.host, bind.port)
         )
         self._transport.set_write_buffer_limits(high=self._settings.datagram_buffer_bytes)
+        self._arrivals.waited_s = WaitedInSocket(self._transport.get_extra_info("socket"))
         self._local = Address(*self._transport.get_extra_info("sockname")[:2])
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -14,6 +15,8 @@ from sbon_node.errors import SbonError
 from sbon_node.membership.service import Membership
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.net.counters import Counters
+from sbon_node.net.delays import Delays, DelayTable
+from sbon_node.net.emulation import EmulatedTransport
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport
@@ -28,6 +31,8 @@ from sbon_protocol.messages import Ack, Coordinate, Endpoint, Member, Packet, Pi
 from tests.addresses import own_host
 
 ONE_WAY_S = 0.1
+LATE_S = 0.2
+"""For so long a process stands still: what it measured meanwhile is not believed."""
 NET = NetSettings(connect_timeout_s=2.0)
 
 
@@ -268,6 +273,7 @@ def test_what_no_node_would_send_is_counted_and_dropped() -> None:
         "datagram-malformed": b"not ours",
         "datagram-wrong-cluster": datagram.pack(Packet("elsewhere", Ping(1, "b", "a"))),
         "coordinate-refused": datagram.pack(Packet("sbon", Ack(77, "b", absurd, 9**9))),
+        "coordinate-stale": datagram.pack(Packet("sbon", Ack(78, "b", Coordinate((0.0, 0.0, 0.0)), 0))),
         "incarnation-refused": datagram.pack(Packet("sbon", None, (liar,))),
         "name-conflict": datagram.pack(Packet("sbon", None, (impostor,))),
     }
@@ -344,6 +350,32 @@ async def test_two_nodes_over_real_sockets() -> None:
         assert 0 < rtt_ms < 1000
         await b.membership.leave()
         await _until(lambda: a.states()["b"] == "left")
+    finally:
+        for site in sites:
+            await site.close()
+
+
+async def test_what_a_process_that_stood_still_has_measured_is_not_believed() -> None:
+    """Answers are 100 ms under way, and every other 50 ms the loop stands still for longer than that."""
+    clock, counters = Clock.real(), Counters(time.monotonic)
+    hosts = [own_host(number) for number in (1, 2)]
+    table = DelayTable(sites=dict(zip(hosts, "xy", strict=True)), names=("x", "y"), rtt_ms=((0, 100), (100, 0)), jitter=0.0)
+    sites: list[Site] = []
+    try:
+        for host, name in zip(hosts, "ab", strict=True):
+            sockets = SocketTransport(clock, NET, counters, source_host=host)
+            transport = EmulatedTransport(sockets, Delays(table), host, clock, random.Random(1), NET, counters)
+            sites.append(Site(transport, clock, Address(host, 4705), name, f"i-{name}", 1, "sbon"))
+            await sites[-1].start()
+        a, b = sites
+        await b.membership.join([a.at])
+        await _until(lambda: b.membership.rtt_ms("a") is not None)
+        while not b.counters.snapshot().get("rtt-under-lag"):
+            time.sleep(LATE_S)  # noqa: ASYNC251
+            await asyncio.sleep(0.05)
+        rtt_ms = b.membership.rtt_ms("a")
+        assert rtt_ms is not None
+        assert rtt_ms >= 99
     finally:
         for site in sites:
             await site.close()
