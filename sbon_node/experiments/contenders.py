@@ -43,6 +43,10 @@ class Space(Protocol):
 
     def neighbours(self, node: int) -> list[int]: ...
 
+    def measured_ms(self, node: int) -> dict[int, float]:
+        """What it remembers of all it has ever measured."""
+        ...
+
     def anew(self, count: int, seed: int) -> Space:
         """So many nodes that have just started."""
         ...
@@ -83,6 +87,9 @@ class OwnSpace:
 
     def neighbours(self, node: int) -> list[int]:
         return [int(name) for name in self._nodes[node].neighbours()]
+
+    def measured_ms(self, node: int) -> dict[int, float]:
+        return {int(name): rtt_ms for name, rtt_ms in self._nodes[node].remembered_ms().items()}
 
     def anew(self, count: int, seed: int) -> OwnSpace:
         return OwnSpace(count, seed, self._settings)
@@ -133,6 +140,9 @@ class SerfSpace:
 
     def neighbours(self, node: int) -> list[int]:
         return [int(name) for name in self._slots[node].names()]
+
+    def measured_ms(self, node: int) -> dict[int, float]:
+        return {int(name): rtt_ms for name, rtt_ms in self._rtt_ms[node].items()}
 
     def anew(self, count: int, seed: int) -> SerfSpace:
         return SerfSpace(count, seed, self._near)

@@ -4,7 +4,7 @@ Every node probes its neighbours in turn, all at the same pace; a sample is of a
 ``rtt_matrix``). Then: the relative error |estimate - truth| / truth of all pairs, and of those that are not each other's
 neighbours; how far a coordinate moves with a probe, vector and height together; after how many probes the median error stays
 within a tenth of its last; the error of fresh nodes that join, to all others; which share of the ten nearest is found by
-coordinates alone, and by measuring 30 candidates beside the neighbours, the least of three pings; and the median error between
+coordinates alone, and by pinging 30 candidates, the least of three, beside what was measured before; and the median error between
 honest nodes where 15 % claim to be, without error, at a random place they keep to.
 """
 
@@ -173,24 +173,22 @@ def _join(space: Space, matrix: RttMatrix, rng: np.random.Generator, seed: int) 
 
 
 def _recall(space: Space, matrix: RttMatrix, rng: np.random.Generator) -> tuple[float, float]:
-    """Share of the ten nearest that are found: by coordinates alone; and of the neighbours and 30 candidates, by pings."""
+    """Share of the ten nearest that are found: by coordinates alone; and what was measured, and 30 candidates' pings."""
     estimates = distances_ms(space.arrays())
     alone, probed = [], []
     for node in range(matrix.nodes):
         others = [peer for peer in range(matrix.nodes) if np.isfinite(matrix.truth[node, peer])]
         true = _least(matrix.truth[node], others)
         alone.append(len(true & _least(estimates[node], others)) / len(true))
-        known = [peer for peer in space.neighbours(node) if peer in set(others)]
-        further = sorted(set(others) - set(known), key=lambda peer: (estimates[node, peer], peer))[:PROBED]
-        asked = np.array([*known, *further])
-        pings = np.array([matrix.sample(np.full(len(asked), node), asked, rng) for _ in range(3)])
-        least = np.full(matrix.nodes, np.inf)
-        least[asked] = np.where(np.isfinite(pings), pings, np.inf).min(axis=0)
-        probed.append(len(true & _least(least, asked.tolist())) / len(true))
+        times = {peer: rtt_ms for peer, rtt_ms in space.measured_ms(node).items() if peer in set(others)}
+        asked = sorted(set(others) - set(times), key=lambda peer: (estimates[node, peer], peer))[:PROBED]
+        pings = np.array([matrix.sample(np.full(len(asked), node), np.array(asked, dtype=int), rng) for _ in range(3)])
+        times |= dict(zip(asked, np.where(np.isfinite(pings), pings, np.inf).min(axis=0).tolist(), strict=True))
+        probed.append(len(true & _least(times, list(times))) / len(true))
     return float(np.mean(alone)), float(np.mean(probed))
 
 
-def _least(times: Floats, among: Sequence[int]) -> set[int]:
+def _least(times: Floats | dict[int, float], among: Sequence[int]) -> set[int]:
     return set(sorted(among, key=lambda peer: (times[peer], peer))[:NEAREST])
 
 

@@ -117,6 +117,10 @@ class LocalCoordinate:
         """Whether anything is known of the way to it."""
         return peer in self._links
 
+    def remembered_ms(self) -> dict[str, float]:
+        """Every measurement that is kept, whatever its age, filtered."""
+        return {peer: link.rtt_ms for peer, link in self._links.items()}
+
     def forget(self, peer: str) -> None:
         self._links.pop(peer, None)
         slot = self._neighbours.forget(peer)
