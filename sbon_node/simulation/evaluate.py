@@ -19,6 +19,7 @@ from sbon_node.query.schema import to_arrow
 from sbon_node.simulation.duck import parse, run, written
 from sbon_node.simulation.relations import Kept, LateRowsError, relation_of
 from sbon_node.streams.frame import Frame
+from sbon_node.streams.payload import pack, unpack
 
 
 class Evaluation:
@@ -86,16 +87,10 @@ def output_schema(text: str, inputs: tuple[Schema, ...]) -> Schema:
 
 
 def encode(table: Any) -> bytes:
-    """An Arrow IPC stream of one record batch, compressed; empty where there are no rows."""
-    if table.num_rows == 0:
-        return b""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_batch(table.combine_chunks().to_batches()[0])
-    return bytes(sink.getvalue())
+    """A frame's payload; empty where there are no rows."""
+    return pack(table.combine_chunks().to_batches()[0]) if table.num_rows else b""
 
 
 def decode(payload: bytes) -> Any:
     """The rows of a frame as a table; ``payload`` is not empty."""
-    with pa.ipc.open_stream(payload) as reader:
-        return reader.read_all()
+    return pa.Table.from_batches([unpack(payload)])

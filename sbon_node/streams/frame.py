@@ -16,7 +16,7 @@ END_WATERMARK_MS = 2**62
 class FrameDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A frame that has no number yet: what an engine batch or a source hands to the outbox.
 
-    ``payload`` is an Arrow IPC stream of one record batch, compressed, or empty where there are no rows. ``watermark_ms``
+    ``payload`` is of :mod:`.payload`, or empty where there are no rows. ``watermark_ms``
     (event time, UTC) promises that no later frame of the stream holds an earlier row; ``ended`` that no row follows at all.
     ``born_ms`` is the wall clock when the oldest row entered the overlay, from which delay is measured.
     """

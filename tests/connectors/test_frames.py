@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sbon_node.connectors import frames
 
 ROWS = pa.RecordBatch.from_pydict({"n": list(range(1000)), "text": [f"{i}" * (i % 50) for i in range(1000)]})
-GOOD = frames.encode(ROWS)
+MANY, FEW = frames.encode(ROWS), frames.encode(ROWS.slice(0, 40))
 
 
 def test_cut_rows_come_back_in_order_and_of_the_size_aimed_at() -> None:
@@ -39,7 +39,7 @@ def test_no_rows_are_no_bytes() -> None:
 def test_other_columns_are_refused() -> None:
     for schema in (pa.schema([("n", pa.int64())]), pa.schema([("n", pa.int32()), ("text", pa.string())])):
         with pytest.raises(frames.BadPayloadError):
-            frames.decode(GOOD, schema)
+            frames.decode(MANY, schema)
 
 
 def test_two_batches_are_no_frame() -> None:
@@ -51,16 +51,33 @@ def test_two_batches_are_no_frame() -> None:
         frames.decode(out.getvalue().to_pybytes())
 
 
-@settings(max_examples=400, deadline=None)
-@given(
-    st.one_of(
-        st.binary(max_size=300),
-        st.tuples(st.integers(0, len(GOOD)), st.binary(min_size=1, max_size=8)).map(
-            lambda x: GOOD[: x[0]] + x[1] + GOOD[x[0] + len(x[1]) :]
+def test_few_rows_are_not_drowned_in_their_schema() -> None:
+    row = pa.RecordBatch.from_pydict({f"column_{i}": [i] for i in range(20)})
+    stream = row.schema.serialize().size + row.serialize().size
+    assert len(frames.encode(row)) < stream / 4
+    assert frames.decode(frames.encode(row), row.schema).equals(pa.table(row))
+
+
+def test_what_would_fill_the_memory_is_refused() -> None:
+    zeros = bytes(2**26)
+    bombs = [pa.compress(zeros, "zstd", asbytes=True), pa.compress(MANY + zeros, "zstd", asbytes=True)]
+    assert max(len(bomb) for bomb in bombs) < frames.MAX_BYTES
+    for bomb in bombs:
+        with pytest.raises(frames.BadPayloadError, match="compressed as a whole"):
+            frames.decode(bomb)
+
+
+def damaged(good: bytes) -> st.SearchStrategy[bytes]:
+    return st.one_of(
+        st.tuples(st.integers(0, len(good)), st.binary(min_size=1, max_size=8)).map(
+            lambda x: good[: x[0]] + x[1] + good[x[0] + len(x[1]) :]
         ),
-        st.integers(0, len(GOOD)).map(lambda n: GOOD[:n]),
+        st.integers(0, len(good)).map(lambda n: good[:n]),
     )
-)
+
+
+@settings(max_examples=600, deadline=None)
+@given(st.one_of(st.binary(max_size=300), damaged(MANY), damaged(FEW)))
 def test_damaged_payloads_are_refused_or_rows(payload: bytes) -> None:
     try:
         found = frames.decode(payload, ROWS.schema)

@@ -23,6 +23,7 @@ from sbon_node.engine.lock import take_lock
 from sbon_node.engine.spark.output import Output
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError
 from sbon_node.streams.frame import InputOffset
+from sbon_node.streams.payload import unpack
 
 SLOW_S = 0.3
 
@@ -89,7 +90,7 @@ class Operator:
 
     def _read(self, after: InputOffset, upto: InputOffset) -> pa.Table:
         asked = {"do": "fetch", "operator": self._id, "position": 0, "after": after.frame, "upto": upto.frame}
-        tables = [pa.ipc.open_stream(payload).read_all() for payload in self._feed.call(asked)["payloads"] if payload]
+        tables = [pa.Table.from_batches([unpack(payload)]) for payload in self._feed.call(asked)["payloads"] if payload]
         for table in tables:
             for number, act in zip(table["n"].to_pylist(), table["act"].to_pylist(), strict=True):
                 self._act(number, act)

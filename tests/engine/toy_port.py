@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from sbon_node.errors import SbonError
 from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
+from sbon_node.streams.payload import unpack
 from tests.engine.states import PATIENCE_S
 
 
@@ -62,7 +63,7 @@ class ToyPort:
 
     def rows(self) -> pa.Table:
         drafts = [draft for batch in sorted(self.output) if batch <= self.visible for draft in self.output[batch]]
-        return pa.concat_tables(pa.ipc.open_stream(draft.payload).read_all() for draft in drafts if draft.payload)
+        return pa.concat_tables(pa.Table.from_batches([unpack(draft.payload)]) for draft in drafts if draft.payload)
 
     def recover(self, committed: int | None) -> None:
         self.visible = max(self.visible, -1 if committed is None else committed)

@@ -16,9 +16,10 @@ from sbon_node.engine.promise import batch_promise
 from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError
 from sbon_node.errors import SbonError
 from sbon_node.streams.frame import MAX_ROW_BYTES
+from sbon_node.streams.payload import pack
 
 COMMIT_POLL_S = 0.003
-ZSTD_LEVEL = 1
+CODEC = pa.Codec("zstd", 1)
 
 
 class Output:
@@ -109,7 +110,6 @@ def cut(table: pa.Table, frame_bytes: int) -> list[tuple[bytes, int]]:
 
     Raises :class:`SbonError` ``row-too-large``: left out, the row would be missing downstream with nobody told.
     """
-    options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", ZSTD_LEVEL))
     frames = []
     spans = [(0, table.num_rows)] if table.num_rows else []
     while spans:
@@ -121,8 +121,6 @@ def cut(table: pa.Table, frame_bytes: int) -> list[tuple[bytes, int]]:
             half = rows // 2
             spans += [(start + half, rows - half), (start, half)]
             continue
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, piece.schema, options=options) as writer:
-            writer.write_table(piece.combine_chunks())
-        frames.append((sink.getvalue().to_pybytes(), rows))
+        (batch,) = piece.combine_chunks().to_batches()
+        frames.append((pack(batch, CODEC), rows))
     return frames

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from sbon_node.engine.spark.markers import MARK, marker
 from sbon_node.engine.spark.wire import Feed
 from sbon_node.streams.frame import NO_WATERMARK_MS, InputOffset
+from sbon_node.streams.payload import unpack
 
 
 def start_of(position: int) -> dict[str, Any]:
@@ -80,10 +81,7 @@ class _Input:
         call = {"do": "fetch", "operator": self.operator, "position": self.position, "after": after, "upto": upto}
         for payload in self.feed.call(call)["payloads"]:
             if payload:
-                for batch in pa.ipc.open_stream(payload):
-                    # The bytes come from other nodes, and Spark believes what Arrow's offsets and lengths say.
-                    batch.validate(full=True)
-                    yield conform(batch, self.schema)
+                yield conform(unpack(payload), self.schema)
 
     @property
     def feed(self) -> Feed:
