@@ -26,7 +26,7 @@ from sbon_node.control.settings import ControlSettings
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.log import LogSettings
-from sbon_node.membership.settings import MembershipSettings
+from sbon_node.membership.settings import PRESETS, MembershipSettings
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
 from sbon_node.node_settings import EVERYWHERE, FILES
@@ -112,6 +112,7 @@ def load(
         _of_flags(flags or {}, known, problems),
     ):
         given.update(layer)
+    _apply_preset(given)
     values: dict[str, dict[str, Any]] = {}
     for name, setting in given.items():
         key = known[name]
@@ -126,6 +127,14 @@ def load(
         message = problems[0] if len(problems) == 1 else f"{len(problems)} settings are wrong"
         raise SbonError("bad-config", message, details=tuple(problems), hint="see: sbon config show --origin")
     return Loaded(config, origins)
+
+
+def _apply_preset(given: dict[str, Given]) -> None:
+    """Knobs of membership that nobody has set are the preset's."""
+    chosen = given.get("membership.preset")
+    if chosen is not None and chosen.value in PRESETS:
+        for knob, value in PRESETS[chosen.value].items():
+            given.setdefault(f"membership.{knob}", Given(value, f"preset {chosen.value}"))
 
 
 def _checked(key: Key, given: Given, problems: list[str]) -> Any:

@@ -92,6 +92,7 @@ class Node:
         self._catalogue = Catalogue(self.context)
         self._sources = SourceHost(self.context, self._catalogue, config.connectors)
         capacity = self._machine.capacity(config.engine.max_operators)
+        self.membership.describe(cores=capacity.cores, memory_mb=capacity.memory_mb, bandwidth_bytes_s=capacity.bandwidth_bytes_s)
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load)
         self._sinks = SinkHost(self.context, config.connectors)
         self._parts = PartDestroyer(self.context, self._operators, self._sinks)
@@ -187,6 +188,9 @@ class Node:
                     coordinate=member.coordinate.vector if member.coordinate else None,
                     rtt_ms=rtt_ms if member.coordinate or measured else None,
                     measured=measured,
+                    tags=member.traits.tags,
+                    cores=member.traits.cores,
+                    memory_mb=member.traits.memory_mb,
                 )
             )
         return found

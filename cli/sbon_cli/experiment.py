@@ -1,13 +1,16 @@
-"""``sbon experiment``: what the algorithms reach on measured networks; a seed gives the same figures again."""
+"""``sbon experiment``: what the algorithms reach on measured and simulated networks; a seed gives the same figures again."""
 
 from __future__ import annotations
 
 import importlib
+import logging
 from pathlib import Path
 from typing import Any
 
 import click
+import structlog
 
+from sbon_cli.bench import show_result
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
 
 
@@ -60,3 +63,39 @@ def coordinates(
 
 def _cell(value: object) -> object:
     return f"{value:.3f}" if isinstance(value, float) else value
+
+
+@experiment.command()
+@click.option("--nodes", multiple=True, type=click.IntRange(4, 4000), metavar="N", help="Repeated; 100 and 1,000 by default.")
+@click.option("--scenario", "-s", "scenarios", multiple=True, metavar="NAME", help="Repeated; all by default.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0.1, 600),
+    default=60.0,
+    show_default=True,
+    help="Bound of what a scenario lasts; weather and partition last as long.",
+)
+@click.option("--preset", type=click.Choice(["wan", "lan"]), default="wan", show_default=True, help="Of membership's knobs.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the network, and of every node.")
+@json_option
+@reports_errors
+def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: float, preset: str, seed: int, json_: bool) -> None:
+    """Failure detection and gossip of the daemon's own code: times, false deaths, healing, bytes.
+
+    An hour of a thousand nodes takes half an hour; how fast it runs is told on stderr.
+    """
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    module: Any = importlib.import_module("sbon_node.experiments.membership")
+    settings: Any = importlib.import_module("sbon_node.membership.settings")
+    unknown = [name for name in scenarios if name not in module.SCENARIOS]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(module.SCENARIOS)}", param_hint="--scenario")
+    result = module.experiment(
+        nodes or (100, 1000),
+        seed=seed,
+        scenarios=scenarios or tuple(module.SCENARIOS),
+        minutes=minutes,
+        settings=settings.preset(preset),
+        told=err().print,
+    )
+    show_result(result, json_)

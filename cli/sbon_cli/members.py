@@ -20,8 +20,11 @@ def members(api: str, json_: bool) -> None:
         print_json(listed)
         return
     print_table(
-        ("node", "state", "address", "api", "rtt ms", "", "coordinate"),
-        [(m.name, m.state, m.address, m.api, m.rtt_ms, _kind(m.rtt_ms, m.measured), _point(m.coordinate)) for m in listed],
+        ("node", "state", "address", "api", "rtt ms", "", "coordinate", "tags"),
+        [
+            (m.name, m.state, m.address, m.api, m.rtt_ms, _kind(m.rtt_ms, m.measured), _point(m.coordinate), _words(m.tags))
+            for m in listed
+        ],
     )
 
 
@@ -47,6 +50,10 @@ def status(api: str, json_: bool) -> None:
 
 def _kind(rtt_ms: float | None, measured: bool) -> str:
     return "" if rtt_ms is None else "measured" if measured else "estimated"
+
+
+def _words(tags: dict[str, str]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(tags.items()))
 
 
 def _point(coordinate: tuple[float, ...] | None) -> str:

@@ -24,14 +24,24 @@ class Call(Message, frozen=True):
 
 
 class Members(Message, frozen=True):
+    """A part of the answerer's table, itself first; ``more`` where names after the last one remain."""
+
     members: Annotated[tuple[Member, ...], Meta(max_length=16_384)]
+    more: bool = False
 
 
 class SyncMembers(Call, frozen=True):
-    """Full exchange of membership tables: how a node joins, and how partitions heal."""
+    """How a node joins: tells of itself, and asks for the members whose names come after ``after``."""
 
     members: Annotated[tuple[Member, ...], Meta(max_length=16_384)]
     joining: bool = False
+    after: Line = ""
+
+
+class CheckMember(Call, frozen=True):
+    """Are you there? ``member`` is what the caller believes of the receiver, who answers with its own Member alone."""
+
+    member: Member
 
 
 # -- catalogue --------------------------------------------------------------------------------------------------------
@@ -229,6 +239,7 @@ class Measurements(Message, frozen=True):
 
 CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "sync-members": (SyncMembers, Members),
+    "check-member": (CheckMember, Members),
     "push-catalogue": (PushCatalogue, None),
     "pull-catalogue": (PullCatalogue, CatalogueEntries),
     "attach-source": (AttachSource, None),

@@ -18,6 +18,7 @@ Host = Annotated[str, Meta(min_length=1, max_length=253)]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Milliseconds = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 Quantity = Annotated[float, Meta(ge=0, le=1e15)]
+Tag = Annotated[str, Meta(min_length=1, max_length=32)]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +49,15 @@ class Coordinate(Message, frozen=True):
 MemberState = Literal["alive", "suspect", "away", "left", "dead"]
 
 
+class Traits(Message, frozen=True):
+    """What a node says of itself beside its addresses: words its owner gave it, and how much it could host in all."""
+
+    tags: Annotated[dict[Tag, Tag], Meta(max_length=8)]
+    cores: Quantity = 0.0
+    memory_mb: Quantity = 0.0
+    bandwidth_bytes_s: Quantity = 0.0
+
+
 class Member(Message, frozen=True):
     """What is rumoured of one node. ``away`` will come back (SIGTERM), ``left`` and ``dead`` are final for an incarnation.
 
@@ -63,6 +73,25 @@ class Member(Message, frozen=True):
     coordinate: Coordinate | None = None
     coordinate_version: Count = 0
     instance: Annotated[str, Meta(max_length=32)] = ""
+    traits: Traits | None = None
+
+
+class Finding(Message, frozen=True):
+    """What somebody has found out about a member whose Member the receiver has; ``by`` names who suspects, if it is that."""
+
+    name: Name
+    incarnation: Count
+    state: MemberState
+    by: Name | None = None
+
+
+class Place(Message, frozen=True):
+    """A member has moved in the cost space."""
+
+    name: Name
+    incarnation: Count
+    coordinate: Coordinate
+    coordinate_version: Count
 
 
 class Ping(Message, frozen=True, tag="ping"):
@@ -98,15 +127,50 @@ class Nack(Message, frozen=True, tag="nack"):
     source: Name
 
 
-Gossip = Ping | Ack | PingRequest | Nack
+class Digest(Message, frozen=True, tag="digest"):
+    """Opens a reconciliation: a fingerprint of 4 bytes for each bucket of the sender's table (SPEC.md, section 2)."""
+
+    source: Name
+    fingerprints: Annotated[bytes, Meta(min_length=4, max_length=1024)]
+
+
+class Known(Message, frozen=True):
+    """A line of a Summary."""
+
+    name: Name
+    incarnation: Count
+    state: MemberState
+    coordinate_version: Count
+
+
+class Summary(Message, frozen=True, tag="summary"):
+    """Answers a Digest: what the sender knows in buckets that differ, as room allows; of those in ``whole``, all it knows."""
+
+    source: Name
+    buckets: Annotated[int, Meta(ge=1, le=256)]
+    whole: Annotated[tuple[Count, ...], Meta(max_length=256)]
+    known: Annotated[tuple[Known, ...], Meta(max_length=256)]
+
+
+class Want(Message, frozen=True, tag="want"):
+    """Answers a Summary: asks for members that the receiver knows better."""
+
+    source: Name
+    names: Annotated[tuple[Name, ...], Meta(max_length=256)]
+
+
+Gossip = Ping | Ack | PingRequest | Nack | Digest | Summary | Want
+Rumour = Member | Finding | Place
 
 
 class Packet(Message, frozen=True):
-    """The content of one datagram: at most one message of the failure detector, and rumours as room allows."""
+    """The content of one datagram: at most one message, and rumours as room allows."""
 
     cluster: Name
     message: Gossip | None = None
     members: Annotated[tuple[Member, ...], Meta(max_length=64)] = ()
+    findings: Annotated[tuple[Finding, ...], Meta(max_length=64)] = ()
+    places: Annotated[tuple[Place, ...], Meta(max_length=64)] = ()
 
 
 # -- TCP: the handshake -----------------------------------------------------------------------------------------------

@@ -23,6 +23,10 @@ from sbon_node.tasks import Tasks
 log = structlog.get_logger()
 
 
+CONTACTS = 3
+"""A random graph in which each has as many neighbours is almost always in one piece."""
+
+
 class StoredPeer(msgspec.Struct, frozen=True, kw_only=True):
     """Where another node was reached last."""
 
@@ -110,7 +114,11 @@ class Rejoin:
                 return
 
     async def _try(self) -> None:
-        """Everyone in turn, until somebody is there. Whoever has a remembered address now may be of another cluster."""
+        """Everyone in turn, until some have answered. Whoever has a remembered address now may be of another cluster.
+
+        One answer is not enough: where all start anew at once, nodes that each met one other would stay islands.
+        """
+        met = 0
         known = [Address.parse(address) for address in self._known.values()]
         for address in dict.fromkeys([*self._seeds, *self._rng.sample(known, len(known))]):
             try:
@@ -119,7 +127,9 @@ class Rejoin:
                 if error.code == "name-taken":
                     raise
                 log.info("rejoin-failed", address=str(address), reason=str(error))
-            if self._others.alive():
+            else:
+                met += len(self._others.alive()) > 0
+            if met == CONTACTS:
                 return
 
     async def _keep_trying(self) -> None:

@@ -66,6 +66,10 @@ class MemberInfo(msgspec.Struct, frozen=True, kw_only=True):
     rtt_ms: float | None
     """Measured round trip from this node where there is one, else estimated from the coordinates."""
     measured: bool
+    tags: dict[str, str] = {}
+    cores: float = 0.0
+    """In all, as ``memory_mb``; 0 for unknown."""
+    memory_mb: float = 0.0
 
 
 class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,22 +1,24 @@
-"""Full exchanges of membership tables over TCP: joining, and healing what gossip has missed."""
+"""Membership over TCP: joining, part by part of another's table; and asking a member that does not answer datagrams."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 
 import structlog
 
-from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.table import Table
+from sbon_node.membership.table import GONE, Table
 from sbon_node.net.peers import Caller, Identity, Peers, PeerServer
 from sbon_node.net.transport import Address
-from sbon_protocol.calls import Members, SyncMembers
+from sbon_protocol.calls import CheckMember, Members, SyncMembers
 from sbon_protocol.messages import Member
 
 log = structlog.get_logger()
+
+PART_MEMBERS = 256
+"""Of a table in one answer: some 40 kB."""
+MAX_PARTS = 128
 
 
 class Exchanges:
@@ -30,13 +32,12 @@ class Exchanges:
         *,
         peers: Peers,
         server: PeerServer,
-        clock: Clock,
-        rng: random.Random,
         settings: MembershipSettings,
     ) -> None:
         self._identity, self._table, self._take = identity, table, take
-        self._peers, self._clock, self._rng, self._settings = peers, clock, rng, settings
+        self._peers, self._settings = peers, settings
         server.handle(SyncMembers, self._synced)
+        server.handle(CheckMember, self._checked)
 
     async def join(self, seeds: Sequence[Address]) -> int:
         """Joins through the first seed that answers; returns how many members can be talked to then, this one included.
@@ -49,7 +50,7 @@ class Exchanges:
         selves = 0
         for seed in seeds:
             try:
-                if not await self._exchange(seed, joining=True):
+                if not await self._exchange(seed):
                     selves += 1
                     continue
             except SbonError as error:
@@ -63,36 +64,47 @@ class Exchanges:
         where = ", ".join(str(seed) for seed in seeds)
         raise SbonError("join-failed", "no node answers", where=where, hint="is one running there?", details=tuple(reasons))
 
-    async def run(self) -> None:
-        """With a random member now and then, sometimes with one that is thought dead: so partitions heal."""
-        while True:
-            await self._clock.sleep(self._settings.sync_interval_s * self._rng.uniform(0.5, 1.5))
-            lost = self._table.names(frozenset({"dead", "away"}))
-            there = self._table.names()
-            name = self._rng.choice(lost) if lost and (not there or self._rng.random() < 0.3) else None
-            name = name or (self._rng.choice(there) if there else None)
-            row = self._table.get(name) if name else None
-            if row is None:
-                continue
-            try:
-                await self._exchange(Address(row.member.address.host, row.member.address.port), joining=False)
-            except SbonError as error:
-                log.debug("sync-failed", member=name, reason=str(error))
+    async def check(self, member: Member) -> Member | None:
+        """What the member says of itself over TCP; None where it says nothing, or somebody else does."""
+        address = Address(member.address.host, member.address.port)
+        limit_s = self._settings.indirect_timeout_s / 2 + self._settings.suspicion_min_s
+        try:
+            reply: Members = await self._peers.call(address, CheckMember(member), timeout_s=limit_s)
+        except SbonError as error:
+            log.debug("check-failed", member=member.name, reason=str(error))
+            return None
+        return next((found for found in reply.members if found.name == member.name), None)
 
-    async def _exchange(self, address: Address, *, joining: bool) -> bool:
-        """Exchanges tables with whoever is there; False where that is this node itself."""
-        call = SyncMembers(members=tuple(self._table.everyone()), joining=joining)
-        reply: Members = await self._peers.call(address, call)
-        if reply.members and (reply.members[0].name, reply.members[0].instance) == (self._identity.node, self._identity.instance):
-            return False
-        self._take(reply.members)
+    async def _exchange(self, address: Address) -> bool:
+        """Tells whoever is there of this node, and takes its table; False where that is this node itself."""
+        after = ""
+        for _ in range(MAX_PARTS):
+            call = SyncMembers(members=(self._table.own,), joining=True, after=after)
+            reply: Members = await self._peers.call(address, call)
+            if not reply.members:
+                break
+            if (reply.members[0].name, reply.members[0].instance) == (self._identity.node, self._identity.instance):
+                return False
+            self._take(reply.members)
+            last = reply.members[-1].name
+            if not reply.more or last <= after:
+                break
+            after = last
         return True
 
     async def _synced(self, call: SyncMembers, caller: Caller) -> Members:
-        if call.joining:
-            own = next((m for m in call.members if m.name == caller.node), None)
-            if own is not None and self._table.conflicts(own):
-                hint = "choose another name, use the data directory it had before, or have the other one leave"
-                raise SbonError("name-taken", f"another node is called {own.name!r}", where="name", hint=hint)
+        """The first part begins with this node and what it knows of the caller, who may be starting anew."""
+        own = next((m for m in call.members if m.name == caller.node), None)
+        if call.joining and own is not None and self._table.conflicts(own):
+            hint = "choose another name, use the data directory it had before, or have the other one leave"
+            raise SbonError("name-taken", f"another node is called {own.name!r}", where="name", hint=hint)
+        known = self._table.get(caller.node)
         self._take(call.members)
-        return Members(members=tuple(self._table.everyone()))
+        first = (self._table.own, *(() if known is None else (known.member,))) if not call.after else (self._table.own,)
+        rest = [row.member for row in self._table.rows() if row.member.name > call.after and row.member.state not in GONE]
+        return Members(members=(*first, *rest[:PART_MEMBERS]), more=len(rest) > PART_MEMBERS)
+
+    async def _checked(self, call: CheckMember, caller: Caller) -> Members:
+        if call.member.name == self._identity.node:
+            self._take((call.member,))
+        return Members(members=(self._table.own,))

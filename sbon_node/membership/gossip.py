@@ -2,47 +2,101 @@
 
 from __future__ import annotations
 
-import heapq
 import math
+from collections.abc import Sequence
+from itertools import chain, islice
 
-from sbon_protocol.messages import Member
+from sbon_protocol.messages import Rumour
 
 MAX_DUE = 64
-"""No datagram carries more rumours."""
+"""No datagram carries more rumours of a kind."""
 
 
 class GossipQueue:
-    """At most one rumour for each node, so it is bounded as the table is: a newer one replaces it and starts again."""
+    """At most one rumour of a kind for each node, so it is bounded as the table is: a newer one replaces it and starts again.
 
-    def __init__(self, retransmit_factor: float) -> None:
-        self._factor = retransmit_factor
-        self._sent: dict[str, tuple[int, Member]] = {}
+    *News* are worth datagrams of their own. *Passengers* (places, confirmations) ride where room is left, and less often.
+    """
+
+    def __init__(self, retransmit_margin: float, place_factor: float = 0.3) -> None:
+        self._news, self._passengers = _Queue(), _Queue()
+        self._margin, self._factor = retransmit_margin, place_factor
 
     def __len__(self) -> int:
-        return len(self._sent)
+        """Of the news."""
+        return len(self._news)
 
-    def spread(self, rumour: Member) -> None:
-        self._sent[rumour.name] = (0, rumour)
+    def __contains__(self, name: str) -> bool:
+        return name in self._news
+
+    def spread(self, rumour: Rumour) -> None:
+        self._news.put(rumour)
+
+    def ride(self, rumour: Rumour) -> None:
+        self._passengers.put(rumour)
 
     def forget(self, name: str) -> None:
-        self._sent.pop(name, None)
+        self._news.drop(name)
+        self._passengers.drop(name)
 
     def limit(self, members: int) -> int:
-        """How often a rumour is sent in a cluster of so many: ceil(factor x log2(n + 1)), at least once (SWIM, section 4.1)."""
-        return max(1, math.ceil(self._factor * math.log2(members + 1)))
+        """How often news are sent by each who knows them: ceil(ln(n + 1) + margin).
 
-    def due(self) -> list[Member]:
+        After c sendings by each, to members drawn at random, about n x exp(-c) have not heard it (SWIM, section 4.1).
+        """
+        return max(1, math.ceil(math.log(members + 1) + self._margin))
+
+    def due(self) -> list[Rumour]:
         """What the next datagram should carry, the most urgent first."""
-        return [rumour for _, rumour in heapq.nsmallest(MAX_DUE, self._sent.values(), key=lambda s: (s[0], s[1].name))]
+        return self._news.first(MAX_DUE) + self._passengers.first(MAX_DUE)
 
-    def sent(self, rumours: list[Member], members: int) -> None:
+    def sent(self, rumours: Sequence[Rumour], members: int) -> None:
         """These have been sent once more, in a cluster of so many members."""
-        limit = self.limit(members)
-        for rumour in rumours:
-            times, current = self._sent.get(rumour.name, (0, None))
-            if current is not rumour:
-                continue
-            if times + 1 >= limit:
-                del self._sent[rumour.name]
-            else:
-                self._sent[rumour.name] = (times + 1, rumour)
+        if rumours:
+            news, passengers = self.limit(members), max(1, math.ceil(self._factor * math.log2(members + 1)))
+            for rumour in rumours:
+                if not self._news.sent(rumour, news):
+                    self._passengers.sent(rumour, passengers)
+
+
+class _Queue:
+    """By how often it was sent, and within that in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+        self._levels: list[dict[str, Rumour]] = [{}]
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._times
+
+    def put(self, rumour: Rumour) -> None:
+        self.drop(rumour.name)
+        self._times[rumour.name] = 0
+        self._levels[0][rumour.name] = rumour
+
+    def drop(self, name: str) -> None:
+        times = self._times.pop(name, None)
+        if times is not None:
+            del self._levels[times][name]
+
+    def first(self, most: int) -> list[Rumour]:
+        return list(islice(chain.from_iterable(level.values() for level in self._levels), most)) if self._times else []
+
+    def sent(self, rumour: Rumour, limit: int) -> bool:
+        """Whether it is one of these."""
+        name = rumour.name
+        times = self._times.get(name)
+        if times is None or self._levels[times][name] is not rumour:
+            return False
+        del self._levels[times][name]
+        if times + 1 >= limit:
+            del self._times[name]
+            return True
+        if len(self._levels) == times + 1:
+            self._levels.append({})
+        self._times[name] = times + 1
+        self._levels[times + 1][name] = rumour
+        return True

@@ -1,20 +1,22 @@
-"""Membership, running: the failure detector over datagrams, full exchanges over TCP, and who is there for everybody else."""
+"""Membership, running: the failure detector over datagrams, joining over TCP, and who is there for everybody else."""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import structlog
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
+from sbon_node.membership.announcements import Announcements
 from sbon_node.membership.exchanges import Exchanges
 from sbon_node.membership.gossip import GossipQueue
+from sbon_node.membership.instructions import Call, Disputed, Happened, Instruction, Measured, Send
 from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.swim import Disputed, Happened, Instruction, Measured, Send, Swim
+from sbon_node.membership.swim import Swim
 from sbon_node.membership.table import MAX_INCARNATION, REACHABLE, Change, Table
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
@@ -24,7 +26,7 @@ from sbon_node.space.local import LocalCoordinate
 from sbon_node.tasks import Tasks
 from sbon_protocol import datagram
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Ack, Endpoint, Gossip, Member, MemberState, Packet, Ping
+from sbon_protocol.messages import Ack, Endpoint, Finding, Gossip, Member, MemberState, Packet, Ping, Place, Rumour, Traits
 
 log = structlog.get_logger()
 
@@ -33,11 +35,12 @@ CHOOSE_EVERY = 48
 """Measurements of neighbours between two looks at who should be one."""
 SETTLING_SPEEDUP = 4
 """So much more often neighbours are measured while the coordinate is new."""
+MIN_TICK_S = 0.01
+MAX_DATAGRAMS = 8
+"""That one answer of a reconciliation takes."""
 MAX_STAMPS = 1024
 MAX_FRESH_PINGS = 16
 """Members met for the first time in one exchange that are measured at once; the others have their turn."""
-SPARE_RUMOURS = 8
-"""Members whose present coordinates fill a datagram's room."""
 MAX_ANNOUNCED = 64
 """Members told directly that this node goes; gossip tells the others."""
 
@@ -46,7 +49,8 @@ Listener = Callable[[str, Change], None]
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
-    """One node as this one knows it; ``rtt_ms`` is this node's own fresh measurement."""
+    """One node as this one knows it; ``rtt_ms`` is this node's own fresh measurement, ``traits`` what it says of
+    itself."""
 
     name: str
     state: str
@@ -55,6 +59,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int
     coordinate: Coordinate | None
     rtt_ms: float | None
+    traits: Traits
 
 
 class Membership:
@@ -90,28 +95,29 @@ class Membership:
             state="alive",
             coordinate=space.coordinate.to_wire(),
             instance=identity.instance,
+            traits=Traits(settings.tag_words),
         )
         self._table = Table(own, settings.max_members)
-        self._gossip = GossipQueue(settings.retransmit_factor)
+        self._gossip = GossipQueue(settings.retransmit_margin, settings.place_factor)
+        self._announcements = Announcements(settings)
         self._swim = Swim(self._table, self._gossip, settings, rng)
         self._endpoint: DatagramEndpoint | None = None
+        self._started = False
         self._stamps: dict[int, float] = {}
         self._lagged_at = -math.inf
         self._next_measurement = 0.0
         self._measurements = 0
         self._tasks = Tasks()
         self._listeners: list[Listener] = []
-        self._exchanges = Exchanges(
-            identity, self._table, self._take, peers=peers, server=server, clock=clock, rng=rng, settings=settings
-        )
+        self._exchanges = Exchanges(identity, self._table, self._take, peers=peers, server=server, settings=settings)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Raises ``OSError`` where the UDP port is taken."""
+        self._started = True
         self._endpoint = await self._transport.open_datagrams(self._bind, self._received)
         self._tasks.start("membership", self._run())
-        self._tasks.start("membership-sync", self._exchanges.run())
 
     async def join(self, seeds: Sequence[Address]) -> int:
         """See :meth:`sbon_node.membership.exchanges.Exchanges.join`."""
@@ -144,7 +150,7 @@ class Membership:
         return [self._view(m) for m in sorted(self._table.everyone(), key=lambda m: m.name)]
 
     def get(self, name: str) -> MemberView | None:
-        member = self._member(name)
+        member = self._table.member(name)
         return None if member is None else self._view(member)
 
     def alive(self) -> list[str]:
@@ -153,7 +159,7 @@ class Membership:
 
     def address_of(self, name: str) -> Address:
         """Raises :class:`SbonError` ``unknown-node``, or ``node-away`` for one that is not there now."""
-        member = self._member(name)
+        member = self._table.member(name)
         if member is None:
             raise SbonError("unknown-node", f"there is no node {name!r}", where="node")
         if member.state not in REACHABLE:
@@ -163,7 +169,7 @@ class Membership:
     def coordinate_of(self, name: str) -> Coordinate | None:
         if name == self._identity.node:
             return self._space.coordinate
-        member = self._member(name)
+        member = self._table.member(name)
         if member is None or member.coordinate is None:
             return None
         return from_wire(member.coordinate, self._space.dimensions)
@@ -171,12 +177,6 @@ class Membership:
     def rtt_ms(self, name: str) -> float | None:
         """This node's own fresh, filtered measurement; 0 for itself."""
         return 0.0 if name == self._identity.node else self._space.rtt_ms(name, self._clock.now())
-
-    def _member(self, name: str) -> Member | None:
-        if name == self._identity.node:
-            return self._table.own
-        row = self._table.get(name)
-        return row.member if row else None
 
     def _view(self, member: Member) -> MemberView:
         return MemberView(
@@ -187,6 +187,7 @@ class Membership:
             incarnation=member.incarnation,
             coordinate=self.coordinate_of(member.name),
             rtt_ms=self.rtt_ms(member.name),
+            traits=member.traits or Traits({}),
         )
 
     # -- datagrams ----------------------------------------------------------------------------------------------------
@@ -197,16 +198,17 @@ class Membership:
             self._follow(self._swim.tick(now))
             if now >= self._next_measurement:
                 self._measure(now)
-            await self._clock.sleep(TICK_S)
-            if self._clock.now() - now > TICK_S + self._space.max_lag_s:
+            pause_s = max(MIN_TICK_S, min(self._swim.due_in(now), self._next_measurement - now))
+            await self._clock.sleep(pause_s)
+            if self._clock.now() - now > pause_s + self._space.max_lag_s:
                 self._lagged_at = self._clock.now()
 
     def _measure(self, now: float) -> None:
         """The next neighbour's turn, where there are more members than the failure detector's probes soon come round to."""
         self._next_measurement = now + self._space.probe_interval_s / (SETTLING_SPEEDUP if self._space.settling else 1)
-        there = self._table.names()
+        there = self._table.there.names()
         if self._measurements % CHOOSE_EVERY == 0:
-            self._space.choose_neighbours({name: self.coordinate_of(name) for name in there})
+            self._space.choose_neighbours({name: self.coordinate_of(name) for name in sorted(there)})
         self._measurements += 1
         name = self._space.next_neighbour()
         if name is not None and (self._space.settling or len(there) > len(self._space.neighbours())):
@@ -225,10 +227,13 @@ class Membership:
 
     def _heard(self, packet: Packet, sender: Address) -> list[Instruction]:
         now = self._clock.now()
-        out = self._swim.heard(self._checked(packet.members), now)
+        rumours: tuple[Rumour, ...] = (*packet.members, *packet.findings, *packet.places)
+        out = self._swim.heard(self._checked(rumours), now) if rumours else []
         if packet.message is not None:
             message = self._checked_message(packet.message, sender)
             out += self._swim.received(message, Endpoint(sender.host, sender.port), now)
+        if self._swim.gossip_due(now):
+            out += self._swim.tick(now)
         return out
 
     def _checked_message(self, message: Gossip, sender: Address) -> Gossip:
@@ -243,17 +248,22 @@ class Membership:
             self._counters.refuse("coordinate-refused", name=message.source, peer=str(sender))
         return msgspec.structs.replace(message, coordinate=None)
 
-    def _checked(self, members: Sequence[Member]) -> tuple[Member, ...]:
-        """Members as rumoured, without coordinates and incarnations that no node can have."""
-        checked = []
-        for member in members:
-            if member.incarnation > MAX_INCARNATION:
-                self._counters.refuse("incarnation-refused", name=member.name)
+    def _checked(self, rumours: Iterable[Rumour]) -> tuple[Rumour, ...]:
+        """What is rumoured, without coordinates and incarnations that no node can have."""
+        checked: list[Rumour] = []
+        for rumour in rumours:
+            if isinstance(rumour, Place) and self._table.outdated(rumour):
                 continue
-            if member.coordinate is not None and not plausible(member.coordinate, self._space.dimensions):
-                self._counters.refuse("coordinate-refused", name=member.name)
-                member = msgspec.structs.replace(member, coordinate=None)
-            checked.append(member)
+            if rumour.incarnation > MAX_INCARNATION:
+                self._counters.refuse("incarnation-refused", name=rumour.name)
+                continue
+            coordinate = None if isinstance(rumour, Finding) else rumour.coordinate
+            if coordinate is not None and not plausible(coordinate, self._space.dimensions):
+                self._counters.refuse("coordinate-refused", name=rumour.name)
+                if not isinstance(rumour, Member):
+                    continue
+                rumour = msgspec.structs.replace(rumour, coordinate=None)
+            checked.append(rumour)
         return tuple(checked)
 
     def _follow(self, instructions: Sequence[Instruction], stamp: float | None = None) -> None:
@@ -262,8 +272,10 @@ class Membership:
             match instruction:
                 case Send():
                     self._send(instruction)
-                case Happened(change=change, name=name):
-                    self._happened(name, change)
+                case Call(member=member, sequence=sequence):
+                    self._tasks.start(f"check {member.name}", self._check(member, sequence))
+                case Happened():
+                    self._happened(instruction)
                 case Disputed(name=name, address=address):
                     self._counters.refuse("name-conflict", name=name, address=f"{address.host}:{address.port}")
                 case Measured(name=name, sequence=sequence):
@@ -271,9 +283,25 @@ class Membership:
                     if sent is not None and stamp is not None:
                         self._measured(name, sent, stamp)
 
-    def _happened(self, name: str, change: Change) -> None:
+    async def _check(self, member: Member, sequence: int) -> None:
+        """Over TCP: whoever answers is not dead, only datagrams do not reach it. One that is suspected by then is asked once
+        more, so that it learns of that and refutes it."""
+        for _ in range(2):
+            found = await self._exchanges.check(member)
+            if found is None:
+                return
+            self._swim.reached(member.name, sequence)
+            self._counters.count("reached-by-tcp-only")
+            self._take((found,))
+            row = self._table.get(member.name)
+            if row is None or row.member.state != "suspect":
+                return
+            member = row.member
+
+    def _happened(self, happened: Happened) -> None:
+        name, change = happened.name, happened.change
         log.info("member", member=name, change=change)
-        if change in ("died", "left", "returned", "joined"):
+        if happened.moved or change in ("died", "left", "returned", "joined"):
             # What was measured was the way to an earlier life, perhaps elsewhere.
             self._space.forget(name)
         for listener in self._listeners:
@@ -283,24 +311,26 @@ class Membership:
                 log.exception("listener-failed", member=name, change=change)
 
     def _send(self, send: Send) -> None:
+        """In one datagram, unless it carries more than one holds: then in some, the first with the message."""
         if self._endpoint is None:
             return
-        payload, taken = datagram.fill(self._identity.cluster, send.message, rumours := self._rumours(send.first))
-        stamp = self._endpoint.send(payload, Address(send.to.host, send.to.port))
-        self._gossip.sent(rumours[:taken], len(self._table) + 1)
-        if send.timed and send.message is not None:
-            self._stamps[send.message.sequence] = stamp
-            while len(self._stamps) > MAX_STAMPS:
-                del self._stamps[next(iter(self._stamps))]
-
-    def _rumours(self, first: Member | None) -> list[Member]:
-        """What a datagram should carry, in order: the rumour that must, those still on their way, coordinates as room allows."""
-        found = {m.name: m for m in self._table.some(self._rng, SPARE_RUMOURS)}
-        due = self._gossip.due()
-        for member in due if first is None else [first, *due]:
-            found.pop(member.name, None)
-        head = [] if first is None else [first]
-        return [*head, *(m for m in due if first is None or m.name != first.name), *found.values()]
+        message, rest = send.message, send.carries
+        head = () if send.first is None else (send.first,)
+        for _ in range(MAX_DATAGRAMS):
+            due = self._gossip.due()
+            if head:
+                due = [rumour for rumour in due if rumour is not head[0]]
+            payload, taken = datagram.fill(self._identity.cluster, message, (*head, *rest, *due))
+            stamp = self._endpoint.send(payload, Address(send.to.host, send.to.port))
+            self._gossip.sent(due[: max(0, taken - len(head) - len(rest))], len(self._table) + 1)
+            if send.timed and isinstance(message, Ping):
+                self._stamps[message.sequence] = stamp
+                while len(self._stamps) > MAX_STAMPS:
+                    del self._stamps[next(iter(self._stamps))]
+            rest = rest[max(0, taken - len(head)) :]
+            if not rest:
+                return
+            message, head = None, ()
 
     def _measured(self, name: str, sent: float, stamp: float) -> None:
         """A ping's answer. What this process was late for meanwhile is no way's length; but better that than nothing."""
@@ -315,32 +345,50 @@ class Membership:
         self.place_self()
 
     def place_self(self) -> None:
-        """Carries this node's coordinate, as it is now, into what it tells others."""
-        own = self._table.own
+        """Carries this node's coordinate, as it is now, into what it tells others.
+
+        Those it talks to get it as it is; all the others are told again when it has moved, which is a new version.
+        """
+        own, now = self._table.own, self._clock.now()
         coordinate = self._space.coordinate.to_wire()
-        if coordinate != own.coordinate:
-            self._table.own = msgspec.structs.replace(own, coordinate=coordinate, coordinate_version=own.coordinate_version + 1)
+        if coordinate == own.coordinate:
+            return
+        news = self._announcements.due(coordinate, now, self._table.living())
+        version = own.coordinate_version + news
+        self._table.own = own = msgspec.structs.replace(own, coordinate=coordinate, coordinate_version=version)
+        if news:
+            self._gossip.ride(Place(own.name, own.incarnation, coordinate, version))
+
+    def describe(self, *, cores: float, memory_mb: float, bandwidth_bytes_s: float) -> None:
+        """What this node says of itself from now on, beside the tags that are configured."""
+        own = self._table.own
+        traits = Traits(self._settings.tag_words, cores, memory_mb, bandwidth_bytes_s)
+        if traits != own.traits:
+            self._table.own = msgspec.structs.replace(own, traits=traits, incarnation=own.incarnation + self._started)
+            if self._started:
+                self._gossip.spread(self._table.own)
 
     def _take(self, members: tuple[Member, ...]) -> None:
         now = self._clock.now()
         fresh = [m.name for m in members if m.name != self._identity.node and self._table.get(m.name) is None]
-        self._follow(self._swim.heard(self._checked(members), now))
+        checked = tuple(m for m in self._checked(members) if isinstance(m, Member))
+        self._follow(self._swim.told(checked, now))
         for name in fresh[:MAX_FRESH_PINGS]:
             self._follow(self._swim.ping(name, now))
 
     async def _announce(self, state: MemberState) -> None:
         own = msgspec.structs.replace(self._table.own, state=state)
         self._table.own = own
-        there = self._table.names()
-        told = self._rng.sample(there, min(MAX_ANNOUNCED, len(there)))
+        told = self._table.there.sample(self._rng, MAX_ANNOUNCED)
+        finding = Finding(own.name, own.incarnation, state)
         for _ in range(2):
             for name in told:
                 row = self._table.get(name)
                 if row is not None:
-                    self._tell(row.member.address, own)
+                    self._tell(row.member.address, finding)
             await self._clock.sleep(TICK_S)
 
-    def _tell(self, to: Endpoint, rumour: Member) -> None:
+    def _tell(self, to: Endpoint, rumour: Rumour) -> None:
         payload, _ = datagram.fill(self._identity.cluster, None, [rumour])
         if self._endpoint is not None:
             self._endpoint.send(payload, Address(to.host, to.port))

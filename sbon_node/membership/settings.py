@@ -1,59 +1,141 @@
-"""Knobs of membership; the defaults suit a wide area (round trips up to half a second)."""
+"""Knobs of membership, each with its formula. The defaults are the preset for a wide area (round trips up to half a second).
+
+A crash is found at the latest about ``probe_timeout_s + indirect_timeout_s + suspicion_min_s`` after the first probe that meets
+it, which comes after ``probe_interval_s`` in the mean (the probes of all members together are a Poisson process), and others hear
+of it within some ``gossip_interval_s x log2(n + 1)``. No live node is taken for dead that answers within those three times
+together.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+Preset = Literal["wan", "lan"]
+Seconds = Annotated[float, Meta(gt=0, le=60)]
+
 
 class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How quickly failures are found, and how much gossip that costs (SWIM: Das, Gupta, Motivala, DSN 2002)."""
+    """How quickly failures are found, and how much gossip that costs (SWIM: Das, Gupta, Motivala, DSN 2002; Lifeguard: Dadgar,
+    Phillips, Currey, DSN 2018). n is the number of living members, this one included."""
 
-    probe_interval_s: Annotated[
-        float,
+    preset: Annotated[
+        Preset,
         Meta(
-            gt=0,
-            le=60,
-            description="one member is probed in each interval; seconds; shorter finds failures sooner and costs more",
+            description="defaults of the knobs of this section: wan for round trips up to 500 ms, lan for up to 50 ms, where "
+            "timeouts and intervals are a third; the same in a whole cluster"
+        ),
+    ] = "wan"
+    tags: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^[^=,]{1,32}=[^=,]{1,32}$")], ...],
+        Meta(max_length=8, description="words about this node that others are told, as zone=eu-1,rack=7; at most eight"),
+    ] = ()
+    probe_interval_s: Annotated[
+        Seconds,
+        Meta(
+            description="one member is probed in each interval; seconds; shorter finds failures sooner, and costs "
+            "2 datagrams / interval"
         ),
     ] = 1.0
     probe_timeout_s: Annotated[
-        float,
-        Meta(
-            gt=0, le=60, description="wait for a direct answer before others are asked to probe; above the longest RTT; seconds"
-        ),
-    ] = 0.6
+        Seconds,
+        Meta(description="wait for a direct answer before others are asked to probe; above the longest usual RTT; seconds"),
+    ] = 0.5
     indirect_timeout_s: Annotated[
-        float, Meta(gt=0, le=60, description="wait for the answer of those asked to probe; seconds")
-    ] = 1.2
+        Seconds,
+        Meta(
+            description="wait for the answers of those asked to probe, half-way through it also over TCP; above 2 x RTT; seconds"
+        ),
+    ] = 1.0
     indirect_probes: Annotated[
         int, Meta(ge=0, le=16, description="members asked to probe one that does not answer (SWIM's k)")
     ] = 3
-    suspicion_factor: Annotated[
+    awareness_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=16,
+            description="bound of the awareness score s, in which a node counts signs that it is ill itself: probe interval and "
+            "timeouts are x (s + 1); 0 turns it off",
+        ),
+    ] = 8
+    suspicion_min_s: Annotated[
+        Seconds,
+        Meta(
+            description="a suspect is dead so long after its probe failed, if enough others confirm it; above the longest pause "
+            "of a live node less both probe timeouts; seconds"
+        ),
+    ] = 2.4
+    suspicion_max_factor: Annotated[
         float,
-        Meta(gt=0, le=100, description="a suspect has factor x log10(n + 9) x probe_interval_s to refute before it is dead"),
-    ] = 3.0
+        Meta(
+            ge=1,
+            le=100,
+            description="of c of the wanted k confirmations: time = max(min, max - (max - min) x log(c + 1) / log(k + 1)), where "
+            "max = factor x min",
+        ),
+    ] = 4.0
+    suspicion_confirmations: Annotated[
+        int, Meta(ge=0, le=16, description="k of the formula above: others that found the suspect silent themselves")
+    ] = 3
+    insist_s: Annotated[
+        Seconds, Meta(description="who found a suspect silent pings it again this often until the matter is settled; seconds")
+    ] = 0.5
     gossip_interval_s: Annotated[
+        Seconds,
+        Meta(description="while there are rumours they are also sent this often, beside the probes; seconds"),
+    ] = 0.25
+    gossip_fanout: Annotated[int, Meta(ge=1, le=16, description="random members a rumour is sent to in each gossip interval")] = 3
+    gossip_to_dead_s: Annotated[
+        float,
+        Meta(ge=0, le=3600, description="the dead are gossiped to like the living for so long, so that one that lives objects"),
+    ] = 30.0
+    retransmit_margin: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=100,
+            description="a rumour is sent ceil(ln(n + 1) + margin) times by each member that knows it; somebody misses it in "
+            "about exp(-margin) of all cases",
+        ),
+    ] = 6.0
+    place_factor: Annotated[
+        float,
+        Meta(
+            gt=0, le=100, description="a moved coordinate is sent ceil(factor x log2(n + 1)) times; reconciliation does the rest"
+        ),
+    ] = 0.3
+    place_step_ms: Annotated[
+        float, Meta(ge=0, le=1000, description="others are told of a coordinate again once it has moved so far; milliseconds")
+    ] = 2.0
+    place_pause_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=60,
+            description="and only min(pause x n, as long as this node has run) seconds after it told the last: coordinates cost "
+            "a node at most 80 x place_factor x log2(n + 1) / pause bytes a second",
+        ),
+    ] = 0.4
+    sync_interval_s: Annotated[
         float,
         Meta(
             gt=0,
-            le=60,
-            description="while there are rumours they are also sent this often, beside the probes; seconds; below the time to "
-            "refute, or false suspicions kill",
+            le=3600,
+            description="mean time between reconciliations with a random member, 3 of 10 times with one thought dead, which "
+            "heals partitions; seconds; a digest costs 4 bytes for every 4 to 8 members",
         ),
-    ] = 0.5
-    gossip_fanout: Annotated[int, Meta(ge=0, le=16, description="random members a rumour is sent to in each gossip interval")] = 3
-    retransmit_factor: Annotated[
-        float, Meta(gt=0, le=100, description="a rumour is sent factor x log2(n + 1) times by each member that knows it")
-    ] = 3.0
-    sync_interval_s: Annotated[
-        float, Meta(gt=0, le=3600, description="period of a full exchange with a random member; heals partitions; seconds")
-    ] = 15.0
+    ] = 10.0
     tombstone_s: Annotated[
-        float, Meta(gt=0, le=1e6, description="dead and left members are remembered so long, against late rumours; seconds")
-    ] = 3600.0
+        float,
+        Meta(
+            gt=0,
+            le=1e6,
+            description="dead and left members are remembered so long: longer partitions heal only through seeds; seconds",
+        ),
+    ] = 86_400.0
     join_timeout_s: Annotated[
         float, Meta(ge=0, le=600, description="at its start a node asks its seeds again for so long, then gives up; seconds")
     ] = 20.0
@@ -72,3 +154,27 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         int, Meta(ge=1, le=4096, description="addresses of others kept on disk, any of which leads back into the cluster")
     ] = 64
     max_members: Annotated[int, Meta(ge=2, le=16_384, description="members known at once; more are refused, counted")] = 4096
+
+    @property
+    def tag_words(self) -> dict[str, str]:
+        """The tags, by key."""
+        return dict(tag.split("=", 1) for tag in self.tags)
+
+
+PRESETS: dict[Preset, dict[str, Any]] = {
+    "wan": {},
+    "lan": {
+        "probe_timeout_s": 0.15,
+        "indirect_timeout_s": 0.35,
+        "suspicion_min_s": 1.5,
+        "insist_s": 0.2,
+        "gossip_interval_s": 0.1,
+        "sync_interval_s": 5.0,
+    },
+}
+"""What differs from the defaults."""
+
+
+def preset(name: Preset, **knobs: Any) -> MembershipSettings:
+    """The settings of a preset, with these knobs turned."""
+    return MembershipSettings(preset=name, **{**PRESETS[name], **knobs})

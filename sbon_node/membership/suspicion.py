@@ -1,50 +1,107 @@
-"""How long a suspect may take to refute (SWIM, section 4.2; Dadgar, Phillips, Currey: Lifeguard, DSN 2018, section IV-B). Pure.
+"""How long a suspect may take to refute (SWIM, section 4.2; Lifeguard: Dadgar, Phillips, Currey, DSN 2018, section IV-B). Pure.
 
-The time grows with the logarithm of the cluster, since the suspicion and its refutation each travel by gossip.
+The more others confirm independently that it is silent, the sooner it is dead:
+
+    time(c) = max(min, max - (max - min) x log(c + 1) / log(k + 1))
+
+Departures from Lifeguard. A helper's nack counts as a confirmation at once: it has looked for itself, on a way of its own. And a
+*witness*, who found the suspect silent, goes on pinging it, so that its refutation needs no gossip to reach those who decide;
+whoever has only heard of the suspicion leaves them the time to, and if no word of theirs arrives looks for itself, to be a
+witness:
+
+    time(hearsay) = time(c) + 2 x gossip interval x log2(n + 1)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import msgspec
 
+from sbon_node.membership.settings import MembershipSettings
 
-class _Suspicion(msgspec.Struct):
+
+class Suspicion(msgspec.Struct):
+    """``by`` are those who confirm it; ``insist_at`` is when a witness pings next, None for hearsay."""
+
     incarnation: int
     since: float
+    by: dict[str, None]
+    insist_at: float | None = None
 
 
 class Suspicions:
     """Suspects of one node, each under the incarnation it is suspected in."""
 
-    def __init__(self, factor: float, probe_interval_s: float) -> None:
-        self._factor, self._interval_s = factor, probe_interval_s
-        self._of: dict[str, _Suspicion] = {}
+    def __init__(self, settings: MembershipSettings) -> None:
+        self._settings = settings
+        self._of: dict[str, Suspicion] = {}
 
     def __len__(self) -> int:
         return len(self._of)
 
-    def timeout_s(self, members: int) -> float:
-        """factor x log10(n + 9) x probe interval; n living members, this one included."""
-        return self._factor * math.log10(members + 9) * self._interval_s
+    def __contains__(self, name: object) -> bool:
+        return name in self._of
 
-    def begin(self, name: str, incarnation: int, now: float) -> None:
-        """Suspecting the same incarnation again changes nothing: its time is running."""
+    def witnessed(self, name: str) -> bool:
+        """Whether this node has found it silent itself."""
+        known = self._of.get(name)
+        return known is not None and known.insist_at is not None
+
+    def timeout_s(self, confirmations: int, *, witness: bool, members: int) -> float:
+        """See the module; ``members`` living ones, this one included."""
+        least, wanted = self._settings.suspicion_min_s, self._settings.suspicion_confirmations
+        longest = self._settings.suspicion_max_factor * least
+        share = math.log(min(confirmations, wanted) + 1) / math.log(wanted + 1) if wanted else 1.0
+        hearsay_s = 0.0 if witness else 2 * self._settings.gossip_interval_s * math.log2(members + 1)
+        return max(least, longest - (longest - least) * share) + hearsay_s
+
+    def begin(self, name: str, incarnation: int, now: float, by: Iterable[str] = (), *, witness: bool = False) -> bool:
+        """Suspecting the same incarnation again lets its time run on. Returns whether somebody new of the wanted few confirms
+        it."""
         known = self._of.get(name)
         if known is None or known.incarnation < incarnation:
-            self._of[name] = _Suspicion(incarnation, now)
+            self._of[name] = known = Suspicion(incarnation, now, {})
+        if known.incarnation > incarnation:
+            return False
+        fresh = [one for one in by if one not in known.by][: max(0, self._settings.suspicion_confirmations - len(known.by))]
+        known.by.update(dict.fromkeys(fresh))
+        if witness and known.insist_at is None:
+            known.insist_at = known.since = now
+        return bool(fresh)
 
     def end(self, name: str) -> None:
         """It has refuted, or is gone."""
         self._of.pop(name, None)
+
+    def renew(self, name: str, now: float) -> None:
+        """Its time begins anew."""
+        self._of[name].since = now
 
     def pause(self, lag_s: float) -> None:
         """We were not listening for so long: nobody's time was running."""
         for suspicion in self._of.values():
             suspicion.since += lag_s
 
+    def insistent(self, now: float) -> list[str]:
+        """Whom this node, as a witness, should ping again now."""
+        due = [name for name, s in self._of.items() if s.insist_at is not None and s.insist_at <= now]
+        for name in due:
+            self._of[name].insist_at = now + self._settings.insist_s
+        return due
+
     def expired(self, members: int, now: float) -> list[tuple[str, int]]:
         """Suspects whose time is over, with the incarnation they were suspected in, by name."""
-        limit = self.timeout_s(members)
-        return sorted((name, s.incarnation) for name, s in self._of.items() if now - s.since >= limit)
+        if not self._of:
+            return []
+        return sorted((name, s.incarnation) for name, s in self._of.items() if now >= self._deadline(s, members))
+
+    def due_at(self, members: int) -> float:
+        """When one of the two above has something to say next."""
+        times = [min(self._deadline(s, members), s.insist_at or math.inf) for s in self._of.values()]
+        return min(times, default=math.inf)
+
+    def _deadline(self, suspicion: Suspicion, members: int) -> float:
+        witness = suspicion.insist_at is not None
+        return suspicion.since + self.timeout_s(len(suspicion.by), witness=witness, members=members)

@@ -1,8 +1,9 @@
-"""SWIM's failure detector (Das, Gupta, Motivala, DSN 2002), pure: told the time and what arrived, it says what to send.
+"""SWIM's failure detector (Das, Gupta, Motivala, DSN 2002) with Lifeguard (Dadgar, Phillips, Currey, DSN 2018), pure: told the
+time and what arrived, it says what to send.
 
-In each protocol period one member is pinged, in a random order that is made anew after each round (section 4.3: time-bounded
-completeness). Without an answer in time others are asked to ping it (section 3.1); without an answer to that it is suspected, and
-dead when it has not refuted in time (section 4.2).
+In each protocol period one member is probed; one that answers in no way is suspected, and dead when it has not refuted in time
+(section 4.2). Around that: how well this node itself is (:mod:`awareness`), who confirms a suspicion (:mod:`suspicion`), rumours
+(:mod:`gossip`), and tables that are compared now and then (:mod:`reconcile`).
 
 Departure: while there are rumours they also travel in datagrams of their own. On probes alone, once a second, the refutation
 of a false suspicion came too late in 50 of 200 runs of eight nodes, with this in none.
@@ -11,70 +12,41 @@ of a false suspicion came too late in 50 of 200 runs of eight nodes, with this i
 from __future__ import annotations
 
 import random
+from collections import deque
 
-import msgspec
-
+from sbon_node.membership import reconcile
+from sbon_node.membership.awareness import Awareness
 from sbon_node.membership.gossip import GossipQueue
+from sbon_node.membership.instructions import Disputed, Happened, Instruction, Send
+from sbon_node.membership.probes import MAX_PROBES, Failed, Probes, finding_of
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.suspicion import Suspicions
 from sbon_node.membership.table import GONE, Change, Table
-from sbon_protocol.messages import Ack, Coordinate, Endpoint, Gossip, Member, Nack, Ping, PingRequest
+from sbon_protocol.messages import (
+    Ack,
+    Coordinate,
+    Digest,
+    Endpoint,
+    Finding,
+    Gossip,
+    Member,
+    Nack,
+    Ping,
+    PingRequest,
+    Place,
+    Rumour,
+    Summary,
+    Want,
+)
 
-MAX_RELAYED = 1024
-MAX_PROBES = 128
-"""Probes out of turn under way at once; those in turn are few by themselves."""
-
-
-class Send(msgspec.Struct, frozen=True):
-    """Send this message, or rumours alone; with ``timed``, remember the stamp of sending for the round-trip time.
-
-    ``first`` is the rumour that must not miss the datagram: a suspect is told so, that it may refute (Lifeguard's buddy notice).
-    """
-
-    to: Endpoint
-    message: Gossip | None
-    timed: bool = False
-    first: Member | None = None
-
-
-class Happened(msgspec.Struct, frozen=True):
-    """A member's state has changed."""
-
-    change: Change
-    name: str
-
-
-class Measured(msgspec.Struct, frozen=True):
-    """The direct ping ``sequence`` of ``name`` has been answered."""
-
-    name: str
-    sequence: int
-
-
-class Disputed(msgspec.Struct, frozen=True):
-    """Somebody claims a name that is another node's, or lives under this node's own name at ``address``."""
-
-    name: str
-    address: Endpoint
-
-
-Instruction = Send | Happened | Measured | Disputed
-
-
-class _Probe(msgspec.Struct):
-    name: str
-    incarnation: int
-    started: float
-    indirect: bool = False
-
-
-class _Relay(msgspec.Struct):
-    """A ping of ``target`` on somebody's behalf; ``deadline`` is when a nack is due."""
-
-    asker: Endpoint
-    target: str
-    sequence: int
-    deadline: float
+MAX_TICK_S = 0.5
+"""Call :meth:`Swim.tick` at least this often."""
+MAX_LAG_S = 0.5
+"""A tick later than that beyond it: this process stood still, and nobody is blamed for it."""
+EXPIRE_S = 10.0
+MAX_REMEMBERED_DEAD = 256
+LOST_SHARE = 0.3
+"""Of reconciliations that are tried with a member thought dead or away."""
 
 
 class Swim:
@@ -82,120 +54,130 @@ class Swim:
 
     def __init__(self, table: Table, gossip: GossipQueue, settings: MembershipSettings, rng: random.Random) -> None:
         self.table, self.gossip = table, gossip
+        self.awareness = Awareness(settings.awareness_max)
         self._settings, self._rng = settings, rng
-        self._suspicions = Suspicions(settings.suspicion_factor, settings.probe_interval_s)
-        self._sequence = 0
-        self._order: list[str] = []
+        self._suspicions = Suspicions(settings)
+        self._probes = Probes(table, settings, self.awareness, rng)
         self._ticked: float | None = None
-        self._next_probe = 0.0
-        self._next_gossip = 0.0
-        self._probes: dict[int, _Probe] = {}
-        self._relays: dict[int, _Relay] = {}
+        self._next_probe = self._next_gossip = self._next_expiry = 0.0
+        self._next_sync: float | None = None
+        self._dead: deque[tuple[float, str]] = deque(maxlen=MAX_REMEMBERED_DEAD)
 
     # -- time passes --------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[Instruction]:
-        """Call every 100 ms or so; a much longer gap means that this process stood still, and nobody is blamed for it."""
-        lag_s = now - self._ticked if self._ticked is not None else 0.0
+        """Call when :meth:`due_in` says, or earlier, as when :meth:`gossip_due`."""
+        if self._ticked is None:
+            # Nodes that start together are not to probe, and tell, in step for ever.
+            self._next_probe = now + self._settings.probe_interval_s * self._rng.random()
+            self._next_gossip = now + self._settings.gossip_interval_s * self._rng.random()
+            self._ticked = now
+        lag_s = now - self._ticked - MAX_TICK_S
         self._ticked = now
-        if lag_s > self._settings.probe_interval_s:
-            self._pause(lag_s)
-        out: list[Instruction] = []
-        out += self._check_probes(now)
-        out += self._check_suspects(now)
-        out += self._check_relays(now)
+        if lag_s > MAX_LAG_S:
+            self._probes.pause(lag_s)
+            self._suspicions.pause(lag_s)
+            self.awareness.worsened()
+        out, failed = self._probes.tick(now)
+        for one in failed:
+            out += self._failed(one, now)
+        out += self._watch_suspects(now)
         if now >= self._next_probe:
-            self._next_probe = now + self._settings.probe_interval_s
-            out += self._probe_next(now)
-        if now >= self._next_gossip:
+            self._next_probe = now + self._settings.probe_interval_s * self.awareness.stretch
+            out += self._probes.next_in_turn(now)
+        if now >= self._next_gossip and len(self.gossip):
             self._next_gossip = now + self._settings.gossip_interval_s
-            out += self._gossip_on()
-        for name in self.table.expire(now, self._settings.tombstone_s):
-            self.gossip.forget(name)
+            out += self._gossip_on(now)
+        out += self._reconcile(now)
+        if now >= self._next_expiry:
+            self._next_expiry = now + EXPIRE_S
+            for name in self.table.expire(now, self._settings.tombstone_s):
+                self.gossip.forget(name)
         return out
+
+    def gossip_due(self, now: float) -> bool:
+        """Whether rumours that have just come should go on at once."""
+        return len(self.gossip) > 0 and now >= self._next_gossip
+
+    def due_in(self, now: float) -> float:
+        """Seconds until the next tick has something to do, at most :data:`MAX_TICK_S`."""
+        due = min(self._next_probe, self._probes.due_at(), self._suspicions.due_at(self.table.living()))
+        if len(self.gossip):
+            due = min(due, self._next_gossip)
+        return min(MAX_TICK_S, max(0.0, due - now))
 
     def ping(self, name: str, now: float) -> list[Instruction]:
         """Probes a member now, out of turn, to measure the way to it; nothing where too many probes are under way."""
-        return self._probe(name, now) if len(self._probes) < MAX_PROBES else []
+        return self._probes.begin(name, now) if len(self._probes) < MAX_PROBES else []
 
-    def _pause(self, lag_s: float) -> None:
-        """Answers may be waiting in the socket: every time limit starts over from where it stood."""
-        for probe in self._probes.values():
-            probe.started += lag_s
-        for relay in self._relays.values():
-            relay.deadline += lag_s
-        self._suspicions.pause(lag_s)
+    def reached(self, name: str, sequence: int) -> None:
+        """The probe has been answered over TCP."""
+        self._probes.reached(name, sequence)
 
-    def _probe(self, name: str, now: float) -> list[Instruction]:
-        row = self.table.get(name)
-        if row is None:
+    def _failed(self, failed: Failed, now: float) -> list[Instruction]:
+        """A probe of this node's own: it is a witness, and those whose helpers had no answer either confirm it."""
+        row = self.table.get(failed.name)
+        if row is None or row.member.state not in ("alive", "suspect") or row.member.incarnation != failed.incarnation:
             return []
-        self._sequence += 1
-        self._probes[self._sequence] = _Probe(name, row.member.incarnation, now)
-        first = row.member if row.member.state == "suspect" else None
-        return [Send(row.member.address, self._ping(self._sequence, name), timed=True, first=first)]
-
-    def _ping(self, sequence: int, name: str) -> Ping:
-        own = self.table.own
-        return Ping(sequence, own.name, name, own.coordinate, own.coordinate_version)
-
-    def _probe_next(self, now: float) -> list[Instruction]:
-        under_way = {probe.name for probe in self._probes.values()}
-        for _ in range(2):
-            while self._order:
-                name = self._order.pop()
-                row = self.table.get(name)
-                if row is not None and row.member.state in ("alive", "suspect") and name not in under_way:
-                    return self._probe(name, now)
-            self._order = self.table.names()
-            self._rng.shuffle(self._order)
+        known = self._suspicions.witnessed(failed.name)
+        change = self.table.mark(failed.name, "suspect", failed.incarnation, now)
+        self._suspicions.begin(failed.name, failed.incarnation, now, failed.nacks, witness=True)
+        finding = Finding(failed.name, failed.incarnation, "suspect", self.table.own.name)
+        if change:
+            self.gossip.spread(finding)
+            return [Happened(change, failed.name)]
+        if not known:
+            self.gossip.ride(finding)
         return []
 
-    def _gossip_on(self) -> list[Instruction]:
-        if not len(self.gossip):
+    def _watch_suspects(self, now: float) -> list[Instruction]:
+        if not len(self._suspicions):
             return []
-        there = self.table.names()
-        told = self._rng.sample(there, min(self._settings.gossip_fanout, len(there)))
-        return [Send(self._address(name), None) for name in told]
-
-    def _check_probes(self, now: float) -> list[Instruction]:
-        out: list[Instruction] = []
-        for sequence, probe in list(self._probes.items()):
-            waited = now - probe.started
-            if not probe.indirect and waited >= self._settings.probe_timeout_s:
-                probe.indirect = True
-                out += self._ask_others(sequence, probe)
-            if waited >= self._settings.probe_timeout_s + self._settings.indirect_timeout_s:
-                del self._probes[sequence]
-                change = self.table.mark(probe.name, "suspect", probe.incarnation, now)
-                out += self._changed(probe.name, change, now)
-                row = self.table.get(probe.name)
-                if change and row is not None:
-                    out.append(Send(row.member.address, None, first=row.member))
-        return out
-
-    def _ask_others(self, sequence: int, probe: _Probe) -> list[Instruction]:
-        row = self.table.get(probe.name)
-        others = [name for name in self.table.names(frozenset({"alive"})) if name != probe.name]
-        if row is None or not others:
-            return []
-        asked = self._rng.sample(others, min(self._settings.indirect_probes, len(others)))
-        request = PingRequest(sequence, self.table.own.name, probe.name, row.member.address)
-        return [Send(self._address(name), request) for name in asked]
-
-    def _check_suspects(self, now: float) -> list[Instruction]:
         out: list[Instruction] = []
         for name, incarnation in self._suspicions.expired(self.table.living(), now):
-            self._suspicions.end(name)
-            out += self._changed(name, self.table.mark(name, "dead", incarnation, now), now)
+            if self._suspicions.witnessed(name):
+                self._suspicions.end(name)
+                out += self._changed(name, self.table.mark(name, "dead", incarnation, now), now)
+            elif len(self._probes) < MAX_PROBES:
+                # Neither its refutation nor its death has reached this node: it looks for itself.
+                self._suspicions.renew(name, now)
+                out += self._probes.begin(name, now)
+        for name in self._suspicions.insistent(now):
+            if (row := self.table.get(name)) is not None:
+                out.append(self._probes.ping(row))
         return out
 
-    def _check_relays(self, now: float) -> list[Instruction]:
-        late = [sequence for sequence, relay in self._relays.items() if now >= relay.deadline]
+    def _gossip_on(self, now: float) -> list[Instruction]:
+        """To random members, with those who died lately among them as if they lived: who does will object."""
+        while self._dead and now - self._dead[0][0] > self._settings.gossip_to_dead_s:
+            self._dead.popleft()
+        told = self.table.there.sample(self._rng, self._settings.gossip_fanout)
         out: list[Instruction] = []
-        for sequence in late:
-            relay = self._relays.pop(sequence)
-            out.append(Send(relay.asker, Nack(relay.sequence, self.table.own.name)))
+        for name in told:
+            dead = len(self._dead)
+            if dead and self._rng.random() * (len(self.table.there) + dead) < dead:
+                name = self._dead[self._rng.randrange(dead)][1]
+            if (row := self.table.get(name)) is not None and row.member.state != "left":
+                out.append(Send(row.member.address, None, first=finding_of(row)))
+        return out
+
+    def _reconcile(self, now: float) -> list[Instruction]:
+        mean_s = self._settings.sync_interval_s
+        if self._next_sync is None:
+            self._next_sync = now + mean_s * self._rng.random()
+        if now < self._next_sync:
+            return []
+        self._next_sync = now + mean_s * self._rng.uniform(0.5, 1.5)
+        there, lost = self.table.there, self.table.lost
+        with_lost = len(lost) > 0 and (not len(there) or self._rng.random() < LOST_SHARE)
+        out: list[Instruction] = []
+        for name in (lost if with_lost else there).sample(self._rng, 1):
+            row = self.table.get(name)
+            assert row is not None
+            digest = Digest(self.table.own.name, self.table.fingerprints.digest())
+            # One thought dead that lives does not know this node either, perhaps: it is told of both.
+            carries = (self.table.own,) if with_lost else ()
+            out.append(Send(row.member.address, digest, first=finding_of(row), carries=carries))
         return out
 
     # -- something arrived --------------------------------------------------------------------------------------------
@@ -203,86 +185,130 @@ class Swim:
     def received(self, message: Gossip, sender: Endpoint, now: float) -> list[Instruction]:
         """``sender`` is where the datagram came from, which is where answers go. Coordinates have been checked."""
         own = self.table.own
+        row = self.table.get(message.source)
         match message:
             case Ping():
                 self._see(message.source, message.coordinate, message.coordinate_version)
                 if message.target != own.name:
                     return []
-                return [Send(sender, Ack(message.sequence, own.name, own.coordinate, own.coordinate_version))]
+                ack = Ack(message.sequence, own.name, own.coordinate, own.coordinate_version)
+                finding = finding_of(row) if row is not None else None
+                return [Send(sender, ack, first=self._own_news() or finding, carries=(finding,) if finding else ())]
             case PingRequest():
-                return self._relay(message, sender, now)
+                return [self._probes.relay(message, sender, now)]
             case Ack():
-                return self._acked(message, sender)
+                self._see(message.source, message.coordinate, message.coordinate_version)
+                return self._probes.acked(message, sender)
             case Nack():
-                # The helper is alive and has not reached the target either: Lifeguard's awareness will count these.
+                self._probes.nacked(message)
                 return []
+        # Only members get the rest, at their own address: it is longer than what asks for it.
+        if row is None or row.member.address != sender or row.member.state == "left":
+            return []
+        return self._reconciled(message, sender, finding_of(row), now)
 
-    def heard(self, rumours: tuple[Member, ...], now: float) -> list[Instruction]:
+    def _reconciled(self, message: Digest | Summary | Want, to: Endpoint, first: Finding | None, now: float) -> list[Instruction]:
+        match message:
+            case Digest():
+                summary = reconcile.summarise(self.table, message, self._rng)
+                return [] if summary is None and first is None else [Send(to, summary, first=first)]
+            case Summary():
+                compared = reconcile.compare(self.table, message)
+                out: list[Instruction] = []
+                if compared.wanted or compared.offered:
+                    want = reconcile.want(self.table.own.name, compared.wanted) if compared.wanted else None
+                    out.append(Send(to, want, first=first, carries=tuple(compared.offered)))
+                for doubted in compared.doubted:
+                    if doubted.name == self.table.own.name:
+                        out += self._heard_of_self(doubted)
+                    elif len(self._probes) < MAX_PROBES:
+                        out += self._probes.begin(doubted.name, now, doubted)
+                return out
+            case Want():
+                found = reconcile.serve(self.table, message)
+                return [Send(to, None, first=first, carries=tuple(found))] if found else []
+
+    def heard(self, rumours: tuple[Rumour, ...], now: float) -> list[Instruction]:
         """Rumours that came with a packet or an exchange."""
         out: list[Instruction] = []
+        own = self.table.own.name
         for rumour in rumours:
-            if self.table.conflicts(rumour):
+            if isinstance(rumour, Place):
+                if self.table.place(rumour.name, rumour.incarnation, rumour.coordinate, rumour.coordinate_version):
+                    self.gossip.ride(rumour)
+            elif isinstance(rumour, Member) and self.table.conflicts(rumour):
                 out.append(Disputed(rumour.name, rumour.address))
-            elif rumour.name == self.table.own.name:
+            elif rumour.name == own:
                 out += self._heard_of_self(rumour)
+            elif isinstance(rumour, Finding):
+                out += self._found(rumour, now)
             else:
-                out += self._changed(rumour.name, self.table.hear(rumour, now), now)
+                before = self.table.get(rumour.name)
+                there = before.member.address if before else rumour.address
+                moved = there != rumour.address
+                out += self._changed(rumour.name, self.table.hear(rumour, now), now, moved=moved)
         return out
 
-    def _heard_of_self(self, rumour: Member) -> list[Instruction]:
+    def told(self, members: tuple[Member, ...], now: float) -> list[Instruction]:
+        """A part of another's table: of those it holds for dead, the ones this node knows are doubted and asked."""
+        out = self.heard(tuple(m for m in members if m.state != "dead" or m.name == self.table.own.name), now)
+        for member in members:
+            row = self.table.get(member.name)
+            if member.state == "dead" and row is not None and row.member.state not in GONE and len(self._probes) < MAX_PROBES:
+                out += self._probes.begin(member.name, now, Finding(member.name, member.incarnation, "dead"))
+        return out
+
+    def _heard_of_self(self, rumour: Member | Finding) -> list[Instruction]:
         if not self.table.refute(rumour):
             return []
         own = self.table.own
         self.gossip.spread(own)
-        elsewhere = rumour.state == "alive" and rumour.address != own.address
-        return [Disputed(own.name, rumour.address)] if elsewhere else []
+        if rumour.state == "suspect":
+            self.awareness.worsened()
+        elsewhere = isinstance(rumour, Member) and rumour.state == "alive" and rumour.address != own.address
+        return [Disputed(own.name, rumour.address)] if elsewhere and isinstance(rumour, Member) else []
 
-    def _relay(self, request: PingRequest, sender: Endpoint, now: float) -> list[Instruction]:
-        """Pings only where this node itself knows the target to be: nobody makes it send to strangers."""
-        row = self.table.get(request.target)
-        if row is None or row.member.state in GONE or len(self._relays) >= MAX_RELAYED:
-            return [Send(sender, Nack(request.sequence, self.table.own.name))]
-        self._sequence += 1
-        deadline = now + self._settings.probe_timeout_s
-        self._relays[self._sequence] = _Relay(sender, request.target, request.sequence, deadline)
-        first = row.member if row.member.state == "suspect" else None
-        return [Send(row.member.address, self._ping(self._sequence, request.target), first=first)]
+    def _own_news(self) -> Member | None:
+        """This node's own record while it is news that others may be waiting for, as who suspects it."""
+        return self.table.own if self.table.own.name in self.gossip else None
 
-    def _acked(self, ack: Ack, sender: Endpoint) -> list[Instruction]:
-        relay = self._relays.get(ack.sequence)
-        if relay is not None and relay.target == ack.source:
-            del self._relays[ack.sequence]
-            self._see(ack.source, ack.coordinate, ack.coordinate_version)
-            return [Send(relay.asker, Ack(relay.sequence, ack.source, ack.coordinate, ack.coordinate_version))]
-        probe = self._probes.get(ack.sequence)
-        row = self.table.get(ack.source)
-        if probe is None or row is None or probe.name != ack.source:
-            return []
-        del self._probes[ack.sequence]
-        self._see(ack.source, ack.coordinate, ack.coordinate_version)
-        # A relayed answer says that the member lives, not how far away it is.
-        relayed = probe.indirect and sender != row.member.address
-        return [] if relayed else [Measured(probe.name, ack.sequence)]
+    def _found(self, finding: Finding, now: float) -> list[Instruction]:
+        change = self.table.find(finding, now)
+        out = self._changed(finding.name, change, now, finding)
+        row = self.table.get(finding.name)
+        if (
+            finding.state != "suspect"
+            or finding.by in (None, self.table.own.name)
+            or row is None
+            or row.member.state != "suspect"
+        ):
+            return out
+        if self._suspicions.begin(finding.name, finding.incarnation, now, [str(finding.by)]) and not change:
+            self.gossip.ride(finding)  # one of the first few that confirm it: others should know (Lifeguard, section IV-B)
+        return out
 
     def _see(self, name: str, coordinate: Coordinate | None, version: int) -> None:
         row = self.table.get(name)
-        if row is not None and coordinate is not None:
-            self.table.place(msgspec.structs.replace(row.member, coordinate=coordinate, coordinate_version=version))
+        if row is None or coordinate is None:
+            return
+        incarnation = row.member.incarnation
+        if self.table.place(name, incarnation, coordinate, version, direct=True):
+            self.gossip.ride(Place(name, incarnation, coordinate, version))
 
-    def _changed(self, name: str, change: Change, now: float) -> list[Instruction]:
+    def _changed(
+        self, name: str, change: Change, now: float, finding: Finding | None = None, *, moved: bool = False
+    ) -> list[Instruction]:
         row = self.table.get(name)
         if not change or row is None:
             return []
-        self.gossip.spread(row.member)
-        if row.member.state == "suspect":
-            self._suspicions.begin(name, row.member.incarnation, now)
+        member = row.member
+        self.gossip.spread(finding or (member if member.state == "alive" else Finding(name, member.incarnation, member.state)))
+        if member.state == "suspect":
+            self._suspicions.begin(name, member.incarnation, now)
         else:
             self._suspicions.end(name)
-        if row.member.state in GONE:
-            self._probes = {s: p for s, p in self._probes.items() if p.name != name}
-        return [Happened(change, name)]
-
-    def _address(self, name: str) -> Endpoint:
-        row = self.table.get(name)
-        assert row is not None
-        return row.member.address
+        if member.state in GONE:
+            self._probes.forget(name)
+        if member.state == "dead":
+            self._dead.append((now, name))
+        return [Happened(change, name, moved)]

@@ -10,16 +10,19 @@
 
 from __future__ import annotations
 
-import random
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from sbon_protocol.messages import Member, MemberState
+from sbon_node.membership.fingerprints import Fingerprints
+from sbon_node.membership.roster import Roster
+from sbon_protocol.messages import Coordinate, Finding, Member, MemberState, Place
 
 GRAVITY: dict[MemberState, int] = {"alive": 0, "suspect": 1, "away": 2, "dead": 3, "left": 4}
 GONE: frozenset[MemberState] = frozenset({"dead", "left"})
 REACHABLE: frozenset[MemberState] = frozenset({"alive", "suspect"})
+LOST: frozenset[MemberState] = frozenset({"dead", "away"})
 MAX_INCARNATION = 2**53
 """Rumours beyond it are refused, so that nobody can be made to outbid what the wire cannot carry."""
 
@@ -36,12 +39,28 @@ class Row(msgspec.Struct):
 
 
 class Table:
-    """Every other node this one has heard of, and itself; bounded."""
+    """Every other node this one has heard of, and itself; bounded.
+
+    ``fingerprints`` stand for all who are not gone; ``there`` holds the names that can be talked to, ``lost`` those that are dead
+    or away, both without this node's own.
+    """
 
     def __init__(self, own: Member, most: int) -> None:
-        self.own = own
+        self._own = own
         self._rows: dict[str, Row] = {}
         self._most = most
+        self.there, self.lost = Roster(), Roster()
+        self.fingerprints = Fingerprints()
+        self.fingerprints.put(own)
+
+    @property
+    def own(self) -> Member:
+        return self._own
+
+    @own.setter
+    def own(self, member: Member) -> None:
+        self._own = member
+        self.fingerprints.put(member)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -53,24 +72,28 @@ class Table:
     def get(self, name: str) -> Row | None:
         return self._rows.get(name)
 
+    def member(self, name: str) -> Member | None:
+        """Of this node itself as well."""
+        if name == self._own.name:
+            return self._own
+        row = self._rows.get(name)
+        return row.member if row else None
+
     def names(self, states: frozenset[MemberState] = REACHABLE) -> list[str]:
+        if states == REACHABLE:
+            return sorted(self.there.names())
         return [row.member.name for row in self.rows() if row.member.state in states]
 
     def everyone(self) -> list[Member]:
-        return [self.own, *(row.member for row in self.rows())]
-
-    def some(self, rng: random.Random, most: int) -> list[Member]:
-        """A random few of those who are not gone, and this node itself first."""
-        there = [row.member for row in self._rows.values() if row.member.state not in GONE]
-        return [self.own, *rng.sample(there, min(most, len(there)))]
+        return [self._own, *(row.member for row in self.rows())]
 
     def living(self) -> int:
         """How many can be talked to, this node included."""
-        return 1 + sum(row.member.state in REACHABLE for row in self._rows.values())
+        return 1 + len(self.there)
 
     def conflicts(self, rumour: Member) -> bool:
         """Whether the rumour is of another node under the name of one that still has it."""
-        known = self._known(rumour.name)
+        known = self.member(rumour.name)
         if known is None or known.state in GONE or rumour.state in GONE:
             return False
         return self._others(known, rumour)
@@ -86,63 +109,80 @@ class Table:
         if known.state not in GONE and self._others(known, rumour):
             return ""
         if (rumour.incarnation, GRAVITY[rumour.state]) <= (known.incarnation, GRAVITY[known.state]):
-            self.place(rumour)
+            if rumour.coordinate is not None:
+                self.place(rumour.name, rumour.incarnation, rumour.coordinate, rumour.coordinate_version)
             return ""
         return self._replace(row, rumour, now)
 
-    def place(self, rumour: Member) -> None:
-        """Takes the rumour's coordinate, if it is newer."""
-        row = self._rows.get(rumour.name)
-        if row is None or rumour.coordinate is None or rumour.incarnation < row.member.incarnation:
-            return
-        if row.member.coordinate is None or rumour.coordinate_version > row.member.coordinate_version:
-            row.member = msgspec.structs.replace(
-                row.member, coordinate=rumour.coordinate, coordinate_version=rumour.coordinate_version
-            )
+    def find(self, finding: Finding, now: float) -> Change:
+        """Takes a finding about another node, if it is of its present or a later incarnation and graver than what is known."""
+        row = self._rows.get(finding.name)
+        if row is None or finding.incarnation > MAX_INCARNATION:
+            return ""
+        known = row.member
+        if (finding.incarnation, GRAVITY[finding.state]) <= (known.incarnation, GRAVITY[known.state]):
+            return ""
+        return self._replace(row, replace(known, state=finding.state, incarnation=finding.incarnation), now)
+
+    def place(self, name: str, incarnation: int, coordinate: Coordinate, version: int, *, direct: bool = False) -> bool:
+        """Takes a coordinate, if it is newer; returns whether its version is. ``direct`` comes from the member itself: it is
+        taken between two versions too."""
+        row = self._rows.get(name)
+        if row is None or (incarnation != row.member.incarnation and not (direct and incarnation > row.member.incarnation)):
+            return False
+        known = row.member.coordinate_version if row.member.coordinate is not None else -1
+        if version > known:
+            self._put(row, replace(row.member, coordinate=coordinate, coordinate_version=version))
+            return True
+        if direct and version == known:
+            row.member = replace(row.member, coordinate=coordinate)
+        return False
+
+    def outdated(self, place: Place) -> bool:
+        """Whether nothing in it is news."""
+        row = self._rows.get(place.name)
+        return row is None or (row.member.coordinate is not None and place.coordinate_version <= row.member.coordinate_version)
 
     def mark(self, name: str, state: MemberState, incarnation: int, now: float) -> Change:
         """This node's own finding about another one, if it still is of that incarnation."""
         row = self._rows.get(name)
-        if row is None or row.member.incarnation != incarnation or GRAVITY[state] <= GRAVITY[row.member.state]:
+        if row is None or row.member.incarnation != incarnation:
             return ""
-        return self._replace(row, msgspec.structs.replace(row.member, state=state), now)
+        return self.find(Finding(name, incarnation, state), now)
 
-    def refute(self, rumour: Member) -> bool:
+    def refute(self, rumour: Member | Finding) -> bool:
         """A rumour about this node itself that is not of its present life: it outbids it. Returns whether it did.
 
         That is one that says anything but alive, or that another address, or more moves of the coordinate than this life has
         made, show to come from an earlier life (or from the dead owner of the name before).
         """
-        own = self.own
+        own = self._own
         if own.state != "alive" or rumour.incarnation < own.incarnation or rumour.incarnation >= MAX_INCARNATION:
             return False
-        present = rumour.state == "alive" and rumour.address == own.address and not self._others(own, rumour)
-        if present and rumour.incarnation == own.incarnation and rumour.coordinate_version <= own.coordinate_version:
-            return False
-        self.own = msgspec.structs.replace(own, incarnation=rumour.incarnation + 1)
+        if isinstance(rumour, Member) and rumour.state == "alive" and rumour.incarnation == own.incarnation:
+            present = rumour.address == own.address and not self._others(own, rumour)
+            if present and rumour.coordinate_version <= own.coordinate_version:
+                return False
+        self.own = replace(own, incarnation=rumour.incarnation + 1)
         return True
 
     def expire(self, now: float, tombstone_s: float) -> list[str]:
         """Forgets those who are gone for long; returns their names."""
         old = [n for n, row in self._rows.items() if row.member.state in GONE and now - row.since > tombstone_s]
         for name in old:
-            del self._rows[name]
+            self._drop(name)
         return sorted(old)
 
     @staticmethod
     def _others(known: Member, rumour: Member) -> bool:
         return bool(known.instance and rumour.instance and known.instance != rumour.instance)
 
-    def _known(self, name: str) -> Member | None:
-        if name == self.own.name:
-            return self.own
-        row = self._rows.get(name)
-        return row.member if row else None
-
     def _first(self, rumour: Member, now: float) -> Change:
         if rumour.state in GONE or not self._room():
             return ""
-        self._rows[rumour.name] = Row(rumour, now)
+        self._rows[rumour.name] = row = Row(rumour, now)
+        self.fingerprints.put(rumour)
+        self._list(row.member)
         return "joined" if rumour.state in REACHABLE else "updated"
 
     def _room(self) -> bool:
@@ -152,19 +192,37 @@ class Table:
         gone = [(row.since, name) for name, row in self._rows.items() if row.member.state in GONE]
         if not gone:
             return False
-        del self._rows[min(gone)[1]]
+        self._drop(min(gone)[1])
         return True
+
+    def _drop(self, name: str) -> None:
+        del self._rows[name]
+        self.fingerprints.drop(name)
+        self.there.discard(name)
+        self.lost.discard(name)
+
+    def _put(self, row: Row, member: Member) -> None:
+        row.member = member
+        self.fingerprints.put(member)
+
+    def _list(self, member: Member) -> None:
+        for roster, states in ((self.there, REACHABLE), (self.lost, LOST)):
+            if member.state in states:
+                roster.add(member.name)
+            else:
+                roster.discard(member.name)
 
     def _replace(self, row: Row, rumour: Member, now: float) -> Change:
         before = row.member
         same_life = before.incarnation == rumour.incarnation
         if rumour.coordinate is None or (same_life and before.coordinate_version > rumour.coordinate_version):
             version = before.coordinate_version if same_life else 0
-            rumour = msgspec.structs.replace(rumour, coordinate=before.coordinate, coordinate_version=version)
-        row.member = rumour
+            rumour = replace(rumour, coordinate=before.coordinate, coordinate_version=version)
+        self._put(row, rumour)
         if rumour.state == before.state:
             return "updated"
         row.since = now
+        self._list(rumour)
         if rumour.state in REACHABLE and before.state not in REACHABLE:
             return "returned"
         return "updated" if rumour.state == "alive" else _BECAME[rumour.state]

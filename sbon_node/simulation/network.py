@@ -26,6 +26,7 @@ from sbon_node.net.transport import (
 )
 from sbon_node.simulation.process import Process
 from sbon_node.simulation.stream import SimulatedConnection
+from sbon_protocol.datagram import kind_of
 
 MAX_DATAGRAM_BYTES = 1200
 ANY_HOSTS = ("0.0.0.0", "127.0.0.1", "localhost", "")
@@ -48,9 +49,10 @@ class NetworkQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Traffic:
-    """Bytes and packets a node has sent and received."""
+    """Bytes and packets a node has sent and received; ``kinds`` are the bytes of the datagrams it has sent, by their message."""
 
     def __init__(self) -> None:
+        self.kinds: dict[str, int] = {}
         self.datagrams_sent = self.datagrams_received = self.datagram_bytes_sent = self.datagram_bytes_received = 0
         self.stream_bytes_sent = self.stream_bytes_received = 0
 
@@ -122,14 +124,17 @@ class SimulatedNetwork:
         traffic, quality = self.traffic(source.node), self.quality
         traffic.datagrams_sent += 1
         traffic.datagram_bytes_sent += len(payload)
+        kind = kind_of(payload)
+        traffic.kinds[kind] = traffic.kinds.get(kind, 0) + len(payload)
         target = self.node_at(to.host)
         if target is None or self.is_cut(source.node, target) or self._rng.random() < quality.loss:
             return
+        loop = asyncio.get_running_loop()
         for _ in range(2 if self._rng.random() < quality.duplicate else 1):
             delay = self.delay_s(source.node, target)
             if self._rng.random() < quality.spike:
                 delay *= 10
-            asyncio.get_running_loop().call_later(delay, self._arrive, source.node, source.local, target, payload, to)
+            loop.call_later(delay, self._arrive, source.node, source.local, target, payload, to)
 
     def _arrive(self, source: str, sender: Address, target: str, payload: bytes, to: Address) -> None:
         endpoint = self._endpoints.get(to)

@@ -13,6 +13,7 @@ from sbon_node import log
 from sbon_node.config import Config, Given, keys, load
 from sbon_node.errors import SbonError
 from sbon_node.log import LogSettings
+from sbon_node.membership.settings import preset
 from sbon_node.net.names import is_loopback
 
 
@@ -206,3 +207,20 @@ def test_logs_are_words_where_asked_for() -> None:
     structlog.get_logger().warning("peer-lost", peer="b")
     assert "peer-lost" in out.getvalue()
     assert not out.getvalue().startswith("{")
+
+
+def test_a_preset_of_membership_turns_the_knobs_that_nobody_has_turned() -> None:
+    environ = {"SBON_MEMBERSHIP_PRESET": "lan", "SBON_MEMBERSHIP_INSIST_S": "0.5", "SBON_MEMBERSHIP_TAGS": "zone=eu-1,rack=7"}
+    config, origins = load(environ=environ)
+    assert (config.membership.probe_timeout_s, config.membership.insist_s) == (0.15, 0.5)
+    assert origins["membership.probe_timeout_s"] == "preset lan"
+    assert origins["membership.insist_s"] == "SBON_MEMBERSHIP_INSIST_S"
+    assert config.membership.tag_words == {"zone": "eu-1", "rack": "7"}
+    assert preset("lan", insist_s=0.5, tags=("zone=eu-1", "rack=7")) == config.membership
+    assert load()[0].membership == preset("wan")
+
+
+@pytest.mark.parametrize("value", ["zone", "=x", "a=b=c", "k=" + 33 * "v", ",".join(f"k{i}=v" for i in range(9))])
+def test_tags_are_a_few_short_words(value: str) -> None:
+    with pytest.raises(SbonError, match=r"membership\.tags"):
+        load(environ={"SBON_MEMBERSHIP_TAGS": value})

@@ -211,6 +211,52 @@ def test_a_partition_heals_without_seeds() -> None:
     in_virtual_time(body)
 
 
+def test_who_is_reached_over_tcp_alone_is_not_taken_for_dead() -> None:
+    async def body(world: World) -> None:
+        sites = await world.cluster("abcd")
+        await asyncio.sleep(10)
+        world.network.quality = NetworkQuality(loss=1.0)
+        await asyncio.sleep(60)
+        assert not [event for site in sites for event in site.heard if event[1] == "died"]
+        assert all(site.counters.snapshot()["reached-by-tcp-only"] for site in sites)
+        world.network.quality = NetworkQuality()
+        await world.until(lambda: all(set(s.states().values()) == {"alive"} for s in sites), 30)
+
+    in_virtual_time(body)
+
+
+def test_a_node_that_starts_again_elsewhere_is_found_there_before_anybody_misses_it() -> None:
+    async def body(world: World) -> None:
+        sites = await world.cluster("abcd")
+        await asyncio.sleep(10)
+        world.processes["d"].kill()
+        await world.start("e", "a", called="d", incarnation=2)
+        await world.until(lambda: all(s.membership.address_of("d") == world.at("e") for s in sites[:3]), 3)
+        assert all(s.states()["d"] == "alive" and s.membership.rtt_ms("d") is None for s in sites[1:3])
+        await asyncio.sleep(30)
+        assert not [event for site in sites[:3] for event in site.heard if event[1] == "died"]
+        assert all(s.membership.rtt_ms("d") == pytest.approx(200.0) for s in sites[:3])
+
+    in_virtual_time(body)
+
+
+def test_what_a_node_says_of_itself_is_known_to_all() -> None:
+    async def body(world: World) -> None:
+        sites = await world.cluster("abc")
+        sites[2].membership.describe(cores=4.0, memory_mb=8000.0, bandwidth_bytes_s=1e6)
+        await world.until(lambda: all(_cores(s, "c") == 4.0 for s in sites), 5)
+        assert [_cores(s, "b") for s in sites] == [0.0] * 3
+        assert {s.membership.get("c").traits.memory_mb for s in sites} == {8000.0}  # type: ignore[union-attr]
+
+    in_virtual_time(body)
+
+
+def _cores(site: Site, name: str) -> float:
+    view = site.membership.get(name)
+    assert view is not None
+    return view.traits.cores
+
+
 def test_nobody_dies_of_bad_weather() -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abcdef")

@@ -29,7 +29,9 @@ ALIASES = {
     "bytes": bytes,
     "bool": bool,
     "float": float,
+    "integer": int,
     "string": str,
+    "tag": messages.Tag,
 }
 """Words of SPEC.md, section 1, for field types."""
 

@@ -113,6 +113,6 @@ def test_what_must_be_refused_is_refused_with_its_reason(file: Path) -> None:
 
 def test_the_first_datagram_of_version_1_in_bytes_written_by_hand() -> None:
     packet = messages.Packet(cluster="c", message=messages.Nack(sequence=7, source="n"))
-    by_hand = b"SB" + bytes([VERSION, 0]) + b"\x93" + b"\xa1c" + b"\x93\xa4nack\x07\xa1n" + b"\x90"
+    by_hand = b"SB" + bytes([VERSION, 0]) + b"\x95" + b"\xa1c" + b"\x93\xa4nack\x07\xa1n" + b"\x90\x90\x90"
     assert datagram.pack(packet) == by_hand
     assert datagram.unpack(by_hand) == packet

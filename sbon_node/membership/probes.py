@@ -1,0 +1,196 @@
+"""Probes of one node and the pings it relays for others (SWIM, section 3.1; nacks: Lifeguard, section IV-A). Pure.
+
+A probe is a ping; without an answer in ``probe_timeout_s`` a few others are asked to ping, half-way through
+``indirect_timeout_s`` the member is asked over TCP, and at the end of it the probe has failed. An asked helper that has had no
+answer itself after 0.8 probe timeouts says so. All times stretch with the awareness score.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import NamedTuple
+
+import msgspec
+
+from sbon_node.membership.awareness import Awareness
+from sbon_node.membership.instructions import Call, Instruction, Measured, Send
+from sbon_node.membership.settings import MembershipSettings
+from sbon_node.membership.table import GONE, Row, Table
+from sbon_protocol.messages import Ack, Endpoint, Finding, Nack, Ping, PingRequest
+
+MAX_RELAYED = 1024
+MAX_PROBES = 128
+"""Probes out of turn under way at once; those in turn are few by themselves."""
+NACK_SHARE = 0.8
+"""Of the probe timeout, after which a helper says that it had no answer."""
+
+
+class Failed(NamedTuple):
+    """A probe nobody answered; ``nacks`` names the helpers that had no answer either."""
+
+    name: str
+    incarnation: int
+    nacks: tuple[str, ...]
+
+
+class _Probe(msgspec.Struct):
+    """``step_at`` is when its next step is due: ask others, call, fail."""
+
+    name: str
+    incarnation: int
+    step_at: float
+    stretch: int
+    asked: list[str] = []
+    nacks: dict[str, None] = {}
+    steps: int = 0
+
+
+class _Relay(msgspec.Struct):
+    """A ping of ``target`` on somebody's behalf; ``deadline`` is when a nack is due."""
+
+    asker: Endpoint
+    target: str
+    sequence: int
+    deadline: float
+
+
+class Probes:
+    def __init__(self, table: Table, settings: MembershipSettings, awareness: Awareness, rng: random.Random) -> None:
+        self._table, self._settings, self._awareness, self._rng = table, settings, awareness, rng
+        self._sequence = 0
+        self._order: list[str] = []
+        self._probes: dict[int, _Probe] = {}
+        self._relays: dict[int, _Relay] = {}
+
+    def __len__(self) -> int:
+        return len(self._probes)
+
+    def due_at(self) -> float:
+        probes = min((probe.step_at for probe in self._probes.values()), default=math.inf)
+        return min(probes, min((relay.deadline for relay in self._relays.values()), default=math.inf))
+
+    def pause(self, lag_s: float) -> None:
+        """Answers may be waiting in the socket: every time limit starts over from where it stood."""
+        for probe in self._probes.values():
+            probe.step_at += lag_s
+        for relay in self._relays.values():
+            relay.deadline += lag_s
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def begin(self, name: str, now: float, first: Finding | None = None) -> list[Instruction]:
+        """Probes a member; ``first`` is what it is told of itself, by default that it is suspected, where it is."""
+        row = self._table.get(name)
+        if row is None:
+            return []
+        stretch = self._awareness.stretch
+        ping = self.ping(row, first)
+        step_at = now + self._settings.probe_timeout_s * stretch
+        self._probes[self._sequence] = _Probe(name, row.member.incarnation, step_at, stretch, [], {})
+        return [msgspec.structs.replace(ping, timed=True)]
+
+    def ping(self, row: Row, first: Finding | None = None) -> Send:
+        """A ping on its own, which is nobody's failure if it is not answered."""
+        own, member = self._table.own, row.member
+        self._sequence += 1
+        message = Ping(self._sequence, own.name, member.name, own.coordinate, own.coordinate_version)
+        return Send(member.address, message, first=first or finding_of(row))
+
+    def next_in_turn(self, now: float) -> list[Instruction]:
+        """In a random order that is made anew after each round (SWIM, section 4.3: time-bounded completeness)."""
+        under_way = {probe.name for probe in self._probes.values()}
+        for _ in range(2):
+            while self._order:
+                name = self._order.pop()
+                if name in self._table.there and name not in under_way:
+                    return self.begin(name, now)
+            self._order = self._table.there.names()
+            self._rng.shuffle(self._order)
+        return []
+
+    def relay(self, request: PingRequest, sender: Endpoint, now: float) -> Send:
+        """Pings only where this node itself knows the target to be: nobody makes it send to strangers."""
+        row = self._table.get(request.target)
+        if row is None or row.member.state in GONE or len(self._relays) >= MAX_RELAYED:
+            return Send(sender, Nack(request.sequence, self._table.own.name))
+        ping = self.ping(row)
+        deadline = now + NACK_SHARE * self._settings.probe_timeout_s
+        self._relays[self._sequence] = _Relay(sender, request.target, request.sequence, deadline)
+        return ping
+
+    # -- time passes --------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> tuple[list[Instruction], list[Failed]]:
+        out: list[Instruction] = []
+        failed: list[Failed] = []
+        for sequence, probe in [(s, p) for s, p in self._probes.items() if now >= p.step_at]:
+            probe.steps += 1
+            probe.step_at = now + self._settings.indirect_timeout_s * probe.stretch / 2
+            match probe.steps:
+                case 1:
+                    out += self._ask_others(sequence, probe)
+                case 2:
+                    if (row := self._table.get(probe.name)) is not None:
+                        out.append(Call(row.member, sequence))
+                case _:
+                    del self._probes[sequence]
+                    failed.append(self._failed(probe))
+        for sequence, relay in [(s, r) for s, r in self._relays.items() if now >= r.deadline]:
+            del self._relays[sequence]
+            out.append(Send(relay.asker, Nack(relay.sequence, self._table.own.name)))
+        return out, failed
+
+    def _ask_others(self, sequence: int, probe: _Probe) -> list[Instruction]:
+        row = self._table.get(probe.name)
+        if row is None:
+            return []
+        drawn = self._table.there.sample(self._rng, self._settings.indirect_probes + 1)
+        rows = [self._table.get(name) for name in drawn if name != probe.name]
+        helpers = [one.member for one in rows if one is not None and one.member.state == "alive"][
+            : self._settings.indirect_probes
+        ]
+        probe.asked = [helper.name for helper in helpers]
+        request = PingRequest(sequence, self._table.own.name, probe.name, row.member.address)
+        return [Send(helper.address, request) for helper in helpers]
+
+    def _failed(self, probe: _Probe) -> Failed:
+        silent = len(probe.asked) - len(probe.nacks)
+        self._awareness.worsened(silent if probe.asked else 1)
+        return Failed(probe.name, probe.incarnation, tuple(probe.nacks))
+
+    # -- something arrived --------------------------------------------------------------------------------------------
+
+    def acked(self, ack: Ack, sender: Endpoint) -> list[Instruction]:
+        relay = self._relays.get(ack.sequence)
+        if relay is not None and relay.target == ack.source:
+            del self._relays[ack.sequence]
+            return [Send(relay.asker, Ack(relay.sequence, ack.source, ack.coordinate, ack.coordinate_version))]
+        row = self._table.get(ack.source)
+        if row is None or not self.reached(ack.source, ack.sequence):
+            return []
+        # A relayed answer says that the member lives, not how far away it is.
+        return [Measured(ack.source, ack.sequence)] if sender == row.member.address else []
+
+    def reached(self, name: str, sequence: int) -> bool:
+        """The probe has been answered, in whatever way; whether there was one."""
+        probe = self._probes.get(sequence)
+        if probe is None or probe.name != name:
+            return False
+        del self._probes[sequence]
+        self._awareness.succeeded()
+        return True
+
+    def nacked(self, nack: Nack) -> None:
+        probe = self._probes.get(nack.sequence)
+        if probe is not None and nack.source in probe.asked:
+            probe.nacks[nack.source] = None
+
+    def forget(self, name: str) -> None:
+        self._probes = {s: p for s, p in self._probes.items() if p.name != name}
+
+
+def finding_of(row: Row) -> Finding | None:
+    """What a member should hear first from whoever talks to it: that it is taken for suspect or dead."""
+    member = row.member
+    return Finding(member.name, member.incarnation, member.state) if member.state in ("suspect", "dead") else None

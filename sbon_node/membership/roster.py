@@ -1,0 +1,45 @@
+"""A changing set of names from which random ones are drawn in constant time, the same ones for the same seed and history.
+Pure."""
+
+from __future__ import annotations
+
+import random
+
+
+class Roster:
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._at: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._at
+
+    def names(self) -> list[str]:
+        """In no order that means anything."""
+        return list(self._names)
+
+    def add(self, name: str) -> None:
+        if name not in self._at:
+            self._at[name] = len(self._names)
+            self._names.append(name)
+
+    def discard(self, name: str) -> None:
+        at = self._at.pop(name, None)
+        if at is None:
+            return
+        last = self._names.pop()
+        if last != name:
+            self._names[at] = last
+            self._at[last] = at
+
+    def sample(self, rng: random.Random, most: int) -> list[str]:
+        """So many different ones, or all."""
+        if most >= len(self._names):
+            return list(self._names)
+        found: dict[str, None] = {}
+        while len(found) < most:
+            found[self._names[int(rng.random() * len(self._names))]] = None
+        return list(found)

@@ -1,0 +1,184 @@
+"""The daemon's membership alone, in virtual time: no engine, streams or stores, so that a thousand nodes fit in one process.
+
+Each site has the daemon's own membership, coordinate, and calls between peers, over the simulated network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from sbon_node.errors import SbonError
+from sbon_node.membership.service import Membership
+from sbon_node.membership.settings import MembershipSettings
+from sbon_node.membership.table import Change
+from sbon_node.net.counters import Counters
+from sbon_node.net.peers import Identity, Peers, PeerServer
+from sbon_node.net.settings import NetSettings
+from sbon_node.net.transport import Address
+from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.network import Latency, NetworkQuality, SimulatedNetwork
+from sbon_node.simulation.process import Process
+from sbon_node.simulation.stall import Stall, StallingClock, StallingTransport
+from sbon_node.space.coordinate import Coordinate
+from sbon_node.space.local import LocalCoordinate
+from sbon_node.space.settings import SpaceSettings
+
+PORT = 7400
+CLUSTER = "sbon"
+Told = Callable[[str, str, Change], None]
+"""Is told (observer, member, change)."""
+
+
+class Site:
+    """One node over its lives; ``membership`` is that of the last one."""
+
+    def __init__(self, name: str, address: Address) -> None:
+        self.name, self.address = name, address
+        self.lives = 0
+        self.stall = Stall()
+        self.process: Process
+        self.membership: Membership
+        self.counters: Counters
+
+    @property
+    def alive(self) -> bool:
+        return self.lives > 0 and self.process.alive
+
+
+class Overlay:
+    """Sites by name. ``listen`` is told every change of every member at every site."""
+
+    def __init__(
+        self,
+        seed: int | str,
+        latency: Latency,
+        *,
+        settings: MembershipSettings | None = None,
+        space: SpaceSettings | None = None,
+        quality: NetworkQuality | None = None,
+        listen: Told = lambda observer, member, change: None,
+    ) -> None:
+        self._seed, self._settings, self._space = seed, settings or MembershipSettings(), space or SpaceSettings()
+        self._net = NetSettings()
+        self._told = listen
+        self.network = SimulatedNetwork(random.Random(f"network/{seed}"), latency, quality)
+        self.rng = random.Random(f"overlay/{seed}")
+        self.sites: dict[str, Site] = {}
+
+    def add(self, name: str) -> Site:
+        index = len(self.sites)
+        self.sites[name] = site = Site(name, Address(f"10.{index // 62500}.{index // 250 % 250}.{index % 250 + 1}", PORT))
+        return site
+
+    def living(self) -> list[Site]:
+        return [site for site in self.sites.values() if site.alive]
+
+    async def boot(self, site: Site, seeds: Sequence[Address] = ()) -> None:
+        """A life of the site, with the incarnation after its last one; has joined, however often it had to try, when this
+        returns."""
+        site.lives += 1
+        site.process = process = Process(f"{site.name}#{site.lives}")
+        server = self._wire(site)
+        await process.start(_begin(site, server, seeds))
+
+    def crash(self, site: Site) -> None:
+        site.process.kill()
+
+    async def leave(self, site: Site) -> None:
+        await site.process.start(site.membership.leave())
+        site.process.kill()
+
+    def call(self, site: Site, work: Callable[[], None]) -> None:
+        """Runs something in the site's process."""
+        site.process.context.copy().run(work)
+
+    def know_each_other(self, places: Mapping[str, Coordinate]) -> None:
+        """As if they had been together for long: everyone knows all, is where it belongs, and has nothing left to tell."""
+        pause_s = self._settings.place_pause_s * len(self.living())
+        for site in self.living():
+            membership = site.membership
+            membership._space._coordinate = places[site.name]
+            membership.place_self()
+            membership._announcements.settled(places[site.name].to_wire(), -pause_s * self.rng.random())
+        everyone = tuple(site.membership._table.own for site in self.living())
+        for site in self.living():
+            table, gossip = site.membership._table, site.membership._gossip
+            for member in everyone:
+                if member.name != site.name:
+                    table.hear(member, 0.0)
+                gossip.forget(member.name)
+
+    def agreed(self) -> bool:
+        """Whether every living site takes exactly the living ones for alive or suspect."""
+        living = frozenset(site.name for site in self.living())
+        return all(len(s.membership._table.there) == len(living) - 1 and _knows(s, living) for s in self.living())
+
+    async def until(self, condition: Callable[[], bool], within_s: float, *, pause_s: float = 0.25) -> float:
+        """Seconds until it holds, or infinity."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not condition():
+            if loop.time() - began > within_s:
+                return float("inf")
+            await asyncio.sleep(pause_s)
+        return loop.time() - began
+
+    async def close(self) -> None:
+        for site in self.living():
+            site.process.kill()
+        await asyncio.sleep(0)
+
+    def _wire(self, site: Site) -> PeerServer:
+        clock = StallingClock(site.stall)
+        transport = StallingTransport(self.network.transport(site.process, site.name, site.address.host), site.stall)
+        who = Identity(CLUSTER, site.name, f"i-{site.name}")
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        site.counters = Counters(loop.time)
+        rng = random.Random(f"{self._seed}/{site.process.name}")
+        peers = Peers(transport, clock, who, self._net, site.counters)
+        server = PeerServer(transport, clock, who, self._net, site.counters)
+        site.membership = Membership(
+            who,
+            advertise=site.address,
+            api=Address(site.address.host, 7480),
+            bind=site.address,
+            transport=transport,
+            peers=peers,
+            server=server,
+            clock=clock,
+            rng=rng,
+            settings=self._settings,
+            space=LocalCoordinate(self._space, rng),
+            incarnation=site.lives,
+            counters=site.counters,
+        )
+        site.membership.listen(lambda member, change: self._told(site.name, member, change))
+        return server
+
+
+async def _begin(site: Site, server: PeerServer, seeds: Sequence[Address]) -> None:
+    await server.start(site.address)
+    await site.membership.start()
+    while seeds:
+        answered = [seed for seed in seeds if await _met(site, seed)]
+        if answered:
+            return
+        await asyncio.sleep(1.0)
+
+
+async def _met(site: Site, seed: Address) -> bool:
+    try:
+        await site.membership.join([seed])
+    except SbonError as error:
+        if error.code != "join-failed":
+            raise
+        return False
+    return True
+
+
+def _knows(site: Site, living: frozenset[str]) -> bool:
+    there = site.membership._table.there
+    return all(name in there for name in living if name != site.name)
