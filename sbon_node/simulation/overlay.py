@@ -9,6 +9,8 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from sbon_node.errors import SbonError
 from sbon_node.membership.service import Membership
 from sbon_node.membership.settings import MembershipSettings
@@ -27,6 +29,8 @@ from sbon_node.space.settings import SpaceSettings
 
 PORT = 7400
 CLUSTER = "sbon"
+SETTLED_MOVES = 1000
+"""Of a coordinate that has been where it is for long."""
 Told = Callable[[str, str, Change], None]
 """Is told (observer, member, change)."""
 
@@ -98,8 +102,10 @@ class Overlay:
         """As if they had been together for long: everyone knows all, is where it belongs, and has nothing left to tell."""
         pause_s = self._settings.place_pause_s * len(self.living())
         for site in self.living():
-            membership = site.membership
-            membership._space._coordinate = places[site.name]
+            membership, place = site.membership, places[site.name]
+            membership._space._coordinate = place
+            membership._space._position = np.array([*place.vector, place.height])
+            membership._space._moves = SETTLED_MOVES
             membership.place_self()
             membership._announcements.settled(places[site.name].to_wire(), -pause_s * self.rng.random())
         everyone = tuple(site.membership._table.own for site in self.living())
