@@ -29,6 +29,8 @@ from sbon_node.space.settings import SpaceSettings
 
 PORT = 7400
 CLUSTER = "sbon"
+TRIES = 10
+"""Of a site's seeds, a second apart, before those that do not answer are given up."""
 SETTLED_MOVES = 1000
 """Of a coordinate that has been where it is for long."""
 Told = Callable[[str, str, Change], None]
@@ -168,9 +170,10 @@ class Overlay:
 async def _begin(site: Site, server: PeerServer, seeds: Sequence[Address]) -> None:
     await server.start(site.address)
     await site.membership.start()
-    while seeds:
-        answered = [seed for seed in seeds if await _met(site, seed)]
-        if answered:
+    left = list(seeds)
+    for _ in range(TRIES if seeds else 0):
+        left = [seed for seed in left if not await _met(site, seed)]
+        if not left:
             return
         await asyncio.sleep(1.0)
 
