@@ -282,6 +282,7 @@ class OperatorHost:
             settings=context.stream_settings,
             rng=context.rng,
             steps=context.steps,
+            has_state=spec.has_state,
         )
 
     def _locator(self, node: str) -> Callable[[], Address]:

@@ -60,14 +60,15 @@ class BareFlow:
 
     async def _poll(self, position: int, after: InputOffset, wait_s: float) -> InputOffset:
         settings, inbox = self._settings, self._inboxes[position]
-        span_bytes = settings.batch_span_bytes // len(self._inboxes)
+        share = len(self._inboxes)
+        rows = settings.batch_span_rows // share if self._state else None
         at_once = position in self._wrote
         self._wrote.discard(position)
         try:
             async with self._clock.timeout(0.0 if at_once else wait_s):
                 while True:
                     span = InputSpan(after.frame, after, inbox.at)
-                    fill([span], span_bytes, settings.batch_span_frames)
+                    fill([span], settings.batch_span_bytes // share, settings.batch_span_frames, rows)
                     if span.last is not None:
                         return InputOffset(frame=span.last.number)
                     await inbox.news.wait()

@@ -67,9 +67,9 @@ class Site:
 class OursFlow:
     """One operator between its sources and its consumer."""
 
-    def __init__(self, operator: str, inputs: int, near: Site, far: Site, clock: Clock) -> None:
+    def __init__(self, operator: str, work: Work, near: Site, far: Site, clock: Clock) -> None:
         self.outputs = Outputs()
-        self.sources = [f"source {position} of {operator}" for position in range(inputs)]
+        self.sources = [f"source {position} of {operator}" for position in range(len(work.inputs))]
         self._operator, self._near, self._far, self._clock = operator, near, far, clock
         self._tasks = Tasks()
         rng = random.Random(1)
@@ -81,6 +81,7 @@ class OursFlow:
             clock=clock,
             settings=StreamSettings(),
             rng=rng,
+            has_state=bool(work.event_time),
         )
         self._link = Link(
             operator,
@@ -160,7 +161,7 @@ class Ours:
             await self._far.close()
 
     async def start(self, operator: str, reader: Literal["simple", "partitioned"], work: Work) -> OursFlow:
-        flow = OursFlow(operator, len(work.inputs), self._near, self._far, self._clock)
+        flow = OursFlow(operator, work, self._near, self._far, self._clock)
         flow.open()
         self._flows[operator] = flow
         spec = OperatorSpec(

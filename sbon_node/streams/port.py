@@ -56,6 +56,7 @@ class NodePort:
         settings: StreamSettings,
         rng: random.Random,
         steps: Steps = unobserved,
+        has_state: bool = False,
     ) -> None:
         self.operator = operator
         self.links: tuple[Link, ...] = ()
@@ -68,6 +69,7 @@ class NodePort:
             rng,
             steps,
         )
+        self._max_rows = settings.batch_span_rows if has_state else None
         self._news = Signal()
         self._incarnation = 0
         self._restarted = True
@@ -226,7 +228,7 @@ class NodePort:
             InputSpan(max(offset.frame, link.inbox.released), offset, link.inbox.at, one.lag_ms, one.ahead_ms)
             for link, offset, one in zip(self.links, after, self._inputs, strict=True)
         ]
-        self._hold(fill(spans, self._settings.batch_span_bytes, self._settings.batch_span_frames))
+        self._hold(fill(spans, self._settings.batch_span_bytes, self._settings.batch_span_frames, self._max_rows))
         again = any(offset.frame > 0 and offset.incarnation != self._incarnation for offset in after)
         if not again and not any(span.last for span in spans):
             return None

@@ -57,6 +57,15 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "lower it where the engine is short of memory; keep it at most half of inbox_credit_bytes",
         ),
     ] = 8 * MIB
+    batch_span_rows: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**40,
+            description="rows one batch of an operator with state may take over all inputs, one frame at least: "
+            "some 500 bytes of the engine's heap for each",
+        ),
+    ] = 200_000
     batch_span_frames: Annotated[
         int, Meta(ge=1, le=2**20, description="frames one batch may take of each input; as batch_span_bytes, for tiny frames")
     ] = 4096

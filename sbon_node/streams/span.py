@@ -54,10 +54,10 @@ class InputSpan:
         return self.reach_ms(max(self.offset.watermark_ms, self.last.watermark_ms if self.last else NO_WATERMARK_MS))
 
 
-def fill(inputs: Sequence[InputSpan], max_bytes: int, max_frames: int) -> list[bool]:
-    """Takes frames until the batch has so many bytes, each input so many frames, or nothing may be taken; one frame at least,
-    where one may. Returns of each input whether its next frame is held back."""
-    left = max_bytes
+def fill(inputs: Sequence[InputSpan], max_bytes: int, max_frames: int, max_rows: int | None = None) -> list[bool]:
+    """Takes frames until the batch has so many bytes or rows, each input so many frames, or nothing may be taken; one frame at
+    least, where one may. Returns of each input whether its next frame is held back."""
+    bytes_left, rows_left, is_empty = max_bytes, max_rows, True
     while True:
         held = _held(inputs)
         free = [
@@ -71,10 +71,11 @@ def fill(inputs: Sequence[InputSpan], max_bytes: int, max_frames: int) -> list[b
         frame = least.next
         assert frame is not None
         size = weight(frame.payload)
-        if size > left and left < max_bytes:
+        if not is_empty and (size > bytes_left or (rows_left is not None and frame.rows > rows_left)):
             return held
-        left -= size
-        least.last = frame
+        bytes_left -= size
+        rows_left = None if rows_left is None else rows_left - frame.rows
+        least.last, is_empty = frame, False
 
 
 def _held(inputs: Sequence[InputSpan]) -> list[bool]:

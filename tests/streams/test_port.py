@@ -9,9 +9,10 @@ import pytest
 
 from sbon_node.engine.interface import OperatorPort
 from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.streams.frame import END_WATERMARK_MS, NO_WATERMARK_MS, FrameDraft, InputOffset
+from sbon_node.streams.frame import END_WATERMARK_MS, NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.settings import StreamSettings
+from sbon_node.streams.span import InputSpan, fill
 from sbon_node.streams.watermark import output_watermark
 
 QUICK = {"reconnect_s": 0.001, "reconnect_max_s": 0.002}
@@ -101,6 +102,18 @@ async def test_the_span_of_a_batch_is_bounded_and_goes_by_watermarks(make_host: 
         seen.append(tuple(one.frame for one in after))
     assert seen[:3] == [(2, 1), (3, 3), (5, 4)]
     assert seen[-1] == (6, 6)
+
+
+def test_an_operator_with_state_takes_so_many_rows_at_once_and_one_frame_at_least() -> None:
+    frames = [Frame(stream="s", number=number, payload=b"rows", rows=rows) for number, rows in enumerate((40, 60, 1, 500, 7), 1)]
+    ends, start = [], 0
+    while start < len(frames):
+        span = InputSpan(start, InputOffset(), lambda number: frames[number - 1] if number <= len(frames) else None)
+        fill([span], 10**6, 100, 100)
+        assert span.last is not None
+        start = span.last.number
+        ends.append(start)
+    assert ends == [2, 3, 4, 5]
 
 
 async def test_a_frame_larger_than_the_span_goes_alone(make_host: Any) -> None:
