@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import re
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -85,4 +86,4 @@ def _row(seed: int, nodes: int, outcome: Any) -> dict[str, Any]:
 
 
 def _replay(scenario: Path, seed: int, nodes: int | None) -> str:
-    return f"sbon simulate {scenario} --seed {seed}" + (f" --nodes {nodes}" if nodes else "")
+    return f"sbon simulate {shlex.quote(str(scenario))} --seed {seed}" + (f" --nodes {nodes}" if nodes else "")

@@ -228,7 +228,7 @@ def _in_flight(bytes_s: float | None, seconds: float) -> float | None:
 def _sum(usages: Iterable[float | None]) -> float | None:
     each = list(usages)
     known = [usage for usage in each if usage is not None]
-    return sum(known) if known and len(known) == len(each) else None
+    return sum(known) if len(known) == len(each) else None
 
 
 def _in_order(parts: Mapping[str, ExplainedPart], sink: str) -> list[ExplainedPart]:

@@ -162,7 +162,7 @@ class _Pieces:
             self.of_final[name] = self._part(name, call, function)
         elif function in _COUNTS:
             self.of_final[name] = self._part(name, call, "sum")
-        elif function in ("sum", "try_sum"):
+        elif function == "sum" or (function == "try_sum" and _fits(type_)):
             self.of_final[name] = self._of_type(self._part(name, call, function), _sum_of(type_))
         elif function in ("avg", "mean") and type_ in _NUMBERS:
             self.of_final[name] = self._average(name, call.expressions[0])
@@ -219,6 +219,12 @@ class _Pieces:
         rows = exp.Paren(this=exp.Sub(this=count.copy(), expression=exp.Literal.number(less))) if less else count.copy()
         variance = _quotient(_quotient(deviations, count), rows)
         return _call(root, variance) if root else variance
+
+
+def _fits(type_: str) -> bool:
+    """Whether no sum of it overflows, so that none of its parts is null where the whole is none, or the other way round."""
+    summed = _sum_of(type_)
+    return type_ in _SMALL | {"float", "double"} or (summed != "" and not summed.startswith("decimal(38,"))
 
 
 def _sum_of(type_: str) -> str:

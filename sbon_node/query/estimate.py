@@ -28,7 +28,7 @@ PATTERN = 1 / 4
 OTHER = 1 / 3
 
 ROWS_S_PER_CORE = 150_000.0
-"""What one core of the engine filters (docs/design.md, section 9)."""
+"""What one core of the engine filters, at the least: a cautious third of what docs/figures.md says of two."""
 
 IDLE_CORES = 0.1
 MOST_CORES = 1.0

@@ -1,4 +1,4 @@
-"""What sources and operators were seen to do, as far as a plan can use it (docs/design.md, section 8).
+"""What sources and operators were seen to do, as far as a plan can use it (docs/design.md, section 6).
 
 Of an operator it is how many rows come out for one that goes in, and how large they are: both hold at whatever speed its sources
 are replayed, and for windows, whose rates follow event time. Of a source it is rows and bytes a second, where it has a pace.

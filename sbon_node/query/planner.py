@@ -18,7 +18,7 @@ from sbon_node.query.event_time import lags_ms
 from sbon_node.query.fragments import fragment_of
 from sbon_node.query.join_window import check_join_window, with_join_window
 from sbon_node.query.logical import Scan, Select, Union
-from sbon_node.query.measured import Recall, nothing_measured
+from sbon_node.query.measured import Measured, Recall, nothing_measured
 from sbon_node.query.plan import Plan
 from sbon_node.query.pushdown import push_down
 from sbon_node.query.reader import read_query
@@ -49,7 +49,7 @@ async def plan_query(
     relation = read_query(text, catalog, settings)
     query = push_down(with_join_window(relation, join_window_ms) if join_window_ms is not None else relation)
     cut(query, text)  # what cannot run is refused before an engine is started
-    planning = _Planning(text, query, query_id, _remembering(analyse), settings, recall)
+    planning = _Planning(text, query, query_id, _remembering(analyse), settings, _recalling(recall))
     divisions = await planning.divisions()
     plan = await planning.plan(divisions, ())
     chosen: tuple[Division, ...] = ()
@@ -71,6 +71,23 @@ def _remembering(analyse: Analyse) -> Analyse:
         return known[fragment, schemas]
 
     return remembered
+
+
+def _recalling(recall: Recall) -> Recall:
+    """Asks about each signature once, so that plans that are compared rest on the same answers."""
+    asked: set[str] = set()
+    known = Measured()
+
+    async def recalled(sources: Mapping[str, str], signatures: Sequence[str]) -> Measured:
+        nonlocal known
+        new = [signature for signature in signatures if signature not in asked]
+        asked.update(new)
+        if new:
+            more = await recall(sources, new)
+            known = Measured(operators={**known.operators, **more.operators}, sources={**more.sources, **known.sources})
+        return known
+
+    return recalled
 
 
 @dataclass(frozen=True, slots=True)

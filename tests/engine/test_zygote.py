@@ -50,14 +50,15 @@ def running(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def launched(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def launched(folder: Path, *arguments: str, module: str = "program") -> subprocess.Popen[str]:
     given = {"GIVEN": "a value", "SBON_ZYGOTE": "zygote.sock", "SBON_PYTHON": sys.executable, "PYTHONPATH": str(folder)}
     return subprocess.Popen(
-        [zygote.LAUNCHER, "-m", "program", *arguments],
+        [zygote.LAUNCHER, "-m", module, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",
         env={**os.environ, **given},
     )
 
@@ -68,6 +69,16 @@ def test_a_fork_has_what_its_launcher_was_given(running: object, folder: Path, c
     told, errors = launcher.communicate("words")
     assert told.splitlines()[0] == f"{[str(code), 'b c']} a value {folder} True __main__"
     assert (errors, launcher.returncode) == ("WORDS\n", code)
+
+
+def test_what_is_imported_already_runs_all_the_same(running: object, folder: Path) -> None:
+    launcher = launched(folder, "pyspark.worker", module="pyspark.daemon")
+    told, errors = launcher.communicate("")  # its port, and the end of its input ends it
+    assert (len(told) > 0, errors) == (True, "")
+
+
+def test_nobody_else_may_connect(running: object, folder: Path) -> None:
+    assert (folder / "zygote.sock").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_exception_is_told_as_python_tells_it(running: object, folder: Path) -> None:

@@ -57,6 +57,7 @@ FORMS = {
 QUERIES = {name: f"SELECT window.start, k, {aggregates} {KEYED}" for name, aggregates in ALIKE.items()} | FORMS
 
 WHOLE = {
+    "sums whose parts may overflow where the whole does not": f"SELECT window.start, try_sum(l) {KEYED}",
     "an average of decimals, which rounds": f"SELECT window.start, avg(m) {KEYED}",
     "a sketch of what sketches do not take": f"SELECT window.start, approx_count_distinct(d) {KEYED}",
     "what hangs on pairs": f"SELECT window.start, corr(d, f) {KEYED}",

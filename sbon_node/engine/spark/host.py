@@ -124,7 +124,7 @@ class Host:
 
     def __init__(self, settings: EngineSettings, feed: Feed, lock: int) -> None:
         self._settings, self._feed = settings, feed
-        self._jvm = Jvm(settings, keep=(lock,))
+        self._jvm = Jvm(settings, keep=(lock,), folder=Path())  # where a path of the data directory may be too long for a socket
         self._session = open_session(settings)
         self._session.sql("SELECT 1").collect()
         self._warming = threading.Thread(target=warm_up, args=(self._session,), name="warm-up", daemon=True)

@@ -1,6 +1,6 @@
 """In the place of one of Spark's Python processes: has the zygote fork one, and waits for it; see :mod:`.zygote`.
 
-Runs without site-packages, since its own start is what is saved. Where no zygote answers it becomes that Python itself.
+Runs without site-packages, since its own start is what is saved. Where no zygote takes the task it becomes that Python itself.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from array import array
 def main() -> int:
     arguments = sys.argv[1:]
     zygote = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    task = marshal.dumps((arguments, dict(os.environ), os.getcwd()))
+    streams = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array("i", (0, 1, 2)))]
     try:
         zygote.connect(os.environ["SBON_ZYGOTE"])
+        zygote.sendmsg([len(task).to_bytes(4, "big")], streams)
+        zygote.sendall(task)
+        if zygote.recv(1) != b"+":
+            raise OSError("it does not take the task")
     except OSError as error:
         print(f"no zygote, so {arguments} starts slowly: {error}", file=sys.stderr, flush=True)
         os.execv(sys.executable, [sys.executable, *arguments])
-    task = marshal.dumps((arguments, dict(os.environ), os.getcwd()))
-    streams = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array("i", (0, 1, 2)))]
-    zygote.sendmsg([len(task).to_bytes(4, "big")], streams)
-    zygote.sendall(task)
     status = zygote.recv(4)
     return int.from_bytes(status, "big") if status else 1
 

@@ -218,8 +218,8 @@ class Running:
                 await self._port.committed(batch)
                 break
             except SbonError as error:
-                if error.code not in PASSING:
-                    raise
+                if error.code not in PASSING or self.stopping:
+                    raise  # what is committed becomes visible at the next start
                 told = True
                 self.tell(self.state, str(error))
             await self._clock.sleep(RETRY_S)

@@ -67,19 +67,20 @@ CONF = {
 }
 
 
-ZYGOTE = Path("zygote.sock")
-
-
 class Jvm:
     """The JVM process, and the zygote of its Python processes. They end when this process ends, since they read from pipes of
-    ours. The zygote's socket lies in the working directory, so that its path is short."""
+    ours. The zygote listens in ``folder``, or in a temporary one."""
 
-    def __init__(self, settings: EngineSettings, *, keep: tuple[int, ...] = (), dump: str = "") -> None:
+    def __init__(
+        self, settings: EngineSettings, *, keep: tuple[int, ...] = (), dump: str = "", folder: Path | None = None
+    ) -> None:
         home = str(Path(pyspark.__file__).parent)
-        self._zygote = zygote.start(ZYGOTE, os.environ)
-        os.environ.update({zygote.SOCKET_VARIABLE: str(ZYGOTE), zygote.PYTHON_VARIABLE: sys.executable})
-        with tempfile.TemporaryDirectory(prefix="sbon-jvm-") as folder:
-            gateway = Path(folder) / "gateway"
+        self._own = tempfile.TemporaryDirectory(prefix="sbon-zygote-") if folder is None else None
+        socket = (Path(self._own.name) if self._own is not None else folder or Path()) / "zygote.sock"
+        self._zygote = zygote.start(socket, os.environ)
+        os.environ.update({zygote.SOCKET_VARIABLE: str(socket), zygote.PYTHON_VARIABLE: sys.executable})
+        with tempfile.TemporaryDirectory(prefix="sbon-jvm-") as scratch:
+            gateway = Path(scratch) / "gateway"
             self._process = subprocess.Popen(
                 [*_java_command(settings, dump), "org.apache.spark.api.python.PythonGatewayServer"],
                 stdin=subprocess.PIPE,
@@ -129,6 +130,8 @@ class Jvm:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if self._own is not None:
+            self._own.cleanup()
 
 
 def _java_command(settings: EngineSettings, dump: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""The Spark data source that reads an operator's inputs from its node (pyspark.sql.datasource), an offset being a frame number.
+"""The Spark data source that reads an operator's inputs from its node (pyspark.sql.datasource); an offset is an
+:class:`InputOffset`.
 
 The simple reader long-polls: ``read`` returns at the first news, which makes a trickle of rows fast and an idle query cheap. The
 partitioned one is read by executors, which makes high rates cheap and each batch slower. Both hand on whole Arrow batches.

@@ -20,8 +20,10 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -42,6 +44,8 @@ PRELOADED = (
 )
 TASK_BYTES = 2**20
 """An environment larger than this is refused."""
+TAKEN = b"+"
+"""The answer to a task that is being run."""
 PATIENCE_S = 5.0
 """For a task that has begun to come."""
 
@@ -67,6 +71,7 @@ class Zygote:
         Path(path).unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
+        Path(path).chmod(0o600)  # whoever may connect runs what he likes as this user
         self._listener.listen(128)
         self._selector = selectors.DefaultSelector()
         self._ended, ended = socket.socketpair()
@@ -100,20 +105,27 @@ class Zygote:
                     self._forget(key.data)
 
     def _accept(self) -> None:
-        launcher, _ = self._listener.accept()
+        """A launcher that is not served becomes the process itself."""
+        streams: list[int] = []
+        launcher = None
         try:
-            task, streams = _received(launcher)
+            launcher, _ = self._listener.accept()
+            task = _received(launcher, streams)
+            child = os.fork()
         except (OSError, EOFError, ValueError, TypeError) as error:
-            print(f"a launcher sent no task: {error}", file=sys.stderr, flush=True)
-            launcher.close()
-            return
-        child = os.fork()
-        if not child:
-            self._become(task, streams, launcher)
-        for stream in streams:
-            os.close(stream)
-        self._launchers[child] = launcher
-        self._selector.register(launcher, selectors.EVENT_READ, child)
+            print(f"a launcher is not served: {error}", file=sys.stderr, flush=True)
+            if launcher is not None:
+                launcher.close()
+        else:
+            if not child:
+                self._become(task, streams, launcher)
+            self._launchers[child] = launcher
+            self._selector.register(launcher, selectors.EVENT_READ, child)
+            with suppress(OSError):  # a launcher that was killed meanwhile; the selector tells
+                launcher.sendall(TAKEN)
+        finally:
+            for stream in streams:
+                os.close(stream)
 
     def _become(self, task: Task, streams: list[int], launcher: socket.socket) -> NoReturn:
         """In the fork: the process that the launcher was meant to be."""
@@ -154,16 +166,23 @@ class Zygote:
         launcher.close()
 
 
-def _received(launcher: socket.socket) -> tuple[Task, list[int]]:
+def _received(launcher: socket.socket, streams: list[int]) -> Task:
+    """The task; the descriptors that came with it are added to ``streams`` whatever happens."""
+    until_s = time.monotonic() + PATIENCE_S
     launcher.settimeout(PATIENCE_S)
-    head, streams, _, _ = socket.recv_fds(launcher, 4, 3)
-    length = int.from_bytes(head, "big")
+    task, received, _, _ = socket.recv_fds(launcher, 4, 3)
+    streams += received
+    length = int.from_bytes(task, "big")
     if len(streams) != 3 or not 0 < length <= TASK_BYTES:
         raise ValueError(f"{len(streams)} streams and {length} bytes")
-    with launcher.makefile("rb") as file:
-        task = Task(*marshal.loads(file.read(length)))
+    task = b""
+    while len(task) < length:
+        launcher.settimeout(max(0.001, until_s - time.monotonic()))
+        if not (more := launcher.recv(length - len(task))):
+            raise EOFError("half a task")
+        task += more
     launcher.settimeout(None)
-    return task, streams
+    return Task(*marshal.loads(task))
 
 
 def _run(task: Task) -> int:
@@ -174,6 +193,7 @@ def _run(task: Task) -> int:
     os.chdir(task.folder)
     _, module, *arguments = task.arguments
     sys.argv = [module, *arguments]
+    sys.modules.pop(module, None)  # it is to be run, under another name, and nobody has imported it for its own sake
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
