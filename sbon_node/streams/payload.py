@@ -23,8 +23,8 @@ def pack(rows: pa.RecordBatch, codec: pa.Codec = _LZ4) -> bytes:
         if stream.size <= WHOLE_BYTES:
             packed: bytes = pa.compress(stream, "zstd", asbytes=True)
             return packed
-    unpacked: bytes = _stream(rows, codec).to_pybytes()
-    return unpacked
+    by_buffer: bytes = _stream(rows, codec).to_pybytes()
+    return by_buffer
 
 
 def unpack(payload: bytes) -> pa.RecordBatch:

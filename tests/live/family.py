@@ -1,4 +1,5 @@
-"""The processes of a node: its daemon, and of its engine the host, the JVM and Spark's Python workers; and what they hold."""
+"""The processes of a node, and what they hold: its daemon, and of its engine the host, the JVM, the zygote, and its forks, which
+are Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import psutil
 from sbon_cli.local_cluster import LocalNode
 from tests.live.world import wait_for
 
-Kind = Literal["daemon", "host", "jvm", "worker"]
+Kind = Literal["daemon", "host", "jvm", "zygote", "worker"]
 
 SAMPLE_S = 0.2
 
@@ -24,15 +25,24 @@ def family(node: LocalNode) -> list[tuple[Kind, psutil.Process]]:
     found: list[tuple[Kind, psutil.Process]] = [("daemon", daemon)]
     for process in daemon.children(recursive=True):
         try:
-            if "java" in process.name():
-                found.append(("jvm", process))
-            elif "sbon_node.engine.spark.host" in " ".join(process.cmdline()):
-                found.append(("host", process))
-            elif "python" in process.name():
-                found.append(("worker", process))
+            kind = _kind(process)
+            if kind is not None:
+                found.append((kind, process))
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def _kind(process: psutil.Process) -> Kind | None:
+    """A fork bears its zygote's name; a launcher only waits for one."""
+    command, parent = " ".join(process.cmdline()), process.parent()
+    if "java" in process.name():
+        return "jvm"
+    if "sbon_node.engine.spark.host" in command:
+        return "host"
+    if "sbon_node.engine.spark.zygote" in command and parent is not None and "spark.host" in " ".join(parent.cmdline()):
+        return "zygote"
+    return "worker" if "python" in process.name() and "launch.py" not in command else None
 
 
 def engine_process(node: LocalNode, which: Kind) -> psutil.Process:
@@ -40,7 +50,7 @@ def engine_process(node: LocalNode, which: Kind) -> psutil.Process:
     found: list[psutil.Process] = []
 
     def look() -> bool:
-        found[:] = [process for kind, process in family(node) if kind == which][-1:]
+        found[:] = sorted((process for kind, process in family(node) if kind == which), key=lambda one: one.create_time())[-1:]
         return bool(found)
 
     wait_for(look, f"{node.name} has a {which}")
