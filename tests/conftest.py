@@ -12,15 +12,19 @@ LONG = ("live", "suite", "simulation", "cli", "engine")
 SHARED = ("live", "suite")
 """Rooms whose tests share one cluster."""
 
+ALONE = ("simulation", "scenarios")
+"""Rooms whose tests share nothing."""
+
 TESTS = Path(__file__).parent
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # its package has no types
-    """Tests that share a cluster run in one process, and so do those of a file."""
+    """Tests that share a cluster run in one process, and so do those of a file; simulations share nothing."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(nodeid.split("::")[0])
-        return file.parts[1] if file.parts[1] in SHARED else str(file)
+        room = file.parts[1]
+        return room if room in SHARED else nodeid if room in ALONE else str(file)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,6 +38,7 @@ from sbon_node.simulation.left import SETTLE_S, settled
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
+from sbon_node.space.settings import SpaceSettings
 from sbon_node.steps import Step
 from sbon_node.streams.settings import StreamSettings
 
@@ -49,6 +50,8 @@ FIRST_MS, STEP_MS = 1_600_000_000_000, 25
 ROWS = 56
 MAX_TIME_S = 1800.0
 CONNECTORS = ConnectorSettings(linger_s=0.1, retry_max_s=2.0)
+SPACE = SpaceSettings(algorithm="vivaldi", probe_interval_s=60.0)
+"""Where the nodes are is no matter here."""
 NO_ROOM = ControlSettings(cores=0.01, memory_mb=10.0)
 TIMES = EngineTimes(watch=(0.001, 0.2))
 
@@ -78,7 +81,7 @@ class Casting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             batch_span_frames=6,
             read_bytes=self.credit_bytes // 2,
         )
-        return msgspec.structs.replace(CONFIG, streams=streams, connectors=CONNECTORS)
+        return msgspec.structs.replace(CONFIG, streams=streams, connectors=CONNECTORS, space=SPACE)
 
     @property
     def stage(self) -> Stage:
