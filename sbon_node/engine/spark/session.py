@@ -107,14 +107,20 @@ class Jvm:
         deadline = time.monotonic() + timeout_s
         while not gateway.exists():
             if self._process.poll() is not None:
-                raise SbonError("engine-failed", f"the JVM ended with code {self._process.returncode}", hint="see engine.log")
+                raise self._failed(f"the JVM ended with code {self._process.returncode}", hint="see engine.log")
             if time.monotonic() > deadline:
-                self._process.kill()
-                raise SbonError("engine-failed", f"the JVM did not start within {timeout_s:g} s")
+                raise self._failed(f"the JVM did not start within {timeout_s:g} s")
             time.sleep(0.005)
         payload = gateway.read_bytes()
         port, length = struct.unpack(">ii", payload[:8])
         return port, payload[8 : 8 + length].decode()
+
+    def _failed(self, reason: str, hint: str = "") -> SbonError:
+        """After which nothing is left."""
+        for process in (self._process, self._zygote):
+            process.kill()
+            process.wait()
+        return SbonError("engine-failed", reason, hint=hint)
 
     def wait(self) -> int:
         """Until the JVM has ended; its exit code."""
