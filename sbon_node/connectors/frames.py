@@ -82,11 +82,12 @@ def decode(payload: bytes, schema: pa.Schema | None = None) -> pa.Table:
         raise BadPayloadError(f"{len(payload):,} bytes are over the limit of {MAX_BYTES:,}")
     try:
         batch = unpack(payload)
+        names = batch.schema.names  # which may be no text
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadPayloadError(f"not an Arrow stream of rows: {error}") from error
     found = batch.schema
     if schema is not None and not found.equals(schema):
-        if found.names != schema.names or found.types != schema.types:
+        if names != schema.names or found.types != schema.types:
             raise BadPayloadError(f"columns are {_columns(found)}, not {_columns(schema)}")
         batch = batch.cast(schema)
     return pa.Table.from_batches([batch])
