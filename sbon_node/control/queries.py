@@ -54,12 +54,11 @@ class QueryBook:
         handle(StopQuery, self._stopped)
 
     def start(self) -> None:
-        """A submission that a restart cut short is undone; an ending that was cut short is finished."""
+        """A submission that a restart cut short is undone, from now on; an ending that was cut short is finished."""
         for record in self._records.all():
             if record.state == "placing":
-                reason = "the node restarted while the query was being placed"
-                self._tasks.start(f"undo {record.id}", self._end(record.id, "failed", reason))
-            elif record.state not in LIVE and not record.cleaned:
+                record = self._change(record.id, state="failed", reason="the node restarted while the query was being placed")
+            if record.state not in LIVE and not record.cleaned:
                 self._tasks.start(f"clean {record.id}", self._clean(record.id))
         self._tasks.start("measure", self._measure())
 
@@ -151,10 +150,6 @@ class QueryBook:
         if not self.record(query).cleaned and (missed := await self._clean_once(query)):
             self._tasks.start(f"clean {query}", self._clean(query, missed))
         return await self.describe(self.record(query))
-
-    async def _end(self, query: str, state: QueryState, reason: str) -> None:
-        await self._conclude(query, state, reason)
-        await self._clean(query)
 
     async def _conclude(self, query: str, state: QueryState, reason: str) -> None:
         """Takes the last description and the bill while all is there, and stores them with the end."""
