@@ -89,13 +89,13 @@ class UnderFire:
 
 
 def test_exactly_once_while_processes_die(world: World, tmp_path: Path) -> None:
-    """Zygote, worker, JVM and host of an operator's engine; then, by SIGKILL, the daemons of a source with its operator and of
+    """Worker, zygote, JVM and host of an operator's engine; then, by SIGKILL, the daemons of a source with its operator and of
     the consumer, the engine host left orphaned; a daemon that is stopped for a while, and one that goes away cleanly. Each
     comes back."""
     cluster = world.cluster
     fire = UnderFire(world, tmp_path)
 
-    for victim in ("zygote", "worker", "jvm", "host"):
+    for victim in ("worker", "zygote", "jvm", "host"):
         fire.more_of("bob")
         struck = engine_process(cluster["bob"], victim)
         struck.kill()

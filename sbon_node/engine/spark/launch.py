@@ -14,6 +14,8 @@ from array import array
 
 def main() -> int:
     arguments = sys.argv[1:]
+    if arguments[0] != "-m":
+        os.execv(sys.executable, [sys.executable, *arguments])  # Spark asks for its version
     zygote = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     task = marshal.dumps((arguments, dict(os.environ), os.getcwd()))
     streams = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array("i", (0, 1, 2)))]
