@@ -115,9 +115,9 @@ def _row(area: Area, case: Case, streams: Mapping[str, SuiteStream], reference: 
     row: dict[str, Any] = {"query": case.name, **dict.fromkeys(COLUMNS), "failed": ""}
     try:
         plans = {how: asyncio.run(_plan(case.sql, streams, how)) for how in get_args(Decompose)}
-        whole = run_query(area, case.sql, streams, decompose="never", seed=seed)
+        whole = run_query(area, case, streams, decompose="never", seed=seed)
         divides = plans["always"].operators != plans["never"].operators
-        divided = run_query(area, case.sql, streams, decompose="always", seed=seed) if divides else None
+        divided = run_query(area, case, streams, decompose="always", seed=seed) if divides else None
     except SbonError as error:
         return row | {"failed": str(error)}
     expected = reference.answer(case)
@@ -149,7 +149,7 @@ def _usage(prefix: str, byte_ms: float, shipped: float) -> dict[str, Any]:
     return {f"{prefix}byte_ms": round(byte_ms), f"{prefix}ratio": round(byte_ms / shipped, 4) if shipped else None}
 
 
-def run_query(area: Area, sql: str, streams: Mapping[str, SuiteStream], *, decompose: Decompose, seed: int = 1) -> Run:
+def run_query(area: Area, case: Case, streams: Mapping[str, SuiteStream], *, decompose: Decompose, seed: int = 1) -> Run:
     """By the default strategy. Raises :class:`SbonError`: of its submission, or ``query-failed`` where the run did not hold what
     it has to."""
     found: list[Run] = []
@@ -161,11 +161,11 @@ def run_query(area: Area, sql: str, streams: Mapping[str, SuiteStream], *, decom
         return SimulatedCluster(loop, seed, area.names, root, latency=latency)
 
     async def play(cluster: SimulatedCluster, root: Path) -> Ended:
-        rows = (await _played(sql, streams, decompose).run(cluster, root))[QUERY]
+        rows = (await _played(case.sql, streams, decompose).run(cluster, root))[QUERY]
         found.append(Run(await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.query(QUERY)), rows))
         return Ended(0, "finished")
 
-    outcome = run_cluster(build, play, seed=seed, max_time_s=MAX_TIME_S, replay="sbon bench bill")
+    outcome = run_cluster(build, play, seed=seed, max_time_s=MAX_TIME_S, replay=f"sbon bench bill -q {case.name} --seed {seed}")
     if outcome.failure:
         raise SbonError("query-failed", outcome.failure)
     return found[0]

@@ -39,8 +39,8 @@ from sbon_node.streams.port import NodePort
 
 FILE, FOLLOW = Casting(sink="file"), Casting(sink="follow")
 BULKY = Casting(rows=1200, text_bytes=16_000, credit_bytes=320_000)
-RANDOM_SCHEDULES = 300
-CHUNK = 30
+RANDOM_SCHEDULES = 500
+CHUNK = 50
 
 
 def _check(outcome: Outcome) -> None:

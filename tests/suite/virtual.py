@@ -53,9 +53,8 @@ def run_cases(
         found.update({case.name: rows[query.name] for case, query in zip(cases, queries, strict=True)})
         return Ended(0, "finished")
 
-    return run_cluster(
-        build, run, seed=seed, max_time_s=3600.0, replay=f"run_cases({[c.name for c in cases]}, seed={seed})"
-    ), found
+    replay = f"run_cases({[case.name for case in cases]}, streams, {seed}, {random_faults})"
+    return run_cluster(build, run, seed=seed, max_time_s=3600.0, replay=replay), found
 
 
 def _source(source: SourceDeclaration, rng: random.Random) -> SourceDeclaration:
