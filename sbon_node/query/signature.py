@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqlglot import exp
 
-from sbon_node.query.canonical import canonical_expression
+from sbon_node.query.canonical import canonical_conditions, canonical_expression
 from sbon_node.query.logical import LEFT, RIGHT, Aggregate, Input, Join, Output, Relation, Select
 
 Meaning = Mapping[str, str]
@@ -33,7 +33,7 @@ def _relation(relation: Relation, views: Sequence[str]) -> tuple[str, Meaning]:
         case Select(child, outputs, conditions):
             below, meaning = _relation(child, views)
             texts = [_expression(one.expression, meaning) for one in outputs]
-            where = sorted({_expression(one, meaning) for one in conditions})
+            where = canonical_conditions(_by_meaning(one, meaning) for one in conditions)
             return f"select({below}; {texts}; {where})", {one.name: f"{number}" for number, one in enumerate(outputs)}
         case Aggregate():
             return _groups(relation, views)
@@ -69,16 +69,22 @@ def _pairs(join: Join, views: Sequence[str]) -> tuple[str, Meaning]:
     def meant(side: str, name: str) -> str:
         return f"{names[side]} {meanings[side][name]}"
 
-    conditions = sorted({_expression(one, {}, meant) for one in join.conditions})
+    conditions = canonical_conditions(_by_meaning(one, {}, meant) for one in join.conditions)
     columns = {name: meant(side, at) for name, side, at in join.columns}
     return f"{join.kind}({[text for _, text in sides]}; {conditions})", columns
 
 
-def _expression(expression: exp.Expr, meaning: Meaning, meant: Callable[[str, str], str] | None = None) -> str:
-    def by_meaning(node: exp.Expr) -> exp.Expr:
+def _expression(expression: exp.Expr, meaning: Meaning) -> str:
+    return canonical_expression(_by_meaning(expression, meaning))
+
+
+def _by_meaning(expression: exp.Expr, meaning: Meaning, meant: Callable[[str, str], str] | None = None) -> exp.Expr:
+    """With each column named for what it means; ``meant`` tells that of the columns of a join, by side and name."""
+
+    def renamed(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):
             return node
         text = meant(node.table, node.name) if meant is not None else meaning[node.name]
         return exp.Column(this=exp.Identifier(this=text, quoted=True))
 
-    return canonical_expression(expression.transform(by_meaning))
+    return expression.transform(renamed)

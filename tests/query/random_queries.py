@@ -283,7 +283,7 @@ def changed(draw: st.DrawFn, sql: str, most: int = 3) -> str:
         choices: list[Callable[[], object]] = [
             lambda node=node, make=make: node.replace(make().copy())
             for node in tree.walk()
-            for make in _changes(node)
+            for make in _changes(node.copy())  # which may put it into another node, and so take it from the tree
             if node.parent
         ]
         choices += _joins_changed(tree)
