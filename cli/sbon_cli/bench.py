@@ -62,9 +62,9 @@ def bill(names: tuple[str, ...], seed: int, json_: bool) -> None:
 
     Whole nodes in six cities, in virtual time; each result is compared with DuckDB's. Some seconds a query.
     """
-    bench: Any = importlib.import_module("sbon_node.experiments.bill_bench")
+    figures: Any = importlib.import_module("sbon_node.experiments.bill_bench")
     with err().status("writing the streams") as status:
-        result = bench.run(bench.Area(*cities()), names, seed=seed, told=status.update)
+        result = figures.run(figures.Area(*cities()), names, seed=seed, told=status.update)
     if as_json(json_):
         print_json(result)
         return
@@ -73,7 +73,7 @@ def bill(names: tuple[str, ...], seed: int, json_: bool) -> None:
     for row in result["rows"]:
         if row["failed"]:
             say(f"{row['query']}: {escape(row['failed'])}")
-    say(bench.summary(result["rows"]))
+    say(figures.summary(result["rows"]))
 
 
 def _shares(row: dict[str, Any]) -> tuple[str | None, ...]:

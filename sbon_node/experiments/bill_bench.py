@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, get_args
 
 from sbon_node.control.report import QueryInfo
 from sbon_node.errors import SbonError
-from sbon_node.experiments.suite.cases import Case, cases, simulated
+from sbon_node.experiments.suite.cases import Case, chosen, simulated
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.log import LogSettings, configure
@@ -64,21 +64,12 @@ class Run(NamedTuple):
         return sum(carried.get(one.id, 0) * area.one_way_ms(one.node, self.info.consumer) for one in sources)
 
 
-def chosen(names: Sequence[str]) -> list[Case]:
-    """The suite's queries of these names, or all that virtual time can tell of; raises :class:`SbonError` ``unknown-query``."""
-    known = {case.name: case for case in cases()}
-    for name in names:
-        if name not in known:
-            raise SbonError("unknown-query", f"the suite has no query {name!r}", where="--queries", hint=", ".join(known))
-    return [known[name] for name in names] if names else simulated()
-
-
 def run(
     area: Area, names: Sequence[str] = (), *, seed: int = 1, told: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """``{"name": "bill", "rows": [...]}``, a row for each query; ``told`` hears which is next."""
     configure(LogSettings(level="error"))
-    asked, rows = chosen(names), []
+    asked, rows = chosen(names) or simulated(), []
     with tempfile.TemporaryDirectory(prefix="sbon-bill-") as folder:
         streams = write_streams(Path(folder))
         reference = Reference(streams)
@@ -110,8 +101,8 @@ def _median(rows: Sequence[Mapping[str, Any]], ratio: str) -> str:
 
 
 def _row(area: Area, case: Case, streams: Mapping[str, SuiteStream], reference: Reference, seed: int) -> dict[str, Any]:
-    """``decomposed_*`` are of aggregates that are divided, where they can be; ``divided`` says whether they are by
-    default. ``wrong`` counts the differences from DuckDB's answer; ``failed`` is why there are no figures."""
+    """``decomposed_*`` are of aggregates that are divided, where they can be; ``divides_by_default`` says whether they are
+    so without being asked. ``wrong`` counts the differences from DuckDB's answer; ``failed`` is why there are no figures."""
     row: dict[str, Any] = {"query": case.name, **dict.fromkeys(COLUMNS), "failed": ""}
     try:
         plans = {how: asyncio.run(_plan(case.sql, streams, how)) for how in get_args(Decompose)}
@@ -127,7 +118,7 @@ def _row(area: Area, case: Case, streams: Mapping[str, SuiteStream], reference: 
     shipped = whole.whole_byte_ms(area)
     row |= {"whole_byte_ms": round(shipped), **_usage("", whole.byte_ms(area), shipped)}
     if divided is not None:
-        row |= {"divided": plans["auto"].operators != plans["never"].operators}
+        row |= {"divides_by_default": plans["auto"].operators != plans["never"].operators}
         row |= _usage("decomposed_", divided.byte_ms(area), shipped)
     return row
 
@@ -141,7 +132,7 @@ COLUMNS = (
     "ratio",
     "decomposed_byte_ms",
     "decomposed_ratio",
-    "divided",
+    "divides_by_default",
 )
 
 

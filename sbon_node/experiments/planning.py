@@ -25,9 +25,8 @@ from sbon_node.engine.spark.archive import make_archive
 from sbon_node.engine.spark.guard import fenced_session
 from sbon_node.engine.spark.host import analyse, ddl
 from sbon_node.engine.spark.session import Jvm, open_session
-from sbon_node.errors import SbonError
 from sbon_node.experiments.nycflights import FLIGHTS, WEATHER
-from sbon_node.experiments.suite.cases import Case, cases
+from sbon_node.experiments.suite.cases import Case, cases, chosen
 from sbon_node.experiments.suite.hosts import DEPLOYS, METRICS
 from sbon_node.experiments.suite.nexmark import AUCTION, BID, PERSON
 from sbon_node.experiments.suite.streams import SITES
@@ -48,10 +47,7 @@ def run(names: Sequence[str] = (), *, turns: int = 3) -> dict[str, Any]:
 
     Raises :class:`SbonError` ``unknown-query``.
     """
-    known = {case.name: case for case in cases()}
-    for name in names:
-        if name not in known:
-            raise SbonError("unknown-query", f"the suite has no query {name!r}", where="--queries", hint=", ".join(known))
+    asked = chosen(names) or cases()
     configure(LogSettings(level="warning"))
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     settings = EngineSettings()
@@ -60,7 +56,7 @@ def run(names: Sequence[str] = (), *, turns: int = 3) -> dict[str, Any]:
     session = open_session(settings)
     try:
         whole = _tables(session)
-        rows = [asyncio.run(_row(session, whole, known[name], turns)) for name in names or known]
+        rows = [asyncio.run(_row(session, whole, case, turns)) for case in asked]
     finally:
         session.stop()
         jvm.close()

@@ -11,8 +11,11 @@ A query that is to be refused has ``-- refused: code`` in place of DuckDB's.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from sbon_node.errors import SbonError
 
 FOLDER = Path(__file__).parent / "queries"
 
@@ -41,6 +44,15 @@ OF_SPARK_ALONE = ("expr_", "filter_patterns", "window_statistics")
 def cases() -> list[Case]:
     """All queries that run, by name."""
     return [case for case in _all() if not case.refused]
+
+
+def chosen(names: Sequence[str]) -> list[Case]:
+    """The queries of these names; raises :class:`SbonError` ``unknown-query``."""
+    known = {case.name: case for case in cases()}
+    for name in names:
+        if name not in known:
+            raise SbonError("unknown-query", f"the suite has no query {name!r}", where="--queries", hint=", ".join(known))
+    return [known[name] for name in names]
 
 
 def simulated() -> list[Case]:
