@@ -167,6 +167,7 @@ class Node:
             version=version("sbon"),
             engine=self.engine.status,
             coordinate=coordinate.vector,
+            height=coordinate.height,
             error=coordinate.error,
             load=coordinate.load,
             members=len(self.membership.alive()) + 1,

@@ -12,6 +12,7 @@ import structlog
 
 from sbon_cli.bench import show_result
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.overlay import overlay
 
 
 @click.group()
@@ -99,3 +100,6 @@ def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: floa
         told=err().print,
     )
     show_result(result, json_)
+
+
+experiment.add_command(overlay)

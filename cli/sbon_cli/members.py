@@ -39,10 +39,12 @@ def status(api: str, json_: bool) -> None:
         print_json(found)
         return
     shown = msgspec.to_builtins(found)
-    shown["coordinate"] = f"{_point(found.coordinate)}, error {found.error:.2f}, load {found.load:.1f} ms"
+    shown["coordinate"] = (
+        f"{_point(found.coordinate)}, height {found.height:.1f} ms, error {found.error:.2f}, load {found.load:.1f} ms"
+    )
     shown["operators"] = ", ".join(found.operators) or "none"
     counters = shown.pop("counters")
-    del shown["error"], shown["load"]
+    del shown["height"], shown["error"], shown["load"]
     print_table(("", ""), [(name, str(value)) for name, value in shown.items()])
     if counters:
         print_table(("counter", "count"), sorted(counters.items()))

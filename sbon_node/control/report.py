@@ -48,6 +48,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     engine: str
     """``idle`` (no JVM), ``starting``, ``running`` or ``failed: reason``."""
     coordinate: tuple[float, ...]
+    height: float
+    """Milliseconds, as the coordinate."""
     error: float
     load: float
     members: int

@@ -91,6 +91,7 @@ class ScriptedNode:
             version="0",
             engine="idle",
             coordinate=(0.0, 1.5, 2.0),
+            height=1.0,
             error=0.5,
             load=0.0,
             members=1,

@@ -1,0 +1,116 @@
+"""How real daemons and simulated ones find their places: the same nodes, once on sockets and once in virtual time.
+
+Both are the whole daemon with its defaults, over the same round-trip times. Their places are looked at every few seconds; what is
+told of them is the error of the last look, and how much coordinates still move in the second half. The area is emulated on
+sockets with a jitter of 5 % (log-normal) for each datagram; in virtual time it is exponential with the same mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_node.errors import SbonError
+from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.network import NetworkQuality
+from sbon_node.simulation.outcome import Ended, run_cluster
+from sbon_node.space.coordinate import Coordinate
+
+Floats = NDArray[np.float64]
+
+SETTLED_WITHIN = 1.1
+"""Of the last median error, in which a cluster has settled."""
+
+
+class Sight(NamedTuple):
+    """Every node's own place at a time, in seconds since all knew each other."""
+
+    at_s: float
+    places: Mapping[str, Coordinate]
+
+
+def figures(sights: Sequence[Sight], names: Sequence[str], rtt_ms: Sequence[Sequence[float]]) -> dict[str, float]:
+    """``median`` and ``p90`` of |estimate - truth| / truth over all pairs at last; ``settle_s``, since when the median was within
+    a tenth of that; ``movement_ms_s``, a node's mean way in a second, vector and height together, over the second half.
+
+    At least two sights are needed, the last half of them with some time between.
+    """
+    pairs = np.triu_indices(len(names), 1)
+    truth = np.asarray(rtt_ms, dtype=np.float64)[pairs]
+    errors = [_errors(sight.places, names, truth, pairs) for sight in sights]
+    medians = [float(np.median(one)) for one in errors]
+    outside = [number for number, median in enumerate(medians) if median > SETTLED_WITHIN * medians[-1]]
+    settled = sights[outside[-1] + 1 if outside else 0]
+    late = sights[len(sights) // 2 - 1 :]
+    ways = [_moved_ms(one.places, other.places) for one, other in pairwise(late)]
+    return {
+        "median": medians[-1],
+        "p90": float(np.percentile(errors[-1], 90)),
+        "settle_s": settled.at_s,
+        "movement_ms_s": sum(ways) / (late[-1].at_s - late[0].at_s),
+    }
+
+
+def _errors(places: Mapping[str, Coordinate], names: Sequence[str], truth: Floats, pairs: tuple[Any, Any]) -> Floats:
+    estimates = [places[names[i]].distance_ms(places[names[j]]) for i, j in zip(*pairs, strict=True)]
+    found: Floats = np.abs(np.asarray(estimates) - truth) / truth
+    return found
+
+
+def _moved_ms(before: Mapping[str, Coordinate], after: Mapping[str, Coordinate]) -> float:
+    """The mean over nodes."""
+    ways = [
+        float(np.linalg.norm(after[name].array - before[name].array)) + abs(after[name].height - before[name].height)
+        for name in before
+    ]
+    return sum(ways) / len(ways)
+
+
+def simulated(
+    names: Sequence[str],
+    rtt_ms: Sequence[Sequence[float]],
+    *,
+    seconds: float,
+    every_s: float,
+    seed: int = 1,
+    told: Callable[[float], None] = lambda at_s: None,
+) -> dict[str, Any]:
+    """The figures in virtual time, and ``bytes_s``, what a node sends in datagrams. Raises :class:`SbonError`
+    ``simulation-failed``."""
+    index = {name: number for number, name in enumerate(names)}
+    sights: list[Sight] = []
+    sent: list[int] = []
+
+    def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
+        def one_way_s(source: str, target: str) -> float:
+            return rtt_ms[index[source]][index[target]] / 2000
+
+        return SimulatedCluster(loop, seed, names, root, latency=one_way_s, quality=NetworkQuality(spike=0.0))
+
+    async def play(cluster: SimulatedCluster, root: Path) -> Ended:
+        cluster.start()
+        await cluster.together()
+        began = cluster.loop.time()
+        while not sights or sights[-1].at_s < seconds:
+            sights.append(Sight(cluster.loop.time() - began, {name: _place(cluster, name) for name in names}))
+            sent.append(sum(cluster.network.traffic(name).datagram_bytes_sent for name in names))
+            told(sights[-1].at_s)
+            await cluster.sleep(every_s)
+        return Ended(0, "finished")
+
+    outcome = run_cluster(build, play, seed=seed, max_time_s=seconds + 600, replay="sbon experiment overlay")
+    if outcome.failure:
+        raise SbonError("simulation-failed", outcome.failure)
+    return {**figures(sights, names, rtt_ms), "bytes_s": (sent[-1] - sent[0]) / sights[-1].at_s / len(names)}
+
+
+def _place(cluster: SimulatedCluster, name: str) -> Coordinate:
+    place = cluster.at(name).daemon.membership.coordinate_of(name)
+    assert place is not None
+    return place
