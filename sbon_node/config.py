@@ -23,6 +23,7 @@ from sbon_node.allowed import allowed, from_text
 from sbon_node.api.settings import ApiSettings
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.control.settings import ControlSettings
+from sbon_node.directory.settings import DirectorySettings
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import SbonError
 from sbon_node.log import LogSettings
@@ -46,6 +47,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     net: NetSettings = NetSettings()
     space: SpaceSettings = SpaceSettings()
     membership: MembershipSettings = MembershipSettings()
+    directory: DirectorySettings = DirectorySettings()
     control: ControlSettings = ControlSettings()
     query: QuerySettings = QuerySettings()
     streams: StreamSettings = StreamSettings()

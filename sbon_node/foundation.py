@@ -12,6 +12,7 @@ from sbon_node.config import Config
 from sbon_node.control.context import Context
 from sbon_node.control.identity import identify
 from sbon_node.control.store import Store
+from sbon_node.directory.measuring import Measurer
 from sbon_node.directory.view import FullView
 from sbon_node.membership.service import Membership
 from sbon_node.net.counters import Counters
@@ -39,6 +40,7 @@ class Foundation(NamedTuple):
 
     context: Context
     space: LocalCoordinate
+    measurer: Measurer
 
 
 def lay_foundation(config: Config, world: World) -> Foundation:
@@ -59,6 +61,15 @@ def lay_foundation(config: Config, world: World) -> Foundation:
 
     space = LocalCoordinate(config.space, world.rng)
     membership = _membership(config, world, identity, peers, server, space, stored.incarnation)
+    measurer = Measurer(
+        membership,
+        peers=peers,
+        server=server,
+        clock=world.clock,
+        settings=config.directory,
+        max_rtt_ms=config.space.max_rtt_ms,
+        counters=world.counters,
+    )
     context = Context(
         name=node.name,
         data_dir=data_dir,
@@ -71,12 +82,12 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         peers=peers,
         server=server,
         membership=membership,
-        directory=FullView(membership),
+        directory=FullView(membership, measurer),
         counters=world.counters,
         steps=world.steps,
         blocking=world.blocking,
     )
-    return Foundation(context, space)
+    return Foundation(context, space, measurer)
 
 
 def _membership(

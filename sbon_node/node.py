@@ -18,6 +18,7 @@ from sbon_node.clock import Clock
 from sbon_node.config import Config
 from sbon_node.control.catalogue import Catalogue
 from sbon_node.control.describe import Descriptions
+from sbon_node.control.distances import Distances
 from sbon_node.control.explain import Explainer
 from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.leaving import Leaving
@@ -35,9 +36,11 @@ from sbon_node.control.report import (
     Finished,
     MemberInfo,
     NodeStatus,
+    PairInfo,
     Progress,
     QueryInfo,
     Rows,
+    RttQuestion,
     StreamInfo,
     Submission,
 )
@@ -76,7 +79,8 @@ class Node:
         self._config = config
         self.name = config.node.name
         world = World(transport, clock, rng, counters, steps, blocking)
-        self.context, self._space = lay_foundation(config, world)
+        self.context, self._space, self._measurer = lay_foundation(config, world)
+        self._distances = Distances(self.context)
         self.membership, self.outbox = self.context.membership, self.context.outbox
         self._rejoin = Rejoin(
             self.membership,
@@ -138,6 +142,7 @@ class Node:
         await self._operators.close()
         await self._sinks.close()
         await self._sources.close()
+        await self._measurer.close()
         await self.membership.close()
         await self.context.peers.close()
         await self.context.server.close()
@@ -175,26 +180,11 @@ class Node:
             counters=self.context.counters.snapshot(),
         )
 
-    def members(self) -> list[MemberInfo]:
-        found = []
-        for member in self.membership.members():
-            rtt_ms, measured = self.context.directory.estimate_rtt_ms(self.name, member.name)
-            found.append(
-                MemberInfo(
-                    name=member.name,
-                    state=member.state,
-                    address=str(member.address),
-                    api=str(member.api),
-                    incarnation=member.incarnation,
-                    coordinate=member.coordinate.vector if member.coordinate else None,
-                    rtt_ms=rtt_ms if member.coordinate or measured else None,
-                    measured=measured,
-                    tags=member.traits.tags,
-                    cores=member.traits.cores,
-                    memory_mb=member.traits.memory_mb,
-                )
-            )
-        return found
+    def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
+        return self._distances.members(near, within_ms)
+
+    async def rtt(self, question: RttQuestion) -> list[PairInfo]:
+        return await self._distances.rtt(question)
 
     async def join(self, addresses: tuple[str, ...]) -> int:
         return await self.membership.join([Address.parse(text, field="addresses") for text in addresses])

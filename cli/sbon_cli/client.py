@@ -18,8 +18,10 @@ from sbon_node.control.report import (
     Bill,
     MemberInfo,
     NodeStatus,
+    PairInfo,
     Progress,
     QueryInfo,
+    RttQuestion,
     StreamInfo,
     Submission,
 )
@@ -88,8 +90,11 @@ class Client:
     def status(self) -> NodeStatus:
         return self.ask(endpoints.status())
 
-    def members(self) -> list[MemberInfo]:
-        return self.ask(endpoints.members())
+    def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
+        return self.ask(endpoints.members(near, within_ms))
+
+    def rtt(self, question: RttQuestion) -> list[PairInfo]:
+        return self.ask(endpoints.rtt(question))
 
     def join(self, *addresses: str) -> int:
         return self.ask(endpoints.join(addresses)).members

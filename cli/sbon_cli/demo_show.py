@@ -111,10 +111,9 @@ class Show:
         table = _table("stream", "from", "to", _right("bytes"), _right("ms"), _right("byte-seconds"))
         inside = [line for line in bill.links if line.source_node == line.target_node]
         for line in (one for one in bill.links if one not in inside):
-            at, to = line.source_node, line.target_node
-            table.add_row(
-                _short(line.stream), at, to, bytes_text(line.bytes), f"{line.latency_ms:.1f}", _byte_seconds(line.byte_ms)
-            )
+            latency = "?" if line.latency_ms is None else f"{line.latency_ms:.1f}"
+            carried = bytes_text(line.bytes), latency, _byte_seconds(line.byte_ms)
+            table.add_row(_short(line.stream), line.source_node, line.target_node, *carried)
         if inside:
             table.add_row(f"{len(inside)} within a node", "", "", bytes_text(sum(line.bytes for line in inside)), "", "0")
         table.add_section()
@@ -164,5 +163,5 @@ def _right(header: str) -> Column:
     return Column(header, justify="right")
 
 
-def _byte_seconds(byte_ms: float) -> str:
-    return f"{byte_ms / 1000:,.0f}"
+def _byte_seconds(byte_ms: float | None) -> str:
+    return "?" if byte_ms is None else f"{byte_ms / 1000:,.0f}"

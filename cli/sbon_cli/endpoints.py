@@ -16,8 +16,10 @@ from sbon_node.control.report import (
     Bill,
     MemberInfo,
     NodeStatus,
+    PairInfo,
     Progress,
     QueryInfo,
+    RttQuestion,
     StreamInfo,
     Submission,
 )
@@ -78,8 +80,14 @@ def status() -> Ask[NodeStatus]:
     return Ask("GET", "/v1/status", NodeStatus)
 
 
-def members() -> Ask[list[MemberInfo]]:
-    return Ask("GET", "/v1/members", list[MemberInfo])
+def members(near: str = "", within_ms: float | None = None) -> Ask[list[MemberInfo]]:
+    asked = {"near": near, "within_ms": "" if within_ms is None else repr(within_ms)}
+    query = urlencode({name: value for name, value in asked.items() if value})
+    return Ask("GET", f"/v1/members?{query}" if query else "/v1/members", list[MemberInfo])
+
+
+def rtt(question: RttQuestion) -> Ask[list[PairInfo]]:
+    return Ask("POST", "/v1/rtt", list[PairInfo], msgspec.json.encode(question))
 
 
 def join(addresses: tuple[str, ...]) -> Ask[Joined]:

@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from sbon_cli.client import Client
-from sbon_cli.output import as_json, bytes_text, json_option, out, print_json, print_table, reports_errors, say
+from sbon_cli.output import as_json, bytes_text, cell_text, json_option, out, print_json, print_table, reports_errors, say
 from sbon_cli.settings_flags import decompose_option, join_window_option, strategy_option
 from sbon_cli.submit import text_of
 from sbon_node.control.explanation import ExplainedPart, Explanation, Question
@@ -88,10 +88,10 @@ def show_explanation(found: Explanation) -> None:
             (
                 _short(link.stream),
                 link.target_node,
-                link.latency_ms,
+                "?" if link.latency_ms is None else cell_text(link.latency_ms),
                 bytes_text(link.bytes_s),
                 "-" if link.measured_bytes_s is None else bytes_text(link.measured_bytes_s),
-                bytes_text(link.usage),
+                "?" if link.usage is None else bytes_text(link.usage),
             )
             for link in found.links
         ],
@@ -171,6 +171,8 @@ def _state(part: ExplainedPart) -> str:
     return part.state + (f": {part.reason}" if part.reason else "") + (", by what was measured before" if part.remembered else "")
 
 
-def _total(how: str, usage: float, whole: float) -> str:
+def _total(how: str, usage: float | None, whole: float | None) -> str:
+    if usage is None or whole is None:
+        return f"in flight, {how}: ?; the latency of some links is not known"
     share = f", [bold]{usage / whole:.1%}[/]" if whole else ""
     return f"in flight, {how}: {bytes_text(usage)}; were every source shipped whole: {bytes_text(whole)}{share}"

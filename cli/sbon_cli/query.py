@@ -122,7 +122,7 @@ def show_bill(charged: Bill) -> None:
         print_table(
             ("stream", "from", "to", "bytes", "one-way ms", "in flight (MB ms)"),
             [
-                *((x.stream, x.source_node, x.target_node, bytes_text(x.bytes), x.latency_ms, x.byte_ms / 1e6) for x in lines),
+                *((x.stream, x.source_node, x.target_node, bytes_text(x.bytes), x.latency_ms, _mega(x.byte_ms)) for x in lines),
                 ("total", "", "", bytes_text(sum(x.bytes for x in lines)), None, total / 1e6),
             ],
             title=title,
@@ -130,6 +130,10 @@ def show_bill(charged: Bill) -> None:
         say()
     if charged.whole_byte_ms > 0:
         say(f"in flight: [bold]{charged.byte_ms / charged.whole_byte_ms:.1%}[/] of shipping everything")
+
+
+def _mega(value: float | None) -> float | None:
+    return None if value is None else value / 1e6
 
 
 @query.command()

@@ -17,6 +17,7 @@ from sbon_protocol.messages import Count, Line, Member, Message, Name, Quantity
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
 Names = Annotated[tuple[Line, ...], Meta(max_length=4096)]
 MAX_MEASUREMENTS = 4096
+MAX_TARGETS = 256
 
 
 class Call(Message, frozen=True):
@@ -237,6 +238,31 @@ class Measurements(Message, frozen=True):
     operators: Annotated[tuple[OperatorMeasurement, ...], Meta(max_length=MAX_MEASUREMENTS)]
 
 
+# -- round-trip times -------------------------------------------------------------------------------------------------
+
+
+class MeasureRtt(Call, frozen=True):
+    """Asks the receiver for its round-trip times to members: to ping each anew unless what it knows is of at most
+    ``max_age_s``. Refused with ``too-many-measurements`` while it has pinged enough for others."""
+
+    targets: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_TARGETS)]
+    max_age_s: Quantity
+
+
+class MeasuredRtt(Message, frozen=True):
+    """The least of some pings, and how long ago they were; ``code`` and ``reason`` say why there is none."""
+
+    target: Name
+    rtt_ms: Quantity = 0.0
+    age_s: Quantity = 0.0
+    code: Line = ""
+    reason: Line = ""
+
+
+class MeasuredRtts(Message, frozen=True):
+    measured: Annotated[tuple[MeasuredRtt, ...], Meta(max_length=MAX_TARGETS)]
+
+
 CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "sync-members": (SyncMembers, Members),
     "check-member": (CheckMember, Members),
@@ -257,6 +283,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "describe-parts": (DescribeParts, PartStates),
     "keep-measurements": (KeepMeasurements, None),
     "recall-measurements": (RecallMeasurements, Measurements),
+    "measure-rtt": (MeasureRtt, MeasuredRtts),
 }
 """Method name to request and reply."""
 

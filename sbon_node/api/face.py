@@ -15,8 +15,10 @@ from sbon_node.control.report import (
     MemberInfo,
     NodeStatus,
     OperatorInfo,
+    PairInfo,
     Progress,
     QueryInfo,
+    RttQuestion,
     SinkSpec,
     SourceInfo,
     StreamInfo,
@@ -35,11 +37,13 @@ __all__ = [
     "NodeFace",
     "NodeStatus",
     "OperatorInfo",
+    "PairInfo",
     "Progress",
     "QueryInfo",
     "QueryState",
     "Question",
     "Rows",
+    "RttQuestion",
     "SinkSpec",
     "SourceInfo",
     "StreamInfo",
@@ -52,7 +56,13 @@ class NodeFace(Protocol):
 
     def status(self) -> NodeStatus: ...
 
-    def members(self) -> list[MemberInfo]: ...
+    def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
+        """Everyone by name; or by distance from ``near``, or from this node where only a bound is given."""
+        ...
+
+    async def rtt(self, question: RttQuestion) -> list[PairInfo]:
+        """What is known of the ways between nodes, measured where it is to be."""
+        ...
 
     async def join(self, addresses: tuple[str, ...]) -> int:
         """Joins through any of the addresses; returns the number of members known afterwards."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import structlog
@@ -17,7 +17,7 @@ from sbon_node.api.face import NodeFace
 from sbon_node.api.guard import Handler, Uncut, errors_as_json
 from sbon_node.api.settings import ApiSettings
 from sbon_node.control.explanation import Question
-from sbon_node.control.report import Submission
+from sbon_node.control.report import RttQuestion, Submission
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 
@@ -25,6 +25,9 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\n"
+
+
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class JoinBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,6 +115,7 @@ class ApiServer:
             ("GET", "/readyz", self._readiness),
             ("GET", "/v1/status", self._status),
             ("GET", "/v1/members", self._members),
+            ("POST", "/v1/rtt", self._rtt),
             ("POST", "/v1/join", uncut(self._join)),
             ("POST", "/v1/leave", uncut(self._leave)),
             ("GET", "/v1/streams", self._streams),
@@ -153,7 +157,16 @@ class ApiServer:
         return _json(self._face.status())
 
     async def _members(self, request: web.Request) -> web.StreamResponse:
-        return _json(self._face.members())
+        within = request.query.get("within_ms", "")
+        try:
+            within_ms = msgspec.json.decode(within, type=Milliseconds) if within else None
+        except msgspec.DecodeError as error:
+            hint = "for example within_ms=30"
+            raise SbonError("bad-request", f"{within!r} is no length of time", where="within_ms", hint=hint) from error
+        return _json(self._face.members(request.query.get("near", ""), within_ms))
+
+    async def _rtt(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._face.rtt(await _body(request, RttQuestion)))
 
     async def _join(self, request: web.Request) -> web.StreamResponse:
         body = await _body(request, JoinBody)

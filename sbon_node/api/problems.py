@@ -43,6 +43,7 @@ _STATUS = {
     "starting": 503,
     "stopping": 503,
     "too-large": 413,
+    "too-many-measurements": 429,
     "forbidden-origin": 403,
     "outside-roots": 403,
     "already-followed": 409,

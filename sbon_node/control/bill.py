@@ -5,6 +5,8 @@ Bytes x latency is SBON's network usage (section 2.1: rate x latency, the bytes 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sbon_node.control.context import Context
 from sbon_node.control.describe import Description
 from sbon_node.control.records import QueryRecord
@@ -29,24 +31,28 @@ def bill_of(context: Context, record: QueryRecord, described: Description) -> Bi
         strategy=record.strategy,
         links=links,
         whole=tuple(whole),
-        byte_ms=sum(line.byte_ms for line in links),
-        whole_byte_ms=sum(line.byte_ms for line in whole),
+        byte_ms=_sum(links),
+        whole_byte_ms=_sum(whole),
     )
 
 
-def _line(stream: str, source_node: str, target_node: str, size: int, latency_ms: float) -> BillLine:
+def _line(stream: str, source_node: str, target_node: str, size: int, latency_ms: float | None) -> BillLine:
     return BillLine(
         stream=stream,
         source_node=source_node,
         target_node=target_node,
         bytes=size,
         latency_ms=latency_ms,
-        byte_ms=size * latency_ms,
+        byte_ms=None if latency_ms is None else size * latency_ms,
     )
 
 
-def _latency_ms(context: Context, described: Description, source: str, target: str) -> float:
+def _sum(lines: Iterable[BillLine]) -> float:
+    return sum(line.byte_ms for line in lines if line.byte_ms is not None)
+
+
+def _latency_ms(context: Context, described: Description, source: str, target: str) -> float | None:
     if source == target:
         return 0.0
     told = described.latencies_ms.get(source, {}).get(target)
-    return context.directory.estimate_rtt_ms(source, target)[0] / 2 if told is None else told
+    return context.directory.estimate_rtt_ms(source, target).one_way_ms if told is None else told

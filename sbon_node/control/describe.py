@@ -37,7 +37,11 @@ class Descriptions:
         return PartStates(
             operators=tuple(self._operators.describe(call.query)),
             links=tuple(self._links(call.streams)),
-            latencies_ms={target: directory.estimate_rtt_ms(name, target)[0] / 2 for target in call.targets},
+            latencies_ms={
+                target: one_way_ms
+                for target in call.targets
+                if (one_way_ms := directory.estimate_rtt_ms(name, target).one_way_ms) is not None
+            },
             rows=self._sinks.rows(call.query),
         )
 
@@ -55,7 +59,7 @@ class Descriptions:
                     target_node="",
                     rows=count.rows,
                     bytes=count.bytes,
-                    latency_ms=0.0,
+                    latency_ms=None,
                     dropped=count.dropped,
                     failed=count.failed,
                 )
@@ -126,7 +130,7 @@ async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[s
 
 def _placed(link: LinkInfo, places: dict[str, str], latencies_ms: dict[str, float]) -> LinkInfo:
     target_node = places.get(link.target, "")
-    latency_ms = latencies_ms.get(target_node, 0.0) if target_node != link.source_node else 0.0
+    latency_ms = latencies_ms.get(target_node) if target_node != link.source_node else 0.0
     return msgspec.structs.replace(link, target_node=target_node, latency_ms=latency_ms)
 
 

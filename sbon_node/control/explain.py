@@ -46,7 +46,7 @@ class Explainer:
             raise SbonError("query-not-placed", f"the query {query_id} has not been placed", where="query", hint="ask again")
         told = _told(info, bill)
 
-        def latency_ms(source: str, target: str) -> float:
+        def latency_ms(source: str, target: str) -> float | None:
             return told.get((source, target), self._latency_ms(source, target))
 
         return explained(
@@ -79,11 +79,12 @@ class Explainer:
                 raise
             return ()
 
-    def _latency_ms(self, source: str, target: str) -> float:
-        return 0.0 if source == target else self._context.directory.estimate_rtt_ms(source, target)[0] / 2
+    def _latency_ms(self, source: str, target: str) -> float | None:
+        return self._context.directory.estimate_rtt_ms(source, target).one_way_ms
 
 
 def _told(info: QueryInfo, bill: Bill) -> dict[tuple[str, str], float]:
-    """Latencies as the nodes of the links tell them."""
+    """Latencies as the nodes of the links tell them, where they know."""
+    whole = {(line.source_node, line.target_node): line.latency_ms for line in bill.whole}
     links = {(link.source_node, link.target_node): link.latency_ms for link in info.links}
-    return {(line.source_node, line.target_node): line.latency_ms for line in bill.whole} | links
+    return {way: latency_ms for told in (whole, links) for way, latency_ms in told.items() if latency_ms is not None}

@@ -64,10 +64,11 @@ class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
     source_node: str
     target: str
     target_node: str
-    latency_ms: float
+    latency_ms: float | None
+    """None where nothing is known of the way, and therefore of what is in flight on it."""
     bytes_s: float
     """As planned: what the placement reckons with."""
-    usage: float
+    usage: float | None
     measured_bytes_s: float | None = None
     measured_usage: float | None = None
 
@@ -84,17 +85,17 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str
     parts: tuple[ExplainedPart, ...]
     links: tuple[ExplainedLink, ...]
-    usage: float
-    """Predicted, by the planned rates."""
-    whole_usage: float
+    usage: float | None
+    """Predicted, by the planned rates; None unless the latency of every link is known."""
+    whole_usage: float | None
     """Predicted, were every source shipped to the consumer as it is."""
     measured_usage: float | None = None
     """None unless every link between two nodes is measured."""
     measured_whole_usage: float | None = None
 
 
-Latency = Callable[[str, str], float]
-"""One way between two nodes, in milliseconds."""
+Latency = Callable[[str, str], float | None]
+"""One way between two nodes, in milliseconds; None where it is not known."""
 
 
 def explained(
@@ -124,8 +125,7 @@ def explained(
     links = tuple(
         _link(parts[read], part, planned_rates[read].bytes_s, latency_ms) for part in parts.values() for read in part.reads
     )
-    whole = [(planned, latency_ms(planned.source.node, consumer) / 1000) for planned in plan.sources]
-    whole = [(planned, seconds) for planned, seconds in whole if planned.source.node != consumer]
+    whole = [(p, latency_ms(p.source.node, consumer)) for p in plan.sources if p.source.node != consumer]
     return Explanation(
         query=query,
         sql=sql,
@@ -135,10 +135,10 @@ def explained(
         consumer=consumer,
         parts=tuple(_in_order(parts, sink)),
         links=links,
-        usage=sum(link.usage for link in links),
-        whole_usage=sum(planned.rate.bytes_s * seconds for planned, seconds in whole),
+        usage=_sum(link.usage for link in links),
+        whole_usage=_sum(_in_flight(planned.rate.bytes_s, way_ms) for planned, way_ms in whole),
         measured_usage=_sum(link.measured_usage for link in links),
-        measured_whole_usage=_sum(_in_flight(parts[planned.source.id].measured.bytes_s, seconds) for planned, seconds in whole),
+        measured_whole_usage=_sum(_in_flight(parts[planned.source.id].measured.bytes_s, way_ms) for planned, way_ms in whole),
     )
 
 
@@ -215,14 +215,14 @@ def _link(source: ExplainedPart, target: ExplainedPart, bytes_s: float, latency_
         target_node=target.node,
         latency_ms=one_way_ms,
         bytes_s=bytes_s,
-        usage=bytes_s * one_way_ms / 1000,
+        usage=_in_flight(bytes_s, one_way_ms),
         measured_bytes_s=measured,
-        measured_usage=0.0 if source.node == target.node else _in_flight(measured, one_way_ms / 1000),
+        measured_usage=0.0 if source.node == target.node else _in_flight(measured, one_way_ms),
     )
 
 
-def _in_flight(bytes_s: float | None, seconds: float) -> float | None:
-    return None if bytes_s is None else bytes_s * seconds
+def _in_flight(bytes_s: float | None, one_way_ms: float | None) -> float | None:
+    return None if bytes_s is None or one_way_ms is None else bytes_s * one_way_ms / 1000
 
 
 def _sum(usages: Iterable[float | None]) -> float | None:

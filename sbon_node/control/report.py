@@ -65,13 +65,52 @@ class MemberInfo(msgspec.Struct, frozen=True, kw_only=True):
     api: str
     incarnation: int
     coordinate: tuple[float, ...] | None
+    """Its place in the latency dimensions; milliseconds."""
     rtt_ms: float | None
     """Measured round trip from this node where there is one, else estimated from the coordinates."""
     measured: bool
+    height_ms: float | None = None
+    """What its coordinate adds to every way."""
+    load_ms: float | None = None
+    """Its place in the load dimension."""
+    distance_ms: float | None = None
+    """The same as ``rtt_ms``, from the node whose nearest were asked for."""
+    distance_measured: bool = False
     tags: dict[str, str] = {}
     cores: float = 0.0
     """In all, as ``memory_mb``; 0 for unknown."""
     memory_mb: float = 0.0
+
+
+class RttQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Round-trip times that are wanted; an empty name is the node that is asked."""
+
+    pairs: Annotated[tuple[tuple[str, str], ...], Meta(min_length=1, max_length=4096)]
+    max_age_s: Annotated[float, Meta(ge=0)] | None = None
+    """Older measurements are made anew; by default those that are not fresh (``directory.fresh_s``)."""
+    cached: bool = False
+    """Whether to tell only what is known, and to measure nothing."""
+
+
+class PairInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Round-trip times between two nodes, in milliseconds; None for what is not known."""
+
+    a: str
+    b: str
+    coordinates_ms: float | None
+    """By the coordinates alone."""
+    measured_ms: float | None = None
+    """The least of three pings, by the node ``by``, ``age_s`` seconds ago."""
+    age_s: float | None = None
+    by: str = ""
+    estimate_ms: float | None
+    """What placement reckons with, and what that comes of: this node's own ``probes``, what was ``measured``, ``coordinates``."""
+    estimate_source: str
+    code: str = ""
+    """Why it could not be measured, where it was to be; as in an error, with ``reason``, ``where`` and ``hint``."""
+    reason: str = ""
+    where: str = ""
+    hint: str = ""
 
 
 class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +150,8 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     target_node: str
     rows: int
     bytes: int
-    latency_ms: float
+    latency_ms: float | None
+    """None where nothing is known of the way."""
     dropped: int = 0
     failed: str = ""
 
@@ -152,12 +192,13 @@ class BillLine(msgspec.Struct, frozen=True, kw_only=True):
     source_node: str
     target_node: str
     bytes: int
-    latency_ms: float
-    byte_ms: float
+    latency_ms: float | None
+    byte_ms: float | None
+    """None, as ``latency_ms``, where nothing is known of the way."""
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
-    """What a query cost the network, against shipping every source whole to the consumer."""
+    """What a query cost the network, against shipping every source whole to the consumer; the sums are of what is known."""
 
     query: str
     strategy: str

@@ -7,6 +7,7 @@ import random
 from collections.abc import Collection, Sequence
 
 from sbon_node.control.context import Context
+from sbon_node.directory.pairs import Measurement
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.network_view import Answer
@@ -39,8 +40,13 @@ class LiveNetworkView:
         return self._context.directory.nearest(tuple(point), k, exclude=frozenset(exclude))
 
     def latency_ms(self, a: str, b: str) -> float:
-        """One way, from a fresh measurement where there is one, else from the coordinates."""
-        return self._context.directory.estimate_rtt_ms(a, b)[0] / 2
+        """One way, from a fresh measurement where there is one, else from the coordinates; 0 where nothing is known."""
+        return self._context.directory.estimate_rtt_ms(a, b).one_way_ms or 0.0
+
+    async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        self._asked += sum(self._context.directory.known(pair) is None for pair in pairs)
+        outcomes = await self._context.directory.measure(pairs)
+        return {pair: outcome.rtt_ms / 2 for pair, outcome in outcomes.items() if isinstance(outcome, Measurement)}
 
     async def ask(self, node: str, needs: Needs) -> Answer:
         self._asked += 1

@@ -1,15 +1,41 @@
-"""Who is near a point, and who owns a key: an interface, since partial views are to follow (docs/design.md, section 5)."""
+"""Who is near a point, who owns a key, how far it is from one node to another: an interface, since partial views are to follow
+(docs/design.md, section 5)."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from sbon_node.directory.keys import owners
+from sbon_node.directory.measuring import Outcome
+from sbon_node.directory.pairs import Measurement, Pair
+from sbon_node.membership.views import MemberView
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.cost import cost_distances
+
+Condition = Callable[[MemberView], bool]
+"""Of a member's name, state, tags, capacity and the rest."""
+
+Source = Literal["self", "probes", "measured", "coordinates", "unknown"]
+"""What an estimate comes of: one node alone, this node's own probes, a pair that was measured, the coordinates, or nothing."""
+
+
+class Estimate(NamedTuple):
+    """A round-trip time in milliseconds, None where nothing is known of it, and what it comes of."""
+
+    rtt_ms: float | None
+    source: Source
+
+    @property
+    def measured(self) -> bool:
+        """Whether it comes of more than coordinates."""
+        return self.source in ("self", "probes", "measured")
+
+    @property
+    def one_way_ms(self) -> float | None:
+        return None if self.rtt_ms is None else self.rtt_ms / 2
 
 
 class Directory(Protocol):
@@ -18,20 +44,32 @@ class Directory(Protocol):
     def coordinate(self, node: str) -> Coordinate | None: ...
 
     def nearest(
-        self, point: Sequence[float], k: int, *, exclude: frozenset[str] = frozenset(), load: bool = True
+        self,
+        point: Sequence[float],
+        k: int,
+        condition: Condition | None = None,
+        *,
+        exclude: frozenset[str] = frozenset(),
+        load: bool = True,
     ) -> list[tuple[str, float]]:
-        """The k nodes nearest to a virtual point, with their distance in the cost space (ms); ties by name."""
+        """The k nodes nearest to a virtual point that fulfil the condition, with their distance in the cost space (ms); ties by
+        name."""
         ...
 
     def owner(self, key: str, r: int = 1) -> list[str]:
-        """The r nodes that own a key, by rendezvous hashing (Thaler, Ravishankar, 1998), the first one first."""
+        """The r nodes that own a key, the first one first (see :mod:`sbon_node.directory.keys`)."""
         ...
 
-    def estimate_rtt_ms(self, a: str, b: str) -> tuple[float, bool]:
-        """Milliseconds, and whether they were measured directly; a fresh measurement beats the coordinates.
+    def estimate_rtt_ms(self, a: str, b: str) -> Estimate:
+        """This node's own fresh probes beat a fresh measurement of the pair, which beats the coordinates."""
+        ...
 
-        0 and False where nothing is known of one of them.
-        """
+    def known(self, pair: Pair) -> Measurement | None:
+        """What was measured of a pair, while it is fresh."""
+        ...
+
+    async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> Mapping[Pair, Outcome]:
+        """See :meth:`sbon_node.directory.measuring.Measurer.measure`."""
         ...
 
 
@@ -43,22 +81,38 @@ class Known(Protocol):
 
     def alive(self) -> list[str]: ...
 
+    def get(self, name: str) -> MemberView | None: ...
+
     def coordinate_of(self, name: str) -> Coordinate | None: ...
 
     def rtt_ms(self, name: str) -> float | None: ...
 
 
+class Measuring(Protocol):
+    """What the full view needs of :class:`~sbon_node.directory.measuring.Measurer`."""
+
+    def known(self, pair: Pair) -> Measurement | None: ...
+
+    async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> Mapping[Pair, Outcome]: ...
+
+
 class FullView(Directory):
     """Every node knows all others by gossip: k-nearest is a scan."""
 
-    def __init__(self, membership: Known) -> None:
-        self._membership = membership
+    def __init__(self, membership: Known, measuring: Measuring) -> None:
+        self._membership, self._measuring = membership, measuring
 
     def coordinate(self, node: str) -> Coordinate | None:
         return self._membership.coordinate_of(node)
 
     def nearest(
-        self, point: Sequence[float], k: int, *, exclude: frozenset[str] = frozenset(), load: bool = True
+        self,
+        point: Sequence[float],
+        k: int,
+        condition: Condition | None = None,
+        *,
+        exclude: frozenset[str] = frozenset(),
+        load: bool = True,
     ) -> list[tuple[str, float]]:
         placed = [(name, c) for name in self._nodes() if name not in exclude and (c := self.coordinate(name)) is not None]
         if not placed or k <= 0:
@@ -69,27 +123,39 @@ class FullView(Directory):
             np.array([c.height for _, c in placed]),
             np.array([c.load if load else 0.0 for _, c in placed]),
         )
-        order = sorted(range(len(placed)), key=lambda i: (float(distances[i]), placed[i][0]))
-        return [(placed[i][0], float(distances[i])) for i in order[:k]]
+        found: list[tuple[str, float]] = []
+        for i in np.argsort(distances, kind="stable"):  # of equals the first stays first, and they are sorted by name
+            name = placed[i][0]
+            if condition is None or ((member := self._membership.get(name)) is not None and condition(member)):
+                found.append((name, float(distances[i])))
+                if len(found) == k:
+                    break
+        return found
 
     def owner(self, key: str, r: int = 1) -> list[str]:
-        def weight(name: str) -> bytes:
-            return hashlib.sha256(f"{len(name)}:{name}{key}".encode()).digest()
+        return owners(key, self._nodes(), r)
 
-        return sorted(self._nodes(), key=lambda name: (weight(name), name), reverse=True)[:r]
-
-    def estimate_rtt_ms(self, a: str, b: str) -> tuple[float, bool]:
+    def estimate_rtt_ms(self, a: str, b: str) -> Estimate:
         if a == b:
-            return 0.0, True
+            return Estimate(0.0, "self")
         own = self._membership.own_name
         if own in (a, b):
-            measured = self._membership.rtt_ms(b if a == own else a)
-            if measured is not None:
-                return measured, True
+            probed = self._membership.rtt_ms(b if a == own else a)
+            if probed is not None:
+                return Estimate(probed, "probes")
+        measured = self.known((a, b))
+        if measured is not None:
+            return Estimate(measured.rtt_ms, "measured")
         first, second = self.coordinate(a), self.coordinate(b)
         if first is None or second is None:
-            return 0.0, False
-        return first.distance_ms(second), False
+            return Estimate(None, "unknown")
+        return Estimate(first.distance_ms(second), "coordinates")
+
+    def known(self, pair: Pair) -> Measurement | None:
+        return self._measuring.known(pair)
+
+    async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> Mapping[Pair, Outcome]:
+        return await self._measuring.measure(pairs, max_age_s=max_age_s)
 
     def _nodes(self) -> list[str]:
         return sorted({self._membership.own_name, *self._membership.alive()})

@@ -62,6 +62,7 @@ class Probes:
         self._order: list[str] = []
         self._probes: dict[int, _Probe] = {}
         self._relays: dict[int, _Relay] = {}
+        self._measuring: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self._probes)
@@ -96,6 +97,21 @@ class Probes:
         self._sequence += 1
         message = Ping(self._sequence, own.name, member.name, own.coordinate, own.coordinate_version)
         return Send(member.address, message, first=first or finding_of(row))
+
+    def measure(self, name: str) -> tuple[int, Send] | None:
+        """A ping that only measures, with its sequence: whether it is answered says nothing of the member, nor of this node.
+
+        Call :meth:`measured` when its answer has come, or is not waited for any more.
+        """
+        row = self._table.get(name)
+        if row is None:
+            return None
+        ping = self.ping(row)
+        self._measuring[self._sequence] = name
+        return self._sequence, msgspec.structs.replace(ping, timed=True)
+
+    def measured(self, sequence: int) -> None:
+        self._measuring.pop(sequence, None)
 
     def next_in_turn(self, now: float) -> list[Instruction]:
         """In a random order that is made anew after each round (SWIM, section 4.3: time-bounded completeness)."""
@@ -167,7 +183,7 @@ class Probes:
             del self._relays[ack.sequence]
             return [Send(relay.asker, Ack(relay.sequence, ack.source, ack.coordinate, ack.coordinate_version))]
         row = self._table.get(ack.source)
-        if row is None or not self.reached(ack.source, ack.sequence):
+        if row is None or (self._measuring.get(ack.sequence) != ack.source and not self.reached(ack.source, ack.sequence)):
             return []
         # A relayed answer says that the member lives, not how far away it is.
         return [Measured(ack.source, ack.sequence)] if sender == row.member.address else []

@@ -15,9 +15,11 @@ from sbon_node.membership.announcements import Announcements
 from sbon_node.membership.exchanges import Exchanges
 from sbon_node.membership.gossip import GossipQueue
 from sbon_node.membership.instructions import Call, Disputed, Happened, Instruction, Measured, Send
+from sbon_node.membership.pings import Pinged, Pings
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.swim import Swim
 from sbon_node.membership.table import MAX_INCARNATION, REACHABLE, Change, Table
+from sbon_node.membership.views import MemberView, unknown_node
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, DatagramEndpoint, Transport
@@ -46,20 +48,6 @@ MAX_ANNOUNCED = 64
 
 Listener = Callable[[str, Change], None]
 """Is told (name, change) of another member: joined, suspected, died, went-away, returned, left, updated; returns quickly."""
-
-
-class MemberView(msgspec.Struct, frozen=True, kw_only=True):
-    """One node as this one knows it; ``rtt_ms`` is this node's own fresh measurement, ``traits`` what it says of
-    itself."""
-
-    name: str
-    state: str
-    address: Address
-    api: Address
-    incarnation: int
-    coordinate: Coordinate | None
-    rtt_ms: float | None
-    traits: Traits
 
 
 class Membership:
@@ -109,6 +97,7 @@ class Membership:
         self._measurements = 0
         self._tasks = Tasks()
         self._listeners: list[Listener] = []
+        self._pings = Pings(self._swim, clock, self._send)
         self._exchanges = Exchanges(identity, self._table, self._take, peers=peers, server=server, settings=settings)
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -161,7 +150,7 @@ class Membership:
         """Raises :class:`SbonError` ``unknown-node``, or ``node-away`` for one that is not there now."""
         member = self._table.member(name)
         if member is None:
-            raise SbonError("unknown-node", f"there is no node {name!r}", where="node")
+            raise unknown_node(name, (known.name for known in self._table.everyone()))
         if member.state not in REACHABLE:
             raise SbonError("node-away", f"the node {name!r} is {member.state}", where="node")
         return Address(member.address.host, member.address.port)
@@ -177,6 +166,13 @@ class Membership:
     def rtt_ms(self, name: str) -> float | None:
         """This node's own fresh, filtered measurement; 0 for itself."""
         return 0.0 if name == self._identity.node else self._space.rtt_ms(name, self._clock.now())
+
+    async def ping(self, name: str, timeout_s: float) -> Pinged | None:
+        """Measures the way to a member once, as its probes do, and tells nobody: neither the failure detector nor the coordinate.
+
+        None where no answer comes in time.
+        """
+        return await self._pings.ping(name, timeout_s)
 
     def _view(self, member: Member) -> MemberView:
         return MemberView(
@@ -281,7 +277,7 @@ class Membership:
                 case Measured(name=name, sequence=sequence):
                     sent = self._stamps.pop(sequence, None)
                     if sent is not None and stamp is not None:
-                        self._measured(name, sent, stamp)
+                        self._measured(name, sequence, sent, stamp)
 
     async def _check(self, member: Member, sequence: int) -> None:
         """Over TCP: whoever answers is not dead, only datagrams do not reach it. One that is suspected by then is asked once
@@ -332,14 +328,16 @@ class Membership:
                 return
             message, head = None, ()
 
-    def _measured(self, name: str, sent: float, stamp: float) -> None:
+    def _measured(self, name: str, sequence: int, sent: float, stamp: float) -> None:
         """A ping's answer. What this process was late for meanwhile is no way's length; but better that than nothing."""
-        now = self._clock.now()
+        now, rtt_ms = self._clock.now(), (stamp - sent) * 1000
         lagged = self._lagged_at >= sent or now - stamp > self._space.max_lag_s
+        if self._pings.answered(sequence, Pinged(lagged, rtt_ms)):
+            return
         if lagged and self._space.measured(name):
             self._counters.count("rtt-under-lag")
             return
-        if not self._space.observe(name, (stamp - sent) * 1000, self.coordinate_of(name), now):
+        if not self._space.observe(name, rtt_ms, self.coordinate_of(name), now):
             self._counters.count("rtt-refused")
             return
         self.place_self()

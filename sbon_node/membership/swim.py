@@ -110,6 +110,14 @@ class Swim:
         """Probes a member now, out of turn, to measure the way to it; nothing where too many probes are under way."""
         return self._probes.begin(name, now) if len(self._probes) < MAX_PROBES else []
 
+    def measure(self, name: str) -> tuple[int, Send] | None:
+        """See :meth:`sbon_node.membership.probes.Probes.measure`."""
+        return self._probes.measure(name)
+
+    def measured(self, sequence: int) -> None:
+        """Nobody waits for that ping's answer any more."""
+        self._probes.measured(sequence)
+
     def reached(self, name: str, sequence: int) -> None:
         """The probe has been answered over TCP."""
         self._probes.reached(name, sequence)

@@ -54,6 +54,14 @@ class NetworkView(Protocol):
         """One-way latency between two nodes; measured where that is fresh, else estimated."""
         ...
 
+    async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        """One-way latencies, measured by one of each pair; a question each, where nothing fresh is known. Those that could not be
+        measured are missing; :meth:`latency_ms` tells the others from then on.
+
+        Raises :class:`sbon_node.errors.SbonError` where so much may not be measured now, or a node is not there.
+        """
+        ...
+
     async def ask(self, node: str, needs: Needs) -> Answer:
         """Could ``node`` host an operator of these needs? A node that is out of reach answers no, with that reason."""
         ...

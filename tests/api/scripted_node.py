@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.control.explanation import ExplainedLink, ExplainedPart, Explanation, Flow, Question
 from sbon_node.control.report import (
@@ -17,8 +19,10 @@ from sbon_node.control.report import (
     MemberInfo,
     NodeStatus,
     OperatorInfo,
+    PairInfo,
     Progress,
     QueryInfo,
+    RttQuestion,
     SourceInfo,
     StreamInfo,
     Submission,
@@ -79,6 +83,8 @@ class ScriptedNode:
     consumer_api: str = "a:7480"
     consumer_state: str = "alive"
     after: list[dict[str, int]] = field(default_factory=list)
+    sought: list[tuple[str, float | None]] = field(default_factory=list)
+    rtts: list[RttQuestion] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     cut: Callable[[], None] = lambda: None
 
@@ -99,8 +105,9 @@ class ScriptedNode:
             counters={"bad-datagram": 3},
         )
 
-    def members(self) -> list[MemberInfo]:
+    def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
         found = []
+        self.sought.append((near, within_ms))
         for name, rtt_ms in (("a", None), ("b", 91.25)):
             found.append(
                 MemberInfo(
@@ -109,11 +116,28 @@ class ScriptedNode:
                     address=f"{name}:7400",
                     api=self.consumer_api if name == self.consumer else f"{name}:7480",
                     incarnation=1,
-                    coordinate=(1.0, 2.0),
+                    coordinate=(1.0, 2.0, 3.0) if name == "a" else (61.0, 2.0, 83.0),
+                    height_ms=4.0,
+                    load_ms=0.5,
                     rtt_ms=rtt_ms,
                     measured=True,
+                    distance_ms=None if rtt_ms is None else 100.0,
                 )
             )
+        return found
+
+    async def rtt(self, question: RttQuestion) -> list[PairInfo]:
+        self.rtts.append(question)
+        found = []
+        for a, b in question.pairs:
+            known = PairInfo(a=a, b=b or "a", coordinates_ms=98.5, estimate_ms=98.5, estimate_source="coordinates")
+            if a == "dead":
+                known = msgspec.structs.replace(known, code="no-answer", reason="dead did not answer 3 pings", where="dead")
+            elif not question.cached:
+                known = msgspec.structs.replace(
+                    known, measured_ms=91.25, age_s=1.5, by=a, estimate_ms=91.25, estimate_source="measured"
+                )
+            found.append(known)
         return found
 
     async def join(self, addresses: tuple[str, ...]) -> int:

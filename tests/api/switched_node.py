@@ -44,7 +44,9 @@ class SwitchedNode(ScriptedNode):
             raise self.refusal
         return super().status()
 
-    def members(self) -> list[MemberInfo]:
+    def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
+        if near or within_ms is not None:
+            self.sought.append((near, within_ms))
         return [
             MemberInfo(
                 name="a", state="alive", address="x:1", api="x:2", incarnation=1, coordinate=None, rtt_ms=None, measured=False

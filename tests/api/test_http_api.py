@@ -12,6 +12,7 @@ from sbon_cli import endpoints
 from sbon_cli.client import Client
 from sbon_node.api.http import ApiServer
 from sbon_node.control.explanation import Question
+from sbon_node.control.report import RttQuestion
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import StreamDeclaration
@@ -29,6 +30,18 @@ async def test_status_members_and_health(server: ApiServer, client: AsyncClient)
         assert [(await session.get(path)).status for path in paths] == [200, 200, 200]
         server.set_ready(False)
         assert [(await session.get(path)).status for path in paths] == [200, 503, 503]
+
+
+async def test_what_is_near_and_how_far_it_is(node: SwitchedNode, client: AsyncClient) -> None:
+    asked = RttQuestion(pairs=(("b", "a"), ("c", "")), max_age_s=0.0)
+    assert [(found.a, found.b, found.measured_ms) for found in await client.ask(endpoints.rtt(asked))] == [
+        ("b", "a", 91.25),
+        ("c", "a", 91.25),
+    ]
+    assert node.rtts == [asked]
+    await client.ask(endpoints.members("são/1&x", 0))
+    await client.ask(endpoints.members(within_ms=30.5))
+    assert node.sought == [("são/1&x", 0.0), ("", 30.5)]
 
 
 async def test_streams_are_created_shown_and_dropped(client: AsyncClient) -> None:
@@ -70,6 +83,12 @@ STATUSES = [
     ("POST", "/v1/streams", b"[" * 4000, 400, "bad-request"),
     ("POST", "/v1/streams", b" " * 5000, 413, "too-large"),
     ("POST", "/v1/queries", b'{"sql": ""}', 400, "bad-request"),
+    ("GET", "/v1/members?within_ms=near", None, 400, "bad-request"),
+    ("GET", "/v1/members?within_ms=-1", None, 400, "bad-request"),
+    ("GET", "/v1/members?within_ms=nan", None, 400, "bad-request"),
+    ("POST", "/v1/rtt", b'{"pairs": []}', 400, "bad-request"),
+    ("POST", "/v1/rtt", b'{"pairs": [["a"]]}', 400, "bad-request"),
+    ("POST", "/v1/rtt", b'{"pairs": [["a", "b"]], "max_age_s": -1}', 400, "bad-request"),
     ("GET", "/v1/queries/q2/rows", None, 404, "unknown-query"),
     ("GET", "/v1/queries/q2/explain", None, 404, "unknown-query"),
     ("POST", "/v1/explain", b'{"sql": ""}', 400, "bad-request"),

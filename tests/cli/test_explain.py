@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sbon_cli.explain import figure_text, show_explanation, tree
-from sbon_node.control.explanation import Explanation, Question, explained
+from sbon_node.control.explanation import Explanation, Latency, Question, explained
 from sbon_node.control.report import OperatorInfo, SourceInfo
 from sbon_node.engine.interface import Column, OperatorStats, Schema
 from sbon_node.errors import SbonError
@@ -48,7 +48,11 @@ async def analysed(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
     return tuple(Column(name, "timestamp" if name in ("ts", "e") else "double") for name in names)
 
 
-async def explanation(sql: str, *, runs: bool) -> Explanation:
+def forty(a: str, b: str) -> float | None:
+    return 40.0
+
+
+async def explanation(sql: str, *, runs: bool, latency_ms: Latency = forty) -> Explanation:
     """Every operator at singapore; a running one has let a quarter of its rows through."""
     plan = await plan_query(sql, CATALOG, "q7", analysed)
     stats = OperatorStats(rows_in=400, rows_out=100, bytes_out=1600, rows_out_s=12.5, bytes_out_s=200.0)
@@ -66,7 +70,7 @@ async def explanation(sql: str, *, runs: bool) -> Explanation:
         strategy="consumer",
         consumer="singapore",
         hosts=dict.fromkeys(operators, "singapore"),
-        latency_ms=lambda a, b: 40.0,
+        latency_ms=latency_ms,
         sources=sources if runs else {},
         operators=operators if runs else {},
         query="q7" if runs else "",
@@ -98,6 +102,8 @@ async def test_all_of_it_but_the_users_own_sql_fits_a_terminal_of_eighty_columns
     text = " ".join(" ".join(shown).split())
     for part in found.parts:
         assert part.fragment in text
+    assert found.usage is not None
+    assert found.whole_usage is not None
     assert f"{found.usage / found.whole_usage:.1%}" in text
     assert ("in flight, measured" in text) == (state == "running")
 
@@ -108,7 +114,27 @@ async def test_usage_is_rate_times_latency_over_links_between_nodes() -> None:
     assert planned.usage == planned.whole_usage == pytest.approx(2 * 600 * 100 * 0.040)
     assert (planned.measured_usage, planned.measured_whole_usage) == (None, None)
     assert running.measured_usage == running.measured_whole_usage == pytest.approx(2 * 1500 * 0.040)
-    assert [(link.latency_ms, link.usage > 0) for link in running.links if link.stream.startswith("q7")] == [(0.0, False)] * 2
+    assert [(link.latency_ms, link.usage) for link in running.links if link.stream.startswith("q7")] == [(0.0, 0.0)] * 2
+
+
+async def test_what_is_not_known_of_a_way_is_not_taken_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of london, where one of two sources is, no coordinate has come yet."""
+    monkeypatch.setenv("COLUMNS", str(WIDTH))
+    found = await explanation(
+        "SELECT carrier FROM flights WHERE origin = 'JFK'",
+        runs=True,
+        latency_ms=lambda a, b: None if "london" in (a, b) else 40.0,
+    )
+    (link,) = (link for link in found.links if link.source_node == "london")
+    assert (link.latency_ms, link.usage, link.measured_usage) == (None, None, None)
+    assert (found.usage, found.whole_usage, found.measured_usage, found.measured_whole_usage) == (None,) * 4
+    show_explanation(found)
+    text = capsys.readouterr().out
+    (cells,) = (line.split() for line in text.splitlines() if line.startswith("flights/london "))
+    assert (cells[2], cells[-1]) == ("?", "?")
+    assert "in flight, predicted: ?; the latency of some links is not known" in text
 
 
 def test_what_is_asked_of_the_node(api: str, node: Any, tmp_path: Path) -> None:

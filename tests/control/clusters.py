@@ -16,6 +16,7 @@ from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.disk import watched_databases
 from sbon_node.simulation.loop import VirtualLoop, run
+from sbon_node.simulation.network import Latency, NetworkQuality
 
 NUMBERS = StreamDeclaration(
     name="numbers", schema=(Column("id", "bigint"), Column("v", "double"), Column("ts", "timestamp")), event_time="ts"
@@ -31,13 +32,17 @@ def in_cluster(
     seed: int = 1,
     configs: Mapping[str, Config] | None = None,
     late: str = "",
+    latency: Latency | None = None,
+    quality: NetworkQuality | None = None,
     **control: Any,
 ) -> None:
     """Runs ``test`` on nodes named by the letters of ``names`` that know each other; those in ``late`` it has to boot itself."""
 
     async def main(loop: VirtualLoop, rng: random.Random) -> None:
         config = msgspec.structs.replace(CONFIG, control=msgspec.structs.replace(CONFIG.control, **control))
-        cluster = SimulatedCluster(loop, seed, (*names, *late), tmp_path / "nodes", config=config, configs=configs)
+        cluster = SimulatedCluster(
+            loop, seed, (*names, *late), tmp_path / "nodes", config=config, configs=configs, latency=latency, quality=quality
+        )
         with watched_databases(cluster.disks):
             cluster.start(names)
             await cluster.together()

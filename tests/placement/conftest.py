@@ -45,6 +45,10 @@ class Plane:
         one, other = self.points[a], self.points[b]
         return math.dist(one, other) if one is not None and other is not None else 0.0
 
+    async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        self.asked.extend([a] for a, _ in pairs)
+        return {pair: self.latency_ms(*pair) for pair in pairs}
+
     def _answer(self, node: str, needs: Needs) -> Answer:
         free = self.room.get(node, 1.0)
         if needs.cores <= free + 1e-9:

@@ -1,0 +1,244 @@
+"""Round-trip times measured on request: by this node where it is one of the two, else by the first of them, which is asked.
+
+The least of three pings, sent a little apart; what is fresh is not measured again, and who asks for what is under way waits for
+that. Both ends have a bucket of tokens, a pair each: who wants much measured is told when to come again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import NamedTuple
+
+from sbon_node.clock import Clock
+from sbon_node.directory.pairs import MeasuredPairs, Measurement, Pair, unordered
+from sbon_node.directory.settings import DirectorySettings
+from sbon_node.directory.tokens import TokenBucket
+from sbon_node.errors import SbonError
+from sbon_node.membership.pings import Pinged
+from sbon_node.membership.service import Membership
+from sbon_node.membership.table import Change
+from sbon_node.net.counters import Counters
+from sbon_node.net.peers import Caller, Peers, PeerServer
+from sbon_node.tasks import Tasks
+from sbon_protocol.calls import MeasuredRtt, MeasuredRtts, MeasureRtt
+
+PINGS = 3
+GAP_S = 0.05
+"""Between two pings of a pair: long enough that they do not stand in one queue."""
+ANSWER_TIMEOUTS = 3
+"""An asked node has so many ping timeouts to answer."""
+MAX_REASON = 500
+
+Outcome = Measurement | SbonError
+"""Of one pair; an error where it could not be measured."""
+
+
+class _UnderWay(NamedTuple):
+    """``max_age_s`` is how old an answer whoever began it takes."""
+
+    pair: Pair
+    outcome: asyncio.Future[Outcome]
+    max_age_s: float
+
+
+class Measurer:
+    """This node's measurements of pairs, and its answers to others who ask for its own."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        *,
+        peers: Peers,
+        server: PeerServer,
+        clock: Clock,
+        settings: DirectorySettings,
+        max_rtt_ms: float,
+        counters: Counters,
+    ) -> None:
+        self._membership, self._peers, self._clock, self._counters = membership, peers, clock, counters
+        self._settings, self._max_rtt_ms = settings, max_rtt_ms
+        self._pairs = MeasuredPairs(settings.max_measured)
+        self._for_self = TokenBucket(settings.max_pairs, settings.pairs_per_s)
+        self._for_others = TokenBucket(settings.max_pairs, settings.pairs_for_others_per_s)
+        self._under_way: dict[Pair, _UnderWay] = {}
+        self._tasks, self._numbers = Tasks(), count()
+        self._closed = False
+        server.handle(MeasureRtt, self._asked)
+        membership.listen(self._changed)
+
+    async def close(self) -> None:
+        """Whoever waits for a measurement is told ``stopping``."""
+        self._closed = True
+        await self._tasks.close()
+        for begun in list(self._under_way.values()):
+            self._end(begun, _given_up())
+
+    def known(self, pair: Pair) -> Measurement | None:
+        """What was measured of it, while it is fresh."""
+        return self._pairs.get(pair, self._settings.fresh_s, self._clock.now())
+
+    async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> dict[Pair, Outcome]:
+        """Of each pair what was measured within ``max_age_s`` (by default, while it is fresh), else measured now.
+
+        Raises :class:`SbonError`, with nothing measured: ``bad-pair``, ``unknown-node``, ``node-away``, ``too-many-pairs``, or
+        ``too-many-measurements``, which says when to come again.
+        """
+        self._check_count(pairs)
+        for pair in pairs:
+            if (refusal := self._refusal(pair)) is not None:
+                raise refusal
+        limit_s = self._settings.fresh_s if max_age_s is None else max_age_s
+        return await self._outcomes(pairs, self._for_self, limit_s)
+
+    # -- others ask ---------------------------------------------------------------------------------------------------
+
+    async def _asked(self, call: MeasureRtt, caller: Caller) -> MeasuredRtts:
+        own = self._membership.own_name
+        targets = list(dict.fromkeys(call.targets))
+        self._check_count(targets)
+        outcomes: dict[str, Outcome] = {t: refusal for t in targets if (refusal := self._refusal((own, t))) is not None}
+        pairs = [(own, target) for target in targets if target not in outcomes]
+        found = await self._outcomes(pairs, self._for_others, min(call.max_age_s, self._settings.fresh_s))
+        outcomes |= {target: outcome for (_, target), outcome in found.items()}
+        now = self._clock.now()
+        return MeasuredRtts(tuple(_told(target, outcomes[target], now) for target in targets))
+
+    # -- what is asked for --------------------------------------------------------------------------------------------
+
+    def _check_count(self, wanted: Sequence[object]) -> None:
+        if len(wanted) > self._settings.max_pairs:
+            message = f"{len(wanted)} pairs, at most {self._settings.max_pairs} are measured at once"
+            raise SbonError("too-many-pairs", message, where="pairs", hint="ask in parts, or raise directory.max_pairs")
+
+    def _refusal(self, pair: Pair) -> SbonError | None:
+        if pair[0] == pair[1]:
+            message = f"the way from {pair[0]} to itself is not measured"
+            return SbonError("bad-pair", message, where="pairs", hint="name two nodes")
+        try:
+            for node in pair:
+                if node != self._membership.own_name:
+                    self._membership.address_of(node)
+        except SbonError as error:
+            return error
+        return None
+
+    async def _outcomes(self, pairs: Sequence[Pair], bucket: TokenBucket, max_age_s: float) -> dict[Pair, Outcome]:
+        if self._closed:
+            raise _given_up()
+        now = self._clock.now()
+        found: dict[Pair, Outcome] = {}
+        new: dict[Pair, Pair] = {}
+        for pair in pairs:
+            if (known := self._pairs.get(pair, max_age_s, now)) is not None:
+                found[pair] = known
+            elif (begun := self._under_way.get(unordered(pair))) is None or begun.max_age_s > max_age_s:
+                new.setdefault(unordered(pair), pair)
+        again_s = bucket.take(len(new), now)
+        if again_s > 0:
+            self._counters.count("measurement-refused")
+            message = f"{self._membership.own_name} has measured, or had measured, as much as it may for now"
+            hint = f"come again in {math.ceil(again_s * 10) / 10:.1f} s"
+            raise SbonError("too-many-measurements", message, where="pairs", hint=hint)
+        self._begin(new, max_age_s)
+        waited = {pair: self._under_way[unordered(pair)].outcome for pair in pairs if pair not in found}
+        if waited:
+            await asyncio.wait(waited.values())
+        return {pair: found[pair] if pair in found else waited[pair].result() for pair in pairs}
+
+    def _begin(self, new: Mapping[Pair, Pair], max_age_s: float) -> None:
+        """In one call to each node that is to be asked; what this node pings itself, each on its own."""
+        loop, own = asyncio.get_running_loop(), self._membership.own_name
+        asked: dict[str, dict[str, _UnderWay]] = {}
+        for key, (a, b) in new.items():
+            begun = self._under_way[key] = _UnderWay(key, loop.create_future(), max_age_s)
+            if own in key:
+                self._start(own, {b if a == own else a: begun}, max_age_s)
+            else:
+                asked.setdefault(a, {})[b] = begun
+        for node, targets in asked.items():
+            self._start(node, targets, max_age_s)
+
+    def _start(self, node: str, targets: Mapping[str, _UnderWay], max_age_s: float) -> None:
+        self._tasks.start(f"measurement {next(self._numbers)}", self._carry_out(node, targets, max_age_s))
+
+    async def _carry_out(self, node: str, targets: Mapping[str, _UnderWay], max_age_s: float) -> None:
+        outcomes: Mapping[str, Outcome] = {}
+        try:
+            if node == self._membership.own_name:
+                outcomes = {target: await self._ping(target) for target in targets}
+            else:
+                outcomes = await self._ask(node, tuple(targets), max_age_s)
+        finally:
+            for target, begun in targets.items():
+                self._end(begun, outcomes.get(target, _given_up()))
+
+    def _end(self, begun: _UnderWay, outcome: Outcome) -> None:
+        if self._under_way.get(begun.pair) is begun:
+            del self._under_way[begun.pair]
+        if isinstance(outcome, Measurement):
+            self._pairs.put(begun.pair, outcome)
+        if not begun.outcome.done():
+            begun.outcome.set_result(outcome)
+
+    def _changed(self, name: str, change: Change) -> None:
+        """Of one that was gone, or is elsewhere, other ways are measured from now on."""
+        if change not in ("suspected", "went-away"):
+            self._pairs.forget(name)
+
+    # -- measuring ----------------------------------------------------------------------------------------------------
+
+    async def _ping(self, target: str) -> Outcome:
+        own = self._membership.own_name
+        answers = await asyncio.gather(*(self._one_of_some(number, target) for number in range(PINGS)))
+        heard = [answer for answer in answers if answer is not None]
+        if not heard:
+            message = f"{target} did not answer {PINGS} pings of {own} within {self._settings.ping_timeout_s:g} s"
+            return SbonError("no-answer", message, where=target)
+        if self._believable(rtt_ms := min(heard).rtt_ms):
+            return Measurement(rtt_ms, own, self._clock.now())
+        self._counters.count("rtt-refused")
+        return SbonError("no-answer", f"{rtt_ms:g} ms to {target} is no round-trip time", where=target)
+
+    async def _one_of_some(self, number: int, target: str) -> Pinged | None:
+        await self._clock.sleep(number * GAP_S)
+        return await self._membership.ping(target, self._settings.ping_timeout_s)
+
+    async def _ask(self, node: str, targets: tuple[str, ...], max_age_s: float) -> dict[str, Outcome]:
+        """One call for all; what the node says is checked, for it may say anything."""
+        oldest = self._clock.now() - max_age_s
+        try:
+            answer: MeasuredRtts = await self._peers.call(
+                self._membership.address_of(node),
+                MeasureRtt(targets, max_age_s),
+                timeout_s=ANSWER_TIMEOUTS * self._settings.ping_timeout_s,
+            )
+        except SbonError as error:
+            refused = SbonError(error.code, error.message, where=node, hint=error.hint, details=error.details)
+            return dict.fromkeys(targets, refused)
+        said = {measured.target: measured for measured in answer.measured}
+        return {target: self._checked(node, target, said.get(target), oldest) for target in targets}
+
+    def _checked(self, node: str, target: str, said: MeasuredRtt | None, oldest: float) -> Outcome:
+        if said is not None and said.code:
+            return SbonError(said.code, said.reason, where=node)
+        if said is not None and self._believable(said.rtt_ms) and (at := self._clock.now() - said.age_s) >= oldest:
+            return Measurement(said.rtt_ms, node, at)
+        claimed = "nothing" if said is None else f"{said.rtt_ms:g} ms, {said.age_s:g} s ago"
+        self._counters.refuse("measurement-bad", peer=node, target=target, said=claimed)
+        return SbonError("bad-answer", f"{node} says {claimed} of its way to {target}, which cannot be", where=node)
+
+    def _believable(self, rtt_ms: float) -> bool:
+        return math.isfinite(rtt_ms) and 0 < rtt_ms <= self._max_rtt_ms
+
+
+def _told(target: str, outcome: Outcome, now: float) -> MeasuredRtt:
+    if isinstance(outcome, Measurement):
+        return MeasuredRtt(target, outcome.rtt_ms, max(0.0, now - outcome.at))
+    return MeasuredRtt(target, code=outcome.code, reason=outcome.message[:MAX_REASON])
+
+
+def _given_up() -> SbonError:
+    return SbonError("stopping", "the measurement was given up: this node is stopping")

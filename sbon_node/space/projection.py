@@ -1,0 +1,25 @@
+"""The latency dimensions of the cost space on paper: their first two principal axes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def principal_axes(points: ArrayLike, axes: int = 2) -> tuple[NDArray[np.float64], float]:
+    """``points`` [n, d] turned so that they spread most along the first axis, then along the second: [n, axes], about their mean;
+    and the share of their variance that these axes show, 1 where there is none.
+
+    Distances between the results are at most those between the points. The signs are fixed: of each axis, the point farthest out
+    is on the positive side.
+    """
+    placed = np.atleast_2d(np.asarray(points, dtype=np.float64))
+    centred = placed - placed.mean(axis=0)
+    _, spread, directions = np.linalg.svd(centred, full_matrices=False)
+    shown = np.zeros((len(placed), axes))
+    count = min(axes, len(directions))
+    shown[:, :count] = centred @ directions[:count].T
+    farthest = shown[np.abs(shown).argmax(axis=0), np.arange(axes)]
+    variance = float(np.sum(spread**2))
+    share = float(np.sum(spread[:axes] ** 2)) / variance if variance > 0 else 1.0
+    return shown * np.where(farthest < 0, -1.0, 1.0), share

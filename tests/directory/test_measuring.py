@@ -1,0 +1,361 @@
+"""Pairs measured on request, by whole nodes on the simulated network: what is measured, who is asked, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sbon_node.control.report import PairInfo, RttQuestion
+from sbon_node.control.view import LiveNetworkView
+from sbon_node.directory.measuring import PINGS, Outcome
+from sbon_node.directory.pairs import Measurement, Pair
+from sbon_node.directory.settings import DirectorySettings
+from sbon_node.errors import SbonError
+from sbon_node.membership.service import Membership
+from sbon_node.membership.settings import MembershipSettings
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.space.settings import SpaceSettings
+from sbon_protocol.calls import MeasuredRtt, MeasuredRtts, MeasureRtt
+from sbon_protocol.frames import encode_frame
+from sbon_protocol.messages import Frame
+from tests.control.clusters import ask, in_cluster
+
+RTT_MS: dict[Pair, float] = {
+    ("a", "b"): 20.0,
+    ("a", "c"): 90.0,
+    ("a", "d"): 160.0,
+    ("b", "c"): 75.0,
+    ("b", "d"): 180.0,
+    ("c", "d"): 230.0,
+}
+Test = Callable[[SimulatedCluster], Awaitable[None]]
+
+
+def one_way_s(a: str, b: str) -> float:
+    return RTT_MS.get((min(a, b), max(a, b)), 0.0) / 2000
+
+
+def measuring(tmp_path: Path, test: Test, *, quiet: bool = False, **settings: Any) -> None:
+    """On ``abcd``; ``settings`` are the directory's; where it is quiet, nobody probes for a minute."""
+    config = msgspec.structs.replace(CONFIG, directory=DirectorySettings(**settings))
+    if quiet:
+        rarely = SpaceSettings(probe_interval_s=3600.0)
+        config = msgspec.structs.replace(config, membership=MembershipSettings(probe_interval_s=60.0), space=rarely)
+    in_cluster(tmp_path, "abcd", test, configs=dict.fromkeys("abcd", config), latency=one_way_s)
+
+
+async def measured(cluster: SimulatedCluster, at: str, *pairs: str, max_age_s: float | None = None) -> dict[Pair, Outcome]:
+    """``pairs`` of one-letter names; measured in the process of the node asked."""
+    wanted = [(pair[0], pair[1]) for pair in pairs]
+    directory = cluster.at(at).daemon.context.directory
+    found: dict[Pair, Outcome] = await ask(cluster, at, directory.measure(wanted, max_age_s=max_age_s))
+    return found
+
+
+async def refused(cluster: SimulatedCluster, at: str, *pairs: str, **how: Any) -> SbonError:
+    with pytest.raises(SbonError) as refusal:
+        await measured(cluster, at, *pairs, **how)
+    return refusal.value
+
+
+def pings_of(cluster: SimulatedCluster, name: str) -> int:
+    return cluster.network.traffic(name).kinds.get("ping", 0)
+
+
+def count_asked(cluster: SimulatedCluster, name: str) -> list[tuple[str, ...]]:
+    """The targets of each call the node gets from now on."""
+    server = cluster.at(name).daemon.context.server
+    served, calls = server._handlers["measure-rtt"], []
+
+    async def counted(call: MeasureRtt, caller: Any) -> Any:
+        calls.append(call.targets)
+        return await served(call, caller)
+
+    server.handle(MeasureRtt, counted)
+    return calls
+
+
+def test_what_is_measured_is_the_network_s_whoever_is_asked(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(20)
+        for at in "abcd":
+            found = await measured(cluster, at, *(a + b for a, b in RTT_MS))
+            for pair, outcome in found.items():
+                assert isinstance(outcome, Measurement), outcome
+                assert RTT_MS[pair] <= outcome.rtt_ms < RTT_MS[pair] * 1.15
+                assert outcome.by == (at if at in pair else pair[0])
+                estimate = cluster.at(at).daemon.context.directory.estimate_rtt_ms(*reversed(pair))
+                assert estimate.source == ("probes" if at in pair else "measured")
+                assert estimate.rtt_ms == pytest.approx(RTT_MS[pair], rel=0.15)
+
+    measuring(tmp_path, test)
+
+
+def test_what_is_fresh_is_not_measured_again_unless_it_is_to_be(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        calls = count_asked(cluster, "b")
+        first = await measured(cluster, "a", "bc", "bd")
+        assert calls == [("c", "d")], "one call for all that is asked of a node"
+        await cluster.sleep(50)
+        assert await measured(cluster, "a", "cb", "bd") == {pair[:: 1 if pair[1] == "d" else -1]: m for pair, m in first.items()}
+        assert len(calls) == 1
+        await measured(cluster, "a", "bc", max_age_s=40)
+        assert calls[1:] == [("c",)]
+        await cluster.sleep(61)
+        assert (await measured(cluster, "a", "bd"))["b", "d"] != first["b", "d"]
+        assert calls[2:] == [("d",)]
+
+    measuring(tmp_path, test, fresh_s=60.0)
+
+
+def test_who_asks_for_what_is_under_way_waits_for_it(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        calls = count_asked(cluster, "c")
+        directory = cluster.at("a").daemon.context.directory
+        asked = [cluster.call("a", directory.measure([pair])) for pair in [("c", "d"), ("d", "c")] * 20]
+        await cluster.sleep(0.01)
+        asked[0].cancel()
+        found = await asyncio.gather(*asked[1:])
+        assert len({outcome for outcomes in found for outcome in outcomes.values()}) == 1
+        assert calls == [("d",)]
+
+    measuring(tmp_path, test, max_pairs=1)
+
+
+def test_who_wants_it_newer_than_what_is_under_way_has_it_measured(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await ask(cluster, "c", cluster.at("c").daemon.context.directory.measure([("c", "d")]))
+        await cluster.sleep(5)
+        calls = count_asked(cluster, "c")
+        directory = cluster.at("a").daemon.context.directory
+        asked = [cluster.call("a", directory.measure([("c", "d")], max_age_s=age_s)) for age_s in (60, 0, 60, 0)]
+        old, new, also_new, again = [(await one)["c", "d"] for one in asked]
+        assert new == also_new == again != old
+        assert all(isinstance(one, Measurement) for one in (old, new))
+        assert calls == [("d",)] * 2
+
+    measuring(tmp_path, test)
+
+
+def test_a_node_that_stops_leaves_nobody_waiting(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        directory = cluster.at("a").daemon.context.directory
+        cluster.network.cut("a", "b", both=True)
+        asked = cluster.call("a", directory.measure([("a", "b"), ("b", "c")]))
+        await cluster.sleep(0.1)
+        await cluster.answer("a", cluster.at("a").daemon._measurer.close())
+        assert {outcome.code for outcome in (await asked).values()} == {"stopping"}
+        assert (await refused(cluster, "a", "ac")).code == "stopping"
+
+    measuring(tmp_path, test)
+
+
+async def outcome_of(cluster: SimulatedCluster, at: str, pair: str) -> SbonError:
+    outcome = (await measured(cluster, at, pair))[pair[0], pair[1]]
+    assert isinstance(outcome, SbonError)
+    return outcome
+
+
+def test_nodes_out_of_reach_are_named_and_asked_anew_the_next_time(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        cluster.network.cut("a", "c", both=True)
+        cluster.network.cut("b", "d", both=True)
+        first, second, third = await asyncio.gather(*(outcome_of(cluster, "a", pair) for pair in ("bd", "ca", "cd")))
+        assert (first.code, first.message, first.where) == ("no-answer", "d did not answer 3 pings of b within 0.3 s", "b")
+        assert (second.code, second.message) == ("no-answer", "c did not answer 3 pings of a within 0.3 s")
+        assert (third.code, third.where) == ("peer-unreachable", "c")
+        cluster.network.heal()
+        await cluster.sleep(20)
+        assert all(isinstance(found, Measurement) for found in (await measured(cluster, "a", "bd", "ca", "cd")).values())
+
+    measuring(tmp_path, test, ping_timeout_s=0.3)
+
+
+def test_the_failure_detector_is_told_nothing(tmp_path: Path) -> None:
+    """Neither of silence nor of answers: while it looks for nobody else it stays as it was."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        membership = cluster.at("b").daemon.membership
+        for reachable in (True, False):
+            if not reachable:
+                cluster.network.cut("b", "d", both=True)
+            await cluster.sleep(5)
+            before = _state(membership)
+            found = await measured(cluster, "b", "bd")
+            assert isinstance(found["b", "d"], Measurement) == reachable
+            assert _state(membership) == before
+        assert membership._swim._probes._measuring == {}
+        assert membership._pings._waiting == {}
+
+    measuring(tmp_path, test, quiet=True, ping_timeout_s=0.3, fresh_s=1.0)
+
+
+def _state(membership: Membership) -> object:
+    swim = membership._swim
+    return swim.awareness.score, len(swim._probes), [(m.name, m.state) for m in membership.members()], membership._space._moves
+
+
+def test_a_node_that_died_is_no_longer_asked_nor_believed(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await measured(cluster, "a", "cd", "bd")
+        cluster.crash(cluster.nodes["d"])
+        membership = cluster.at("a").daemon.membership
+        await cluster.until(lambda: membership.get("d").state == "dead")  # type: ignore[union-attr]
+        assert (await refused(cluster, "a", "bc", "cd")).code == "node-away"
+        assert cluster.at("a").daemon.context.directory.known(("c", "d")) is None
+
+    measuring(tmp_path, test)
+
+
+SILLY = [
+    (("ab", "cc"), "bad-pair", "the way from c to itself is not measured"),
+    (("ax",), "unknown-node", "there is no node 'x'"),
+    (("xa",), "unknown-node", "there is no node 'x'"),
+    (("ab", "ac", "ad", "bc"), "too-many-pairs", "4 pairs, at most 3 are measured at once"),
+]
+
+
+@pytest.mark.parametrize("pairs, code, message", SILLY)
+def test_what_makes_no_sense_is_refused_before_anything_is_sent(
+    tmp_path: Path, pairs: tuple[str, ...], code: str, message: str
+) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        refusal = await refused(cluster, "a", *pairs)
+        assert (refusal.code, refusal.message) == (code, message)
+        assert refusal.hint
+        assert cluster.at("a").daemon.context.directory.known(("a", "b")) is None
+
+    measuring(tmp_path, test, max_pairs=3)
+
+
+def test_who_wants_much_is_told_when_to_come_again_and_then_served(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await measured(cluster, "a", "ab", "bc", "cd")
+        refusal = await refused(cluster, "a", "ad", "bd")
+        assert refusal.code == "too-many-measurements"
+        assert "a has measured, or had measured, as much as it may" in refusal.message
+        assert refusal.hint.startswith("come again in ")
+        again_s = float(refusal.hint.split()[3])
+        assert 3 < again_s <= 4
+        await cluster.sleep(again_s)
+        assert len(await measured(cluster, "a", "ad", "bd")) == 2
+        assert cluster.at("a").daemon.status().counters["measurement-refused"] == 1
+
+    measuring(tmp_path, test, max_pairs=3, pairs_per_s=0.5)
+
+
+def test_a_node_that_many_ask_defends_itself(tmp_path: Path) -> None:
+    """However many ask it: those it refuses hear so, and the others are served."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        found = [(await measured(cluster, at, "da"))["d", "a"] for at in "bc"]
+        found.append((await measured(cluster, "b", "dc"))["d", "c"])
+        assert [isinstance(outcome, Measurement) for outcome in found] == [True, True, False]
+        assert isinstance(found[2], SbonError)
+        assert (found[2].code, found[2].where) == ("too-many-measurements", "d")
+        assert found[2].message.startswith("d has measured")
+        assert cluster.at("d").daemon.status().counters["measurement-refused"] == 1
+
+    measuring(tmp_path, test, max_pairs=1, pairs_per_s=100.0, pairs_for_others_per_s=0.01)
+
+
+LIE = 12345.678
+"""Stands for a number that our own encoder might not send."""
+LIES = [
+    (MeasuredRtt("b", rtt_ms=LIE), 0.0, "measurement-bad"),
+    (MeasuredRtt("b", rtt_ms=LIE), 1e9, "measurement-bad"),
+    (MeasuredRtt("b", rtt_ms=50.0, age_s=LIE), 125.0, "measurement-bad"),
+    (MeasuredRtt("a", rtt_ms=50.0), 0.0, "measurement-bad"),
+    (None, 0.0, "measurement-bad"),
+    (MeasuredRtt("b", rtt_ms=LIE), -4.0, "reply-malformed"),
+    (MeasuredRtt("b", rtt_ms=50.0, age_s=LIE), -1.0, "reply-malformed"),
+    (MeasuredRtt("b", rtt_ms=LIE), math.nan, "frame-malformed"),
+    (MeasuredRtt("b", rtt_ms=LIE), math.inf, "frame-malformed"),
+]
+
+
+@pytest.mark.parametrize("said, number, counted", LIES)
+def test_what_cannot_be_is_refused_and_counted(
+    tmp_path: Path, said: MeasuredRtt | None, number: float, counted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def liar(call: MeasureRtt, caller: Any) -> MeasuredRtts:
+        return MeasuredRtts(() if said is None else (said,))
+
+    def forged(frame: Frame) -> bytes:
+        return encode_frame(frame).replace(struct.pack(">d", LIE), struct.pack(">d", number))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        cluster.at("c").daemon.context.server.handle(MeasureRtt, liar)
+        daemon = cluster.at("a").daemon
+        before = daemon.context.directory.estimate_rtt_ms("b", "c")
+        refusal = await outcome_of(cluster, "a", "cb")
+        assert refusal.code in ("bad-answer", "bad-reply", "peer-unreachable")
+        assert refusal.where == "c"
+        assert daemon.status().counters == {counted: 1}
+        assert daemon.context.directory.estimate_rtt_ms("b", "c").source == before.source == "coordinates"
+
+    monkeypatch.setattr("sbon_node.net.channel.encode_frame", forged)
+    measuring(tmp_path, test)
+
+
+def test_a_strategy_s_measurements_count_as_questions_and_are_reckoned_with(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        view = LiveNetworkView(cluster.at("a").daemon.context)
+        for _ in range(2):
+            found = await ask(cluster, "a", view.measure([("b", "c"), ("c", "d")]))
+            assert set(found) == {("b", "c"), ("c", "d")}
+            assert found["c", "d"] == view.latency_ms("c", "d") == pytest.approx(115.0, rel=0.15)
+            assert view.questions == 2, "what is known is no question"
+
+    measuring(tmp_path, test)
+
+
+def test_people_are_told_what_is_known_and_what_was_measured(tmp_path: Path) -> None:
+    async def told(cluster: SimulatedCluster, *pairs: Pair, **how: Any) -> list[PairInfo]:
+        found: list[PairInfo] = await ask(cluster, "a", cluster.at("a").daemon.rtt(RttQuestion(pairs=pairs, **how)))
+        return found
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(20)
+        before = pings_of(cluster, "b")
+        (cached,) = await told(cluster, ("b", "d"), cached=True)
+        assert (cached.measured_ms, cached.age_s, cached.by, cached.estimate_source) == (None, None, "", "coordinates")
+        assert cached.estimate_ms == cached.coordinates_ms
+        assert pings_of(cluster, "b") - before < PINGS * 40
+        here, there = await told(cluster, ("c", ""), ("b", "d"))
+        assert (here.a, here.b, here.by, there.by, there.estimate_source) == ("c", "a", "a", "b", "measured")
+        assert here.measured_ms == pytest.approx(90, rel=0.15)
+        assert there.measured_ms == there.estimate_ms == pytest.approx(180, rel=0.15)
+        await cluster.sleep(7)
+        (later,) = await told(cluster, ("d", "b"), cached=True)
+        assert later.age_s == pytest.approx(7, abs=1)
+        with pytest.raises(SbonError, match="there is no node 'bb'") as refusal:
+            await told(cluster, ("a", "bb"), cached=True)
+        assert refusal.value.hint == "did you mean b?"
+
+    measuring(tmp_path, test)
+
+
+def test_members_are_sorted_by_distance_from_any_of_them(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await cluster.sleep(60)
+        daemon = cluster.at("a").daemon
+        await measured(cluster, "a", "ca", "cb", "cd")
+        assert [member.name for member in daemon.members()] == list("abcd")
+        near = daemon.members("c")
+        assert [member.name for member in near] == list("cbad")
+        assert [member.distance_ms for member in near] == [pytest.approx(ms, rel=0.2) for ms in (0, 75, 90, 230)]
+        assert [member.distance_measured for member in near] == [True] * 4
+        assert [member.name for member in daemon.members("c", 80.0)] == list("cb")
+        assert [member.name for member in daemon.members(within_ms=100.0)] == list("abc")
+        with pytest.raises(SbonError, match="there is no node 'z'"):
+            daemon.members("z")
+
+    measuring(tmp_path, test)
