@@ -21,6 +21,8 @@ VERBS = {
     "query": "sbon_cli.query:query",
     "status": "sbon_cli.members:status",
     "members": "sbon_cli.members:members",
+    "rtt": "sbon_cli.rtt:rtt",
+    "map": "sbon_cli.map:map_",
     "join": "sbon_cli.membership:join",
     "leave": "sbon_cli.membership:leave",
     "config": "sbon_cli.config:config",

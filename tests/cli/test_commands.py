@@ -18,6 +18,9 @@ from tests.cli.commands import on_a_terminal, run
 
 READS = [
     (("members",), lambda x: [m["name"] for m in x] == ["a", "b"]),
+    (("members", "--near", "b"), lambda x: x[1]["distance_ms"] == 100.0),
+    (("rtt", "b"), lambda x: (x["measured_ms"], x["by"], x["estimate_source"]) == (91.25, "b", "measured")),
+    (("rtt", "b", "--cached"), lambda x: (x["measured_ms"], x["estimate_source"]) == (None, "coordinates")),
     (("status",), lambda x: x["counters"] == {"bad-datagram": 3}),
     (("stream", "list"), lambda x: x[0]["entry"]["declaration"]["name"] == "flights"),
     (("stream", "show", "flights"), lambda x: x["sources"][0]["rows"] == 12),
@@ -39,6 +42,9 @@ def test_results_are_json_in_a_pipe(api: str, arguments: tuple[str, ...], holds:
 
 TABLES = [
     (("members",), ["node", "rtt ms", "91.2", "measured"]),
+    (("members", "--within", "0.2s"), ["from here ms", "100.0", "estimated"]),
+    (("rtt", "b", "a"), ["b to a", "by the coordinates", "98.5", "91.2", "1.5 s ago by b, the least of three pings", "reckoned"]),
+    (("rtt", "b", "--cached"), ["98.5", "not lately"]),
     (("status",), ["cluster", "bad-datagram", "error 0.50"]),
     (("stream", "list"), ["flights", "ts, delay", "jfk@a"]),
     (("stream", "show", "flights"), ["timestamp", "jfk", "running", "12", "2.5", "late", "34"]),
@@ -65,6 +71,25 @@ def test_a_refusal_is_one_line_with_a_hint_on_stderr(api: str) -> None:
     result = run(api, "stream", "show", "none")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines() == ["error: there is no stream 'none'", "  hint: see: sbon stream list"]
+
+
+def test_what_is_asked_of_the_directory(api: str, node: Any) -> None:
+    for arguments in (("members",), ("members", "--near", "b", "--within", "30ms"), ("members", "--within", "1.5s")):
+        assert run(api, *arguments).exit_code == 0
+    assert node.sought == [("", None), ("b", 30.0), ("", 1500.0)]
+    for arguments in (("rtt", "b"), ("rtt", "b", "c", "--measure"), ("rtt", "b", "c", "--cached")):
+        assert run(api, *arguments).exit_code == 0
+    assert [(q.pairs, q.max_age_s, q.cached) for q in node.rtts] == [
+        ((("b", ""),), None, False),
+        ((("b", "c"),), 0.0, False),
+        ((("b", "c"),), None, True),
+    ]
+
+
+def test_what_could_not_be_measured_is_an_error_that_tells_the_estimate(api: str) -> None:
+    result = run(api, "rtt", "dead", "b")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines() == ["error: dead: dead did not answer 3 pings", "  - by the coordinates: 98.5 ms"]
 
 
 def test_a_node_out_of_reach_is_code_3() -> None:
@@ -98,6 +123,9 @@ WRONG = [
     ("explain", "SELECT 1", "--query", "q1"),
     ("explain", "@no-such-file"),
     ("explain", "SELECT 1", "--strategy", "best"),
+    ("members", "--within", "30"),
+    ("rtt",),
+    ("rtt", "a", "b", "c"),
 ]
 
 

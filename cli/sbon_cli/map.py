@@ -1,0 +1,113 @@
+"""``sbon map``: a picture of the cost space, on the terminal and as a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+from rich.markup import escape
+
+from sbon_cli.client import Client
+from sbon_cli.map_text import drawn
+from sbon_cli.output import as_json, err, json_option, out, print_json, reports_errors, say
+from sbon_node.control.report import MemberInfo
+from sbon_node.errors import SbonError
+from sbon_node.extras import matplotlib_figure
+from sbon_node.space.projection import principal_axes
+
+SUFFIXES = (".png", ".svg", ".pdf")
+THERE = ("alive", "suspect")
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A node on the map: milliseconds along the first two principal axes of the latency dimensions."""
+
+    name: str
+    x_ms: float
+    y_ms: float
+    height_ms: float
+    load_ms: float
+
+
+class Map(msgspec.Struct, frozen=True):
+    """``shown`` is the share of the places' variance that two axes show; ``unplaced`` have told no coordinate yet."""
+
+    places: tuple[Place, ...]
+    shown: float
+    unplaced: tuple[str, ...]
+
+
+@click.command("map")
+@click.option(
+    "--out", "file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a picture: .png, .svg or .pdf."
+)
+@json_option
+@click.pass_obj
+@reports_errors
+def map_(api: str, file: Path | None, json_: bool) -> None:
+    """Draws the cost space: who is near whom, in milliseconds of round-trip time.
+
+    The latency dimensions are turned so that two of them show most. The picture leaves out heights, which are the way from a node
+    to the network and add to each distance, and the load; --out shows both, as size and colour.
+    """
+    if file is not None and file.suffix.lower() not in SUFFIXES:
+        raise click.UsageError(f"--out: {file.name!r} does not end in {', '.join(SUFFIXES)}")
+    found = map_of(Client(api).members())
+    if file is not None:
+        save(found, file)
+        err().print(f"written: {escape(str(file))}")
+    if as_json(json_):
+        print_json(found)
+    elif file is None:
+        for line in drawn([(place.name, place.x_ms, place.y_ms) for place in found.places], out().width):
+            say(escape(line))
+        say(f"\n[dim]{escape(_legend(found))}[/]")
+
+
+def _legend(found: Map) -> str:
+    heights = [place.height_ms for place in found.places]
+    text = f"{len(found.places)} nodes; {shown_share(found)}; heights add {min(heights):.1f} to {max(heights):.1f} ms a node"
+    return f"{text}; not placed yet: {', '.join(found.unplaced)}" if found.unplaced else text
+
+
+def map_of(members: Sequence[MemberInfo]) -> Map:
+    """Of those that are there. Raises :class:`SbonError` ``nobody-placed`` where none has a coordinate."""
+    there = [m for m in members if m.state in THERE]
+    coordinates = {m.name: m.coordinate for m in there if m.coordinate is not None}
+    if not coordinates:
+        raise SbonError("nobody-placed", "no node has a coordinate yet", hint="ask again in some seconds")
+    points, shown = principal_axes(list(coordinates.values()))
+    placed = [m for m in there if m.name in coordinates]
+    places = tuple(
+        Place(m.name, round(float(x), 3), round(float(y), 3), m.height_ms or 0.0, m.load_ms or 0.0)
+        for m, (x, y) in zip(placed, points, strict=True)
+    )
+    return Map(places, round(shown, 4), tuple(m.name for m in there if m.coordinate is None))
+
+
+def save(found: Map, file: Path) -> None:
+    """Larger is higher, darker is more loaded. Raises :class:`SbonError` ``input-missing`` where matplotlib is not installed,
+    ``not-written`` where the file cannot be."""
+    figure = matplotlib_figure()()
+    places = found.places
+    axes = figure.add_subplot()
+    heights, loads = [place.height_ms for place in places], [place.load_ms for place in places]
+    xs, ys = [place.x_ms for place in places], [place.y_ms for place in places]
+    dots = axes.scatter(
+        xs, ys, s=[20 + 4 * height for height in heights], c=loads, cmap="viridis_r", vmin=0.0, vmax=max(*loads, 1.0)
+    )
+    for place in places:
+        axes.annotate(place.name, (place.x_ms, place.y_ms), xytext=(5, 3), textcoords="offset points", fontsize=7)
+    figure.colorbar(dots, label="load (ms)")
+    axes.set(xlabel="ms", ylabel="ms", title=f"{len(places)} nodes in the cost space; size: height; {shown_share(found)}")
+    axes.set_aspect("equal", adjustable="datalim")
+    try:
+        figure.savefig(file, dpi=120, bbox_inches="tight")
+    except OSError as error:
+        raise SbonError("not-written", f"cannot be written: {error.strerror}", where=str(file)) from error
+
+
+def shown_share(found: Map) -> str:
+    return f"two axes show {found.shown:.0%} of the spread"

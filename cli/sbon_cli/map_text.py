@@ -1,0 +1,73 @@
+"""Points in a plane drawn with characters, each with its name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+ROWS = 24
+NARROWEST = 24
+CELL_ASPECT = 2.0
+"""A character is about so many times higher than wide."""
+SCALE_COLUMNS = 20
+
+Point = tuple[str, float, float]
+"""A name, and where it is: to the right, and upwards."""
+
+
+def drawn(points: Sequence[Point], width: int) -> list[str]:
+    """Lines of at most ``width`` characters (at least 24), and a scale below; of equal length to the eye in both directions.
+
+    Points that fall on one another share a dot. Names that have no room beside theirs are left out, which a last line says.
+    """
+    width = max(width, NARROWEST)
+    columns = width - min(max(len(name) for name, _, _ in points) + 2, width // 2)
+    left, right = min(x for _, x, _ in points), max(x for _, x, _ in points)
+    low, high = min(y for _, _, y in points), max(y for _, _, y in points)
+    step = max((right - left) / (columns - 1), (high - low) / (ROWS - 1) / CELL_ASPECT) or 1.0
+    dots: dict[tuple[int, int], list[str]] = {}
+    for name, x, y in sorted(points):
+        dots.setdefault((round((high - y) / step / CELL_ASPECT), round((x - left) / step)), []).append(name)
+    grid = [[" "] * width for _ in range(max(row for row, _ in dots) + 1)]
+    for row, column in dots:
+        grid[row][column] = "•"
+    unnamed = sum(_name(grid, row, column, names) for (row, column), names in sorted(dots.items()))
+    lines = ["".join(line).rstrip() for line in grid]
+    lines += ["", _scale(step, min(SCALE_COLUMNS, width - 12))]
+    return [*lines, f"names without room: {unnamed}"] if unnamed else lines
+
+
+def _name(grid: list[list[str]], row: int, column: int, names: Sequence[str]) -> int:
+    """Writes as many names as have room beside the dot, on the line above or on the one below; how many have none."""
+    for count in range(len(names), 0, -1):
+        rest = f" +{len(names) - count}" if count < len(names) else ""
+        text = ", ".join(names[:count]) + rest
+        for at, begin in _beside(row, column, len(text)):
+            if _fits(grid, at, begin, len(text), column if at == row else None):
+                grid[at][begin : begin + len(text)] = text
+                return 0
+    return len(names)
+
+
+def _beside(row: int, column: int, length: int) -> Iterator[tuple[int, int]]:
+    yield row, column + 1
+    yield row, column - length
+    for at in (row - 1, row + 1):
+        yield at, column
+        yield at, column - length + 1
+
+
+def _fits(grid: list[list[str]], row: int, begin: int, length: int, dot: int | None) -> bool:
+    """With a free cell on either side, but for its own dot."""
+    if not 0 <= row < len(grid) or begin < 0 or begin + length > len(grid[row]):
+        return False
+    around = range(max(0, begin - 1), min(len(grid[row]), begin + length + 1))
+    return all(grid[row][cell] == " " for cell in around if cell != dot)
+
+
+def _scale(step: float, columns: int) -> str:
+    """A bar of 1, 2 or 5 times a power of ten milliseconds."""
+    most = step * columns
+    power = 10.0 ** math.floor(math.log10(most))
+    length = max(factor * power for factor in (1, 2, 5) if factor * power <= most)
+    return f"├{'─' * max(0, round(length / step) - 2)}┤ {length:g} ms"

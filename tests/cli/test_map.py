@@ -1,0 +1,154 @@
+"""``sbon map``: the cost space with characters, as a file and as JSON."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sbon_cli.map_text import CELL_ASPECT, NARROWEST, ROWS, drawn
+from sbon_node.control.report import MemberInfo
+from tests.cli.commands import on_a_terminal, run
+from tests.cli.test_main import on_a_terminal as on_a_real_terminal
+
+
+def member(name: str, coordinate: tuple[float, ...] | None, state: str = "alive") -> MemberInfo:
+    return MemberInfo(
+        name=name,
+        state=state,
+        address="h:1",
+        api="h:2",
+        incarnation=1,
+        coordinate=coordinate,
+        rtt_ms=None,
+        measured=False,
+        height_ms=None if coordinate is None else 2.5,
+        load_ms=None if coordinate is None else 7.0,
+    )
+
+
+MEMBERS = [
+    member("london", (0.0, 0.0, 0.0)),
+    member("paris", (0.0, 8.0, 0.0)),
+    member("tokyo", (240.0, 0.0, 0.0)),
+    member("lima", (0.0, 120.0, 0.0), "suspect"),
+    member("new", None),
+    member("gone", (900.0, 0.0, 0.0), "dead"),
+]
+
+
+@pytest.fixture
+def mapped(node: Any) -> None:
+    node.members = lambda near="", within_ms=None: MEMBERS
+
+
+@pytest.mark.usefixtures("mapped")
+def test_whoever_is_there_is_on_the_map_at_its_distance(api: str) -> None:
+    result = run(api, "map")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    places = {place["name"]: (place["x_ms"], place["y_ms"]) for place in found["places"]}
+    assert list(places) == ["london", "paris", "tokyo", "lima"]
+    assert (found["unplaced"], found["shown"]) == (["new"], 1.0)
+    assert {place["height_ms"] for place in found["places"]} == {2.5}
+    for a, b, ms in (("london", "paris", 8), ("london", "tokyo", 240), ("tokyo", "lima", (240**2 + 120**2) ** 0.5)):
+        (ax, ay), (bx, by) = places[a], places[b]
+        assert ((ax - bx) ** 2 + (ay - by) ** 2) ** 0.5 == pytest.approx(ms, abs=0.01)
+
+
+@pytest.mark.usefixtures("mapped")
+def test_a_terminal_of_eighty_columns_shows_it_with_a_scale(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "80")
+    result = run(api, "map")
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert [name for name in ("london", "paris", "tokyo", "lima") if name not in result.stdout] == []
+    assert result.stdout.count("•") == 4
+    assert "gone" not in result.stdout
+    assert any(line.startswith("├─") and line.endswith("┤ 50 ms") for line in lines)
+    assert lines[-1] == "4 nodes; two axes show 100% of the spread; heights add 2.5 to 2.5 ms a node; not placed yet: new"
+    assert max(map(len, lines[:-1])) <= 80
+
+
+def test_a_real_terminal_gets_it_too(api: str) -> None:
+    text = on_a_real_terminal(80, "--node", api, "map")
+    assert "a•" in text or "•a" in text
+
+
+@pytest.mark.usefixtures("mapped")
+@pytest.mark.parametrize("suffix, head", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_a_file_is_written(api: str, tmp_path: Path, suffix: str, head: bytes) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib, which draws pictures, is not installed")
+    file = tmp_path / f"map.{suffix}"
+    result = run(api, "map", "--out", str(file))
+    assert result.exit_code == 0, result.output
+    assert file.read_bytes().startswith(head)
+    assert result.stderr == f"written: {file}\n"
+    assert len(json.loads(result.stdout)["places"]) == 4
+
+
+def test_what_cannot_be_written_or_drawn_is_said(api: str, node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "--out: 'map.xyz' does not end in .png, .svg, .pdf" in run(api, "map", "--out", "map.xyz").stderr
+    node.members = lambda near="", within_ms=None: MEMBERS[4:]
+    result = run(api, "map")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines() == ["error: no node has a coordinate yet", "  hint: ask again in some seconds"]
+    node.members = lambda near="", within_ms=None: MEMBERS
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = run(api, "map", "--out", str(tmp_path / "map.png"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "matplotlib, which draws pictures, is not installed" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_named(api: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib, which draws pictures, is not installed")
+    file = tmp_path / "none" / "map.png"
+    result = run(api, "map", "--out", str(file))
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [f"error: {file}: cannot be written: No such file or directory"]
+
+
+milliseconds = st.floats(-500, 500) | st.sampled_from([0.0, 1e-9])
+points = st.lists(
+    st.tuples(st.text("abc-", min_size=1, max_size=30), milliseconds, milliseconds),
+    min_size=1,
+    max_size=40,
+    unique_by=lambda p: p[0],
+)
+
+
+@settings(max_examples=50)
+@given(points, st.integers(0, 200))
+def test_no_line_is_too_long_and_every_name_is_there_or_counted(points: list[tuple[str, float, float]], width: int) -> None:
+    lines = drawn(points, width)
+    assert all(len(line) <= max(width, NARROWEST) for line in lines)
+    assert len(lines) <= ROWS + 3
+    assert 1 <= sum(line.count("•") for line in lines) <= len(points)
+    assert any(line.startswith("├") and line.endswith(" ms") for line in lines)
+
+
+def test_a_millisecond_is_as_long_upwards_as_to_the_right() -> None:
+    grid = drawn([("w", 0.0, 0.0), ("e", 100.0, 0.0), ("n", 0.0, 100.0)], 60)
+    rows, columns = zip(*((row, line.index("•")) for row, line in enumerate(grid) if "•" in line), strict=True)
+    east = grid[rows[-1]].rindex("•") - columns[-1]
+    assert east == pytest.approx((rows[-1] - rows[0]) * CELL_ASPECT, abs=CELL_ASPECT)
+    scale = next(line for line in grid if line.startswith("├"))
+    assert len(scale.split()[0]) * 100 / float(scale.split()[1]) == pytest.approx(east, rel=0.1)
+
+
+def test_names_do_not_hide_dots_or_each_other() -> None:
+    rng = random.Random(2)
+    places = [(f"node-{i}", rng.gauss(0, 100), rng.gauss(0, 50)) for i in range(20)]
+    text = "\n".join(drawn(places, 100))
+    left_out = next((int(line.split()[-1]) for line in text.splitlines() if line.startswith("names")), 0)
+    words = text.replace("•", " ").replace(",", " ").split()
+    assert sum(name in words for name, _, _ in places) >= 20 - left_out - text.count("+")
+    assert left_out <= 2
