@@ -175,7 +175,7 @@ class Node:
             height=coordinate.height,
             error=coordinate.error,
             load=coordinate.load,
-            members=len(self.membership.alive()) + 1,
+            members=self.membership.others_alive + 1,
             operators=self._operators.hosted(),
             counters=self.context.counters.snapshot(),
         )

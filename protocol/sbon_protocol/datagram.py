@@ -6,7 +6,7 @@ Header: ``b"SB"``, version, flags. Flag bit 0 says that key id, nonce and sealed
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -107,10 +107,10 @@ def fill(cluster: str, message: Gossip | None, rumours: Sequence[Rumour]) -> tup
             break
         of_kind.append(encoded)
         taken += 1
-    return b"".join((head, *_arrays(kinds.values()))), taken
+    return head + b"".join([_array(encoded) for encoded in kinds.values()]), taken
 
 
-def _arrays(of: Iterable[list[bytes]]) -> Iterable[bytes]:
-    for encoded in of:
-        yield bytes((0x90 + len(encoded),)) if len(encoded) < 16 else b"\xdc\x00" + bytes((len(encoded),))
-        yield from encoded
+def _array(of: list[bytes]) -> bytes:
+    if not of:
+        return b"\x90"
+    return (bytes((0x90 + len(of),)) if len(of) < 16 else b"\xdc\x00" + bytes((len(of),))) + b"".join(of)

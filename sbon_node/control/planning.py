@@ -65,7 +65,7 @@ class Planning:
 
     def _check_alive(self, node: str, what: str) -> None:
         members = self._context.membership
-        if node == self._context.name or node in members.alive():
+        if node == self._context.name or members.is_alive(node):
             return
         member = members.get(node)
         if member is None:

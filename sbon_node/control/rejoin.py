@@ -2,6 +2,9 @@
 
 Where others were reached last is kept on disk, the dead ones too: a node that was cut off takes all others for dead, and must
 find them again after its restart. Only who has left for good is forgotten.
+
+A node that has lost everybody tries all of them. One that sees others still asks after those it remembers and does not see: where
+many start anew at once, each may have met a few others and no more, and islands that have never heard of each other would stay.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ class StoredPeer(msgspec.Struct, frozen=True, kw_only=True):
 class Others(Protocol):
     """What is asked of :class:`~sbon_node.membership.service.Membership`."""
 
-    def alive(self) -> list[str]: ...
+    @property
+    def others_alive(self) -> int: ...
+
+    def is_alive(self, name: str) -> bool: ...
 
     def address_of(self, name: str) -> Address: ...
 
@@ -44,7 +50,8 @@ class Others(Protocol):
 
 
 class Rejoin:
-    """Joins at the start, and again whenever nobody is left, with growing pauses for as long as it takes."""
+    """Joins at the start, and again whenever nobody is left, with growing pauses for as long as it takes; looks for one of those
+    it misses every ``rejoin_max_s``."""
 
     def __init__(
         self,
@@ -84,15 +91,14 @@ class Rejoin:
         if change == "left":
             if self._known.pop(name, None) is not None:
                 self._store.delete("peer", name)
-        elif change in ("joined", "returned", "updated") and name in self._others.alive():
+        elif change in ("joined", "returned", "updated") and self._others.is_alive(name):
             self._remember(name, str(self._others.address_of(name)))
 
     def _remember(self, name: str, address: str) -> None:
         if self._known.get(name) == address:
             return
         if name not in self._known and len(self._known) >= self._settings.remembered_peers:
-            there = frozenset(self._others.alive())
-            gone = next((one for one in self._known if one not in there), None)
+            gone = next((one for one in self._known if not self._others.is_alive(one)), None)
             if gone is None:
                 return
             self._store.delete("peer", gone)
@@ -121,26 +127,38 @@ class Rejoin:
         met = 0
         known = [Address.parse(address) for address in self._known.values()]
         for address in dict.fromkeys([*self._seeds, *self._rng.sample(known, len(known))]):
-            try:
-                await self._others.join([address])
-            except SbonError as error:
-                if error.code == "name-taken":
-                    raise
-                log.info("rejoin-failed", address=str(address), reason=str(error))
-            else:
-                met += len(self._others.alive()) > 0
+            met += await self._meet(address)
             if met == CONTACTS:
                 return
 
+    async def _meet(self, address: Address) -> bool:
+        try:
+            await self._others.join([address])
+        except SbonError as error:
+            if error.code == "name-taken":
+                raise
+            log.info("rejoin-failed", address=str(address), reason=str(error))
+            return False
+        return self._others.others_alive > 0
+
+    async def _look(self) -> None:
+        """For one of those that are remembered and not seen."""
+        missing = [address for name, address in self._known.items() if not self._others.is_alive(name)]
+        if missing:
+            await self._meet(Address.parse(self._rng.choice(missing)))
+
     async def _keep_trying(self) -> None:
-        pause_s = self._settings.rejoin_s
+        pause_s, longest_s = self._settings.rejoin_s, self._settings.rejoin_max_s
+        next_look = self._clock.now() + longest_s * self._rng.random()
         while True:
             await self._clock.sleep(pause_s)
-            if self._others.alive():
-                pause_s = self._settings.rejoin_s
-                continue
+            alone = self._others.others_alive == 0
+            pause_s = min(2 * pause_s, longest_s) if alone else self._settings.rejoin_s
             try:
-                await self._try()
+                if alone:
+                    await self._try()
+                elif self._clock.now() >= next_look:
+                    next_look = self._clock.now() + longest_s
+                    await self._look()
             except SbonError as error:
                 log.warning("rejoin-refused", reason=str(error))
-            pause_s = min(2 * pause_s, self._settings.rejoin_max_s)

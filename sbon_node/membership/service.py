@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import structlog
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
+from sbon_node.membership.admission import Admission
 from sbon_node.membership.announcements import Announcements
 from sbon_node.membership.exchanges import Exchanges
 from sbon_node.membership.gossip import GossipQueue
@@ -18,17 +19,17 @@ from sbon_node.membership.instructions import Call, Disputed, Happened, Instruct
 from sbon_node.membership.pings import Pinged, Pings
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.swim import Swim
-from sbon_node.membership.table import MAX_INCARNATION, REACHABLE, Change, Table
+from sbon_node.membership.table import REACHABLE, Change, Table
 from sbon_node.membership.views import MemberView, unknown_node
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, DatagramEndpoint, Transport
-from sbon_node.space.coordinate import Coordinate, from_wire, plausible
+from sbon_node.space.coordinate import Coordinate, from_wire
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.tasks import Tasks
-from sbon_protocol import datagram
+from sbon_protocol import datagram, messages
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Ack, Endpoint, Finding, Gossip, Member, MemberState, Packet, Ping, Place, Rumour, Traits
+from sbon_protocol.messages import Endpoint, Finding, Member, MemberState, Packet, Ping, Place, Rumour, Traits
 
 log = structlog.get_logger()
 
@@ -88,6 +89,7 @@ class Membership:
         self._table = Table(own, settings.max_members)
         self._gossip = GossipQueue(settings.retransmit_margin, settings.place_factor)
         self._announcements = Announcements(settings)
+        self._admission = Admission(self._table, space.dimensions, counters)
         self._swim = Swim(self._table, self._gossip, settings, rng)
         self._endpoint: DatagramEndpoint | None = None
         self._started = False
@@ -106,6 +108,8 @@ class Membership:
         """Raises ``OSError`` where the UDP port is taken."""
         self._started = True
         self._endpoint = await self._transport.open_datagrams(self._bind, self._received)
+        # Nodes that start together are not to measure in step.
+        self._next_measurement = self._clock.now() + self._measuring_interval_s() * self._rng.random()
         self._tasks.start("membership", self._run())
 
     async def join(self, seeds: Sequence[Address]) -> int:
@@ -146,6 +150,15 @@ class Membership:
         """Other members that can be talked to, by name; suspects are among them until they are dead."""
         return self._table.names(REACHABLE)
 
+    def is_alive(self, name: str) -> bool:
+        """Whether it is another member that can be talked to."""
+        return name in self._table.there
+
+    @property
+    def others_alive(self) -> int:
+        """How many :meth:`alive` names."""
+        return len(self._table.there)
+
     def address_of(self, name: str) -> Address:
         """Raises :class:`SbonError` ``unknown-node``, or ``node-away`` for one that is not there now."""
         member = self._table.member(name)
@@ -158,10 +171,8 @@ class Membership:
     def coordinate_of(self, name: str) -> Coordinate | None:
         if name == self._identity.node:
             return self._space.coordinate
-        member = self._table.member(name)
-        if member is None or member.coordinate is None:
-            return None
-        return from_wire(member.coordinate, self._space.dimensions)
+        claim = self._claim_of(name)
+        return None if claim is None else from_wire(claim, self._space.dimensions)
 
     def rtt_ms(self, name: str) -> float | None:
         """This node's own fresh, filtered measurement; 0 for itself."""
@@ -173,6 +184,10 @@ class Membership:
         None where no answer comes in time.
         """
         return await self._pings.ping(name, timeout_s)
+
+    def _claim_of(self, name: str) -> messages.Coordinate | None:
+        member = self._table.member(name)
+        return None if member is None else member.coordinate
 
     def _view(self, member: Member) -> MemberView:
         return MemberView(
@@ -191,9 +206,9 @@ class Membership:
     async def _run(self) -> None:
         while True:
             now = self._clock.now()
-            self._follow(self._swim.tick(now))
             if now >= self._next_measurement:
-                self._measure(now)
+                self._measure(now)  # before the tick: it takes the place of a probe that may be due as well
+            self._follow(self._swim.tick(now))
             pause_s = max(MIN_TICK_S, min(self._swim.due_in(now), self._next_measurement - now))
             await self._clock.sleep(pause_s)
             if self._clock.now() - now > pause_s + self._space.max_lag_s:
@@ -201,14 +216,16 @@ class Membership:
 
     def _measure(self, now: float) -> None:
         """The next neighbour's turn, where there are more members than the failure detector's probes soon come round to."""
-        self._next_measurement = now + self._space.probe_interval_s / (SETTLING_SPEEDUP if self._space.settling else 1)
-        there = self._table.there.names()
+        self._next_measurement = now + self._measuring_interval_s()
         if self._measurements % CHOOSE_EVERY == 0:
-            self._space.choose_neighbours({name: self.coordinate_of(name) for name in sorted(there)})
+            self._space.choose_neighbours({name: self._claim_of(name) for name in self._table.there.names()})
         self._measurements += 1
         name = self._space.next_neighbour()
-        if name is not None and (self._space.settling or len(there) > len(self._space.neighbours())):
+        if name is not None and (self._space.settling or len(self._table.there) > len(self._space.neighbours())):
             self._follow(self._swim.ping(name, now))
+
+    def _measuring_interval_s(self) -> float:
+        return self._space.probe_interval_s / (SETTLING_SPEEDUP if self._space.settling else 1)
 
     def _received(self, payload: bytes, sender: Address, stamp: float) -> None:
         try:
@@ -224,43 +241,13 @@ class Membership:
     def _heard(self, packet: Packet, sender: Address) -> list[Instruction]:
         now = self._clock.now()
         rumours: tuple[Rumour, ...] = (*packet.members, *packet.findings, *packet.places)
-        out = self._swim.heard(self._checked(rumours), now) if rumours else []
+        out = self._swim.heard(self._admission.rumours(rumours), now) if rumours else []
         if packet.message is not None:
-            message = self._checked_message(packet.message, sender)
+            message = self._admission.message(packet.message, sender)
             out += self._swim.received(message, Endpoint(sender.host, sender.port), now)
         if self._swim.gossip_due(now):
             out += self._swim.tick(now)
         return out
-
-    def _checked_message(self, message: Gossip, sender: Address) -> Gossip:
-        if not isinstance(message, Ping | Ack) or message.coordinate is None:
-            return message
-        if plausible(message.coordinate, self._space.dimensions):
-            known = self._table.get(message.source)
-            if known is None or message.coordinate_version >= known.member.coordinate_version:
-                return message
-            self._counters.count("coordinate-stale")
-        else:
-            self._counters.refuse("coordinate-refused", name=message.source, peer=str(sender))
-        return msgspec.structs.replace(message, coordinate=None)
-
-    def _checked(self, rumours: Iterable[Rumour]) -> tuple[Rumour, ...]:
-        """What is rumoured, without coordinates and incarnations that no node can have."""
-        checked: list[Rumour] = []
-        for rumour in rumours:
-            if isinstance(rumour, Place) and self._table.outdated(rumour):
-                continue
-            if rumour.incarnation > MAX_INCARNATION:
-                self._counters.refuse("incarnation-refused", name=rumour.name)
-                continue
-            coordinate = None if isinstance(rumour, Finding) else rumour.coordinate
-            if coordinate is not None and not plausible(coordinate, self._space.dimensions):
-                self._counters.refuse("coordinate-refused", name=rumour.name)
-                if not isinstance(rumour, Member):
-                    continue
-                rumour = msgspec.structs.replace(rumour, coordinate=None)
-            checked.append(rumour)
-        return tuple(checked)
 
     def _follow(self, instructions: Sequence[Instruction], stamp: float | None = None) -> None:
         """Does what the detector says; ``stamp`` is when the datagram that caused it arrived."""
@@ -337,7 +324,7 @@ class Membership:
         if lagged and self._space.measured(name):
             self._counters.count("rtt-under-lag")
             return
-        if not self._space.observe(name, rtt_ms, self.coordinate_of(name), now):
+        if not self._space.observe(name, rtt_ms, self._claim_of(name), now):
             self._counters.count("rtt-refused")
             return
         self.place_self()
@@ -369,7 +356,7 @@ class Membership:
     def _take(self, members: tuple[Member, ...]) -> None:
         now = self._clock.now()
         fresh = [m.name for m in members if m.name != self._identity.node and self._table.get(m.name) is None]
-        checked = tuple(m for m in self._checked(members) if isinstance(m, Member))
+        checked = tuple(m for m in self._admission.rumours(members) if isinstance(m, Member))
         self._follow(self._swim.told(checked, now))
         for name in fresh[:MAX_FRESH_PINGS]:
             self._follow(self._swim.ping(name, now))

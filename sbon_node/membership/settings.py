@@ -35,8 +35,8 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     probe_interval_s: Annotated[
         Seconds,
         Meta(
-            description="one member is probed in each interval; seconds; shorter finds failures sooner, and costs "
-            "2 datagrams / interval"
+            description="one member is probed in each interval, in turn or, every other time at most, a neighbour whose distance "
+            "is to be measured; seconds; shorter finds failures sooner, and costs 2 datagrams / interval"
         ),
     ] = 1.0
     probe_timeout_s: Annotated[
@@ -148,7 +148,13 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         ),
     ] = 1.0
     rejoin_max_s: Annotated[
-        float, Meta(gt=0, le=3600, description="longest pause between two such tries; seconds; lower finds the others sooner")
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="longest pause between two such tries, and between two looks for one that is remembered and not seen; "
+            "seconds; lower finds the others sooner",
+        ),
     ] = 30.0
     remembered_peers: Annotated[
         int, Meta(ge=1, le=4096, description="addresses of others kept on disk, any of which leads back into the cluster")

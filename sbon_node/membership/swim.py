@@ -59,6 +59,7 @@ class Swim:
         self._suspicions = Suspicions(settings)
         self._probes = Probes(table, settings, self.awareness, rng)
         self._ticked: float | None = None
+        self._put_off = False
         self._next_probe = self._next_gossip = self._next_expiry = 0.0
         self._next_sync: float | None = None
         self._dead: deque[tuple[float, str]] = deque(maxlen=MAX_REMEMBERED_DEAD)
@@ -84,6 +85,7 @@ class Swim:
         out += self._watch_suspects(now)
         if now >= self._next_probe:
             self._next_probe = now + self._settings.probe_interval_s * self.awareness.stretch
+            self._put_off = False
             out += self._probes.next_in_turn(now)
         if now >= self._next_gossip and len(self.gossip):
             self._next_gossip = now + self._settings.gossip_interval_s
@@ -107,8 +109,16 @@ class Swim:
         return min(MAX_TICK_S, max(0.0, due - now))
 
     def ping(self, name: str, now: float) -> list[Instruction]:
-        """Probes a member now, out of turn, to measure the way to it; nothing where too many probes are under way."""
-        return self._probes.begin(name, now) if len(self._probes) < MAX_PROBES else []
+        """Probes a member now, out of turn, to measure the way to it; nothing where too many probes are under way.
+
+        It is a probe like those in turn, so it takes the place of one: it puts the next off by an interval, but each only once.
+        """
+        if len(self._probes) >= MAX_PROBES:
+            return []
+        if not self._put_off:
+            self._put_off = True
+            self._next_probe = now + self._settings.probe_interval_s * self.awareness.stretch
+        return self._probes.begin(name, now)
 
     def measure(self, name: str) -> tuple[int, Send] | None:
         """See :meth:`sbon_node.membership.probes.Probes.measure`."""

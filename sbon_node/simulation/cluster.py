@@ -234,7 +234,7 @@ class SimulatedCluster:
         """Waits until every node that was booted is up and knows every other."""
         booted = [node for node in self.nodes.values() if node.lives]
         await self.until(lambda: all(node.ready for node in booted))
-        await self.until(lambda: all(len(node.daemon.membership.alive()) == len(booted) - 1 for node in booted))
+        await self.until(lambda: all(node.daemon.membership.others_alive == len(booted) - 1 for node in booted))
 
     async def until(self, condition: Callable[[], bool], *, pause_s: float = 0.1) -> None:
         """Waits for a condition; raises :class:`CheckFailedError` once the run has failed. Bounded by the loop's own limit."""

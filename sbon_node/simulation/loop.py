@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import heapq
 import random
 import selectors
 import types
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import Context
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, TypeVarTuple
 
 from sbon_node.clock import Clock
 from sbon_node.simulation.process import Process, current_process
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 EPOCH_S = 1_700_000_000.0
 """The wall clock, in seconds since 1970, when virtual time is zero."""
@@ -38,27 +40,39 @@ class RealWorldError(VirtualTimeError):
 
 
 class _Selector(selectors.BaseSelector):
-    """Waits for nothing: ``select`` moves ``now_s`` on by its time-out."""
+    """Waits for nothing: ``select`` moves ``now_s`` on to the next timer, and gives those that are due then."""
 
     def __init__(self, max_time_s: float, max_turns: int) -> None:
         self.now_s = 0.0
         self.turns = 0
+        self.timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """A heap: of two at one time the older one goes first."""
         self.max_time_s = max_time_s
         self.max_turns = max_turns
         self.describe_waiting: Callable[[], str] = str
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    def select(self, timeout: float | None = None) -> list[Any]:
+        """``timeout`` is 0 where callbacks are ready, and else None."""
         self.turns += 1
         if self.turns > self.max_turns:
             raise VirtualTimeError(f"{self.max_turns} turns of the loop at {self.now_s:.3f} s\n{self.describe_waiting()}")
+        timers = self.timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
         if timeout is None:
+            self._move_on()
+        due = []
+        while timers and timers[0][0] <= self.now_s:
+            due.append(heapq.heappop(timers)[2])
+        return due
+
+    def _move_on(self) -> None:
+        if not self.timers:
             raise DeadlockError(f"nothing is scheduled any more at {self.now_s:.3f} s\n{self.describe_waiting()}")
-        if timeout > 0:
-            self.now_s += timeout
-            if self.now_s > self.max_time_s:
-                raise VirtualTimeError(f"not over after {self.max_time_s} s of virtual time\n{self.describe_waiting()}")
-        return []
+        self.now_s = max(self.now_s, self.timers[0][0])
+        if self.now_s > self.max_time_s:
+            raise VirtualTimeError(f"not over after {self.max_time_s} s of virtual time\n{self.describe_waiting()}")
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         if self._keys:  # the first is the loop's own pipe, which nobody writes to
@@ -93,7 +107,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._virtual)
         self._virtual.describe_waiting = self.describe_waiting
         self._tasks: dict[SimulatedTask, None] = {}
-        self._task_count = 0
+        self._task_count = self._timer_count = 0
         self.unhandled: list[str] = []
         self.set_task_factory(_make_task)
         self.set_exception_handler(_note_unhandled)
@@ -107,7 +121,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def clock(self, offset_s: float = 0.0) -> Clock:
         """A clock whose wall time is virtual as well, ``offset_s`` ahead of the true one."""
-        return Clock(wall_s=lambda: EPOCH_S + offset_s + self._virtual.now_s)
+        return Clock(wall_s=lambda: EPOCH_S + offset_s + self._virtual.now_s, monotonic_s=self.time)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        self._timer_count += 1
+        heapq.heappush(self._virtual.timers, (when, self._timer_count, timer))
+        return timer
+
+    def _process_events(self, timers: list[asyncio.TimerHandle]) -> None:
+        """What the selector gives are timers that are due."""
+        self._ready.extend(timers)  # type: ignore[attr-defined]
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None

@@ -77,7 +77,10 @@ class SimulatedNetwork:
         return SimulatedTransport(self, process, node, host)
 
     def traffic(self, node: str) -> Traffic:
-        return self._traffic.setdefault(node, Traffic())
+        found = self._traffic.get(node)
+        if found is None:
+            found = self._traffic[node] = Traffic()
+        return found
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
@@ -129,12 +132,11 @@ class SimulatedNetwork:
         target = self.node_at(to.host)
         if target is None or self.is_cut(source.node, target) or self._rng.random() < quality.loss:
             return
-        loop = asyncio.get_running_loop()
         for _ in range(2 if self._rng.random() < quality.duplicate else 1):
             delay = self.delay_s(source.node, target)
             if self._rng.random() < quality.spike:
                 delay *= 10
-            loop.call_later(delay, self._arrive, source.node, source.local, target, payload, to)
+            source.loop.call_later(delay, self._arrive, source.node, source.local, target, payload, to)
 
     def _arrive(self, source: str, sender: Address, target: str, payload: bytes, to: Address) -> None:
         endpoint = self._endpoints.get(to)
@@ -143,8 +145,7 @@ class SimulatedNetwork:
         traffic = self.traffic(target)
         traffic.datagrams_received += 1
         traffic.datagram_bytes_received += len(payload)
-        now = asyncio.get_running_loop().time()
-        endpoint.process.context.copy().run(endpoint.handler, payload, sender, now)
+        endpoint.process.context.copy().run(endpoint.handler, payload, sender, endpoint.loop.time())
 
     # -- ports ---------------------------------------------------------------------------------------------------------
 
@@ -187,6 +188,7 @@ class SimulatedNetwork:
 class _Endpoint:
     def __init__(self, network: SimulatedNetwork, process: Process, node: str, local: Address, handler: DatagramHandler) -> None:
         self._network = network
+        self.loop = asyncio.get_running_loop()
         self.process = process
         self.node = node
         self.local = local
@@ -197,7 +199,7 @@ class _Endpoint:
     def send(self, payload: bytes, to: Address) -> float:
         if len(payload) > MAX_DATAGRAM_BYTES:
             raise ValueError(f"datagram of {len(payload)} bytes, {MAX_DATAGRAM_BYTES} is the limit")
-        now = asyncio.get_running_loop().time()
+        now = self.loop.time()
         if self._open:
             self._network.send_datagram(self, payload, to)
         return now

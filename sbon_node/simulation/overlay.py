@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from sbon_node.errors import SbonError
-from sbon_node.membership.service import Membership
+from sbon_node.membership.service import CHOOSE_EVERY, Membership
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.table import Change
 from sbon_node.net.counters import Counters
@@ -101,13 +101,14 @@ class Overlay:
         site.process.context.copy().run(work)
 
     def know_each_other(self, places: Mapping[str, Coordinate]) -> None:
-        """As if they had been together for long: everyone knows all, is where it belongs, and has nothing left to tell."""
+        """As if they had been together for long: everyone knows all, is where it belongs, has measured its neighbours, and has
+        nothing left to tell."""
         pause_s = self._settings.place_pause_s * len(self.living())
         for site in self.living():
-            membership, place = site.membership, places[site.name]
-            membership._space._coordinate = place
-            membership._space._position = np.array([*place.vector, place.height])
-            membership._space._moves = SETTLED_MOVES
+            membership = site.membership
+            _settle(membership._space, site.name, places)
+            membership._measurements = self.rng.randrange(CHOOSE_EVERY)
+            membership._next_measurement = membership._measuring_interval_s() * self.rng.random()
             membership.place_self()
             membership._announcements.settled(places[site.name].to_wire(), -pause_s * self.rng.random())
         everyone = tuple(site.membership._table.own for site in self.living())
@@ -139,11 +140,11 @@ class Overlay:
         await asyncio.sleep(0)
 
     def _wire(self, site: Site) -> PeerServer:
-        clock = StallingClock(site.stall)
         transport = StallingTransport(self.network.transport(site.process, site.name, site.address.host), site.stall)
         who = Identity(CLUSTER, site.name, f"i-{site.name}")
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
+        clock = StallingClock(loop, site.stall)
         site.counters = Counters(loop.time)
         rng = random.Random(f"{self._seed}/{site.process.name}")
         peers = Peers(transport, clock, who, self._net, site.counters)
@@ -165,6 +166,17 @@ class Overlay:
         )
         site.membership.listen(lambda member, change: self._told(site.name, member, change))
         return server
+
+
+def _settle(space: LocalCoordinate, name: str, places: Mapping[str, Coordinate]) -> None:
+    place = places[name]
+    space._coordinate = place
+    space._position = np.array([*place.vector, place.height])
+    space._moves = SETTLED_MOVES
+    space.choose_neighbours({other: there for other, there in places.items() if other != name})
+    for other in space.neighbours():
+        space.take(other, place.distance_ms(places[other]), places[other], 0.0)
+    space._steps = 0
 
 
 async def _begin(site: Site, server: PeerServer, seeds: Sequence[Address]) -> None:

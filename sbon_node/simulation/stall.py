@@ -17,7 +17,7 @@ from sbon_node.net.transport import (
     Listener,
     Transport,
 )
-from sbon_node.simulation.loop import EPOCH_S
+from sbon_node.simulation.loop import EPOCH_S, VirtualLoop
 
 KERNEL_DATAGRAMS = 256
 """Held for a process that stands still; more are lost."""
@@ -45,8 +45,8 @@ class Stall:
 class StallingClock(Clock):
     """Whoever slept wakes up when the process does."""
 
-    def __init__(self, stall: Stall) -> None:
-        super().__init__(wall_s=lambda: EPOCH_S + asyncio.get_running_loop().time())
+    def __init__(self, loop: VirtualLoop, stall: Stall) -> None:
+        super().__init__(wall_s=lambda: EPOCH_S + loop.time(), monotonic_s=loop.time)
         self._stall = stall
 
     async def sleep(self, seconds: float) -> None:

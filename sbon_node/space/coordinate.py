@@ -32,21 +32,31 @@ class Coordinate(msgspec.Struct, frozen=True, kw_only=True):
         return np.asarray(self.vector, dtype=np.float64)
 
     def distance_ms(self, other: Coordinate) -> float:
-        """Estimated round-trip time: |x - y| + h_x + h_y; the load dimension has no part in it."""
-        return math.dist(self.vector, other.vector) + self.height + other.height
+        """See :func:`distance_ms`."""
+        return distance_ms(self, other)
 
     def to_wire(self) -> messages.Coordinate:
         return messages.Coordinate(vector=self.vector, height=self.height, error=self.error, load=self.load)
 
 
-def plausible(coordinate: Coordinate | messages.Coordinate, dimensions: int) -> bool:
+Claim = Coordinate | messages.Coordinate
+"""Where a node is, or says it is."""
+
+
+def distance_ms(one: Claim, other: Claim) -> float:
+    """Estimated round-trip time: |x - y| + h_x + h_y; the load dimension has no part in it."""
+    return math.dist(one.vector, other.vector) + one.height + other.height
+
+
+def plausible(claim: Claim, dimensions: int) -> bool:
     """Whether a node can be there: of the space's dimension, finite, within ``MAX_MS``, with nothing negative that cannot be."""
-    surroundings = (coordinate.height, coordinate.error, coordinate.load)
-    return (
-        len(coordinate.vector) == dimensions
-        and all(math.isfinite(v) and abs(v) <= MAX_MS for v in (*coordinate.vector, *surroundings))
-        and min(surroundings) >= 0
-    )
+    vector = claim.vector
+    if len(vector) != dimensions:
+        return False
+    for component in vector:
+        if not -MAX_MS <= component <= MAX_MS:  # nor is NaN
+            return False
+    return 0 <= claim.height <= MAX_MS and 0 <= claim.error <= MAX_MS and 0 <= claim.load <= MAX_MS
 
 
 def from_wire(wire: messages.Coordinate, dimensions: int) -> Coordinate | None:

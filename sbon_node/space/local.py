@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from sbon_node.space import refit, vivaldi
-from sbon_node.space.coordinate import MAX_MS, Coordinate, plausible
+from sbon_node.space.coordinate import MAX_MS, Claim, Coordinate, distance_ms, plausible
 from sbon_node.space.load import LoadDimension
 from sbon_node.space.neighbours import Neighbours
 from sbon_node.space.percentile import PercentileFilter
@@ -67,7 +67,7 @@ class LocalCoordinate:
         """Whether it has moved so seldom that each probe still brings it much nearer to its place."""
         return self._moves < 2 * self._neighbours.slots
 
-    def observe(self, peer: str, rtt_ms: float, remote: Coordinate | None, now: float) -> bool:
+    def observe(self, peer: str, rtt_ms: float, remote: Claim | None, now: float) -> bool:
         """One round-trip time to ``peer``, which claims to be at ``remote``. False where the sample is refused.
 
         An implausible ``remote`` counts as none: the measurement is kept, the coordinate stays.
@@ -76,7 +76,7 @@ class LocalCoordinate:
         settle([self])
         return taken
 
-    def take(self, peer: str, rtt_ms: float, remote: Coordinate | None, now: float) -> bool:
+    def take(self, peer: str, rtt_ms: float, remote: Claim | None, now: float) -> bool:
         """:meth:`observe`, but for the steps of ``refit``, which :func:`settle` takes for many nodes at once."""
         if not math.isfinite(rtt_ms) or not 0 <= rtt_ms <= self._settings.max_rtt_ms:
             return False
@@ -129,7 +129,7 @@ class LocalCoordinate:
 
     # -- whom to measure ----------------------------------------------------------------------------------------------
 
-    def choose_neighbours(self, candidates: Mapping[str, Coordinate | None]) -> None:
+    def choose_neighbours(self, candidates: Mapping[str, Claim | None]) -> None:
         """Takes up who is to be measured, among all that are there and where they say they are; call it now and then.
 
         How near one is tells the measurement, whatever its age, else the coordinates: so each look at the nearest finds new ones.
@@ -153,11 +153,11 @@ class LocalCoordinate:
     def neighbours(self) -> list[str]:
         return self._neighbours.names()
 
-    def _estimate_ms(self, name: str, place: Coordinate | None) -> float:
+    def _estimate_ms(self, name: str, place: Claim | None) -> float:
         link = self._links.get(name)
         if link is not None:
             return link.rtt_ms
-        return math.inf if place is None else self._coordinate.distance_ms(place)
+        return math.inf if place is None else distance_ms(self._coordinate, place)
 
     def _make_room(self) -> None:
         if len(self._links) >= self._settings.max_links:
@@ -165,7 +165,7 @@ class LocalCoordinate:
 
     # -- refit --------------------------------------------------------------------------------------------------------
 
-    def _refit(self, slot: int, remote: Coordinate, rtt_ms: float) -> None:
+    def _refit(self, slot: int, remote: Claim, rtt_ms: float) -> None:
         self._cache.put(slot, (*remote.vector, remote.height), rtt_ms)
         if self._moves == 0:
             self._position[:-1] = [self._rng.gauss(0, SCATTER_MS) for _ in range(self.dimensions)]

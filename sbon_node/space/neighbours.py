@@ -6,6 +6,7 @@ long as it can, since the filter on the way to it looks back on its last samples
 
 from __future__ import annotations
 
+import heapq
 import random
 from collections.abc import Mapping
 
@@ -73,10 +74,9 @@ class Neighbours:
         return None
 
     def _renew_near(self, estimates_ms: Mapping[str, float]) -> list[tuple[int, str]]:
-        others = [
-            (rtt_ms, name) for name, rtt_ms in estimates_ms.items() if self._by_name.get(name, self._random) >= self._random
-        ]
-        nearest = [name for _, name in sorted(others)[: len(self._slots) - self._random]]
+        at_random = {name for name in self._slots[: self._random] if name is not None}
+        others = ((rtt_ms, name) for name, rtt_ms in estimates_ms.items() if name not in at_random)
+        nearest = [name for _, name in heapq.nsmallest(len(self._slots) - self._random, others)]
         chosen = set(nearest)
         for slot in range(self._random, len(self._slots)):
             tenant = self._slots[slot]

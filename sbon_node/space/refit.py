@@ -42,6 +42,7 @@ SHARE_CUT = 20.0
 CUT = 6.0
 MIN_SHARE, MIN_MS = 0.01, 1.0
 """Medians are taken for no less, so that a perfect fit throws nobody out."""
+_LEAST, _CUTS = np.array([[MIN_SHARE], [MIN_MS]]), np.array([[SHARE_CUT], [CUT]])
 REACH = 0.5
 COLD_PROBES, COLD_STEPS = 200, 4
 """A node's first so many probes are followed by so many more steps each: they cost nothing but time of the processor."""
@@ -91,39 +92,50 @@ def extra_steps(probes: int, cache: NeighbourCache) -> int:
 def step(position: Floats, places: Floats, rtt_ms: Floats, known: NDArray[np.bool_], *, height: bool = True) -> Fit:
     """One step of a node, or of many at once with leading axes: position [..., d + 1], places [..., s, d + 1], rtt_ms and
     known [..., s], at least one of them known. Without ``height`` the last component stays."""
-    away = position[..., None, :-1] - places[..., :-1]
-    apart = np.sqrt(np.einsum("...d,...d->...", away, away))
-    missed = rtt_ms - apart - places[..., -1] - position[..., -1:]
-    size = np.abs(missed)
-    share = size / rtt_ms
-    count = known.sum(axis=-1)
-    median_share = np.maximum(_median(share, known, count), MIN_SHARE)
-    median_ms = np.maximum(_median(size, known, count), MIN_MS)
-    weight = rtt_ms**WEIGHT_POWER / np.maximum(share, LINEAR_BEYOND)
-    weight /= (1 + (share / (SHARE_CUT * median_share)) ** 2) * (1 + (size / (CUT * median_ms)) ** 4)
-    weight *= known
-
-    slopes = np.empty(places.shape)
-    np.divide(away, np.maximum(apart, _TOGETHER_MS)[..., None], out=slopes[..., :-1])
+    rows = np.empty((*rtt_ms.shape, places.shape[-1] + 1))
+    slopes, missed = rows[..., :-1], rows[..., -1]
+    """J of each neighbour, and beside it what it misses: both sums of the normal equations are one product."""
+    away = np.subtract(position[..., None, :-1], places[..., :-1], out=slopes[..., :-1])
+    apart = np.sqrt(np.vecdot(away, away))
+    away /= np.maximum(apart, _TOGETHER_MS)[..., None]
     slopes[..., -1] = 1.0 if height else 0.0
-    weighed = (slopes * weight[..., None]).swapaxes(-1, -2)
-    normal = weighed @ slopes
-    diagonal = np.einsum("...ii->...i", normal)
-    diagonal += (DAMPING / (places.shape[-1] - (not height)) * diagonal.sum(axis=-1) + _ALMOST_NOTHING)[..., None]
-    move = STEP * np.linalg.solve(normal, weighed @ missed[..., None])[..., 0]
+    np.subtract(rtt_ms, apart, out=missed)
+    missed -= places[..., -1]
+    missed -= position[..., -1:]
+
+    weight, median_share = _weights(np.abs(missed), rtt_ms, known)
+    sums = (slopes * weight[..., None]).swapaxes(-1, -2) @ rows
+    diagonal = np.einsum("...ii->...i", sums[..., :-1])
+    diagonal += DAMPING / (slopes.shape[-1] - (not height)) * diagonal.sum(axis=-1, keepdims=True) + _ALMOST_NOTHING
+    move = STEP * np.linalg.solve(sums[..., :-1], sums[..., -1:])[..., 0]
 
     reach = REACH * (rtt_ms * known).max(axis=-1)
-    length = np.sqrt(np.einsum("...d,...d->...", move, move))
-    move *= np.minimum(1.0, reach / (length + _ALMOST_NOTHING))[..., None]
+    move *= np.minimum(1.0, reach / (np.sqrt(np.vecdot(move, move)) + _ALMOST_NOTHING))[..., None]
     moved = np.minimum(np.maximum(position + move, -MAX_MS), MAX_MS)
     np.maximum(moved[..., -1], 0.0, out=moved[..., -1])
-    return Fit(moved, median_share[..., 0])
+    return Fit(moved, median_share)
 
 
-def _median(values: Floats, known: NDArray[np.bool_], count: NDArray[np.int_]) -> Floats:
-    """The (lower) median of the known values, axis kept."""
-    ordered = np.where(known, values, np.inf)
+def _weights(size: Floats, rtt_ms: Floats, known: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """``w`` of neighbours that miss so many milliseconds, nothing of those that are not known; and the median of the shares."""
+    misses = np.empty((*size.shape[:-1], 2, size.shape[-1]))
+    by_share, by_size = misses[..., 0, :], misses[..., 1, :]
+    np.divide(size, rtt_ms, out=by_share)
+    by_size[...] = size
+    medians = np.maximum(_medians(misses, known), _LEAST)
+    weight = known * rtt_ms**WEIGHT_POWER / np.maximum(by_share, LINEAR_BEYOND)
+    misses /= _CUTS * medians
+    misses *= misses
+    by_size *= by_size
+    misses += 1
+    weight /= by_share * by_size
+    return weight, medians[..., 0, 0]
+
+
+def _medians(values: Floats, known: NDArray[np.bool_]) -> Floats:
+    """The (lower) medians of the known ones: values [..., k, s], known [..., s]; [..., k, 1]."""
+    ordered = np.where(known[..., None, :], values, np.inf)
     ordered.sort(axis=-1)
-    middle = (count - 1) // 2
-    found: Floats = ordered[middle, None] if ordered.ndim == 1 else np.take_along_axis(ordered, middle[..., None], axis=-1)
+    middle = (known.sum(axis=-1) - 1) // 2
+    found: Floats = ordered[:, middle, None] if known.ndim == 1 else np.take_along_axis(ordered, middle[..., None, None], axis=-1)
     return found

@@ -18,7 +18,7 @@ import random
 
 import msgspec
 
-from sbon_node.space.coordinate import MAX_MS, Coordinate
+from sbon_node.space.coordinate import MAX_MS, Claim, Coordinate
 
 MIN_RTT_MS = 0.1
 """Shorter samples count as this: below it the relative error says nothing."""
@@ -30,7 +30,7 @@ _TOGETHER_MS = 1e-6
 
 def update(
     local: Coordinate,
-    remote: Coordinate,
+    remote: Claim,
     rtt_ms: float,
     rng: random.Random,
     *,

@@ -31,8 +31,12 @@ class Scripted:
         self.refusing: dict[Address, str] = {}
         self.tried: list[tuple[float, Address]] = []
 
-    def alive(self) -> list[str]:
-        return sorted(self.members)
+    @property
+    def others_alive(self) -> int:
+        return len(self.members)
+
+    def is_alive(self, name: str) -> bool:
+        return name in self.members
 
     def address_of(self, name: str) -> Address:
         return self.members[name]
@@ -43,7 +47,7 @@ class Scripted:
             if seed in self.refusing:
                 raise SbonError(self.refusing[seed], "refused")
             if seed in self.answering:
-                self.members[f"at {seed}"] = seed
+                self.members[f"n{seed.host.rsplit('.', 1)[1]}"] = seed
                 return 2
         raise SbonError("join-failed", "no node answers")
 
@@ -90,7 +94,7 @@ def in_virtual_time(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
     run(lambda loop, rng: body(), seed=1)
 
 
-def test_it_tries_all_it_has_met_with_growing_pauses_and_stops_once_found(tmp_path: Path) -> None:
+def test_it_tries_all_it_has_met_with_growing_pauses_until_it_has_found_one(tmp_path: Path) -> None:
     async def body() -> None:
         lives, others = Lives(tmp_path), Scripted()
         await lives.meet(1, 2)
@@ -105,15 +109,39 @@ def test_it_tries_all_it_has_met_with_growing_pauses_and_stops_once_found(tmp_pa
             assert pauses[5:] == pytest.approx([30] * len(pauses[5:]))
             others.answering.add(at(2))
             await CLOCK.sleep(30)
-            assert others.alive() == [f"at {at(2)}"]
+            assert list(others.members) == ["n2"]
+            others.members.clear()
+            await CLOCK.sleep(2)
+            assert list(others.members) == ["n2"]
+
+        await lives.live(others, [], alone)
+
+    in_virtual_time(body)
+
+
+def test_whom_it_remembers_and_does_not_see_it_asks_now_and_then_though_it_has_found_others(tmp_path: Path) -> None:
+    """Else nodes that start anew together, and have each met a few others, may stay islands."""
+
+    async def body() -> None:
+        lives, others = Lives(tmp_path), Scripted()
+        await lives.meet(1, 2)
+        others.answering.add(at(2))
+
+        async def on_an_island(rejoin: Rejoin) -> None:
+            await rejoin.start()
+            await CLOCK.sleep(300)
+            assert list(others.members) == ["n2"]
+            looks = [time for time, address in others.tried if time > 0]
+            assert {address for time, address in others.tried if time > 0} == {at(1)}
+            assert [later - earlier for earlier, later in itertools.pairwise(looks)] == pytest.approx([30] * (len(looks) - 1))
+            others.answering.add(at(1))
+            await CLOCK.sleep(31)
+            assert sorted(others.members) == ["n1", "n2"]
             count = len(others.tried)
             await CLOCK.sleep(300)
             assert len(others.tried) == count
-            others.members.clear()
-            await CLOCK.sleep(2)
-            assert others.alive() == [f"at {at(2)}"]
 
-        await lives.live(others, [], alone)
+        await lives.live(others, [], on_an_island)
 
     in_virtual_time(body)
 
@@ -140,7 +168,7 @@ def test_a_remembered_address_may_be_another_clusters_now(tmp_path: Path) -> Non
         others.refusing[at(1)] = "wrong-cluster"
         others.answering.add(at(2))
         await lives.live(others, [], lambda rejoin: rejoin.start())
-        assert others.alive() == [f"at {at(2)}"]
+        assert list(others.members) == ["n2"]
 
     in_virtual_time(body)
 
