@@ -31,6 +31,7 @@ class Fingerprints:
         self._at: dict[str, int] = {}
         self._entries: dict[str, int] = {}
         self._changed: dict[str, Member] = {}
+        self._folded: dict[int, bytes] = {}
 
     def put(self, member: Member) -> None:
         """An entry of the table, tombstones among them, has come or changed."""
@@ -44,14 +45,17 @@ class Fingerprints:
         at = self._at.pop(name)
         del self._names[at][name]
         self._buckets[at] ^= self._entries.pop(name, 0)
+        self._folded.clear()
 
     def _reckon(self) -> None:
         for name, member in self._changed.items():
-            at = self._at[name]
-            self._buckets[at] ^= self._entries.pop(name, 0)
+            before = self._entries.pop(name, 0)
+            entry = 0
             if member.state not in ("dead", "left"):
                 self._entries[name] = entry = _digest(member)
-                self._buckets[at] ^= entry
+            if entry != before:
+                self._buckets[self._at[name]] ^= before ^ entry
+                self._folded.clear()
         self._changed.clear()
 
     def names(self, bucket: int, of: int) -> list[str]:
@@ -61,11 +65,13 @@ class Fingerprints:
     def fold(self, of: int) -> bytes:
         """So many fingerprints, a power of two, of 4 bytes each, big-endian."""
         self._reckon()
-        folded = self._buckets
-        while len(folded) > of:
-            half = len(folded) // 2
-            folded = [a ^ b for a, b in zip(folded[:half], folded[half:], strict=True)]
-        return b"".join(value.to_bytes(4, "big") for value in folded)
+        if of not in self._folded:
+            folded = self._buckets
+            while len(folded) > of:
+                half = len(folded) // 2
+                folded = [a ^ b for a, b in zip(folded[:half], folded[half:], strict=True)]
+            self._folded[of] = b"".join([value.to_bytes(4, "big") for value in folded])
+        return self._folded[of]
 
     def digest(self) -> bytes:
         """As many buckets as the number of entries asks for."""
@@ -78,6 +84,8 @@ class Fingerprints:
     def differing(self, theirs: bytes) -> list[int]:
         """Buckets in which a table with these fingerprints differs; their number must be a power of two up to 256."""
         ours = self.fold(len(theirs) // 4)
+        if ours == theirs:
+            return []
         return [at // 4 for at in range(0, len(theirs), 4) if ours[at : at + 4] != theirs[at : at + 4]]
 
 

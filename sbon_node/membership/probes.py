@@ -68,8 +68,12 @@ class Probes:
         return len(self._probes)
 
     def due_at(self) -> float:
-        probes = min((probe.step_at for probe in self._probes.values()), default=math.inf)
-        return min(probes, min((relay.deadline for relay in self._relays.values()), default=math.inf))
+        due = math.inf
+        for probe in self._probes.values():
+            due = min(due, probe.step_at)
+        for relay in self._relays.values():
+            due = min(due, relay.deadline)
+        return due
 
     def pause(self, lag_s: float) -> None:
         """Answers may be waiting in the socket: every time limit starts over from where it stood."""

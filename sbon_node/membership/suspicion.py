@@ -99,8 +99,10 @@ class Suspicions:
 
     def due_at(self, members: int) -> float:
         """When one of the two above has something to say next."""
+        if not self._of:
+            return math.inf
         times = [min(self._deadline(s, members), s.insist_at or math.inf) for s in self._of.values()]
-        return min(times, default=math.inf)
+        return min(times)
 
     def _deadline(self, suspicion: Suspicion, members: int) -> float:
         witness = suspicion.insist_at is not None

@@ -182,10 +182,11 @@ def settle(nodes: Sequence[LocalCoordinate]) -> None:
     """Takes the steps of ``refit`` that are due; nodes in one process, of one kind of settings, take them side by side."""
     while due := [node for node in nodes if node._steps > 0]:
         first, many = due[0], len(due) > 1
-        position, places, rtt_ms, known = (
+        position, places, rtt_ms, some = (
             np.stack(parts) if many else parts[0]
             for parts in zip(*((n._position, n._cache.places, n._cache.rtt_ms, n._cache.known) for n in due), strict=True)
         )
+        known = None if all(node._cache.whole for node in due) else some
         left = min(node._steps for node in due)
         for _ in range(left):
             fit = refit.step(position, places, rtt_ms, known, height=first._settings.height)

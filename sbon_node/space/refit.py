@@ -21,6 +21,7 @@ measured itself; components stay within ``MAX_MS``, heights within [0, ``MAX_MS`
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from sbon_node.space.coordinate import MAX_MS
 
 Floats = NDArray[np.float64]
+Known = NDArray[np.bool_] | None
 
 STEP = 0.4
 """Part of the damped step that is taken: others move as well, and noise should not carry over."""
@@ -68,14 +70,22 @@ class NeighbourCache:
         self.places: Floats = np.zeros((slots, dimensions + 1))
         self.rtt_ms: Floats = np.full(slots, MIN_RTT_MS)
         self.known: NDArray[np.bool_] = np.zeros(slots, dtype=np.bool_)
+        self._unknown = slots
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is somebody in every slot."""
+        return not self._unknown
 
     def put(self, slot: int, place: tuple[float, ...], rtt_ms: float) -> None:
         """``place`` is the vector and the height."""
         self.places[slot] = place
         self.rtt_ms[slot] = rtt_ms if rtt_ms > MIN_RTT_MS else MIN_RTT_MS
+        self._unknown -= not self.known[slot]
         self.known[slot] = True
 
     def clear(self, slot: int) -> None:
+        self._unknown += bool(self.known[slot])
         self.known[slot] = False
 
 
@@ -89,12 +99,12 @@ def extra_steps(probes: int, cache: NeighbourCache) -> int:
     return COLD_STEPS if probes < COLD_PROBES else 0
 
 
-def step(position: Floats, places: Floats, rtt_ms: Floats, known: NDArray[np.bool_], *, height: bool = True) -> Fit:
+def step(position: Floats, places: Floats, rtt_ms: Floats, known: Known, *, height: bool = True) -> Fit:
     """One step of a node, or of many at once with leading axes: position [..., d + 1], places [..., s, d + 1], rtt_ms and
-    known [..., s], at least one of them known. Without ``height`` the last component stays."""
+    known [..., s], at least one of them known; ``known`` is None where all are. Without ``height`` the last component stays."""
     rows = np.empty((*rtt_ms.shape, places.shape[-1] + 1))
     slopes, missed = rows[..., :-1], rows[..., -1]
-    """J of each neighbour, and beside it what it misses: both sums of the normal equations are one product."""
+    """J of each neighbour, and beside it what it misses: one product gives both sums."""
     away = np.subtract(position[..., None, :-1], places[..., :-1], out=slopes[..., :-1])
     apart = np.sqrt(np.vecdot(away, away))
     away /= np.maximum(apart, _TOGETHER_MS)[..., None]
@@ -105,37 +115,57 @@ def step(position: Floats, places: Floats, rtt_ms: Floats, known: NDArray[np.boo
 
     weight, median_share = _weights(np.abs(missed), rtt_ms, known)
     sums = (slopes * weight[..., None]).swapaxes(-1, -2) @ rows
-    diagonal = np.einsum("...ii->...i", sums[..., :-1])
-    diagonal += DAMPING / (slopes.shape[-1] - (not height)) * diagonal.sum(axis=-1, keepdims=True) + _ALMOST_NOTHING
-    move = STEP * np.linalg.solve(sums[..., :-1], sums[..., -1:])[..., 0]
-
-    reach = REACH * (rtt_ms * known).max(axis=-1)
-    move *= np.minimum(1.0, reach / (np.sqrt(np.vecdot(move, move)) + _ALMOST_NOTHING))[..., None]
-    moved = np.minimum(np.maximum(position + move, -MAX_MS), MAX_MS)
-    np.maximum(moved[..., -1], 0.0, out=moved[..., -1])
+    longest_ms = (rtt_ms if known is None else rtt_ms * known).max(axis=-1)
+    if position.ndim == 1:
+        moved = np.array(_moved(position.tolist(), sums.tolist(), float(longest_ms), height))
+    else:
+        one_by_one = zip(position.tolist(), sums.tolist(), longest_ms.tolist(), strict=True)
+        moved = np.array([_moved(start, equations, reach_ms, height) for start, equations, reach_ms in one_by_one])
     return Fit(moved, median_share)
 
 
-def _weights(size: Floats, rtt_ms: Floats, known: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def _weights(size: Floats, rtt_ms: Floats, known: Known) -> tuple[Floats, Floats]:
     """``w`` of neighbours that miss so many milliseconds, nothing of those that are not known; and the median of the shares."""
     misses = np.empty((*size.shape[:-1], 2, size.shape[-1]))
     by_share, by_size = misses[..., 0, :], misses[..., 1, :]
     np.divide(size, rtt_ms, out=by_share)
     by_size[...] = size
     medians = np.maximum(_medians(misses, known), _LEAST)
-    weight = known * rtt_ms**WEIGHT_POWER / np.maximum(by_share, LINEAR_BEYOND)
+    weight = rtt_ms**WEIGHT_POWER / np.maximum(by_share, LINEAR_BEYOND)
     misses /= _CUTS * medians
     misses *= misses
     by_size *= by_size
     misses += 1
     weight /= by_share * by_size
-    return weight, medians[..., 0, 0]
+    return weight if known is None else weight * known, medians[..., 0, 0]
 
 
-def _medians(values: Floats, known: NDArray[np.bool_]) -> Floats:
+def _medians(values: Floats, known: Known) -> Floats:
     """The (lower) medians of the known ones: values [..., k, s], known [..., s]; [..., k, 1]."""
+    if known is None:
+        return np.sort(values, axis=-1)[..., (values.shape[-1] - 1) // 2, None]
     ordered = np.where(known[..., None, :], values, np.inf)
     ordered.sort(axis=-1)
-    middle = (known.sum(axis=-1) - 1) // 2
-    found: Floats = ordered[:, middle, None] if known.ndim == 1 else np.take_along_axis(ordered, middle[..., None, None], axis=-1)
-    return found
+    return np.take_along_axis(ordered, (known.sum(axis=-1)[..., None, None] - 1) // 2, axis=-1)
+
+
+def _moved(position: list[float], sums: list[list[float]], longest_ms: float, height: bool) -> list[float]:
+    """Where the damped step leads: ``sums`` are the rows of A, each with its b. A dozen numbers are sooner reckoned with by hand
+    than handed to a library, and damping makes A positive definite."""
+    size = len(sums)
+    damping = DAMPING / (size - (not height)) * sum(sums[i][i] for i in range(size)) + _ALMOST_NOTHING
+    for i, row in enumerate(sums):
+        row[i] += damping
+        for below in sums[i + 1 :]:
+            share = below[i] / row[i]
+            for k in range(i + 1, size + 1):
+                below[k] -= share * row[k]
+    move = [0.0] * size
+    for i in reversed(range(size)):
+        row = sums[i]
+        move[i] = (row[size] - sum(row[k] * move[k] for k in range(i + 1, size))) / row[i]
+    length = STEP * math.hypot(*move)
+    part = STEP * min(1.0, REACH * longest_ms / (length + _ALMOST_NOTHING))
+    moved = [min(max(x + part * dx, -MAX_MS), MAX_MS) for x, dx in zip(position, move, strict=True)]
+    moved[-1] = max(moved[-1], 0.0)
+    return moved
