@@ -20,7 +20,7 @@ def figures(scenario: str, nodes: int, *, minutes: float = 1.0, seed: int = 1) -
 @pytest.mark.parametrize(
     "scenario, nodes, minutes, bounds",
     [
-        ("crash", 50, 1, {"detect_p50_s": 5.0, "detect_p99_s": 10.0, "all_more_p99_s": 4.0}),
+        ("crash", 60, 1, {"detect_p50_s": 5.0, "detect_p99_s": 10.0, "all_more_p99_s": 4.0}),
         ("weather", 40, 2, {"false_deaths": 0}),
         ("partition", 24, 1, {"seen_apart": 12, "heal_s": 60}),
         ("restart", 40, 1, {"booted_s": 10, "together_s": 30}),
