@@ -18,6 +18,15 @@ def duckdb() -> Any:
         raise SbonError("input-missing", "the package duckdb, which checks the rows, is not installed", hint=INSTALL) from error
 
 
+def highspy() -> Any:
+    """The module; raises ``input-missing`` where it is not installed."""
+    try:
+        return importlib.import_module("highspy")
+    except ImportError as error:
+        message = "the package highspy, which solves integer programmes, is not installed"
+        raise SbonError("input-missing", message, hint=INSTALL) from error
+
+
 def matplotlib_figure() -> Any:
     """Makes an empty figure that needs no display; raises ``input-missing`` where matplotlib is not installed."""
     try:

@@ -6,6 +6,9 @@ import asyncio
 import random
 from collections.abc import Collection, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from sbon_node.control.context import Context
 from sbon_node.directory.pairs import Measurement
 from sbon_node.engine.interface import Needs
@@ -47,6 +50,13 @@ class LiveNetworkView:
         self._asked += sum(self._context.directory.known(pair) is None for pair in pairs)
         outcomes = await self._context.directory.measure(pairs)
         return {pair: outcome.rtt_ms / 2 for pair, outcome in outcomes.items() if isinstance(outcome, Measurement)}
+
+    def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.float64]:
+        return np.array([[self.latency_ms(a, b) for b in targets] for a in sources], dtype=np.float64).reshape(-1, len(targets))
+
+    def route(self, source: str, target: str) -> list[str] | None:
+        """Nodes do not see the routers between them."""
+        return None
 
     async def ask(self, node: str, needs: Needs) -> Answer:
         self._asked += 1

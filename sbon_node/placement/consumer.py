@@ -11,11 +11,16 @@ from sbon_node.placement.settings import PlacementSettings
 async def consumer(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
     """The consumer's node (the first by name, where several consume); where it has no room, the node nearest to it that has."""
     before = view.questions
-    sources = {edge.source for edge in problem.edges}
-    node = min(problem.pinned[vertex] for vertex in problem.pinned if vertex not in sources)
+    node = consumer_of(problem)
     assignments: list[Assignment] = []
     for operator in problem.operators:
         wishes = by_latency(view, node, operator.refused)
         reason = f"at or nearest to consumer node {node}"
         assignments.append(await first_with_room(operator, wishes, view, assignments, problem.operators, reason))
     return finish("consumer", problem, assignments, view, before)
+
+
+def consumer_of(problem: PlacementProblem) -> str:
+    """The node of what is pinned and sends nothing on; the first by name, where there are several."""
+    sources = {edge.source for edge in problem.edges}
+    return min(problem.pinned[vertex] for vertex in problem.pinned if vertex not in sources)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.network_view import Answer, NetworkView, Point
-from sbon_node.placement.objective import network_usage
-from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem
+from sbon_node.placement.objective import longest_delay_ms, network_usage
+from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem, total
 from sbon_node.placement.settings import PlacementSettings
 
 UNKNOWN_MS = 1e6
@@ -98,15 +98,22 @@ def no_room(operator: Operator, candidates: Sequence[Candidate]) -> SbonError:
 
 
 def finish(
-    strategy: str, problem: PlacementProblem, assignments: Sequence[Assignment], view: NetworkView, questions_before: int
+    strategy: str,
+    problem: PlacementProblem,
+    assignments: Sequence[Assignment],
+    view: NetworkView,
+    questions_before: int,
+    predicted: float | None = None,
 ) -> Placement:
-    """The placement with its predicted usage and the questions it took."""
+    """The placement with its usage and delay as they are known now, and the questions it took."""
     hosts = {one.operator: one.node for one in assignments}
     return Placement(
         strategy=strategy,
         assignments=tuple(assignments),
         usage=network_usage(problem, hosts, view.latency_ms),
         questions=view.questions - questions_before,
+        delay_ms=longest_delay_ms(problem, hosts, view.latency_ms),
+        predicted=predicted,
     )
 
 
@@ -121,16 +128,8 @@ async def _ask(
     answers = await view.ask_all([node for node in nodes if node not in promised], needs)
     for node in nodes:
         if node in promised:
-            answers[node] = await view.ask(node, _sum([needs, *promised[node]]))
+            answers[node] = await view.ask(node, total([needs, *promised[node]]))
     return answers
-
-
-def _sum(needs: Sequence[Needs]) -> Needs:
-    return Needs(
-        cores=sum(one.cores for one in needs),
-        memory_mb=sum(one.memory_mb for one in needs),
-        bandwidth_bytes_s=sum(one.bandwidth_bytes_s for one in needs),
-    )
 
 
 def _candidates(ranked: Sequence[tuple[str, float]], answers: dict[str, Answer]) -> tuple[Candidate, ...]:

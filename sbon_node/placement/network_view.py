@@ -1,4 +1,6 @@
-"""What a node that places operators may know of the network, or ask: the same face for the daemon and for experiments."""
+"""What a node that places operators may know of the network, or ask: the same face for the daemon and for experiments.
+
+Coordinates age: a view tells the last one heard, and none of a node that has gone."""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from sbon_node.engine.interface import Needs
 
@@ -28,7 +32,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkView(Protocol):
-    """Knowledge is free, asking a node is one question."""
+    """Knowledge is free; asking a node is one question, and so is measuring a pair of nodes."""
 
     @property
     def rng(self) -> random.Random: ...
@@ -60,6 +64,14 @@ class NetworkView(Protocol):
 
         Raises :class:`sbon_node.errors.SbonError` where so much may not be measured now, or a node is not there.
         """
+        ...
+
+    def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.float64]:
+        """:meth:`latency_ms` from each to each, shape [sources, targets]; 0 between a node and itself."""
+        ...
+
+    def route(self, source: str, target: str) -> list[str] | None:
+        """The nodes that packets pass from ``source`` to ``target``, both included; None where routes are not known."""
         ...
 
     async def ask(self, node: str, needs: Needs) -> Answer:

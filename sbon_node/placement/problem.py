@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from sbon_node.engine.interface import Needs
@@ -23,21 +25,76 @@ class Operator(msgspec.Struct, frozen=True, kw_only=True):
     refused: frozenset[str] = frozenset()
 
 
+class Objective(msgspec.Struct, frozen=True, kw_only=True):
+    """What is minimised: a weighted sum of the network usage (bytes in flight), the delay of the longest way from a producer to a
+    consumer (milliseconds), and the bytes a second that leave one node for another."""
+
+    usage: float = 1.0
+    delay: float = 0.0
+    bandwidth: float = 0.0
+
+    @property
+    def additive(self) -> bool:
+        """Whether it is a sum over links."""
+        return self.delay == 0.0
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a placement must keep to; None where nothing is asked.
+
+    ``max_delay_ms`` is of the longest way from a producer to a consumer through the operators' hosts, one-way latencies added up;
+    ``min_throughput_bytes_s`` is what each operator's host must have left to send, where the operator's own rate is less.
+    """
+
+    max_delay_ms: float | None = None
+    min_throughput_bytes_s: float | None = None
+
+
 class PlacementProblem(msgspec.Struct, frozen=True, kw_only=True):
     """``pinned`` maps producers and consumers to their nodes; ``operators`` are in topological order."""
 
     pinned: dict[str, str]
     operators: tuple[Operator, ...]
     edges: tuple[Edge, ...]
+    objective: Objective = Objective()
+    bounds: Bounds = Bounds()
+
+    def selectivity(self, operator: str) -> float:
+        """Bytes out, to its busiest reader, for a byte in; 0 where nothing comes in."""
+        read = sum(edge.rate_bytes_s for edge in self.edges if edge.target == operator)
+        sent = max((edge.rate_bytes_s for edge in self.edges if edge.source == operator), default=0.0)
+        return sent / read if read else 0.0
+
+    def needs(self, operator: Operator) -> Needs:
+        """What its host must have left, the bound on throughput included."""
+        least = self.bounds.min_throughput_bytes_s or 0.0
+        if operator.needs.bandwidth_bytes_s >= least:
+            return operator.needs
+        return msgspec.structs.replace(operator.needs, bandwidth_bytes_s=least)
+
+
+def total(needs: Sequence[Needs]) -> Needs:
+    """What several operators need of one host."""
+    return Needs(
+        cores=sum(one.cores for one in needs),
+        memory_mb=sum(one.memory_mb for one in needs),
+        bandwidth_bytes_s=sum(one.bandwidth_bytes_s for one in needs),
+    )
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that was asked for one operator: its distance to the virtual place (ms, load included) and its answer."""
+    """A node that was considered for one operator: its distance to the virtual place (ms, load included) and its answer.
+
+    ``accepted`` unless it was asked for room and refused. ``predicted`` and ``measured`` are the least cost of the whole query
+    with the operator there, by estimated latencies and by those that were measured; None where a strategy reckons with neither.
+    """
 
     node: str
     distance_ms: float
     accepted: bool
     reason: str = ""
+    predicted: float | None = None
+    measured: float | None = None
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,12 +108,18 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """``usage`` is the predicted network usage, sum over edges of rate x one-way latency, in bytes in flight."""
+    """``usage`` is the predicted network usage, sum over edges of rate x one-way latency, in bytes in flight; ``delay_ms`` the
+    predicted longest way from a producer to a consumer; ``questions`` counts nodes asked and pairs measured.
+
+    ``predicted`` is the usage by what was estimated before anything was measured for this placement, None where nothing was.
+    """
 
     strategy: str
     assignments: tuple[Assignment, ...]
     usage: float
     questions: int = 0
+    delay_ms: float = 0.0
+    predicted: float | None = None
 
     def hosts(self) -> dict[str, str]:
         return {a.operator: a.node for a in self.assignments}

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """RELAXATION's parameters (SBON, section 3.1.3) and how widely nodes are asked."""
+    """RELAXATION's parameters (SBON, section 3.1.3) and how widely nodes are asked; and how far HYBRID looks and measures."""
 
     k: Annotated[
         int,
@@ -32,3 +32,27 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     origin_ms: Annotated[
         float, Meta(gt=0, le=1000, description="an operator starts at random within this distance of the origin; milliseconds")
     ] = 1.0
+    pool: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="nodes around each virtual place that hybrid reckons with by coordinates; doubled while none has room",
+        ),
+    ] = 80
+    candidates: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="nodes of the pool whose ways to the pinned ends of an operator's links hybrid measures; more cost more "
+            "measurements and place better",
+        ),
+    ] = 20
+    finalists: Annotated[
+        int,
+        Meta(ge=1, le=100, description="candidates of an operator whose ways to those of its neighbours hybrid measures as well"),
+    ] = 4
+    measure: Annotated[
+        bool, Meta(description="whether hybrid measures at all; by coordinates alone it places about a tenth worse")
+    ] = True

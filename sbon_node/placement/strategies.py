@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from sbon_node.errors import SbonError
 from sbon_node.placement.consumer import consumer
+from sbon_node.placement.hybrid import hybrid
+from sbon_node.placement.ip_multicast import ip_multicast
 from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.optimal import optimal
 from sbon_node.placement.problem import Placement, PlacementProblem
 from sbon_node.placement.producer import producer
 from sbon_node.placement.random_choice import random_choice
@@ -18,6 +21,9 @@ Strategy = Callable[[PlacementProblem, NetworkView, PlacementSettings], Awaitabl
 
 STRATEGIES: dict[str, Strategy] = {
     "relaxation": relaxation,
+    "hybrid": hybrid,
+    "optimal": optimal,
+    "ip-multicast": ip_multicast,
     "producer": producer,
     "consumer": consumer,
     "random": random_choice,

@@ -17,8 +17,12 @@ import math
 import random
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from sbon_node.space.coordinate import MAX_MS, Claim, Coordinate
+
+Floats = NDArray[np.float64]
 
 MIN_RTT_MS = 0.1
 """Shorter samples count as this: below it the relative error says nothing."""
@@ -55,3 +59,18 @@ def update(
         vector=tuple(min(max(x + step * a, -MAX_MS), MAX_MS) for x, a in zip(local.vector, away, strict=True)),
         error=min(max(error, MIN_ERROR), MAX_ERROR),
     )
+
+
+def update_all(
+    vectors: Floats, errors: Floats, peers: NDArray[np.int_], rtt_ms: Floats, *, error_gain: float = 0.25, step_gain: float = 0.25
+) -> tuple[Floats, Floats]:
+    """:func:`update` of many nodes at once: vectors [n, d], errors [n], the number of each one's peer, and its sample. No two of
+    them may be at one point."""
+    rtt = np.maximum(rtt_ms, MIN_RTT_MS)
+    held = np.clip(errors, MIN_ERROR, MAX_ERROR)
+    weight = held / (held + held[peers])
+    away = vectors - vectors[peers]
+    length = np.linalg.norm(away, axis=1)
+    error = np.abs(length - rtt) / rtt * error_gain * weight + held * (1 - error_gain * weight)
+    step = step_gain * weight * (rtt - length) / length
+    return np.clip(vectors + step[:, None] * away, -MAX_MS, MAX_MS), np.clip(error, MIN_ERROR, MAX_ERROR)

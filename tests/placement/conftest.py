@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import pytest
 
 from sbon_node.engine.interface import Needs
@@ -20,6 +21,7 @@ class Plane:
     ):
         self.points, self.room, self.load = points, room or {}, load or {}
         self.asked: list[list[str]] = []
+        self.routes: dict[tuple[str, str], list[str]] | None = {}
         self._rng = random.Random(7)
 
     @property
@@ -49,11 +51,19 @@ class Plane:
         self.asked.extend([a] for a, _ in pairs)
         return {pair: self.latency_ms(*pair) for pair in pairs}
 
+    def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
+        return np.array([[self.latency_ms(a, b) for b in targets] for a in sources]).reshape(len(sources), len(targets))
+
+    def route(self, source: str, target: str) -> list[str] | None:
+        """By default straight on; nothing is known where there are no routes at all."""
+        return None if self.routes is None else self.routes.get((source, target), [source, target])
+
     def _answer(self, node: str, needs: Needs) -> Answer:
         free = self.room.get(node, 1.0)
         if needs.cores <= free + 1e-9:
-            return Answer(accepted=True, free=Needs(cores=free))
-        return Answer(accepted=False, reason=f"{free:g} cores free, {needs.cores:g} needed")
+            return Answer(accepted=True, free=Needs(cores=free, memory_mb=1e6, bandwidth_bytes_s=1e9))
+        left = Needs(cores=free, memory_mb=1e6, bandwidth_bytes_s=1e9)
+        return Answer(accepted=False, reason=f"{free:g} cores free, {needs.cores:g} needed", free=left)
 
     async def ask(self, node: str, needs: Needs) -> Answer:
         self.asked.append([node])

@@ -63,6 +63,19 @@ async def test_producer_picks_among_its_own_producers(plane: Any) -> None:
     assert picked == {"p1", "p2"}
 
 
+async def test_ip_multicast_goes_where_the_routes_meet(plane: Any) -> None:
+    view = plane(POINTS, room={"m": 1.0, "n": 2.0})
+    view.routes = {("p1", "c"): ["p1", "n", "m", "c"], ("p2", "c"): ["p2", "n", "m", "c"]}
+    placed = await STRATEGIES["ip-multicast"](PROBLEM, view, SETTINGS)
+    assert placed.hosts() == {"f1": "p1", "join": "n"}
+    crowded = plane(POINTS, room={"n": 0.0})
+    crowded.routes = view.routes
+    assert (await STRATEGIES["ip-multicast"](PROBLEM, crowded, SETTINGS)).hosts() == {"f1": "p1", "join": "m"}
+    crowded.routes = None
+    with pytest.raises(SbonError, match="the route from p1 to c is not known"):
+        await STRATEGIES["ip-multicast"](PROBLEM, crowded, SETTINGS)
+
+
 async def test_random_reaches_every_node(plane: Any) -> None:
     picked = set()
     for seed in range(60):
@@ -77,4 +90,4 @@ def test_an_unknown_strategy_lists_the_known() -> None:
     with pytest.raises(SbonError) as refused:
         strategy_named("relaxations")
     assert refused.value.code == "unknown-strategy"
-    assert refused.value.hint == "did you mean relaxation? there are relaxation, producer, consumer, random"
+    assert refused.value.hint == "did you mean relaxation? there are " + ", ".join(STRATEGIES)

@@ -1,0 +1,76 @@
+"""Coordinates of a whole network, by the daemon's own code, as they are once nodes have settled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sbon_node.experiments.network import Floats, Ints, Network
+from sbon_node.experiments.rtt_matrix import QUEUEING
+from sbon_node.space import refit, vivaldi
+from sbon_node.space.settings import SpaceSettings
+
+REFIT_STEPS, CHOOSE_EVERY = 240, 60
+VIVALDI_TURNS = 1500
+
+
+def refitted(network: Network, dimensions: int, seed: int) -> Floats:
+    """Refit with heights, shape [n, dimensions + 1], the height last; milliseconds of round-trip time.
+
+    Every node has its neighbours by default, first at random, then with the nearest by its estimates; times are of samples with
+    queueing that passed the percentile filter. All nodes step at once.
+    """
+    rng, settings = np.random.default_rng((seed, dimensions, 21)), SpaceSettings()
+    many, rtt_ms = network.nodes, 2 * network.latency_ms
+    rows = np.arange(many)[:, None]
+    places = np.concatenate([rng.normal(0, 1, (many, dimensions)), np.zeros((many, 1))], axis=1)
+    anyone = _at_random(many, settings.random_neighbours, rng)
+    near = anyone[:, :0]
+    for step in range(REFIT_STEPS):
+        if step % CHOOSE_EVERY == 0:
+            if step:
+                near = _nearest(places, settings.near_neighbours)
+            neighbours = np.concatenate([anyone, near], axis=1)
+            base = np.maximum(rtt_ms[rows, neighbours], refit.MIN_RTT_MS)
+            samples = 1 + rng.exponential(QUEUEING, (settings.filter_samples, *base.shape))
+            times = base * np.percentile(samples, settings.filter_percentile, axis=0)
+            known = np.ones(times.shape, dtype=np.bool_)
+        places = refit.step(places, places[neighbours], times, known).position
+    return places
+
+
+def vivaldi_places(network: Network, seed: int, *, noise: float, dimensions: int = 3) -> Floats:
+    """Vivaldi without heights, 32 neighbours at random, samples that are off by a normal share ``noise``: [n, dimensions + 1]."""
+    drawn = np.random.default_rng((seed, 22))
+    many, rtt_ms = network.nodes, 2 * network.latency_ms
+    neighbours = _at_random(many, SpaceSettings().random_neighbours, drawn)
+    vectors, errors = drawn.normal(0, 1, (many, dimensions)), np.ones(many)
+    for turn in range(VIVALDI_TURNS):
+        peers = neighbours[:, turn % neighbours.shape[1]]
+        samples = rtt_ms[np.arange(many), peers] * np.maximum(1 + drawn.normal(0, noise, many), 0.0)
+        vectors, errors = vivaldi.update_all(vectors, errors, peers, samples)
+    return np.concatenate([vectors, np.zeros((many, 1))], axis=1)
+
+
+def estimates_ms(places: Floats) -> Floats:
+    """One-way latencies [n, n] by coordinates, 0 on the diagonal."""
+    vectors, heights = places[:, :-1], places[:, -1]
+    squares = (vectors * vectors).sum(axis=1)
+    apart = np.sqrt(np.maximum(squares[:, None] + squares[None] - 2 * vectors @ vectors.T, 0.0))
+    found: Floats = (apart + heights[:, None] + heights[None]) / 2
+    np.fill_diagonal(found, 0.0)
+    return found
+
+
+def _at_random(many: int, count: int, rng: np.random.Generator) -> Ints:
+    """``count`` others of each node, or all there are."""
+    count = min(count, many - 1)
+    others = rng.random((many, many)).argsort(axis=1)
+    return others[others != np.arange(many)[:, None]].reshape(many, many - 1)[:, :count]
+
+
+def _nearest(places: Floats, count: int) -> Ints:
+    apart = estimates_ms(places)
+    np.fill_diagonal(apart, np.inf)
+    count = min(count, len(places) - 1)
+    nearest: Ints = np.argpartition(apart, count - 1, axis=1)[:, :count]
+    return nearest

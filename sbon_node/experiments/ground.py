@@ -1,0 +1,126 @@
+"""What strategies see of a network in an experiment: coordinates, answers and measurements, every question counted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from sbon_node.engine.interface import Needs
+from sbon_node.experiments.embedding import estimates_ms
+from sbon_node.experiments.network import Floats, Ints, Network
+from sbon_node.placement.network_view import Answer, Point
+from sbon_node.space.cost import cost_distances
+
+PINGS = 3
+"""Of a pair that is measured with noise; the least counts."""
+PLENTY = Needs(cores=1e6, memory_mb=1e9, bandwidth_bytes_s=1e12)
+
+
+def name_of(node: int) -> str:
+    return f"n{node:04d}"
+
+
+def number_of(name: str) -> int:
+    return int(name[1:])
+
+
+class Ground:
+    """A network, the coordinates ``places`` [n, d + 1] of its nodes, the height last, and ``hosts``, the numbers of those that
+    may host. Without ``places`` every latency is known as it is."""
+
+    def __init__(self, network: Network, places: Floats | None, hosts: Ints) -> None:
+        self.network, self.hosts = network, np.sort(hosts)
+        self.places = np.zeros((network.nodes, 2)) if places is None else places
+        self.estimates_ms = network.latency_ms if places is None else estimates_ms(places)
+
+
+class GroundView:
+    """A :class:`~sbon_node.placement.network_view.NetworkView` of one placement.
+
+    ``known`` are the only hosts it knows of, where given; ``noise`` the share by which a ping is off, normally distributed, the
+    least of three counting; ``free`` the cores left by node, without bound where not given.
+    """
+
+    def __init__(
+        self, ground: Ground, seed: int, *, known: Ints | None = None, noise: float = 0.0, free: Floats | None = None
+    ) -> None:
+        self._ground, self._noise, self._free = ground, noise, free
+        self._hosts = ground.hosts if known is None else np.intersect1d(ground.hosts, known)
+        self._is_host = np.zeros(ground.network.nodes, dtype=np.bool_)
+        self._is_host[self._hosts] = True
+        self._measured: dict[tuple[int, int], float] = {}
+        self._rng, self._drawn = random.Random(seed), np.random.default_rng((seed, 31))
+        self._questions = 0
+
+    @property
+    def rng(self) -> random.Random:
+        return self._rng
+
+    @property
+    def questions(self) -> int:
+        return self._questions
+
+    def nodes(self) -> list[str]:
+        return [name_of(node) for node in self._hosts.tolist()]
+
+    def coordinate(self, node: str) -> Point | None:
+        return tuple(self._ground.places[number_of(node), :-1].tolist())
+
+    def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
+        hosts = self._hosts
+        if exclude:
+            hosts = np.setdiff1d(hosts, [number_of(node) for node in exclude])
+        places = self._ground.places[hosts]
+        distances = cost_distances(point, places[:, :-1], places[:, -1], np.zeros(len(hosts)))
+        order = np.argsort(distances, kind="stable")[:k]
+        return [(name_of(int(hosts[i])), float(distances[i])) for i in order]
+
+    def latency_ms(self, a: str, b: str) -> float:
+        one, other = number_of(a), number_of(b)
+        found = self._measured.get((min(one, other), max(one, other)))
+        return float(self._ground.estimates_ms[one, other]) if found is None else found
+
+    def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> Floats:
+        rows, columns = [number_of(node) for node in sources], [number_of(node) for node in targets]
+        found: Floats = self._ground.estimates_ms[np.ix_(rows, columns)]
+        if self._measured:
+            row, column = ({node: i for i, node in enumerate(nodes)} for nodes in (rows, columns))
+            for one, other in self._measured:
+                for a, b in ((one, other), (other, one)):
+                    if a in row and b in column:
+                        found[row[a], column[b]] = self._measured[one, other]
+        return found
+
+    def route(self, source: str, target: str) -> list[str] | None:
+        route = self._ground.network.route
+        return None if route is None else [name_of(node) for node in route(number_of(source), number_of(target))]
+
+    async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        found = {}
+        for a, b in pairs:
+            one, other = sorted((number_of(a), number_of(b)))
+            if (one, other) not in self._measured:
+                self._questions += 1
+                truth = float(self._ground.network.latency_ms[one, other])
+                if self._noise:
+                    truth *= max(float(np.min(1 + self._drawn.normal(0, self._noise, PINGS))), 0.0)
+                self._measured[one, other] = truth
+            found[a, b] = self._measured[one, other]
+        return found
+
+    async def ask(self, node: str, needs: Needs) -> Answer:
+        self._questions += 1
+        if not self._is_host[number_of(node)]:
+            return Answer(accepted=False, reason="hosts no operators")
+        if self._free is None:
+            return Answer(accepted=True, free=PLENTY)
+        cores = float(self._free[number_of(node)])
+        free = Needs(cores=cores, memory_mb=PLENTY.memory_mb, bandwidth_bytes_s=PLENTY.bandwidth_bytes_s)
+        if needs.cores > cores + 1e-9:
+            return Answer(accepted=False, reason=f"{cores:g} cores free, {needs.cores:g} needed", free=free)
+        return Answer(accepted=True, free=free)
+
+    async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
+        return {node: await self.ask(node, needs) for node in nodes}

@@ -1,0 +1,101 @@
+"""A network that experiments place queries on: true latencies, who may host, and routes where they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_node.experiments.rtt_matrix import read_matrix
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int_]
+Route = Callable[[int, int], list[int]]
+
+
+class Network(NamedTuple):
+    """``latency_ms`` [n, n] one way, symmetric, 0 on the diagonal; ``routers`` are the numbers of nodes inside the network, where
+    there are such; ``route`` gives the nodes between two, both included; ``cores`` [n] what each node has, 1 where that is all
+    one."""
+
+    name: str
+    latency_ms: Floats
+    routers: Ints
+    route: Route | None
+    cores: Floats
+
+    @property
+    def nodes(self) -> int:
+        return len(self.latency_ms)
+
+
+def measured(path: Path) -> Network:
+    """Of an .npz file of round-trip times (:func:`~sbon_node.experiments.rtt_matrix.read_matrix`): the median round, the mean of
+    both directions. A pair without a time is as far as by its best relay.
+
+    Raises :class:`SbonError` ``bad-matrix``.
+    """
+    matrix = read_matrix(path)
+    both = np.stack([matrix.truth, matrix.truth.T])
+    known = np.isfinite(both)
+    rtt_ms = np.where(known, both, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    rtt_ms[~known.any(axis=0)] = np.inf
+    np.fill_diagonal(rtt_ms, 0.0)
+    for one, other in np.argwhere(np.isinf(rtt_ms)):
+        rtt_ms[one, other] = float((rtt_ms[one] + rtt_ms[:, other]).min())
+    return plain(matrix.name, rtt_ms / 2)
+
+
+def plain(name: str, latency_ms: Floats, cores: Floats | None = None) -> Network:
+    """One without routers, whose routes are not known."""
+    return Network(name, latency_ms, np.empty(0, dtype=int), None, np.ones(len(latency_ms)) if cores is None else cores)
+
+
+class Paths(NamedTuple):
+    """The lightest paths between all pairs: ``latency_ms`` [.., n, n] along them, ``follow`` [.., n, n] the next node on the
+    way."""
+
+    latency_ms: Floats
+    follow: Ints
+
+    def route(self, source: int, target: int) -> list[int]:
+        found = [source]
+        while found[-1] != target:
+            found.append(int(self.follow[found[-1], target]))
+        return found
+
+
+def lightest_paths(weights: Floats, latency_ms: Floats) -> Paths:
+    """Floyd and Warshall's (1962), of one graph [n, n] or many [b, n, n] at once; infinite weight where there is no edge."""
+    weights, latency_ms = weights.copy(), latency_ms.copy()
+    size = weights.shape[-1]
+    follow = np.broadcast_to(np.arange(size), weights.shape).copy()
+    diagonal = np.arange(size)
+    weights[..., diagonal, diagonal] = latency_ms[..., diagonal, diagonal] = 0.0
+    for via in range(size):
+        through = weights[..., :, via, None] + weights[..., None, via, :]
+        better = through < weights
+        weights = np.where(better, through, weights)
+        latency_ms = np.where(better, latency_ms[..., :, via, None] + latency_ms[..., None, via, :], latency_ms)
+        follow = np.where(better, follow[..., :, via, None], follow)
+    return Paths(latency_ms, follow)
+
+
+def random_edges(count: int, p: float, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """A random spanning tree, and every other pair with probability ``p``: shape [count, count], symmetric."""
+    edges = np.triu(rng.random((count, count)) < p, 1)
+    order = rng.permutation(count)
+    for position in range(1, count):
+        edges[order[position], order[rng.integers(position)]] = True
+    edges |= edges.T
+    np.fill_diagonal(edges, False)
+    return edges
+
+
+def between(places: Floats) -> Floats:
+    """Euclidean distances [.., n, n] of places [.., n, 2]."""
+    found: Floats = np.linalg.norm(places[..., :, None, :] - places[..., None, :, :], axis=-1)
+    return found

@@ -1,0 +1,158 @@
+"""Placements judged: what each strategy's costs in truth, against the exact optimum on the same hosts and latencies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from sbon_node.errors import SbonError
+from sbon_node.experiments.ground import Ground, GroundView, name_of, number_of
+from sbon_node.experiments.network import Floats, Network
+from sbon_node.placement.instance import RESOURCES, Instance
+from sbon_node.placement.objective import Latency, longest_delay_ms, network_usage
+from sbon_node.placement.optimal import optimum
+from sbon_node.placement.problem import PlacementProblem
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies import STRATEGIES
+
+
+class Trial(NamedTuple):
+    """Of one query: ``usage`` in bytes in flight, ``best`` that of the optimum, ``delay_ms`` of the longest way and ``direct_ms``
+    of the longest from a producer straight to the consumer; questions asked, and what it took of the processor."""
+
+    usage: float
+    best: float
+    delay_ms: float
+    direct_ms: float
+    questions: int
+    cpu_ms: float
+
+    @property
+    def penalty(self) -> float:
+        return self.usage / self.best - 1
+
+    @property
+    def delay_penalty(self) -> float:
+        return self.delay_ms / self.direct_ms - 1
+
+
+def true_latency(network: Network) -> Latency:
+    return lambda a, b: float(network.latency_ms[number_of(a), number_of(b)])
+
+
+def place(
+    problem: PlacementProblem, strategy: str, view: GroundView, settings: PlacementSettings
+) -> tuple[dict[str, str], int, float]:
+    """The hosts, the questions asked, and the milliseconds of processor it took."""
+    started = time.process_time()
+    placement = asyncio.run(_run(problem, strategy, view, settings))
+    return placement[0], placement[1], (time.process_time() - started) * 1000
+
+
+async def _run(
+    problem: PlacementProblem, strategy: str, view: GroundView, settings: PlacementSettings
+) -> tuple[dict[str, str], int]:
+    placement = await STRATEGIES[strategy](problem, view, settings)
+    return placement.hosts(), placement.questions
+
+
+def best_hosts(problem: PlacementProblem, ground: Ground, free: Floats | None = None) -> dict[str, str]:
+    """The exact optimum over all hosts by true latencies, within ``free`` cores [n], where they are given.
+
+    Raises :class:`SbonError` ``no-room``.
+    """
+    nodes = [name_of(node) for node in range(ground.network.nodes)]
+    room = None
+    if free is not None:
+        room = np.full((len(nodes), RESOURCES), np.inf)
+        room[:, 0] = free
+    instance = Instance(problem, nodes, ground.network.latency_ms, [ground.hosts] * len(problem.operators), room)
+    found = optimum(instance)
+    if found is None:
+        raise SbonError("no-room", "no placement fits", where="experiment")
+    return instance.named(found.hosts.tolist())
+
+
+def judged(
+    problem: PlacementProblem, network: Network, hosts: dict[str, str], best: dict[str, str], questions: int, cpu_ms: float
+) -> Trial:
+    latency = true_latency(network)
+    consumer = problem.pinned["consumer"]
+    direct = max(latency(node, consumer) for vertex, node in problem.pinned.items() if vertex != "consumer")
+    return Trial(
+        usage=network_usage(problem, hosts, latency),
+        best=network_usage(problem, best, latency),
+        delay_ms=longest_delay_ms(problem, hosts, latency),
+        direct_ms=direct,
+        questions=questions,
+        cpu_ms=cpu_ms,
+    )
+
+
+class Dump:
+    """Every instance and every placement as a line of JSON, for other programs to check; nothing is written without a folder.
+
+    ``latency_ms`` is one way, between all nodes named in the line; where ``hosts`` are many, the whole matrix is beside the
+    lines, in ``NETWORK.npz``.
+    """
+
+    def __init__(self, folder: Path | None, name: str) -> None:
+        self._folder = folder
+        self._file: IO[str] | None = None
+        self._networks: set[str] = set()
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = (folder / f"{name}.jsonl").open("w", encoding="utf-8")
+
+    def write(self, problem: PlacementProblem, ground: Ground, hosts: dict[str, str], trial: Trial, **labels: Any) -> None:
+        if self._file is None or self._folder is None:
+            return
+        network = f"{labels['topology']}-{labels['seed']}"
+        if network not in self._networks:
+            self._networks.add(network)
+            np.savez_compressed(self._folder / f"{network}.npz", latency_ms=ground.network.latency_ms)
+        named = sorted({*problem.pinned.values(), *hosts.values()})
+        latency = true_latency(ground.network)
+        line = {
+            **labels,
+            "network": f"{network}.npz",
+            "hosts_allowed": [name_of(node) for node in ground.hosts.tolist()],
+            "pinned": problem.pinned,
+            "operators": [operator.id for operator in problem.operators],
+            "edges": [msgspec.to_builtins(edge) for edge in problem.edges],
+            "nodes": named,
+            "latency_ms": [[latency(a, b) for b in named] for a in named],
+            "placement": hosts,
+            "usage": trial.usage,
+            "optimal_usage": trial.best,
+            "delay_ms": trial.delay_ms,
+            "direct_delay_ms": trial.direct_ms,
+            "questions": trial.questions,
+        }
+        self._file.write(json.dumps(line) + "\n")
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def interval(by_seed: Sequence[float]) -> float | None:
+    """Half of the 95 % confidence interval of the mean over seeds (Student's t); None of a single one."""
+    many = len(by_seed)
+    if many < 2:
+        return None
+    student = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)[min(many - 2, 8)]
+    return float(student * np.std(by_seed, ddof=1) / np.sqrt(many))
+
+
+def summary(trials: Sequence[Sequence[Trial]], of: Callable[[Trial], float]) -> tuple[float, float | None]:
+    """The mean over all trials, given by seed, in per cent, and its interval."""
+    means = [100 * float(np.mean([of(trial) for trial in seed])) for seed in trials]
+    return float(np.mean(means)), interval(means)

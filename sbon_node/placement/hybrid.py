@@ -1,0 +1,273 @@
+"""HYBRID: coordinates find a few candidates for each operator, measurements choose among them. Ours; it begins where SBON ends.
+
+1. Virtual places minimise the network usage of the whole query, sum DR x Lat (:mod:`~sbon_node.placement.geometric`), and not
+   RELAXATION's sum DR x Lat^2.
+2. The nodes nearest to each virtual place, and the query's own endpoints, are the pool.
+3. For each operator and each node of the pool, the least cost of the whole query with the operator there is computed by estimated
+   latencies (min-marginals, :mod:`~sbon_node.placement.elimination`); the best ``candidates`` of each operator stay.
+4. The ways between these and the pinned ends of the operator's links are measured. With what was measured, the best ``finalists``
+   of each operator stay.
+5. The ways between the finalists of operators that are linked are measured; then those of the best placement among all candidates
+   that are only estimated, until the best has none.
+6. The hosts are asked for room. Where one refuses, all candidates are asked what they have left, and it goes on from 3 without
+   those that have too little; where an operator has no candidate left, the pool is made larger, up to all nodes.
+
+Queries that are no trees, bounds on delay, hosts that several operators of the query would overload, and objectives with delay
+are :mod:`~sbon_node.placement.solver`'s matter. Where nothing may be measured, the estimates decide, and the reasons say so.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sbon_node.errors import SbonError
+from sbon_node.placement.geometric import median_places
+from sbon_node.placement.instance import Floats, Instance, Ints, numbers
+from sbon_node.placement.mapping import UNKNOWN_MS, finish
+from sbon_node.placement.network_view import NetworkView, Point
+from sbon_node.placement.objective import network_usage
+from sbon_node.placement.problem import Assignment, Candidate, Placement, PlacementProblem
+from sbon_node.placement.relaxation import pinned_places
+from sbon_node.placement.room import Room
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.solver import Solution, solve
+from sbon_node.placement.ways import Ways
+
+SHARES = (0.5, 1.0)
+"""Of the candidates, that are measured after each other: the later ones are chosen by what the earlier ones taught."""
+REFINEMENTS, BUDGET = 4, 5
+"""Rounds in which candidates are added, as long as fewer than so many pairs for each candidate and operator are measured."""
+ROUNDS = 4
+"""How often links of the best placement that are only estimated are measured."""
+
+
+async def hybrid(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+    """Raises :class:`SbonError` ``no-room``, ``no-coordinate``, or ``delay-bound`` where nothing found keeps to the bound."""
+    before = view.questions
+    names = [operator.id for operator in problem.operators]
+    rests = median_places(names, problem.edges, pinned_places(problem, view))
+    room = Room(problem, view)
+    wide, everyone = settings.pool, len(view.nodes())
+    while True:
+        search = _Search(problem, view, settings, rests, room, wide)
+        if await search.run():
+            predicted = network_usage(problem, search.hosts(), search.estimated_ms)
+            return finish("hybrid", problem, search.assignments(), view, before, predicted)
+        if wide >= everyone:
+            raise await search.refusal()
+        wide *= 2
+
+
+class _Search:
+    """One pool, ``wide`` nodes around each virtual place."""
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        view: NetworkView,
+        settings: PlacementSettings,
+        rests: dict[str, Point],
+        room: Room,
+        wide: int,
+    ) -> None:
+        self._problem, self._view, self._settings, self._rests, self._room = problem, view, settings, rests, room
+        self._distances = {name: dict(view.nearest(rest, wide)) for name, rest in rests.items()}
+        hosts = view.nodes()
+        pool = {node for near in self._distances.values() for node in near} | (set(problem.pinned.values()) & set(hosts))
+        unknown = [node for node in hosts if view.coordinate(node) is None]
+        if wide >= len(hosts):
+            pool |= set(unknown)
+        self._pool = sorted(pool)
+        self._ways = Ways(view, sorted(pool | set(problem.pinned.values())))
+        self._number = {node: number for number, node in enumerate(self._ways.nodes)}
+        lost = numbers([node for node in unknown if node in self._number and node not in problem.pinned.values()], self._number)
+        self._ways.ms[lost], self._ways.ms[:, lost] = UNKNOWN_MS, UNKNOWN_MS
+        self._wide: Instance | None = None
+        self._predicted: Solution | None = None
+        self._first: Instance | None = None
+        self._found: Solution | None = None
+
+    async def run(self) -> bool:
+        """Whether a placement was found that keeps to all bounds, and whose hosts have room."""
+        while True:
+            instance = self._instance()
+            if not all(len(candidates) for candidates in instance.candidates):
+                self._found = None
+                return False
+            self._predicted = solve(instance)
+            instance = instance.narrowed(_best(instance, self._predicted.least, self._settings.pool))
+            self._predicted = solve(instance)
+            self._wide = instance
+            first = self._first = await self._refine(instance, await self._choose(instance, self._predicted))
+            last = first.narrowed(_best(first, solve(first).least, self._settings.finalists), self._ways.believed_ms())
+            await self._measure_links(last)
+            self._found = await self._settle(first, last)
+            if not self._found.feasible:
+                return False
+            if await self._room.grants(first.named(self._found.hosts.tolist())):
+                return True
+            await self._room.learn({first.nodes[host] for candidates in first.candidates for host in candidates.tolist()})
+
+    def hosts(self) -> dict[str, str]:
+        assert self._found is not None
+        operators = [operator.id for operator in self._problem.operators]
+        return {name: self._ways.nodes[host] for name, host in zip(operators, self._found.hosts.tolist(), strict=True)}
+
+    def estimated_ms(self, a: str, b: str) -> float:
+        """As it was before anything was measured."""
+        return float(self._ways.estimated_ms[self._number[a], self._number[b]])
+
+    def assignments(self) -> list[Assignment]:
+        """Why each operator is where it is, with all candidates that were measured."""
+        assert self._found is not None
+        assert self._first is not None
+        return [
+            Assignment(
+                operator=name,
+                node=node,
+                reason=self._reason(index, name, node),
+                virtual=self._rests[name],
+                candidates=self._candidates(index, name),
+            )
+            for index, (name, node) in enumerate(self.hosts().items())
+        ]
+
+    async def refusal(self) -> SbonError:
+        """What kept every placement from being taken."""
+        for operator in self._problem.operators:
+            if not any(node not in self._room.rejected[operator.id] for node in self._pool):
+                return await self._room.refusal(operator, self._distances[operator.id])
+        bound = self._problem.bounds.max_delay_ms
+        if self._found is not None and bound is not None and self._found.delay_ms > bound:
+            return SbonError(
+                "delay-bound",
+                f"no placement was found within {bound:g} ms; the best takes {self._found.delay_ms:.1f} ms",
+                where="max_delay_ms",
+                hint="allow more delay, or add nodes near the sources or the consumer",
+            )
+        operator = self._problem.operators[0]
+        return await self._room.refusal(operator, self._distances[operator.id])
+
+    def _instance(self) -> Instance:
+        """The pool as it is known now, without the nodes that have too little room for an operator."""
+        candidates = [
+            numbers([node for node in self._pool if node not in self._room.rejected[operator.id]], self._number)
+            for operator in self._problem.operators
+        ]
+        return Instance(self._problem, self._ways.nodes, self._ways.ms, candidates, self._room.free(self._ways.nodes))
+
+    async def _choose(self, instance: Instance, predicted: Solution) -> Instance:
+        """The candidates, measured to what is pinned: by the estimates first, then by what these measurements say of the others."""
+        chosen: list[list[int]] = [[] for _ in instance.candidates]
+        solution = predicted
+        for share in SHARES if self._settings.measure else (1.0,):
+            many = max(1, round(share * self._settings.candidates))
+            for known, hosts, least in zip(chosen, instance.candidates, solution.least, strict=True):
+                order = [int(host) for host in hosts[np.argsort(least, kind="stable")]]
+                known += [host for host in order if host not in known][: max(0, many - len(known))]
+            first = instance.narrowed([np.array(known, dtype=int) for known in chosen])
+            await self._measure_pinned(first)
+            instance = instance.narrowed(instance.candidates, self._ways.believed_ms())
+            solution = solve(instance)
+        return first.narrowed(first.candidates, self._ways.believed_ms())
+
+    async def _refine(self, instance: Instance, first: Instance) -> Instance:
+        """Adds, round by round, what looks best of the pool by all that was measured, to the ends of its links as they are now."""
+        budget = BUDGET * self._settings.candidates * len(instance.candidates)
+        for _ in range(REFINEMENTS):
+            links = first.inner_links()
+            if not links or not self._settings.measure or self._ways.trouble:
+                break
+            believed = self._ways.believed_ms()
+            now = solve(first.narrowed(first.candidates, believed)).hosts
+            await self._ways.measure([(int(now[one]), int(now[other])) for one, other in links])
+            fresh = []
+            for least, hosts, known in zip(
+                solve(instance.narrowed(instance.candidates, believed)).least, instance.candidates, first.candidates, strict=True
+            ):
+                order = hosts[np.argsort(least, kind="stable")]
+                fresh.append(order[~np.isin(order, known)][: self._settings.finalists])
+            added = first.narrowed(fresh)
+            pairs = [(end, int(host)) for op, hosts in enumerate(fresh) for host in hosts for end in first.pinned_neighbours(op)]
+            for one, other in links:
+                pairs += [(int(host), int(now[other])) for host in fresh[one]]
+                pairs += [(int(host), int(now[one])) for host in fresh[other]]
+            if self._ways.asked + len(pairs) > budget:
+                break
+            await self._ways.measure(pairs)
+            first = first.narrowed(
+                [np.concatenate(both) for both in zip(first.candidates, added.candidates, strict=True)], self._ways.believed_ms()
+            )
+        return first
+
+    async def _measure_pinned(self, first: Instance) -> None:
+        """All pinned ends of an operator's links, of its best candidates first."""
+        if self._settings.measure:
+            depth = max(len(candidates) for candidates in first.candidates)
+            await self._ways.measure(
+                (end, int(candidates[rank]))
+                for rank in range(depth)
+                for operator, candidates in enumerate(first.candidates)
+                if rank < len(candidates)
+                for end in first.pinned_neighbours(operator)
+            )
+
+    async def _measure_links(self, last: Instance) -> None:
+        if self._settings.measure:
+            await self._ways.measure(
+                (int(a), int(b))
+                for one, other in last.inner_links()
+                for a in last.candidates[one]
+                for b in last.candidates[other]
+            )
+
+    async def _settle(self, first: Instance, last: Instance) -> Solution:
+        """The best of all candidates once every link of it is measured; where that is not so after ``ROUNDS``, of the
+        finalists."""
+        for _ in range(ROUNDS):
+            first = first.narrowed(first.candidates, self._ways.believed_ms())
+            solution = solve(first)
+            links = [(int(solution.hosts[one]), int(solution.hosts[other])) for one, other in first.inner_links()]
+            if not self._settings.measure or self._ways.trouble or all(self._ways.measured[link] for link in links):
+                return solution
+            await self._ways.measure(links)
+        believed = self._ways.believed_ms()
+        least = solve(first.narrowed(first.candidates, believed)).least
+        return solve(last.narrowed(last.candidates, believed))._replace(least=least)
+
+    def _candidates(self, index: int, name: str) -> tuple[Candidate, ...]:
+        assert self._found is not None
+        assert self._first is not None
+        assert self._predicted is not None
+        assert self._wide is not None
+        predicted = dict(zip(self._wide.candidates[index].tolist(), self._predicted.least[index].tolist(), strict=True))
+        found = []
+        for host, least in zip(self._first.candidates[index].tolist(), self._found.least[index].tolist(), strict=True):
+            node = self._ways.nodes[host]
+            refused = self._room.reason(name, node)
+            found.append(
+                Candidate(
+                    node=node,
+                    distance_ms=self._distances[name].get(node, UNKNOWN_MS),
+                    accepted=not refused,
+                    reason=refused,
+                    predicted=predicted.get(host),
+                    measured=least,
+                )
+            )
+        return tuple(sorted(found, key=lambda one: (one.measured or 0.0, one.node)))
+
+    def _reason(self, index: int, name: str, node: str) -> str:
+        assert self._first is not None
+        many = len(self._first.candidates[index])
+        how = "estimated" if self._ways.trouble or not self._settings.measure else "measured"
+        why = f"least cost of {many} {how}, of {len(self._pool)} near its virtual place"
+        if node in self._distances[name]:
+            why += f" ({self._distances[name][node]:.1f} ms from it)"
+        return f"{why}; not all measured: {self._ways.trouble}" if self._ways.trouble else why
+
+
+def _best(instance: Instance, least: list[Floats], k: int) -> list[Ints]:
+    """Of each operator the k candidates that cost least, the best one first."""
+    order = [np.argsort(costs, kind="stable")[:k] for costs in least]
+    return [candidates[chosen] for candidates, chosen in zip(instance.candidates, order, strict=True)]

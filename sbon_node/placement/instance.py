@@ -1,0 +1,155 @@
+"""A placement problem over chosen hosts, as arrays: what exact and approximate solvers reckon with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_node.placement.objective import in_order
+from sbon_node.placement.problem import PlacementProblem
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int_]
+
+RESOURCES = 4
+"""Cores, megabytes, bytes a second, and operators."""
+
+
+class Cost(NamedTuple):
+    """Of some placements, each [k]: the part of the objective that is a sum over links, the delay (ms), and by how much hosts are
+    overloaded, as shares of the demand, summed over operators and resources."""
+
+    additive: Floats
+    delay_ms: Floats
+    overload: Floats
+
+
+class Instance:
+    """``nodes`` are known by number; ``latency_ms`` [n, n] one way, row to column; ``candidates`` the numbers of the hosts of
+    each operator, in the order of the problem. ``free`` [n, RESOURCES] is what each node has left, infinite where that is not
+    known.
+
+    Every placement is a vector of node numbers, one for each operator.
+    """
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        nodes: Sequence[str],
+        latency_ms: Floats,
+        candidates: Sequence[Ints],
+        free: Floats | None = None,
+    ) -> None:
+        self.problem, self.nodes, self.latency_ms = problem, nodes, latency_ms
+        self.candidates = list(candidates)
+        self.operators = [operator.id for operator in problem.operators]
+        self.number = {node: number for number, node in enumerate(nodes)}
+        self.free = np.full((len(nodes), RESOURCES), np.inf) if free is None else free
+        self.needs = np.array(
+            [
+                (needs.cores, needs.memory_mb, needs.bandwidth_bytes_s, 1.0)
+                for needs in (problem.needs(operator) for operator in problem.operators)
+            ]
+        ).reshape(-1, RESOURCES)
+        self._vertex = {vertex: number for number, vertex in enumerate([*self.operators, *problem.pinned])}
+        self._pinned_at = np.array([self.number[node] for node in problem.pinned.values()], dtype=int)
+        self.sources = np.array([self._vertex[edge.source] for edge in problem.edges], dtype=int)
+        self.targets = np.array([self._vertex[edge.target] for edge in problem.edges], dtype=int)
+        self.rates = np.array([edge.rate_bytes_s for edge in problem.edges])
+        self._order = [self._vertex[vertex] for vertex in in_order(problem)]
+        self._into: list[list[int]] = [[] for _ in self._vertex]
+        for edge, target in enumerate(self.targets.tolist()):
+            self._into[target].append(edge)
+
+    def narrowed(self, candidates: Sequence[Ints], latency_ms: Floats | None = None) -> Instance:
+        """The same with other candidates, or other latencies."""
+        return Instance(self.problem, self.nodes, self.latency_ms if latency_ms is None else latency_ms, candidates, self.free)
+
+    def link_cost(self, rate_bytes_s: float, sources: Ints, targets: Ints, per_ms: float = 0.0) -> Floats:
+        """The objective's additive part for a link between all of ``sources`` and all of ``targets``: shape of the one and the
+        other; ``per_ms`` is charged for each millisecond beside."""
+        weights = self.problem.objective
+        found = self.latency_ms[np.ix_(sources, targets)] * (weights.usage * rate_bytes_s / 1000.0 + per_ms)
+        if weights.bandwidth:
+            found = found + weights.bandwidth * rate_bytes_s * (sources[:, None] != targets[None, :])
+        return found
+
+    def factors(self, per_ms: float = 0.0) -> tuple[list[Floats], dict[tuple[int, int], Floats]]:
+        """Costs of single operators by candidate, and of pairs of operators (the lower number first) by the candidates of
+        both."""
+        count = len(self.operators)
+        unary = [np.zeros(len(candidates)) for candidates in self.candidates]
+        pairwise: dict[tuple[int, int], Floats] = {}
+        for source, target, rate in zip(self.sources.tolist(), self.targets.tolist(), self.rates.tolist(), strict=True):
+            if source >= count and target >= count:
+                continue
+            costs = self.link_cost(rate, self._hosts(source), self._hosts(target), per_ms)
+            if source >= count:
+                unary[target] += costs[0]
+            elif target >= count:
+                unary[source] += costs[:, 0]
+            else:
+                key, costs = ((source, target), costs) if source < target else ((target, source), costs.T)
+                pairwise[key] = pairwise[key] + costs if key in pairwise else costs
+        return unary, pairwise
+
+    def pinned_neighbours(self, operator: int) -> list[int]:
+        """Numbers of the nodes of what is pinned and linked with it."""
+        count = len(self.operators)
+        ends = [(s, t) for s, t in zip(self.sources.tolist(), self.targets.tolist(), strict=True) if operator in (s, t)]
+        others = [t if s == operator else s for s, t in ends]
+        return sorted({int(self._pinned_at[other - count]) for other in others if other >= count})
+
+    def pinned_node(self, vertex: int) -> int:
+        """The number of its node, of one that is numbered after the operators."""
+        return int(self._pinned_at[vertex - len(self.operators)])
+
+    def inner_links(self) -> list[tuple[int, int]]:
+        """Pairs of operators that are linked, each once."""
+        count = len(self.operators)
+        ends = zip(self.sources.tolist(), self.targets.tolist(), strict=True)
+        return sorted({(min(s, t), max(s, t)) for s, t in ends if s < count and t < count})
+
+    def evaluate(self, hosts: Ints) -> Cost:
+        """Of placements [k, operators]."""
+        many = len(hosts)
+        at = np.concatenate([hosts, np.broadcast_to(self._pinned_at, (many, len(self._pinned_at)))], axis=1)
+        ends = at[:, self.sources], at[:, self.targets]
+        ms = self.latency_ms[ends]
+        weights = self.problem.objective
+        additive = ms @ (self.rates * weights.usage / 1000.0)
+        if weights.bandwidth:
+            additive = additive + weights.bandwidth * ((ends[0] != ends[1]) @ self.rates)
+        return Cost(additive, self._delay(ms), self._overload(hosts))
+
+    def named(self, hosts: Sequence[int]) -> dict[str, str]:
+        """The node of each operator, by name."""
+        return {operator: self.nodes[host] for operator, host in zip(self.operators, hosts, strict=True)}
+
+    def _hosts(self, vertex: int) -> Ints:
+        count = len(self.operators)
+        return self.candidates[vertex] if vertex < count else self._pinned_at[vertex - count, None]
+
+    def _delay(self, ms: Floats) -> Floats:
+        reached = np.zeros((len(self._vertex), len(ms)))
+        for vertex in self._order:
+            for edge in self._into[vertex]:
+                np.maximum(reached[vertex], reached[self.sources[edge]] + ms[:, edge], out=reached[vertex])
+        longest: Floats = reached.max(axis=0, initial=0.0)
+        return longest
+
+    def _overload(self, hosts: Ints) -> Floats:
+        if np.isinf(self.free).all():
+            return np.zeros(len(hosts))
+        together = hosts[:, :, None] == hosts[:, None, :]
+        demand = together @ self.needs
+        excess = np.where(demand > self.free[hosts] + 1e-9, 1.0 - self.free[hosts] / np.maximum(demand, 1e-12), 0.0)
+        found: Floats = excess.sum(axis=(1, 2))
+        return found
+
+
+def numbers(nodes: Sequence[str], among: Mapping[str, int]) -> Ints:
+    return np.array([among[node] for node in nodes], dtype=int)

@@ -1,0 +1,108 @@
+"""What was learnt of nodes' room while one query is placed: everybody has room until it says no (SBON, section 3.1.3, step 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from sbon_node.engine.interface import Needs
+from sbon_node.errors import SbonError
+from sbon_node.placement.instance import RESOURCES, Floats
+from sbon_node.placement.mapping import UNKNOWN_MS, no_room
+from sbon_node.placement.network_view import Answer, NetworkView
+from sbon_node.placement.problem import Candidate, Operator, PlacementProblem, total
+
+TOGETHER = "has room for it, but not for all of this query that would have to go there"
+
+
+class Room:
+    """Asks nodes for room, and keeps what those who refuse have left; ``rejected`` names the operators each does not take even
+    alone. Nothing is reserved by asking."""
+
+    def __init__(self, problem: PlacementProblem, view: NetworkView) -> None:
+        self._problem, self._view = problem, view
+        self._needs = {operator.id: problem.needs(operator) for operator in problem.operators}
+        self._free: dict[str, tuple[float, ...]] = {}
+        self._granted: set[tuple[str, frozenset[str]]] = set()
+        self._reasons: dict[tuple[str, str], str] = {}
+        self.rejected: dict[str, set[str]] = {operator.id: set(operator.refused) for operator in problem.operators}
+
+    def free(self, nodes: Sequence[str]) -> Floats:
+        """Shape [nodes, RESOURCES]; infinite where nothing was learnt."""
+        everything = (np.inf,) * RESOURCES
+        return np.array([self._free.get(node, everything) for node in nodes]).reshape(-1, RESOURCES)
+
+    async def grants(self, hosts: Mapping[str, str]) -> bool:
+        """Whether every node has room for all operators ``hosts`` puts there; what the others say is learnt."""
+        together: dict[str, list[str]] = {}
+        for operator, node in hosts.items():
+            together.setdefault(node, []).append(operator)
+        granted = True
+        for node, operators in together.items():
+            group = frozenset(operators)
+            if (node, group) in self._granted:
+                continue
+            answer = await self._view.ask(node, total([self._needs[operator] for operator in operators]))
+            if answer.accepted:
+                self._granted.add((node, group))
+            else:
+                granted = False
+                self._refused(node, operators, answer)
+        return granted
+
+    async def learn(self, nodes: Collection[str]) -> None:
+        """What each of them has left, where it has not been told."""
+        least = Needs(
+            cores=min(needs.cores for needs in self._needs.values()),
+            memory_mb=min(needs.memory_mb for needs in self._needs.values()),
+            bandwidth_bytes_s=min(needs.bandwidth_bytes_s for needs in self._needs.values()),
+        )
+        answers = await self._view.ask_all(sorted(node for node in nodes if node not in self._free), least)
+        for node, answer in answers.items():
+            self._free[node] = (*_resources(answer.free), np.inf)
+            for operator, needs in self._needs.items():
+                if not answer.accepted or any(n > f + 1e-9 for n, f in zip(_resources(needs), self._free[node], strict=False)):
+                    self.rejected[operator].add(node)
+                    if not answer.accepted and needs == least:
+                        self._reasons[operator, node] = answer.reason
+
+    async def refusal(self, operator: Operator, distances_ms: Mapping[str, float]) -> SbonError:
+        """The error ``no-room`` that tells why each node takes the operator not; those that were not asked for it alone are."""
+        nodes = [node for node in self._view.nodes() if node not in operator.refused]
+        silent = [node for node in nodes if (operator.id, node) not in self._reasons]
+        answers = await self._view.ask_all(silent, self._needs[operator.id])
+        for node, answer in answers.items():
+            self._reasons[operator.id, node] = TOGETHER if answer.accepted else answer.reason
+        candidates = [
+            Candidate(
+                node=node,
+                distance_ms=distances_ms.get(node, UNKNOWN_MS),
+                accepted=False,
+                reason=self._reasons[operator.id, node],
+            )
+            for node in nodes
+        ]
+        return no_room(operator, sorted(candidates, key=lambda one: (one.distance_ms, one.node)))
+
+    def reason(self, operator: str, node: str) -> str:
+        """Why it does not take the operator; empty where it does, or was not asked."""
+        if node not in self.rejected[operator]:
+            return ""
+        return self._reasons.get((operator, node), "not enough room")
+
+    def _refused(self, node: str, operators: Sequence[str], answer: Answer) -> None:
+        """It takes less than these together: what it has left tells what, or, where that would do, their number."""
+        free = _resources(answer.free)
+        fits = all(n <= f + 1e-9 for n, f in zip(_resources(total([self._needs[o] for o in operators])), free, strict=True))
+        self._free[node] = (*free, float(len(operators) - 1) if fits else np.inf)
+        for operator in self._needs:
+            alone = [operator] == list(operators)
+            if alone or any(n > f + 1e-9 for n, f in zip(_resources(self._needs[operator]), free, strict=True)):
+                self.rejected[operator].add(node)
+        if len(operators) == 1:
+            self._reasons[operators[0], node] = answer.reason
+
+
+def _resources(needs: Needs) -> tuple[float, float, float]:
+    return needs.cores, needs.memory_mb, needs.bandwidth_bytes_s

@@ -1,0 +1,148 @@
+"""The best placement over the candidates of an instance: exact where the objective is a sum over links and its optimum keeps to
+the bounds, as on most queries it does; else the best of some trade-offs, improved move by move."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sbon_node.placement.elimination import Elimination, TooWideError
+from sbon_node.placement.instance import Cost, Floats, Instance, Ints
+
+TRADE_OFFS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
+"""What a millisecond of any link is charged beside its rate, in mean rates of the query's links: so much for delay."""
+CONDITIONINGS = 6
+"""Rounds in which links that are left out of a wide query's tree are reckoned with as they were last."""
+SWEEPS = 20
+OUT_OF_BOUNDS = 1e6
+"""A placement beyond a bound is worse than any within, by its share beyond."""
+
+
+class Solution(NamedTuple):
+    """``hosts`` [operators] node numbers, ``cost`` by the objective, ``feasible`` whether it keeps to all bounds; ``least`` for
+    each operator, by candidate, is about the least cost with it there, of the objective's additive part."""
+
+    hosts: Ints
+    cost: float
+    delay_ms: float
+    feasible: bool
+    least: list[Floats]
+
+
+def solve(instance: Instance) -> Solution:
+    """Every operator needs a candidate. An infeasible solution is the nearest to the bounds that was found."""
+    hosts, least = _additive(instance, 0.0)
+    found = _solution(instance, hosts, least)
+    if found.feasible and instance.problem.objective.additive:
+        return found
+    bounded = instance.problem.bounds.max_delay_ms is not None or not instance.problem.objective.additive
+    per_ms = float(instance.rates.mean()) * max(instance.problem.objective.usage, 1e-9) / 1000.0
+    starts = [hosts]
+    if bounded:
+        traded = [_additive(instance, share * per_ms) for share in TRADE_OFFS]
+        starts += [one for one, _ in traded]
+        ranked = sorted(range(len(starts)), key=lambda i: (_penalised(instance, starts[i][None])[0], i))
+        least = [least, *(costs for _, costs in traded)][ranked[0]]
+        starts = [starts[i] for i in ranked[:3]]
+    improved = [descend(instance, start) for start in starts]
+    best = min(improved, key=lambda one: float(_penalised(instance, one[None])[0]))
+    return _solution(instance, best, least)
+
+
+def descend(instance: Instance, hosts: Ints) -> Ints:
+    """Moves one operator, or two that are linked to one host, wherever that is best, until nothing is better."""
+    current = float(_penalised(instance, hosts[None])[0])
+    moves = [(operator,) for operator in range(len(hosts))] + instance.inner_links()
+    for _ in range(SWEEPS):
+        before = current
+        for operators in moves:
+            common = instance.candidates[operators[0]]
+            for other in operators[1:]:
+                common = np.intersect1d(common, instance.candidates[other])
+            if not len(common):
+                continue
+            moved = np.repeat(hosts[None], len(common), axis=0)
+            moved[:, list(operators)] = common[:, None]
+            costs = _penalised(instance, moved)
+            best = int(costs.argmin())
+            if costs[best] < current - 1e-9 * abs(current):
+                hosts, current = moved[best], float(costs[best])
+        if current >= before:
+            break
+    return hosts
+
+
+def _additive(instance: Instance, per_ms: float) -> tuple[Ints, list[Floats]]:
+    """The best by links alone, with ``per_ms`` charged for each millisecond beside; and the least costs by candidate."""
+    unary, pairwise = instance.factors(per_ms)
+    try:
+        exact = Elimination(unary, pairwise)
+        return _hosts(instance, exact.solution()), exact.marginals()
+    except TooWideError:
+        kept = _tree(instance, pairwise)
+    dropped = {pair: costs for pair, costs in pairwise.items() if pair not in kept}
+    best, lowest, least = None, np.inf, []
+    chosen: list[int] | None = None
+    for _ in range(CONDITIONINGS):
+        charged = [costs.copy() for costs in unary]
+        for (one, other), costs in dropped.items():
+            charged[one] += costs.min(axis=1) if chosen is None else costs[:, chosen[other]]
+            charged[other] += costs.min(axis=0) if chosen is None else costs[chosen[one]]
+        tree = Elimination(charged, {pair: pairwise[pair] for pair in kept})
+        chosen = tree.solution()
+        hosts = _hosts(instance, chosen)
+        cost = float(instance.evaluate(hosts[None]).additive[0])
+        if cost < lowest:
+            best, lowest, least = hosts, cost, tree.marginals()
+    assert best is not None
+    return (descend(instance, best) if per_ms == 0.0 else best), least
+
+
+def _tree(instance: Instance, pairwise: dict[tuple[int, int], Floats]) -> set[tuple[int, int]]:
+    """Of the linked pairs a spanning forest, those with the highest rates first (Kruskal, 1956)."""
+    rates: dict[tuple[int, int], float] = dict.fromkeys(pairwise, 0.0)
+    for source, target, rate in zip(instance.sources.tolist(), instance.targets.tolist(), instance.rates.tolist(), strict=True):
+        pair = (min(source, target), max(source, target))
+        if pair in rates:
+            rates[pair] += rate
+    root = list(range(len(instance.operators)))
+
+    def top(vertex: int) -> int:
+        while root[vertex] != vertex:
+            vertex = root[vertex]
+        return vertex
+
+    kept = set()
+    for pair in sorted(rates, key=lambda p: (-rates[p], p)):
+        one, other = top(pair[0]), top(pair[1])
+        if one != other:
+            root[one] = other
+            kept.add(pair)
+    return kept
+
+
+def _hosts(instance: Instance, chosen: list[int]) -> Ints:
+    return np.array([candidates[i] for candidates, i in zip(instance.candidates, chosen, strict=True)], dtype=int)
+
+
+def _penalised(instance: Instance, hosts: Ints) -> Floats:
+    return penalised(instance, instance.evaluate(hosts))
+
+
+def penalised(instance: Instance, cost: Cost) -> Floats:
+    """By the objective, and far worse where a bound is broken."""
+    found = cost.additive + instance.problem.objective.delay * cost.delay_ms
+    bound = instance.problem.bounds.max_delay_ms
+    beyond = cost.overload if bound is None else cost.overload + np.maximum(cost.delay_ms - bound, 0.0) / max(bound, 1e-3)
+    penalty: Floats = found + OUT_OF_BOUNDS * (1.0 + np.abs(found)) * beyond
+    return penalty
+
+
+def _solution(instance: Instance, hosts: Ints, least: list[Floats]) -> Solution:
+    cost = instance.evaluate(hosts[None])
+    bound = instance.problem.bounds.max_delay_ms
+    delay_ms = float(cost.delay_ms[0])
+    feasible = float(cost.overload[0]) == 0.0 and (bound is None or delay_ms <= bound + 1e-9)
+    total = float(cost.additive[0]) + instance.problem.objective.delay * delay_ms
+    return Solution(hosts, total, delay_ms, feasible, least)

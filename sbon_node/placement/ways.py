@@ -1,0 +1,68 @@
+"""Latencies between the nodes of a pool: estimated at first, measured where that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from sbon_node.errors import SbonError
+from sbon_node.placement.instance import Floats
+from sbon_node.placement.network_view import NetworkView
+
+NEARBY = 0.1
+"""Of the pool's median latency: where what was missed of one node's ways counts a third for another."""
+NOTHING_MISSED = 0.5
+BATCH = 64
+"""Pairs asked for at once: what a node measures in a burst by default."""
+
+
+class Ways:
+    """One way, in milliseconds, [n, n] over ``nodes``: ``estimated_ms`` as it was before, ``ms`` as it is known now, ``measured``
+    where that was measured here. ``trouble`` says why not all was measured."""
+
+    def __init__(self, view: NetworkView, nodes: Sequence[str]) -> None:
+        self._view, self.nodes = view, nodes
+        self.estimated_ms = view.latencies_ms(nodes, nodes)
+        self.ms = self.estimated_ms.copy()
+        self.measured = np.eye(len(nodes), dtype=np.bool_)
+        self.trouble = ""
+        self.asked = 0
+        """Pairs so far."""
+
+    async def measure(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Pairs by number, the most wanted ones first; the first of each is who measures. What is measured is not measured again.
+
+        Once a node says that so much may not be measured now, nothing more is.
+        """
+        wanted = list(dict.fromkeys(pair for pair in pairs if not self.measured[pair]))
+        seen: set[tuple[int, int]] = set()
+        wanted = [(a, b) for a, b in wanted if (b, a) not in seen and not seen.add((a, b))]  # type: ignore[func-returns-value]
+        for start in range(0, len(wanted), BATCH):
+            if self.trouble:
+                return
+            batch = wanted[start : start + BATCH]
+            self.asked += len(batch)
+            names = [(self.nodes[a], self.nodes[b]) for a, b in batch]
+            try:
+                found = await self._view.measure(names)
+            except SbonError as error:
+                self.trouble = error.message
+                return
+            for (a, b), pair in zip(batch, names, strict=True):
+                if pair in found:
+                    self.ms[a, b] = self.ms[b, a] = found[pair]
+                    self.measured[a, b] = self.measured[b, a] = True
+
+    def believed_ms(self) -> Floats:
+        """Measured where that is known, else the estimate, corrected by what it missed of ways between nodes nearby.
+
+        Nodes that are near each other are on much the same way to a third, so that coordinates are wrong about them by much the same:
+        the mean of what was missed, weighed by nearness of the ends, with a weight for having missed nothing.
+        """
+        scale = NEARBY * max(float(np.median(self.estimated_ms)), 1e-3)
+        near = np.exp(-self.estimated_ms / scale)
+        missed = np.where(self.measured, self.ms - self.estimated_ms, 0.0)
+        weight = self.measured.astype(np.float64)
+        correction = (missed @ near + near @ missed) / (weight @ near + near @ weight + NOTHING_MISSED)
+        return np.where(self.measured, self.ms, np.maximum(self.estimated_ms + correction, 0.0))
