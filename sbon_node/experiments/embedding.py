@@ -64,8 +64,9 @@ def estimates_ms(places: Floats) -> Floats:
 def _at_random(many: int, count: int, rng: np.random.Generator) -> Ints:
     """``count`` others of each node, or all there are."""
     count = min(count, many - 1)
-    others = rng.random((many, many)).argsort(axis=1)
-    return others[others != np.arange(many)[:, None]].reshape(many, many - 1)[:, :count]
+    others: Ints = rng.random((many, many)).argsort(axis=1)
+    drawn: Ints = others[others != np.arange(many)[:, None]].reshape(many, many - 1)[:, :count]
+    return drawn
 
 
 def _nearest(places: Floats, count: int) -> Ints:

@@ -157,7 +157,8 @@ class _Search:
         return Instance(self._problem, self._ways.nodes, self._ways.ms, candidates, self._room.free(self._ways.nodes))
 
     async def _choose(self, instance: Instance, predicted: Solution) -> Instance:
-        """The candidates, measured to what is pinned: by the estimates first, then by what these measurements say of the others."""
+        """The candidates, measured to what is pinned: by the estimates first, then by what these measurements say of the
+        others."""
         chosen: list[list[int]] = [[] for _ in instance.candidates]
         solution = predicted
         for share in SHARES if self._settings.measure else (1.0,):
@@ -172,7 +173,8 @@ class _Search:
         return first.narrowed(first.candidates, self._ways.believed_ms())
 
     async def _refine(self, instance: Instance, first: Instance) -> Instance:
-        """Adds, round by round, what looks best of the pool by all that was measured, to the ends of its links as they are now."""
+        """Adds, round by round, what looks best of the pool by all that was measured, to the ends of its links as they are
+        now."""
         budget = BUDGET * self._settings.candidates * len(instance.candidates)
         for _ in range(REFINEMENTS):
             links = first.inner_links()

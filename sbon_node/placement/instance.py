@@ -51,7 +51,7 @@ class Instance:
         self.needs = np.array(
             [
                 (needs.cores, needs.memory_mb, needs.bandwidth_bytes_s, 1.0)
-                for needs in (problem.needs(operator) for operator in problem.operators)
+                for needs in (operator.needs for operator in problem.operators)
             ]
         ).reshape(-1, RESOURCES)
         self._vertex = {vertex: number for number, vertex in enumerate([*self.operators, *problem.pinned])}

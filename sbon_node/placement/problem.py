@@ -59,18 +59,24 @@ class PlacementProblem(msgspec.Struct, frozen=True, kw_only=True):
     objective: Objective = Objective()
     bounds: Bounds = Bounds()
 
+    def __post_init__(self) -> None:
+        """A bound on throughput is a need of every operator that would do with less, so that every strategy keeps to it."""
+        least = self.bounds.min_throughput_bytes_s
+        if least is not None:
+            raised = tuple(_sending(operator, least) for operator in self.operators)
+            msgspec.structs.force_setattr(self, "operators", raised)
+
     def selectivity(self, operator: str) -> float:
         """Bytes out, to its busiest reader, for a byte in; 0 where nothing comes in."""
         read = sum(edge.rate_bytes_s for edge in self.edges if edge.target == operator)
         sent = max((edge.rate_bytes_s for edge in self.edges if edge.source == operator), default=0.0)
         return sent / read if read else 0.0
 
-    def needs(self, operator: Operator) -> Needs:
-        """What its host must have left, the bound on throughput included."""
-        least = self.bounds.min_throughput_bytes_s or 0.0
-        if operator.needs.bandwidth_bytes_s >= least:
-            return operator.needs
-        return msgspec.structs.replace(operator.needs, bandwidth_bytes_s=least)
+
+def _sending(operator: Operator, least_bytes_s: float) -> Operator:
+    bandwidth_bytes_s = max(operator.needs.bandwidth_bytes_s, least_bytes_s)
+    needs = msgspec.structs.replace(operator.needs, bandwidth_bytes_s=bandwidth_bytes_s)
+    return msgspec.structs.replace(operator, needs=needs)
 
 
 def total(needs: Sequence[Needs]) -> Needs:

@@ -22,7 +22,7 @@ class Room:
 
     def __init__(self, problem: PlacementProblem, view: NetworkView) -> None:
         self._problem, self._view = problem, view
-        self._needs = {operator.id: problem.needs(operator) for operator in problem.operators}
+        self._needs = {operator.id: operator.needs for operator in problem.operators}
         self._free: dict[str, tuple[float, ...]] = {}
         self._granted: set[tuple[str, frozenset[str]]] = set()
         self._reasons: dict[tuple[str, str], str] = {}

@@ -57,8 +57,8 @@ class Ways:
     def believed_ms(self) -> Floats:
         """Measured where that is known, else the estimate, corrected by what it missed of ways between nodes nearby.
 
-        Nodes that are near each other are on much the same way to a third, so that coordinates are wrong about them by much the same:
-        the mean of what was missed, weighed by nearness of the ends, with a weight for having missed nothing.
+        Nodes that are near each other are on much the same way to a third, so that coordinates are wrong about them by much the
+        same: the mean of what was missed, weighed by nearness of the ends, with a weight for having missed nothing.
         """
         scale = NEARBY * max(float(np.median(self.estimated_ms)), 1e-3)
         near = np.exp(-self.estimated_ms / scale)

@@ -60,6 +60,8 @@ class Plane:
 
     def _answer(self, node: str, needs: Needs) -> Answer:
         free = self.room.get(node, 1.0)
+        if needs.bandwidth_bytes_s > 1e9:
+            return Answer(accepted=False, reason="a gigabyte a second is all there is", free=Needs(cores=free, memory_mb=1e6))
         if needs.cores <= free + 1e-9:
             return Answer(accepted=True, free=Needs(cores=free, memory_mb=1e6, bandwidth_bytes_s=1e9))
         left = Needs(cores=free, memory_mb=1e6, bandwidth_bytes_s=1e9)
