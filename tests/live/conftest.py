@@ -13,7 +13,7 @@ from tests.live.relay import Relay
 from tests.live.world import EVENT_S, NODES, ROWS, SITES, World
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def readings(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("readings")
     files = []
@@ -30,13 +30,13 @@ def readings(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return files
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def relay() -> Relay:
     """All that the nodes of ``world`` send each other passes here."""
     return Relay(NODES, PORT)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def world(readings: list[Path], relay: Relay) -> Iterator[World]:
     cluster = LocalCluster(
         NODES,

@@ -12,17 +12,17 @@ from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_stream
 from tests.suite.runs import CONSUMER, Runs
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def streams(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SuiteStream]:
     return write_streams(tmp_path_factory.mktemp("input"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def reference(streams: dict[str, SuiteStream]) -> Reference:
     return Reference(streams)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Every stream's rows are born at two nodes, whose engines have room for several queries, and consumed at another."""
     streams = write_streams(tmp_path_factory.mktemp("gathered"), SITES[:2])
@@ -35,7 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def runs(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Runs]:
     """All selected queries, some at a time."""
     chosen = [item.callspec.params["case"] for item in request.session.items if "runs" in getattr(item, "fixturenames", ())]

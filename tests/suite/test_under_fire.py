@@ -111,7 +111,7 @@ class Battle:
         return finished(self._node, run.query)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def battle(cluster: LocalCluster, streams: dict[str, SuiteStream], tmp_path_factory: pytest.TempPathFactory) -> Battle:
     battle = Battle(cluster, streams, tmp_path_factory.mktemp("battle"))
     battle.fight()
