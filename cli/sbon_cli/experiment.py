@@ -24,10 +24,22 @@ def experiment() -> None:
 @click.option(
     "--data",
     multiple=True,
-    required=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE.npz",
     help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds, NaN where missing; repeated.",
+)
+@click.option(
+    "--made", multiple=True, metavar="KIND:NODES", help="Times that are generated, such as access:200 or inflated:200; repeated."
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Standard deviation of symmetric noise on each sample, as a share of its time.",
+)
+@click.option(
+    "--queueing/--no-queueing", default=True, show_default=True, help="Samples that take longer, some five times as long."
 )
 @click.option("--algorithm", multiple=True, metavar="NAME", help="Such as refit, vivaldi, serf or floor; repeated.")
 @click.option(
@@ -40,16 +52,29 @@ def experiment() -> None:
 @json_option
 @reports_errors
 def coordinates(
-    data: tuple[Path, ...], algorithm: tuple[str, ...], seed: int, probes: int, out: Path | None, json_: bool
+    data: tuple[Path, ...],
+    made: tuple[str, ...],
+    noise: float,
+    queueing: bool,
+    algorithm: tuple[str, ...],
+    seed: int,
+    probes: int,
+    out: Path | None,
+    json_: bool,
 ) -> None:
     """How well coordinates tell round-trip times: the daemon's own, beside Serf's and what any could reach.
 
     Relative errors of all pairs and of those never measured, how much coordinates move, how soon they settle, how well a node
     that joins fares, how many of the ten nearest are found, and what liars can do. Minutes for some hundred nodes.
     """
+    if not data and not made:
+        raise click.UsageError("Nothing to run on: give --data or --made.")
     experiment: Any = importlib.import_module("sbon_node.experiments.coordinates")
+    read: Any = importlib.import_module("sbon_node.experiments.rtt_matrix")
+    weather = read.Weather(noise, queueing)
     with err().status("reading") as status:
-        result, pictured = experiment.run(data, algorithm, seed=seed, probes=probes, told=status.update)
+        matrices = [read.read_matrix(path, weather) for path in data] + [read.made_matrix(text, seed, weather) for text in made]
+        result, pictured = experiment.run(matrices, algorithm, seed=seed, probes=probes, told=status.update)
         if out is not None:
             status.update("drawing")
             importlib.import_module("sbon_node.experiments.coordinate_pictures").draw(result, pictured, out)

@@ -33,8 +33,8 @@ class Space(Protocol):
         """A claim to be at ``vector`` [3] in milliseconds with next to no error."""
         ...
 
-    def arrays(self) -> Floats:
-        """Shape [n, d + 2]: vector, height, adjustment; milliseconds."""
+    def arrays(self, places: Sequence[object] | None = None) -> Floats:
+        """Of ``places``, of all nodes where there are none given: shape [n, d + 2]: vector, height, adjustment; milliseconds."""
         ...
 
     def choose(self, node: int, candidates: Mapping[int, object]) -> None: ...
@@ -74,8 +74,9 @@ class OwnSpace:
         spread = (*vector, *(0.0,) * self._settings.dimensions)[: self._settings.dimensions]
         return Coordinate(vector=tuple(spread), height=0.0, error=0.0)
 
-    def arrays(self) -> Floats:
-        return np.array([(*c.vector, c.height, 0.0) for c in (node.coordinate for node in self._nodes)])
+    def arrays(self, places: Sequence[object] | None = None) -> Floats:
+        given = [node.coordinate for node in self._nodes] if places is None else places
+        return np.array([(*c.vector, c.height, 0.0) for c in given if isinstance(c, Coordinate)])
 
     def choose(self, node: int, candidates: Mapping[int, object]) -> None:
         places = {str(peer): place if isinstance(place, Coordinate) else None for peer, place in candidates.items()}
@@ -123,8 +124,9 @@ class SerfSpace:
         spread = (*(x / 1000 for x in vector), *(0.0,) * 5)
         return SerfCoordinate(vector=spread, error=MAX_ERROR / 1000)
 
-    def arrays(self) -> Floats:
-        return 1000 * np.array([(*c.vector, c.height, c.adjustment) for c in (node.coordinate for node in self._nodes)])
+    def arrays(self, places: Sequence[object] | None = None) -> Floats:
+        given = [node.coordinate for node in self._nodes] if places is None else places
+        return 1000 * np.array([(*c.vector, c.height, c.adjustment) for c in given if isinstance(c, SerfCoordinate)])
 
     def choose(self, node: int, candidates: Mapping[int, object]) -> None:
         own, measured = self.place(node), self._rtt_ms[node]
@@ -132,7 +134,7 @@ class SerfSpace:
         for peer, place in candidates.items():
             assert isinstance(place, SerfCoordinate)
             estimates[str(peer)] = measured.get(str(peer), distance_s(own, place) * 1000)
-        self._slots[node].renew(estimates, near=len(measured) >= self._slots[node].slots)
+        self._slots[node].renew(estimates, near=len(measured) >= self._slots[node].slots, measured=measured)
 
     def next(self, node: int) -> int | None:
         name = self._slots[node].next()

@@ -12,7 +12,8 @@ import numpy as np
 from sbon_node.experiments.coordinates import Pictured
 from sbon_node.experiments.rtt_matrix import SAMPLES_SHOWN, RttMatrix
 from sbon_node.extras import matplotlib_figure
-from sbon_node.space.percentile import PercentileFilter
+from sbon_node.space.filters import LinkFilter
+from sbon_node.space.local import percentile_of
 from sbon_node.space.settings import SpaceSettings
 
 FORMATS = ("png", "svg")
@@ -56,7 +57,7 @@ def _samples(figure: Any, matrix: RttMatrix) -> Any:
     """Figure 4: samples of the link of the median length, raw and filtered, and their distribution."""
     samples = matrix.samples_of_median_link(np.random.default_rng(1))
     settings = SpaceSettings()
-    link = PercentileFilter(settings.filter_samples, settings.filter_percentile)
+    link = LinkFilter(settings.filter_samples, percentile_of(settings))
     filtered = [link.add(sample) for sample in samples]
     left, right = figure.subplots(1, 2)
     left.plot(samples, lw=0.5, label="raw")

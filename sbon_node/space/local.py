@@ -11,9 +11,9 @@ import numpy as np
 
 from sbon_node.space import refit, vivaldi
 from sbon_node.space.coordinate import MAX_MS, Claim, Coordinate, distance_ms, plausible
+from sbon_node.space.filters import LinkFilter, Percentile
 from sbon_node.space.load import LoadDimension
 from sbon_node.space.neighbours import Neighbours
-from sbon_node.space.percentile import PercentileFilter
 from sbon_node.space.settings import SpaceSettings
 
 SCATTER_MS = 1.0
@@ -23,9 +23,15 @@ SCATTER_MS = 1.0
 class Link(msgspec.Struct):
     """What is known of the way to one peer."""
 
-    filter: PercentileFilter
+    filter: LinkFilter
     rtt_ms: float
     measured_at: float
+
+
+def percentile_of(settings: SpaceSettings) -> Percentile:
+    """What the filters of a new node's links share."""
+    adaptive = settings.filter == "adaptive" or (settings.filter == "auto" and settings.algorithm == "refit")
+    return Percentile(settings.filter_percentile, adaptive=adaptive)
 
 
 class LocalCoordinate:
@@ -40,6 +46,7 @@ class LocalCoordinate:
         self._coordinate = Coordinate.origin(settings.dimensions)
         self._load = LoadDimension(settings.load_weight_ms, settings.load_smoothing_s)
         self._links: dict[str, Link] = {}
+        self._percentile = percentile_of(settings)
         self._neighbours = Neighbours(settings.random_neighbours, settings.near_neighbours, self._rng)
         self._cache = refit.NeighbourCache(self._neighbours.slots, settings.dimensions)
         self._position = np.zeros(settings.dimensions + 1)
@@ -83,7 +90,7 @@ class LocalCoordinate:
         link = self._links.get(peer)
         if link is None:
             self._make_room()
-            link = Link(PercentileFilter(self._settings.filter_samples, self._settings.filter_percentile), rtt_ms, now)
+            link = Link(LinkFilter(self._settings.filter_samples, self._percentile), rtt_ms, now)
             self._links[peer] = link
         link.rtt_ms = link.filter.add(rtt_ms)
         link.measured_at = now
@@ -136,7 +143,7 @@ class LocalCoordinate:
         """
         estimates = {name: self._estimate_ms(name, place) for name, place in candidates.items()}
         before = {name: slot for name in self._neighbours.names() if (slot := self._neighbours.slot_of(name)) is not None}
-        fresh = self._neighbours.renew(estimates, near=not self.settling)
+        fresh = self._neighbours.renew(estimates, near=not self.settling, measured=self._links)
         for name, slot in before.items():
             if self._neighbours.slot_of(name) != slot:
                 self._cache.clear(slot)
@@ -167,10 +174,17 @@ class LocalCoordinate:
 
     def _refit(self, slot: int, remote: Claim, rtt_ms: float) -> None:
         self._cache.put(slot, (*remote.vector, remote.height), rtt_ms)
-        if self._moves == 0:
-            self._position[:-1] = [self._rng.gauss(0, SCATTER_MS) for _ in range(self.dimensions)]
-        self._steps += 1 + refit.extra_steps(self._moves, self._cache)
+        joining = refit.joins(self._moves, self._cache)
+        if joining and self._moves < refit.JOIN_STARTS:
+            self._position = refit.middle(self._cache)
+            self._scatter()
+        elif self._moves == 0:
+            self._scatter()
+        self._steps += 1 + refit.extra_steps(self._moves, joining=joining)
         self._moves += 1
+
+    def _scatter(self) -> None:
+        self._position[:-1] += [self._rng.gauss(0, SCATTER_MS) for _ in range(self.dimensions)]
 
     def _place(self, fit: refit.Fit) -> None:
         self._position = fit.position

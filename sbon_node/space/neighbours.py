@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+
+SCOUTS = 0.25
+"""Share of the near slots for who looks nearest and was never measured: else a node whose place is wrong is never found out."""
 
 
 class Neighbours:
@@ -49,9 +52,10 @@ class Neighbours:
             self._slots[slot] = None
         return slot
 
-    def renew(self, estimates_ms: Mapping[str, float], *, near: bool) -> list[tuple[int, str]]:
+    def renew(self, estimates_ms: Mapping[str, float], *, near: bool, measured: Container[str] = ()) -> list[tuple[int, str]]:
         """Fills free random slots with any, and with ``near`` the others with the nearest, of all who may be neighbours by their
-        estimated round-trip times. Returns the slots that have a new tenant; who has lost its slot is in none."""
+        estimated round-trip times; ``SCOUTS`` of those with who is not ``measured``. Returns the slots that have a new tenant;
+        who has lost its slot is in none."""
         for name in [name for name in self._by_name if name not in estimates_ms]:
             self.forget(name)
         fresh: list[tuple[int, str]] = []
@@ -62,7 +66,7 @@ class Neighbours:
                 self.forget(name)
                 self._put(slot, name)
                 fresh.append((slot, name))
-        return fresh + self._renew_near(estimates_ms) if near else fresh
+        return fresh + self._renew_near(estimates_ms, measured) if near else fresh
 
     def next(self) -> str | None:
         """Whose turn it is to be measured."""
@@ -73,10 +77,14 @@ class Neighbours:
                 return name
         return None
 
-    def _renew_near(self, estimates_ms: Mapping[str, float]) -> list[tuple[int, str]]:
-        at_random = {name for name in self._slots[: self._random] if name is not None}
-        others = ((rtt_ms, name) for name, rtt_ms in estimates_ms.items() if name not in at_random)
-        nearest = [name for _, name in heapq.nsmallest(len(self._slots) - self._random, others)]
+    def _renew_near(self, estimates_ms: Mapping[str, float], measured: Container[str]) -> list[tuple[int, str]]:
+        many = len(self._slots) - self._random
+        taken = {name for name in self._slots[: self._random] if name is not None}
+        others = [(rtt_ms, name) for name, rtt_ms in estimates_ms.items() if name not in taken]
+        nearest = [name for _, name in heapq.nsmallest(many - int(SCOUTS * many), others)]
+        taken.update(nearest)
+        left = ((name in measured, rtt_ms, name) for rtt_ms, name in others if name not in taken)
+        nearest += [name for *_, name in heapq.nsmallest(many - len(nearest), left)]
         chosen = set(nearest)
         for slot in range(self._random, len(self._slots)):
             tenant = self._slots[slot]

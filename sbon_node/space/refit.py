@@ -6,7 +6,7 @@ damped Gauss-Newton step (Levenberg 1944, Marquardt 1963) on the whole cache. Wi
     p   = |x_i - x_j| + h_i + h_j                        what the coordinates say
     r   = R - p,  rel = |r| / R                          what they miss, and the share of it
     w   = R^-1.4 / max(rel, 0.1)                         near neighbours count more; beyond 10 % the loss is |r|, not r^2
-        * 1 / (1 + (rel / (20 median rel))^2)            redescending: who fits far worse than the others hardly counts,
+        * 1 / (1 + (rel / (40 median rel))^2)            redescending: who fits far worse than the others hardly counts,
         * 1 / (1 + (|r| / (6 median |r|))^4)             neither by its share nor in milliseconds
     A   = sum w J J^T,  b = sum w J r                    J the unit vector from j to i, and 1 for the height
     dx  = 0.4 (A + trace(A) / dim I)^-1 b
@@ -40,7 +40,7 @@ WEIGHT_POWER = -1.4
 MIN_RTT_MS = 1.0
 """Shorter times count as this in weights and shares: below it a share says nothing."""
 LINEAR_BEYOND = 0.1
-SHARE_CUT = 20.0
+SHARE_CUT = 40.0
 CUT = 6.0
 MIN_SHARE, MIN_MS = 0.01, 1.0
 """Medians are taken for no less, so that a perfect fit throws nobody out."""
@@ -48,8 +48,10 @@ _LEAST, _CUTS = np.array([[MIN_SHARE], [MIN_MS]]), np.array([[SHARE_CUT], [CUT]]
 REACH = 0.5
 COLD_PROBES, COLD_STEPS = 200, 4
 """A node's first so many probes are followed by so many more steps each: they cost nothing but time of the processor."""
-JOIN_PROBES, JOIN_STEPS = 10, 24
+JOIN_PROBES, JOIN_STEPS = 20, 24
 """The same for a node that joins others who have found their places; where all are new, it would fold the map."""
+JOIN_STARTS = 10
+"""After each of so many probes it starts again from :func:`middle`: few neighbours leave more than one place where they fit."""
 PLACED = 0.3
 """Neighbours have found their places if these are that far from their middle, as a share of the round-trip times to them."""
 _TOGETHER_MS = 1e-9
@@ -89,13 +91,30 @@ class NeighbourCache:
         self.known[slot] = False
 
 
-def extra_steps(probes: int, cache: NeighbourCache) -> int:
+def joins(probes: int, cache: NeighbourCache) -> bool:
+    """Whether a node that has taken so many probes before is new among others who have found their places."""
+    if probes >= JOIN_PROBES:
+        return False
+    places, rtt_ms = cache.places[cache.known, :-1], cache.rtt_ms[cache.known]
+    spread_ms = np.linalg.norm(places - places.mean(axis=0), axis=1).mean()
+    return bool(spread_ms >= PLACED * rtt_ms.mean())
+
+
+def middle(cache: NeighbourCache) -> Floats:
+    """Where to start among the neighbours, nearer ones counting more; shape [dimensions + 1], the height zero.
+
+    In each dimension a place counts as no further from their median than the longest round-trip time, whatever it claims.
+    """
+    places, rtt_ms = cache.places[cache.known, :-1], cache.rtt_ms[cache.known]
+    median, longest = np.median(places, axis=0), rtt_ms.max()
+    within = median + np.clip(places - median, -longest, longest)
+    return np.append(np.average(within, axis=0, weights=1 / rtt_ms), 0.0)
+
+
+def extra_steps(probes: int, *, joining: bool) -> int:
     """How many steps follow the one of a node's next probe, after so many."""
-    if probes < JOIN_PROBES:
-        places, rtt_ms = cache.places[cache.known, :-1], cache.rtt_ms[cache.known]
-        spread_ms = np.linalg.norm(places - places.mean(axis=0), axis=1).mean()
-        if spread_ms >= PLACED * rtt_ms.mean():
-            return JOIN_STEPS
+    if joining:
+        return JOIN_STEPS
     return COLD_STEPS if probes < COLD_PROBES else 0
 
 

@@ -56,11 +56,18 @@ class SpaceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             gt=0, lt=1, description="Vivaldi's c_c (its section 3.5): part of the way to the measured distance; lower is steadier"
         ),
     ] = 0.25
-    filter_samples: Annotated[
-        int, Meta(ge=1, le=100, description="samples of a link the moving percentile filter looks back on")
-    ] = 10
+    filter: Annotated[
+        Literal["auto", "adaptive", "percentile"],
+        Meta(
+            description="what is believed of a link's last samples: percentile, always filter_percentile, is SBON's; adaptive "
+            "goes from there towards the median where the node's samples are not skewed, since noise that goes both ways has its "
+            "truth in the middle; auto is adaptive for refit, percentile for vivaldi"
+        ),
+    ] = "auto"
+    filter_samples: Annotated[int, Meta(ge=1, le=100, description="samples of a link that the filter looks back on")] = 10
     filter_percentile: Annotated[
-        float, Meta(ge=0, le=100, description="percentile the filter passes on; low ones ignore queueing spikes")
+        float,
+        Meta(ge=0, le=100, description="percentile the filter passes on where queueing disturbs samples; low ones ignore it"),
     ] = 20.0
     max_rtt_ms: Annotated[
         float, Meta(gt=0, le=60_000, description="samples above it are refused as no round-trip time; milliseconds")

@@ -11,8 +11,8 @@ import pytest
 from sbon_cli.cities import CITIES, cities, great_circle_km, load_wide_area, of_mapping
 from sbon_cli.local_cluster import LocalCluster
 from sbon_node.errors import SbonError
+from sbon_node.experiments.made_matrix import TRUTHS
 from tests.measured import measured
-from tests.space.truths import TRUTHS
 
 
 def test_distances_of_cities() -> None:

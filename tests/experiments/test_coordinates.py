@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from sbon_cli.main import sbon
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates import run
-from sbon_node.experiments.rtt_matrix import RttMatrix, read_matrix
+from sbon_node.experiments.made_matrix import MADE, TRUTHS, Matrix
+from sbon_node.experiments.rtt_matrix import RttMatrix, Weather, made_matrix, read_matrix
 from sbon_node.experiments.serf import ORIGIN, SerfClient, distance_s
-from tests.space.truths import TRUTHS, Matrix
 
 COLUMNS = (
     "algorithm data median p90 median_unmeasured p90_unmeasured movement_ms samples_to_settle join5 join10 join20 recall10 "
@@ -41,7 +41,9 @@ def odd(count: int) -> Matrix:
 
 def test_every_column_is_told_and_a_seed_tells_it_again(tmp_path: Path) -> None:
     files = [saved(tmp_path / "even.npz", TRUTHS["access"](60, np.random.default_rng(2))), saved(tmp_path / "odd.npz", odd(16))]
-    first, again = (run(files, ("refit", "vivaldi", "serf", "floor"), seed=3, probes=96)[0] for _ in range(2))
+    first, again = (
+        run([read_matrix(path) for path in files], ("refit", "vivaldi", "serf", "floor"), seed=3, probes=96)[0] for _ in range(2)
+    )
     assert first == again
     rows = {(row["data"], row["algorithm"]): row for row in first["rows"]}
     assert list(rows) == [(data, name) for data in ("even", "odd") for name in ("refit", "vivaldi", "serf", "floor")]
@@ -83,6 +85,40 @@ def test_the_truth_is_the_median_round_and_samples_are_rarely_below_it() -> None
     samples = matrix.sample(pair, pair + 1, np.random.default_rng(1))
     assert samples.min() >= 100
     assert 0.01 < (samples > 450).mean() < 0.06
+
+
+def test_noise_goes_both_ways_and_queueing_can_be_left_out() -> None:
+    flat, pair = np.where(np.eye(5) > 0, np.nan, 100.0)[None], np.zeros(4000, dtype=int)
+    quiet = RttMatrix("made", flat, Weather(0.1, queueing=False)).sample(pair, pair + 1, np.random.default_rng(1))
+    assert quiet.mean() == pytest.approx(100, abs=1)
+    assert quiet.std() == pytest.approx(10, abs=1)
+    both = RttMatrix("made", flat, Weather(0.1)).sample(pair, pair + 1, np.random.default_rng(1))
+    assert both.min() < 90
+    assert (both > 350).any()
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_matrices_are_made_by_kind_and_size(kind: str) -> None:
+    made, again = (made_matrix(f"{kind}:20", 3) for _ in range(2))
+    assert (made.name, made.nodes) == (f"{kind}20", 20)
+    assert np.array_equal(made.truth, again.truth, equal_nan=True)
+    assert np.nanmin(made.truth) > 0
+    assert np.isnan(made.truth).sum() > 20 if kind == "sparse" else np.isnan(made.truth).sum() == 20
+
+
+@pytest.mark.parametrize("text", ["access", "access:3", "access:x", "nothing:20", "access:1000000"])
+def test_what_cannot_be_made_is_refused_with_the_kinds_there_are(text: str) -> None:
+    with pytest.raises(SbonError) as refused:
+        made_matrix(text, 1)
+    assert (refused.value.code, refused.value.where) == ("bad-matrix", "--made")
+    assert "inflated" in (refused.value.hint or "")
+
+
+def test_tiny_networks_are_no_worse_than_serfs_in_noise() -> None:
+    for nodes in (4, 8, 20):
+        matrix = made_matrix(f"access:{nodes}", 2, Weather(0.1))
+        refit, serf = (row["median"] for row in run([matrix], ("refit", "serf"), probes=240)[0]["rows"])
+        assert refit < serf
 
 
 def test_a_command_line_names_an_algorithm_that_there_is_not(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from sbon_node.experiments.made_matrix import TRUTHS
 from sbon_node.space import vivaldi
 from sbon_node.space.coordinate import MAX_MS, Coordinate, from_wire
 from sbon_node.space.cost import cost_distances
+from sbon_node.space.filters import LinkFilter, Percentile
 from sbon_node.space.load import LoadDimension
 from sbon_node.space.local import LocalCoordinate
-from sbon_node.space.percentile import PercentileFilter
 from sbon_node.space.settings import SpaceSettings
 from sbon_protocol import messages
 from tests.measured import measured
-from tests.space.truths import TRUTHS
 
 NAN, INF = math.nan, math.inf
 
@@ -65,9 +66,46 @@ def test_distance_is_euclidean_plus_both_heights_and_ignores_load() -> None:
 @pytest.mark.parametrize("percentile", [0, 20, 50, 100])
 def test_the_filter_is_the_percentile_of_the_last_samples(count: int, percentile: float) -> None:
     samples = [random.Random(count).uniform(10, 500) for _ in range(count)]
-    link = PercentileFilter(10, percentile)
+    link = LinkFilter(10, Percentile(percentile, adaptive=False))
     passed = [link.add(sample) for sample in samples]
     assert passed == pytest.approx([np.percentile(samples[max(0, i - 9) : i + 1], percentile) for i in range(count)])
+
+
+DISTURBED: dict[str, tuple[Callable[[random.Random], float], float]] = {
+    "nothing": (lambda rng: 1.0, 0.001),
+    "queueing": (lambda rng: 1 + rng.expovariate(20), 0.013),
+    "spikes": (lambda rng: (1 + rng.expovariate(20)) * (1 + rng.paretovariate(1.2) if rng.random() < 0.1 else 1), 0.018),
+    "noise": (lambda rng: rng.gauss(1, 0.1), 0.012),
+    "much noise": (lambda rng: rng.gauss(1, 0.2), 0.025),
+}
+"""What a sample is multiplied by; how far links' filters may be from the truth, in the mean, once they have settled. The low
+percentile alone misses it by 7 and 15 % under noise, the median by 4 % under queueing."""
+
+
+@pytest.mark.parametrize("disturbed, within", DISTURBED.values(), ids=DISTURBED)
+def test_the_filter_of_refit_finds_the_truth_under_queueing_and_under_noise(
+    disturbed: Callable[[random.Random], float], within: float
+) -> None:
+    rng = random.Random(1)
+    node = engine()
+    for turn in range(40):
+        for peer in range(48):
+            node.observe(f"p{peer}", 100.0 * disturbed(rng), None, float(turn))
+    links = np.array(list(node.remembered_ms().values())) / 100
+    assert np.median(links) == pytest.approx(1, abs=within + 0.003)
+
+
+def test_vivaldi_has_the_papers_filter_and_either_can_have_the_other() -> None:
+    rng = random.Random(1)
+    samples = [rng.gauss(100, 10) for _ in range(1000)]
+    passed = {}
+    for algorithm, name in (("vivaldi", "auto"), ("refit", "percentile"), ("refit", "auto"), ("vivaldi", "adaptive")):
+        node = engine(algorithm=algorithm, filter=name)
+        for sample in samples:
+            node.observe("peer", sample, None, 0.0)
+        passed[algorithm, name] = node.rtt_ms("peer", 0.0)
+    assert passed["vivaldi", "auto"] == passed["refit", "percentile"] == pytest.approx(np.percentile(samples[-10:], 20))
+    assert passed["refit", "auto"] == passed["vivaldi", "adaptive"] != passed["vivaldi", "auto"]
 
 
 def test_a_step_of_vivaldi_is_the_papers() -> None:

@@ -31,6 +31,15 @@ def test_random_slots_are_kept_and_near_ones_follow_the_estimates() -> None:
     assert neighbours.renew(farther, near=True) == []
 
 
+def test_some_near_slots_try_who_was_never_measured() -> None:
+    neighbours = slots(0, 8)
+    measured = {f"n{number:02}" for number in range(20)}
+    neighbours.renew(ESTIMATES, near=True, measured=measured)
+    assert sorted(neighbours.names()) == [*(f"n{number:02}" for number in range(6)), "n20", "n21"]
+    neighbours.renew(ESTIMATES, near=True, measured=ESTIMATES)
+    assert sorted(neighbours.names()) == [f"n{number:02}" for number in range(8)]
+
+
 def test_who_is_gone_makes_room_for_another() -> None:
     neighbours = slots(4, 0)
     neighbours.renew(ESTIMATES, near=True)

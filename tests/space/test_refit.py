@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sbon_node.experiments.made_matrix import TRUTHS, Matrix
 from sbon_node.space import refit
 from sbon_node.space.coordinate import MAX_MS, Coordinate, from_wire
 from sbon_node.space.local import LocalCoordinate, settle
 from sbon_node.space.settings import SpaceSettings
 from sbon_protocol import messages
-from tests.space.truths import TRUTHS, Matrix
 
 HONEST, LIARS = 32, 6
 """A node's neighbours; six liars are more than 15 % of them."""
@@ -65,6 +65,21 @@ def test_a_node_that_joins_is_nearly_there_after_few_probes() -> None:
             errors = [abs(node.coordinate.distance_ms(p) / truth.distance_ms(p) - 1) for p in there.values()]
             assert np.median(errors) < 0.1
             return
+
+
+def test_a_node_that_joins_starts_among_its_neighbours_wherever_a_few_say_they_are() -> None:
+    truth, there = surroundings()
+    cache = refit.NeighbourCache(HONEST, 3)
+    for slot, place in enumerate(there.values()):
+        lies = slot % 6 == 0
+        cache.put(
+            slot,
+            (MAX_MS, -MAX_MS, 0.0, 0.0) if lies else (*place.vector, place.height),
+            1.0 if lies else truth.distance_ms(place),
+        )
+    start = refit.middle(cache)
+    assert np.abs(start[:3]).max() <= cache.rtt_ms.max() + 100
+    assert start[3] == 0
 
 
 lies = st.lists(
