@@ -48,6 +48,7 @@ class GroundView:
     ) -> None:
         self._ground, self._noise, self._free = ground, noise, free
         self._hosts = ground.hosts if known is None else np.intersect1d(ground.hosts, known)
+        self._names = [name_of(node) for node in self._hosts.tolist()]
         self._is_host = np.zeros(ground.network.nodes, dtype=np.bool_)
         self._is_host[self._hosts] = True
         self._measured: dict[tuple[int, int], float] = {}
@@ -63,7 +64,7 @@ class GroundView:
         return self._questions
 
     def nodes(self) -> list[str]:
-        return [name_of(node) for node in self._hosts.tolist()]
+        return list(self._names)
 
     def coordinate(self, node: str) -> Point | None:
         return tuple(self._ground.places[number_of(node), :-1].tolist())

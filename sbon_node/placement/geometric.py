@@ -35,50 +35,42 @@ def median_places(operators: Sequence[str], edges: Sequence[Edge], pinned: Mappi
     """
     if not operators:
         return {}
-    fixed = {name: number for number, name in enumerate(pinned)}
-    free = {name: number for number, name in enumerate(operators)}
-    anchors = np.array([pinned[name] for name in fixed], dtype=np.float64)
-    inner = [(free[e.source], free[e.target], e.rate_bytes_s) for e in edges if e.source in free and e.target in free]
-    outer = [
-        (free[one], fixed[other], edge.rate_bytes_s)
+    number = {name: i for i, name in enumerate(operators)}
+    anchors = {name: np.asarray(point, dtype=np.float64) for name, point in pinned.items()}
+    middle: Floats = np.mean(list(anchors.values()), axis=0)
+    pulling = [
+        edge
         for edge in edges
-        for one, other in ((edge.source, edge.target), (edge.target, edge.source))
-        if one in free and other in fixed
+        if (edge.source in number or edge.target in number)
+        and all(end in number or end in anchors for end in (edge.source, edge.target))
     ]
-    places = _settle(
-        np.tile(anchors.mean(axis=0), (len(operators), 1)),
-        anchors,
-        np.array([(one, other) for one, other, _ in inner], dtype=int).reshape(-1, 2),
-        np.array([(one, other) for one, other, _ in outer], dtype=int).reshape(-1, 2),
-        np.maximum([rate for *_, rate in inner], LEAST_RATE_BYTES_S),
-        np.maximum([rate for *_, rate in outer], LEAST_RATE_BYTES_S),
-    )
-    return {name: tuple(places[number].tolist()) for name, number in free.items()}
+    ends = np.zeros((len(pulling), len(operators)))
+    offsets = np.zeros((len(pulling), len(middle)))
+    for row, edge in enumerate(pulling):
+        for end, sign in ((edge.source, 1.0), (edge.target, -1.0)):
+            if end in number:
+                ends[row, number[end]] = sign
+            else:
+                offsets[row] = sign * anchors[end]
+    rates = np.maximum([edge.rate_bytes_s for edge in pulling], LEAST_RATE_BYTES_S)
+    places = _settle(ends, offsets, rates, middle)
+    return {name: tuple(places[i].tolist()) for name, i in number.items()}
 
 
-def _settle(
-    places: Floats, anchors: Floats, inner: NDArray[np.int_], outer: NDArray[np.int_], inner_rates: Floats, outer_rates: Floats
-) -> Floats:
-    """Rounds of least squares: places [n, d], anchors [m, d], ``inner`` pairs of places, ``outer`` of place and anchor."""
-    inner_pull, outer_pull = inner_rates, outer_rates
-    middle = places[0]
-    faint = 1e-9 * max(inner_rates.max(initial=0.0), outer_rates.max(initial=LEAST_RATE_BYTES_S))
+def _settle(ends: Floats, offsets: Floats, rates: Floats, middle: Floats) -> Floats:
+    """Places [n, d] that minimise sum rates |ends @ places + offsets| in rounds of least squares, where ``ends`` [links, n] is 1
+    for a link's source and -1 for its target, and ``offsets`` [links, d] are the ends that are pinned, with that sign."""
+    pull, places = rates, np.tile(middle, (ends.shape[1], 1))
+    faint = 1e-9 * rates.max(initial=LEAST_RATE_BYTES_S)
     for _ in range(ROUNDS):
-        system = np.zeros((len(places), len(places)))
-        right = np.zeros_like(places)
-        one, other = inner.T
-        np.add.at(system, (one, one), inner_pull)
-        np.add.at(system, (other, other), inner_pull)
-        np.add.at(system, (one, other), -inner_pull)
-        np.add.at(system, (other, one), -inner_pull)
-        np.add.at(system, (outer[:, 0], outer[:, 0]), outer_pull)
-        np.add.at(right, outer[:, 0], outer_pull[:, None] * anchors[outer[:, 1]])
+        weighed = ends.T * pull
+        system = weighed @ ends
         system[np.diag_indices_from(system)] += faint
-        moved = np.linalg.solve(system, right + faint * middle)
+        moved = np.linalg.solve(system, faint * middle - weighed @ offsets)
         still = float(np.abs(moved - places).max()) < SETTLED_MS
         places = moved
         if still:
             break
-        inner_pull = inner_rates / np.maximum(np.linalg.norm(places[one] - places[other], axis=1), _SMOOTH_MS)
-        outer_pull = outer_rates / np.maximum(np.linalg.norm(places[outer[:, 0]] - anchors[outer[:, 1]], axis=1), _SMOOTH_MS)
+        apart = ends @ places + offsets
+        pull = rates / np.maximum(np.sqrt(np.einsum("ld,ld->l", apart, apart)), _SMOOTH_MS)
     return places

@@ -72,16 +72,14 @@ class _Search:
     ) -> None:
         self._problem, self._view, self._settings, self._rests, self._room = problem, view, settings, rests, room
         self._distances = {name: dict(view.nearest(rest, wide)) for name, rest in rests.items()}
-        hosts = view.nodes()
-        pool = {node for near in self._distances.values() for node in near} | (set(problem.pinned.values()) & set(hosts))
-        unknown = [node for node in hosts if view.coordinate(node) is None]
+        hosts, ends = view.nodes(), set(problem.pinned.values())
+        unknown = [node for node in (hosts if wide >= len(hosts) else sorted(ends)) if view.coordinate(node) is None]
+        pool = {node for near in self._distances.values() for node in near} | (ends.intersection(hosts) - set(unknown))
         if wide >= len(hosts):
-            pool |= set(unknown)
+            pool |= set(unknown).intersection(hosts)
         self._pool = sorted(pool)
-        self._ways = Ways(view, sorted(pool | set(problem.pinned.values())))
+        self._ways = Ways(view, sorted(pool | ends), lost=[node for node in unknown if node not in ends])
         self._number = {node: number for number, node in enumerate(self._ways.nodes)}
-        lost = numbers([node for node in unknown if node in self._number and node not in problem.pinned.values()], self._number)
-        self._ways.ms[lost], self._ways.ms[:, lost] = UNKNOWN_MS, UNKNOWN_MS
         self._wide: Instance | None = None
         self._predicted: Solution | None = None
         self._first: Instance | None = None

@@ -8,6 +8,7 @@ import numpy as np
 
 from sbon_node.errors import SbonError
 from sbon_node.placement.instance import Floats
+from sbon_node.placement.mapping import UNKNOWN_MS
 from sbon_node.placement.network_view import NetworkView
 
 NEARBY = 0.1
@@ -19,16 +20,23 @@ BATCH = 64
 
 class Ways:
     """One way, in milliseconds, [n, n] over ``nodes``: ``estimated_ms`` as it was before, ``ms`` as it is known now, ``measured``
-    where that was measured here. ``trouble`` says why not all was measured."""
+    where that was measured here. ``trouble`` says why not all was measured. ``lost`` are nodes whose place nobody knows: they are
+    taken for far away."""
 
-    def __init__(self, view: NetworkView, nodes: Sequence[str]) -> None:
+    def __init__(self, view: NetworkView, nodes: Sequence[str], lost: Sequence[str] = ()) -> None:
         self._view, self.nodes = view, nodes
         self.estimated_ms = view.latencies_ms(nodes, nodes)
+        away = [number for number, node in enumerate(nodes) if node in lost]
+        self.estimated_ms[away], self.estimated_ms[:, away] = UNKNOWN_MS, UNKNOWN_MS
+        np.fill_diagonal(self.estimated_ms, 0.0)
         self.ms = self.estimated_ms.copy()
         self.measured = np.eye(len(nodes), dtype=np.bool_)
         self.trouble = ""
         self.asked = 0
         """Pairs so far."""
+        scale = NEARBY * max(float(np.median(self.estimated_ms)), 1e-3)
+        self._near: Floats = np.exp(-self.estimated_ms / scale)
+        self._believed_of, self._believed_ms = 0, self.estimated_ms
 
     async def measure(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Pairs by number, the most wanted ones first; the first of each is who measures. What is measured is not measured again.
@@ -60,9 +68,14 @@ class Ways:
         Nodes that are near each other are on much the same way to a third, so that coordinates are wrong about them by much the
         same: the mean of what was missed, weighed by nearness of the ends, with a weight for having missed nothing.
         """
-        scale = NEARBY * max(float(np.median(self.estimated_ms)), 1e-3)
-        near = np.exp(-self.estimated_ms / scale)
+        if self._believed_of == self.asked:
+            return self._believed_ms
         missed = np.where(self.measured, self.ms - self.estimated_ms, 0.0)
-        weight = self.measured.astype(np.float64)
-        correction = (missed @ near + near @ missed) / (weight @ near + near @ weight + NOTHING_MISSED)
-        return np.where(self.measured, self.ms, np.maximum(self.estimated_ms + correction, 0.0))
+        ends = np.flatnonzero(missed.any(axis=1))
+        amount, weight = np.zeros_like(missed), self._near.copy()
+        amount[ends] = missed[ends] @ self._near
+        weight[ends] = self.measured[ends].astype(np.float64) @ self._near
+        correction = (amount + amount.T) / (weight + weight.T + NOTHING_MISSED)
+        self._believed_ms = np.where(self.measured, self.ms, np.maximum(self.estimated_ms + correction, 0.0))
+        self._believed_of = self.asked
+        return self._believed_ms
