@@ -32,6 +32,7 @@ class Ground:
 
     def __init__(self, network: Network, places: Floats | None, hosts: Ints) -> None:
         self.network, self.hosts = network, np.sort(hosts)
+        self.names = [name_of(node) for node in self.hosts.tolist()]
         self.places = np.zeros((network.nodes, 2)) if places is None else places
         self.estimates_ms = network.latency_ms if places is None else estimates_ms(places)
 
@@ -48,7 +49,7 @@ class GroundView:
     ) -> None:
         self._ground, self._noise, self._free = ground, noise, free
         self._hosts = ground.hosts if known is None else np.intersect1d(ground.hosts, known)
-        self._names = [name_of(node) for node in self._hosts.tolist()]
+        self._names = ground.names if known is None else [name_of(node) for node in self._hosts.tolist()]
         self._is_host = np.zeros(ground.network.nodes, dtype=np.bool_)
         self._is_host[self._hosts] = True
         self._measured: dict[tuple[int, int], float] = {}

@@ -69,11 +69,12 @@ def best_hosts(problem: PlacementProblem, ground: Ground, free: Floats | None = 
     Raises :class:`SbonError` ``no-room``.
     """
     nodes = [name_of(node) for node in range(ground.network.nodes)]
-    room = None
+    room, candidates = None, [ground.hosts] * len(problem.operators)
     if free is not None:
         room = np.full((len(nodes), RESOURCES), np.inf)
         room[:, 0] = free
-    instance = Instance(problem, nodes, ground.network.latency_ms, [ground.hosts] * len(problem.operators), room)
+        candidates = [ground.hosts[free[ground.hosts] >= operator.needs.cores] for operator in problem.operators]
+    instance = Instance(problem, nodes, ground.network.latency_ms, candidates, room)
     found = optimum(instance)
     if found is None:
         raise SbonError("no-room", "no placement fits", where="experiment")
@@ -111,14 +112,14 @@ class Dump:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = (folder / f"{name}.jsonl").open("w", encoding="utf-8")
 
-    def write(self, problem: PlacementProblem, ground: Ground, hosts: dict[str, str], trial: Trial, **labels: Any) -> None:
+    def write(self, problem: PlacementProblem, ground: Ground, placed: dict[str, str], trial: Trial, /, **labels: Any) -> None:
         if self._file is None or self._folder is None:
             return
         network = f"{labels['topology']}-{labels['seed']}"
         if network not in self._networks:
             self._networks.add(network)
             np.savez_compressed(self._folder / f"{network}.npz", latency_ms=ground.network.latency_ms)
-        named = sorted({*problem.pinned.values(), *hosts.values()})
+        named = sorted({*problem.pinned.values(), *placed.values()})
         latency = true_latency(ground.network)
         line = {
             **labels,
@@ -129,7 +130,7 @@ class Dump:
             "edges": [msgspec.to_builtins(edge) for edge in problem.edges],
             "nodes": named,
             "latency_ms": [[latency(a, b) for b in named] for a in named],
-            "placement": hosts,
+            "placement": placed,
             "usage": trial.usage,
             "optimal_usage": trial.best,
             "delay_ms": trial.delay_ms,

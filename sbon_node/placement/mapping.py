@@ -77,10 +77,9 @@ async def first_with_room(
 
 def by_latency(view: NetworkView, node: str, exclude: frozenset[str] = frozenset()) -> list[str]:
     """All nodes, the one nearest to ``node`` (itself, if it may host) first."""
-    ranked = (
-        (0.0 if one == node else view.latency_ms(node, one), one != node, one) for one in view.nodes() if one not in exclude
-    )
-    return [one for _, _, one in sorted(ranked)]
+    hosts = [one for one in view.nodes() if one not in exclude]
+    away_ms = view.latencies_ms([node], hosts)[0].tolist() if hosts else []
+    return [one for _, _, one in sorted((ms, one != node, one) for ms, one in zip(away_ms, hosts, strict=True))]
 
 
 def no_room(operator: Operator, candidates: Sequence[Candidate]) -> SbonError:

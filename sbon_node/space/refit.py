@@ -138,8 +138,7 @@ def step(position: Floats, places: Floats, rtt_ms: Floats, known: Known, *, heig
     if position.ndim == 1:
         moved = np.array(_moved(position.tolist(), sums.tolist(), float(longest_ms), height))
     else:
-        one_by_one = zip(position.tolist(), sums.tolist(), longest_ms.tolist(), strict=True)
-        moved = np.array([_moved(start, equations, reach_ms, height) for start, equations, reach_ms in one_by_one])
+        moved = _moved_together(position, sums, longest_ms, height)
     return Fit(moved, median_share)
 
 
@@ -187,4 +186,17 @@ def _moved(position: list[float], sums: list[list[float]], longest_ms: float, he
     part = STEP * min(1.0, REACH * longest_ms / (length + _ALMOST_NOTHING))
     moved = [min(max(x + part * dx, -MAX_MS), MAX_MS) for x, dx in zip(position, move, strict=True)]
     moved[-1] = max(moved[-1], 0.0)
+    return moved
+
+
+def _moved_together(position: Floats, sums: Floats, longest_ms: Floats, height: bool) -> Floats:
+    """:func:`_moved` of many nodes: position [..., n], sums [..., n, n + 1], longest_ms [...]."""
+    normal, right = sums[..., :-1], sums[..., -1:]
+    diagonal = np.einsum("...ii->...i", normal)
+    diagonal += (DAMPING / (diagonal.shape[-1] - (not height)) * diagonal.sum(axis=-1) + _ALMOST_NOTHING)[..., None]
+    move = STEP * np.linalg.solve(normal, right)[..., 0]
+    length = np.sqrt(np.vecdot(move, move))
+    part = np.minimum(1.0, REACH * longest_ms / (length + _ALMOST_NOTHING))
+    moved: Floats = np.clip(position + part[..., None] * move, -MAX_MS, MAX_MS)
+    np.maximum(moved[..., -1], 0.0, out=moved[..., -1])
     return moved

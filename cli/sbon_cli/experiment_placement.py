@@ -1,0 +1,114 @@
+"""``sbon experiment sbon-table1`` and ``sbon experiment penalty``: strategies compared with the exact optimum."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """Such as ``1,2,5`` or ``1-10``."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        found: list[int] = []
+        try:
+            for part in str(value).split(","):
+                first, _, last = part.partition("-")
+                found += range(int(first), int(last or first) + 1)
+        except ValueError:
+            found = []
+        if not 0 < len(found) <= 1000:
+            self.fail(f"{value!r} is no list of seeds such as 1,2,5 or 1-10", param, ctx)
+        return tuple(dict.fromkeys(found))
+
+
+def placement_options(queries: int, seeds: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options that placement experiments share; ``queries`` and ``seeds`` are defaults."""
+    options = (
+        click.option(
+            "--data",
+            multiple=True,
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE.npz",
+            help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds, NaN where missing; repeated.",
+        ),
+        click.option("--topology", multiple=True, metavar="NAME", help="ts1550, ts1064, edge-fog-cloud or geometric; repeated."),
+        click.option("--queries", type=click.IntRange(1, 100_000), default=queries, show_default=True, help="Of each seed."),
+        click.option(
+            "--seeds", type=Seeds(), default=seeds, show_default=True, help="Of network, coordinates and queries: 1,2,5 or 1-10."
+        ),
+        click.option(
+            "--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write pictures and the JSON there."
+        ),
+        click.option(
+            "--dump",
+            type=click.Path(file_okay=False, path_type=Path),
+            metavar="DIR",
+            help="Write every instance and placement there, as lines of JSON, for other programs to check.",
+        ),
+        json_option,
+    )
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@click.command(name="sbon-table1")
+@placement_options(200, "1-5")
+@reports_errors
+def sbon_table1(out: Path | None, json_: bool, **options: Any) -> None:
+    """SBON's Table 1 and Figures 8 and 9: penalties in usage and delay of six strategies and hybrid, beside the paper's."""
+    _experiment("table1", "draw_table1", out, json_, options)
+
+
+@click.command()
+@placement_options(10, "1,2")
+@click.option(
+    "--operators",
+    multiple=True,
+    type=click.Choice(["1", "3", "7", "15", "31"]),
+    help="Of a query, repeated; 1, 3, 7 and 15 by default.",
+)
+@click.option("--variant", "variants", multiple=True, metavar="NAME", help="Such as full or noise10, repeated; all by default.")
+@reports_errors
+def penalty(out: Path | None, json_: bool, operators: tuple[str, ...], variants: tuple[str, ...], **options: Any) -> None:
+    """How much more than the exact optimum placements cost: by strategy, size of the query, network, and hardship."""
+    module: Any = importlib.import_module("sbon_node.experiments.penalty")
+    unknown = [name for name in variants if name not in module.VARIANTS]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(module.VARIANTS)}", param_hint="--variant")
+    options["operators"] = tuple(int(size) for size in operators) or module.OPERATORS
+    options["variants"] = variants or module.VARIANTS
+    _experiment("penalty", "draw_penalty", out, json_, options)
+
+
+def _experiment(module: str, drawing: str, out: Path | None, json_: bool, options: dict[str, Any]) -> None:
+    experiment: Any = importlib.import_module(f"sbon_node.experiments.{module}")
+    with err().status("placing") as status:
+        topologies = options.pop("topology")
+        result, trials = experiment.run(options.pop("data"), topologies, told=status.update, **options)
+        if out is not None:
+            status.update("drawing")
+            pictures: Any = importlib.import_module("sbon_node.experiments.placement_pictures")
+            getattr(pictures, drawing)(result, trials, out)
+    if as_json(json_):
+        print_json(result)
+        return
+    columns = list(result["rows"][0])
+    print_table(columns, [["" if row[c] is None else row[c] for c in columns] for row in result["rows"]], title=result["name"])
+    if out is not None:
+        say(f"pictures: {out}")
