@@ -49,7 +49,7 @@ class Table:
         self._own = own
         self._rows: dict[str, Row] = {}
         self._most = most
-        self.there, self.lost = Roster(), Roster()
+        self.there, self.lost, self._gone = Roster(), Roster(), Roster()
         self.fingerprints = Fingerprints()
         self.fingerprints.put(own)
 
@@ -168,7 +168,7 @@ class Table:
 
     def expire(self, now: float, tombstone_s: float) -> list[str]:
         """Forgets those who are gone for long; returns their names."""
-        old = [n for n, row in self._rows.items() if row.member.state in GONE and now - row.since > tombstone_s]
+        old = [name for name in self._gone.names() if now - self._rows[name].since > tombstone_s]
         for name in old:
             self._drop(name)
         return sorted(old)
@@ -189,7 +189,7 @@ class Table:
         """Tombstones make room for the living, the oldest one first."""
         if len(self._rows) < self._most:
             return True
-        gone = [(row.since, name) for name, row in self._rows.items() if row.member.state in GONE]
+        gone = [(self._rows[name].since, name) for name in self._gone.names()]
         if not gone:
             return False
         self._drop(min(gone)[1])
@@ -200,13 +200,14 @@ class Table:
         self.fingerprints.drop(name)
         self.there.discard(name)
         self.lost.discard(name)
+        self._gone.discard(name)
 
     def _put(self, row: Row, member: Member) -> None:
         row.member = member
         self.fingerprints.put(member)
 
     def _list(self, member: Member) -> None:
-        for roster, states in ((self.there, REACHABLE), (self.lost, LOST)):
+        for roster, states in ((self.there, REACHABLE), (self.lost, LOST), (self._gone, GONE)):
             if member.state in states:
                 roster.add(member.name)
             else:
