@@ -100,7 +100,7 @@ def _cell(value: object) -> object:
     type=click.FloatRange(0.1, 600),
     default=60.0,
     show_default=True,
-    help="Bound of what a scenario lasts; weather and partition last as long.",
+    help="How long weather and partition last, and, if it is less, oneway, loss and churn: 10, 5 and 3 minutes.",
 )
 @click.option("--preset", type=click.Choice(["wan", "lan"]), default="wan", show_default=True, help="Of membership's knobs.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the network, and of every node.")
@@ -109,7 +109,8 @@ def _cell(value: object) -> object:
 def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: float, preset: str, seed: int, json_: bool) -> None:
     """Failure detection and gossip of the daemon's own code: times, false deaths, healing, bytes.
 
-    An hour of a thousand nodes takes half an hour; how fast it runs is told on stderr.
+    Scenarios that wait for something, as crash, join, restart and what heals a partition, take the time they take. How fast it
+    runs is told on stderr.
     """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     module: Any = importlib.import_module("sbon_node.experiments.membership")

@@ -225,7 +225,7 @@ def experiment(
     settings: MembershipSettings | None = None,
     told: Told = lambda line: None,
 ) -> dict[str, Any]:
-    """Rows of ``scenario``, ``nodes``, ``figure`` (with its unit) and ``value``; nothing goes on for more than ``minutes``.
+    """Rows of ``scenario``, ``nodes``, ``figure`` (with its unit) and ``value``; what is bad goes on for ``minutes`` at most.
 
     ``told`` hears of each scenario how fast it ran, which is no function of the seed.
     """
@@ -242,17 +242,16 @@ def _run(scenario: str, nodes: int, seed: int, minutes: float, settings: Members
     async def main(loop: VirtualLoop, rng: random.Random) -> dict[str, float]:
         trial = Trial(nodes, f"{seed}/{scenario}/{nodes}", settings)
         await trial.start()
-        began, cpu = loop.time(), time.process_time()
+        began, turns, cpu = loop.time(), loop.turns, time.process_time()
         found = await SCENARIOS[scenario](trial, minutes)
-        speed.update(virtual_s=loop.time() - began, cpu_s=time.process_time() - cpu)
+        speed.update(virtual_s=loop.time() - began, events=loop.turns - turns, cpu_s=time.process_time() - cpu)
         await trial.overlay.close()
         return found
 
     found = run(main, seed=f"{seed}/{scenario}/{nodes}", max_time_s=60 * minutes + 3600, max_turns=10**10)
-    ratio = speed["virtual_s"] / max(1e-9, speed["cpu_s"])
-    told(
-        f"{scenario}, {nodes} nodes: {speed['virtual_s']:.0f} s in {speed['cpu_s']:.0f} s of a core, {ratio:.1f} times real time"
-    )
+    cpu_s = max(1e-9, speed["cpu_s"])
+    times = f"{speed['events'] / cpu_s:,.0f} events/s, {speed['virtual_s'] / cpu_s:.1f} times real time"
+    told(f"{scenario}, {nodes} nodes: {speed['virtual_s']:.0f} s in {cpu_s:.0f} s of a core, {times}")
     return [{"scenario": scenario, "nodes": nodes, "figure": name, "value": _value(x)} for name, x in found.items()]
 
 

@@ -20,6 +20,7 @@ from sbon_node.engine.interface import Engine, OnOperatorState
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
 from sbon_node.node import Node
+from sbon_node.simulation.acquainted import acquaint
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.disk import SimulatedDisk
 from sbon_node.simulation.engine import EngineTimes, SimulatedEngine
@@ -29,6 +30,7 @@ from sbon_node.simulation.node import SimulatedNode
 from sbon_node.simulation.process import Process, current_process
 from sbon_node.simulation.strikes import Strikes
 from sbon_node.simulation.watch import Watch
+from sbon_node.space.coordinate import Coordinate
 from sbon_node.steps import Step
 
 T = TypeVar("T")
@@ -80,6 +82,7 @@ class SimulatedCluster:
         self.trace: list[str] = []
         self.over: asyncio.Future[str] = loop.create_future()
         self._users: dict[str, asyncio.Task[Any]] = {}
+        self._acquainted = False
 
     def at(self, name: str) -> SimulatedNode:
         return self.nodes[name]
@@ -174,7 +177,8 @@ class SimulatedCluster:
     def config_of(self, node: SimulatedNode) -> Config:
         first = next(iter(self.nodes.values()))
         config = self.configs.get(node.name, self.config)
-        join = config.node.join or (() if node is first else (str(first.address),))
+        alone = node is first or (self._acquainted and node.lives == 1)
+        join = config.node.join or (() if alone else (str(first.address),))
         settings = NodeSettings(
             name=config.node.name or node.name,
             data_dir=str(node.disk.folder),
@@ -229,6 +233,14 @@ class SimulatedCluster:
         self.trace.append(f"{self.loop.time():11.6f} {line}")
 
     # -- waiting -------------------------------------------------------------------------------------------------------
+
+    async def acquainted(self, places: Mapping[str, Coordinate]) -> None:
+        """Boots all, and returns when they are as if they had been together for long, in these places."""
+        self._acquainted = True
+        self.start()
+        await self.until(lambda: all(node.ready for node in self.nodes.values()), pause_s=0.001)
+        members = {name: node.daemon.membership for name, node in self.nodes.items()}
+        acquaint(members, places, random.Random(f"acquainted/{self.seed}"))
 
     async def together(self) -> None:
         """Waits until every node that was booted is up and knows every other."""

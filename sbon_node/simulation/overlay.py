@@ -9,16 +9,15 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
-
 from sbon_node.errors import SbonError
-from sbon_node.membership.service import CHOOSE_EVERY, Membership
+from sbon_node.membership.service import Membership
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.table import Change
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
+from sbon_node.simulation.acquainted import acquaint
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network import Latency, NetworkQuality, SimulatedNetwork
 from sbon_node.simulation.process import Process
@@ -31,8 +30,6 @@ PORT = 7400
 CLUSTER = "sbon"
 TRIES = 10
 """Of a site's seeds, a second apart, before those that do not answer are given up."""
-SETTLED_MOVES = 1000
-"""Of a coordinate that has been where it is for long."""
 Told = Callable[[str, str, Change], None]
 """Is told (observer, member, change)."""
 
@@ -101,23 +98,8 @@ class Overlay:
         site.process.context.copy().run(work)
 
     def know_each_other(self, places: Mapping[str, Coordinate]) -> None:
-        """As if they had been together for long: everyone knows all, is where it belongs, has measured its neighbours, and has
-        nothing left to tell."""
-        pause_s = self._settings.place_pause_s * len(self.living())
-        for site in self.living():
-            membership = site.membership
-            _settle(membership._space, site.name, places)
-            membership._measurements = self.rng.randrange(CHOOSE_EVERY)
-            membership._next_measurement = membership._measuring_interval_s() * self.rng.random()
-            membership.place_self()
-            membership._announcements.settled(places[site.name].to_wire(), -pause_s * self.rng.random())
-        everyone = tuple(site.membership._table.own for site in self.living())
-        for site in self.living():
-            table, gossip = site.membership._table, site.membership._gossip
-            for member in everyone:
-                if member.name != site.name:
-                    table.hear(member, 0.0)
-                gossip.forget(member.name)
+        """As if they had been together for long."""
+        acquaint({site.name: site.membership for site in self.living()}, places, self.rng)
 
     def agreed(self) -> bool:
         """Whether every living site takes exactly the living ones for alive or suspect."""
@@ -166,17 +148,6 @@ class Overlay:
         )
         site.membership.listen(lambda member, change: self._told(site.name, member, change))
         return server
-
-
-def _settle(space: LocalCoordinate, name: str, places: Mapping[str, Coordinate]) -> None:
-    place = places[name]
-    space._coordinate = place
-    space._position = np.array([*place.vector, place.height])
-    space._moves = SETTLED_MOVES
-    space.choose_neighbours({other: there for other, there in places.items() if other != name})
-    for other in space.neighbours():
-        space.take(other, place.distance_ms(places[other]), places[other], 0.0)
-    space._steps = 0
 
 
 async def _begin(site: Site, server: PeerServer, seeds: Sequence[Address]) -> None:

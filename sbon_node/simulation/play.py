@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.evaluate import output_schema
 from sbon_node.simulation.faults import Fault, Stage, random_plan
 from sbon_node.simulation.left import settled
+from sbon_node.space.coordinate import Coordinate
 
 Rows = list[tuple[object, ...]]
 
@@ -38,7 +40,7 @@ class Play:
     """``queries`` over ``streams``, submitted at once at ``holder`` (by default the consumer) and taken at
     ``consumer``. ``faults`` strike once all of them run; ``random_faults`` more are drawn from the cluster's seed, for where
     their operators turn out to be. Before the first is submitted, the nodes have ``settle_s`` seconds to find their
-    coordinates."""
+    coordinates; with ``places`` they begin as if they had been together in these for long."""
 
     queries: tuple[Asked, ...]
     streams: tuple[StreamDeclaration, ...]
@@ -48,6 +50,7 @@ class Play:
     faults: tuple[Fault, ...] = ()
     random_faults: int = 0
     settle_s: float = 0.0
+    places: Mapping[str, Coordinate] = field(default_factory=dict)
 
     async def plan(self, query: Asked) -> Plan:
         """As the node plans it that takes the submission."""
@@ -59,8 +62,11 @@ class Play:
 
     async def run(self, cluster: SimulatedCluster, output: Path) -> dict[str, Rows]:
         """The rows each sink has written, in the folder ``output``."""
-        cluster.start()
-        await cluster.together()
+        if self.places:
+            await cluster.acquainted(self.places)
+        else:
+            cluster.start()
+            await cluster.together()
         await cluster.sleep(self.settle_s)
         holder = self.holder or self.consumer
         await cluster.answer(holder, self._declare(cluster, holder))

@@ -25,6 +25,8 @@ from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
 from sbon_node.simulation.play import Asked, Play
+from sbon_node.space.coordinate import Coordinate
+from sbon_node.space.settings import SpaceSettings
 
 QUERY = "query"
 
@@ -65,7 +67,7 @@ class ScenarioStream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``answer`` is DuckDB's SQL for ``sql``, where it differs. ``faults`` strike once the query runs; ``random_faults`` more are
-    drawn from the seed."""
+    drawn from the seed. Nodes that are ``acquainted`` begin as if they had been together for long."""
 
     name: str
     nodes: tuple[str, ...]
@@ -80,6 +82,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: tuple[Fault, ...] = ()
     random_faults: int = 0
     max_time_s: float = 1800.0
+    acquainted: bool = False
 
     @property
     def play(self) -> Play:
@@ -91,7 +94,13 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             holder=self.submit_at,
             faults=self.faults,
             random_faults=self.random_faults,
+            places=dict.fromkeys(self.nodes, self._place) if self.acquainted else {},
         )
+
+    @property
+    def _place(self) -> Coordinate:
+        """Everyone's, where all are as far from each other: side by side, each at the end of a way of its own."""
+        return Coordinate(vector=(0.0,) * SpaceSettings().dimensions, height=self.latency_ms)
 
 
 def load_scenario(path: Path, nodes: int | None = None) -> Scenario:
