@@ -63,8 +63,11 @@ class Questions:
             )
 
     async def _holder(self, query: str) -> str:
-        """The first node that says it holds the record; nobody is waited for then."""
-        asking = [asyncio.ensure_future(self._ask(node)) for node in self._reachable()]
+        """The first node that says it holds the record; nobody is waited for then, nor asked where this one holds it."""
+        own = await self._ask(self._context.name)
+        if any(info.id == query for info in own.queries or ()):
+            return own.node
+        asking = [asyncio.ensure_future(self._ask(node)) for node in self._context.membership.alive()]
         silent = []
         try:
             for answered in asyncio.as_completed(asking):
