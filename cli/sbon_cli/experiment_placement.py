@@ -68,7 +68,7 @@ def placement_options(queries: int, seeds: str) -> Callable[[Callable[..., None]
 
 
 @click.command(name="sbon-table1")
-@placement_options(200, "1-5")
+@placement_options(100, "1-5")
 @reports_errors
 def sbon_table1(out: Path | None, json_: bool, **options: Any) -> None:
     """SBON's Table 1 and Figures 8 and 9: penalties in usage and delay of six strategies and hybrid, beside the paper's."""
@@ -76,7 +76,7 @@ def sbon_table1(out: Path | None, json_: bool, **options: Any) -> None:
 
 
 @click.command()
-@placement_options(10, "1,2")
+@placement_options(8, "1,2")
 @click.option(
     "--operators",
     multiple=True,

@@ -4,7 +4,7 @@ Queries are SBON's aggregator (one operator) and complete binary trees, over pro
 routers, operators are placed on these alone, and then on all nodes. The optimum is exact, over the same hosts, by true latencies,
 with the same room. Variants: ``full``; ``no-pings``, by coordinates alone; ``view300``, knowing 300 hosts at random of all that
 the optimum may take; ``noise10``, where a ping is 10 % off (the least of three counts); ``capacities``, where half of the nodes
-are full and the others have room for one to four operators. Coordinates are refit's with height, in 3 and 5 dimensions.
+are full and the others have room for four to eight operators. Coordinates are refit's with height, in 3 and 5 dimensions.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ONLY_HYBRID = ("no-pings", "noise10")
 """The others measure nothing."""
 DIMENSIONS = (3, 5)
 KNOWN, NOISE = 300, 0.1
-FULL, MOST_ROOM = 0.5, 4
-TOPOLOGY, QUERIES, SEEDS = "ts1550", 10, (1, 2)
+FULL, ROOM = 0.5, (4, 8)
+TOPOLOGY, QUERIES, SEEDS = "ts1550", 8, (1, 2)
 
 
 class Key(NamedTuple):
@@ -118,8 +118,8 @@ def _of_ground(
 
 
 def _free(network: Network, rng: np.random.Generator) -> Floats:
-    """Cores left: nothing at half of the nodes, room for one to four operators at the others."""
-    room = CORES * rng.integers(1, MOST_ROOM + 1, network.nodes)
+    """Cores left: nothing at half of the nodes, room for four to eight operators at the others."""
+    room = CORES * rng.integers(ROOM[0], ROOM[1] + 1, network.nodes)
     found: Floats = np.where(rng.random(network.nodes) < FULL, 0.0, room)
     return found
 

@@ -61,7 +61,8 @@ def _lines(axes: Any, rows: list[dict[str, Any]], of: Callable[[dict[str, Any]],
         sizes, means, intervals = zip(*points, strict=True)
         axes.errorbar(sizes, means, intervals, marker="o", capsize=3, label=f"{label}, {coordinates}")
     axes.set(xlabel="operators")
-    axes.legend(fontsize=7)
+    if labels:
+        axes.legend(fontsize=7)
 
 
 def _distribution(found: dict[str, list[list[Trial]]], of: Callable[[Trial], float], label: str, title: str) -> Any:

@@ -36,7 +36,7 @@ PAPER = {
 STRATEGIES = (*PAPER, "hybrid")
 NOISE = 0.1
 DIMENSIONS = 5
-TOPOLOGY, QUERIES, SEEDS = "ts1550", 200, (1, 2, 3, 4, 5)
+TOPOLOGY, QUERIES, SEEDS = "ts1550", 100, (1, 2, 3, 4, 5)
 
 Trials = dict[str, dict[str, list[list[Trial]]]]
 """By topology and strategy, for each seed."""

@@ -1,19 +1,24 @@
 """OPTIMAL: the placement of least cost over all hosts, by the latencies that are known (SBON, section 4.1).
 
 Not by trying all placements, as the paper does, but by eliminating one operator after another, which on a tree is a dynamic
-programme over operators and hosts (:mod:`~sbon_node.placement.elimination`). Where an operator's best host has no room, the delay
-is bounded or charged, or the query is so far from a tree that tables would not fit, an integer programme is solved
-(:mod:`~sbon_node.placement.programme`) over the hosts that can be in an optimum: no host is for an operator with which the whole
-query costs more, all bounds left aside, than a placement that keeps to them.
+programme over operators and hosts (:mod:`~sbon_node.placement.elimination`); where a host has too little room for all operators
+that would go there, by branch and bound on that. Where branches are too many, the delay is bounded or charged, or the query is so
+far from a tree that tables would not fit, an integer programme is solved (:mod:`~sbon_node.placement.programme`). Both are over
+the hosts that can be in an optimum: no host is for an operator with which the whole query costs more, all bounds left aside, than
+a placement that keeps to them.
 """
 
 from __future__ import annotations
+
+import heapq
+import itertools
+from typing import NamedTuple
 
 import numpy as np
 
 from sbon_node.errors import SbonError
 from sbon_node.placement.elimination import Elimination, TooWideError
-from sbon_node.placement.instance import Instance, Ints, numbers
+from sbon_node.placement.instance import Floats, Instance, Ints, numbers
 from sbon_node.placement.mapping import finish
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
@@ -21,6 +26,9 @@ from sbon_node.placement.programme import Optimum, integer_optimum
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solver import solve
+
+MAX_BRANCHES = 400
+"""Beyond it the integer programme decides."""
 
 
 async def optimal(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
@@ -61,20 +69,79 @@ def optimum(instance: Instance) -> Optimum | None:
         exact = Elimination(*instance.factors())
     except TooWideError:
         return integer_optimum(instance)
+    best = _best(instance, exact)
+    bound, weights = instance.problem.bounds.max_delay_ms, instance.problem.objective
+    in_time = weights.additive and (bound is None or best.delay_ms[0] <= bound)
+    if in_time and best.overload[0] == 0.0:
+        return Optimum(best.hosts, float(best.additive[0]))
+    reached = solve(instance)
+    if reached.feasible:
+        fixed = float(best.additive[0]) - exact.least
+        most = reached.cost - fixed + 1e-9 * abs(reached.cost)
+        instance = instance.narrowed([c[least <= most] for c, least in zip(instance.candidates, exact.marginals(), strict=True)])
+    if weights.additive and bound is None:
+        try:
+            return _branched(instance)
+        except _TooManyBranchesError:
+            pass
+    return integer_optimum(instance)
+
+
+class _Best(NamedTuple):
+    """The best placement, room left aside; costs as in :class:`~sbon_node.placement.instance.Cost`, [1] each."""
+
+    hosts: Ints
+    additive: Floats
+    delay_ms: Floats
+    overload: Floats
+
+
+class _TooManyBranchesError(Exception):
+    """An integer programme will do better."""
+
+
+def _best(instance: Instance, exact: Elimination) -> _Best:
     chosen = exact.solution()
     hosts: Ints = np.array([c[i] for c, i in zip(instance.candidates, chosen, strict=True)], dtype=int)
-    cost = instance.evaluate(hosts[None])
-    bound, weights = instance.problem.bounds.max_delay_ms, instance.problem.objective
-    if weights.additive and cost.overload[0] == 0.0 and (bound is None or cost.delay_ms[0] <= bound):
-        return Optimum(hosts, float(cost.additive[0]))
-    reached = solve(instance)
-    if not reached.feasible:
-        return integer_optimum(instance)
-    fixed = float(cost.additive[0]) - exact.least
-    most = reached.cost - fixed + 1e-9 * abs(reached.cost)
-    return integer_optimum(
-        instance.narrowed([c[least <= most] for c, least in zip(instance.candidates, exact.marginals(), strict=True)])
-    )
+    return _Best(hosts, *instance.evaluate(hosts[None]))
+
+
+def _branched(instance: Instance) -> Optimum | None:
+    """Branch and bound over hosts that have too little room: of the operators the best placement puts there, in each branch
+    another one goes elsewhere, and those before it stay. The branch whose best placement costs least is looked at first, so that
+    the first within all room is the optimum."""
+    order = itertools.count()
+    open_: list[tuple[float, int, Instance, _Best]] = []
+
+    def look(branch: Instance) -> None:
+        if all(len(candidates) for candidates in branch.candidates):
+            found = _best(branch, Elimination(*branch.factors()))
+            heapq.heappush(open_, (float(found.additive[0]), next(order), branch, found))
+
+    look(instance)
+    for _ in range(MAX_BRANCHES):
+        if not open_:
+            return None
+        cost, _, branch, found = heapq.heappop(open_)
+        if found.overload[0] == 0.0:
+            return Optimum(found.hosts, cost)
+        host, crowd = _crowded(branch, found.hosts)
+        candidates = list(branch.candidates)
+        for operator in crowd:
+            elsewhere = list(candidates)
+            elsewhere[operator] = candidates[operator][candidates[operator] != host]
+            look(branch.narrowed(elsewhere))
+            candidates[operator] = np.array([host])
+    raise _TooManyBranchesError
+
+
+def _crowded(instance: Instance, hosts: Ints) -> tuple[int, list[int]]:
+    """The first host that has too little room, and the operators there."""
+    for host in hosts.tolist():
+        crowd = np.flatnonzero(hosts == host)
+        if (instance.needs[crowd].sum(axis=0) > instance.free[host] + 1e-9).any():
+            return host, [int(operator) for operator in crowd]
+    raise AssertionError("no host is overloaded")
 
 
 async def _infeasible(instance: Instance, room: Room) -> SbonError:

@@ -6,12 +6,14 @@ import itertools
 import random
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement import elimination, programme, solver
+from sbon_node.placement import optimal as optimal_module
 from sbon_node.placement.elimination import Elimination, TooWideError
 from sbon_node.placement.instance import RESOURCES, Instance
 from sbon_node.placement.objective import cost, longest_delay_ms, objective_named
@@ -76,6 +78,17 @@ def test_the_optimum_is_that_of_trying_everything(links: Any, cores: float, obje
     assert found.cost == pytest.approx(by_trying(problem, latency_ms, cores), rel=1e-6)
 
 
+@pytest.mark.parametrize("most", [400, 1])
+def test_branch_and_bound_and_the_integer_programme_agree_about_full_nodes(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimal_module, "MAX_BRANCHES", most)
+    for seed, cores in itertools.product(range(4), (0.3, 0.5, 0.9)):
+        problem, latency_ms = made(DIAMOND, seed)
+        found, best = optimum(instance_of(problem, latency_ms, cores)), by_trying(problem, latency_ms, cores)
+        assert (found is None) == (best is None)
+        if found is not None:
+            assert found.cost == pytest.approx(best)
+
+
 @pytest.mark.parametrize("links", [TREE, DIAMOND], ids=["tree", "diamond"])
 @pytest.mark.parametrize("share", [0.9, 1.02, 1.3])
 @pytest.mark.parametrize("seed", range(2))
@@ -134,8 +147,9 @@ async def test_without_highspy_it_says_what_is_missing(plane: Any, monkeypatch: 
         edges=(Edge("source", "f", 9.0), Edge("f", "g", 9.0), Edge("g", "sink", 9.0)),
     )
     assert (await optimal(problem, plane({"p": (0.0,), "c": (9.0,)}, room={"p": 2.0, "c": 2.0}), PlacementSettings())).usage > 0
+    slow = msgspec.structs.replace(problem, bounds=Bounds(max_delay_ms=9.0), objective=objective_named("delay"))
     with pytest.raises(SbonError, match="highspy"):
-        await optimal(problem, plane({"p": (0.0,), "c": (9.0,)}), PlacementSettings())
+        await optimal(slow, plane({"p": (0.0,), "c": (9.0,)}), PlacementSettings())
 
 
 def test_objectives_are_names_or_weights() -> None:
