@@ -5,7 +5,7 @@ damped Gauss-Newton step (Levenberg 1944, Marquardt 1963) on the whole cache. Wi
 
     p   = |x_i - x_j| + h_i + h_j                        what the coordinates say
     r   = R - p,  rel = |r| / R                          what they miss, and the share of it
-    w   = R^-1.4 / max(rel, 0.1)                         near neighbours count more; beyond 10 % the loss is |r|, not r^2
+    w   = R^-1.4 / max(rel, 0.08)                        near neighbours count more; beyond 8 % the loss is |r|, not r^2
         * 1 / (1 + (rel / (40 median rel))^2)            redescending: who fits far worse than the others hardly counts,
         * 1 / (1 + (|r| / (6 median |r|))^4)             neither by its share nor in milliseconds
     A   = sum w J J^T,  b = sum w J r                    J the unit vector from j to i, and 1 for the height
@@ -39,7 +39,7 @@ DAMPING = 1.0
 WEIGHT_POWER = -1.4
 MIN_RTT_MS = 1.0
 """Shorter times count as this in weights and shares: below it a share says nothing."""
-LINEAR_BEYOND = 0.1
+LINEAR_BEYOND = 0.08
 SHARE_CUT = 40.0
 CUT = 6.0
 MIN_SHARE, MIN_MS = 0.01, 1.0
