@@ -57,17 +57,16 @@ class _Selector(selectors.BaseSelector):
         self.turns += 1
         if self.turns > self.max_turns:
             raise VirtualTimeError(f"{self.max_turns} turns of the loop at {self.now_s:.3f} s\n{self.describe_waiting()}")
-        timers = self.timers
-        while timers and timers[0][2].cancelled():
-            heapq.heappop(timers)
         if timeout is None:
             self._move_on()
-        due = []
+        timers, due = self.timers, []
         while timers and timers[0][0] <= self.now_s:
             due.append(heapq.heappop(timers)[2])
         return due
 
     def _move_on(self) -> None:
+        while self.timers and self.timers[0][2].cancelled():
+            heapq.heappop(self.timers)
         if not self.timers:
             raise DeadlockError(f"nothing is scheduled any more at {self.now_s:.3f} s\n{self.describe_waiting()}")
         self.now_s = max(self.now_s, self.timers[0][0])

@@ -132,11 +132,12 @@ class SimulatedNetwork:
         target = self.node_at(to.host)
         if target is None or self.is_cut(source.node, target) or self._rng.random() < quality.loss:
             return
+        now = source.loop.time()
         for _ in range(2 if self._rng.random() < quality.duplicate else 1):
             delay = self.delay_s(source.node, target)
             if self._rng.random() < quality.spike:
                 delay *= 10
-            source.loop.call_later(delay, self._arrive, source.node, source.local, target, payload, to)
+            source.loop.call_at(now + delay, self._arrive, source.node, source.local, target, payload, to)
 
     def _arrive(self, source: str, sender: Address, target: str, payload: bytes, to: Address) -> None:
         endpoint = self._endpoints.get(to)
