@@ -28,7 +28,9 @@ def engine(quick: bool, seed: int, json_: bool) -> None:
     Takes about four minutes; run it on a machine that does nothing else.
     """
     run: Any = importlib.import_module("sbon_node.experiments.engine_bench").run
-    show_result(run(quick=quick, seed=seed), json_)
+    with err().status("the classes' archive") as status:
+        result = run(quick=quick, seed=seed, told=status.update)
+    show_result(result, json_)
 
 
 @bench.command()

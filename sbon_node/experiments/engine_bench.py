@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 import psutil
@@ -47,12 +47,21 @@ _TRICKLE_ROWS = 10
 _TRICKLE_WARM_UP = 10
 
 
-WORKS: dict[str, tuple[Work, Callable[[int, int, int], list[Pass]]]] = {
-    "filter": (FILTER, filter_passes),
-    "aggregate": (AGGREGATE, aggregate_passes),
-    "join": (JOIN, join_passes),
+class Measured(NamedTuple):
+    """Work whose rows a second are measured, over passes of ``share`` of the rows."""
+
+    work: Work
+    passes: Callable[[int, int, int], list[Pass]]
+    share: float = 1.0
+
+
+WORKS = {
+    "filter": Measured(FILTER, filter_passes),
+    "aggregate": Measured(AGGREGATE, aggregate_passes),
+    "join": Measured(JOIN, join_passes, 0.2),  # which takes several times as long a row, on either side
 }
-"""Whose rows a second are measured."""
+Told = Callable[[str], None]
+"""Hears what is measured next."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +69,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
     turns: int = 3
     rows: int = 1_500_000
-    """Of one pass through an operator; one more pass comes first, uncounted."""
+    """Of one pass through a filter; one more pass comes first, uncounted."""
     samples: int = 60
     """Frames of one trickle."""
     every_s: float = 0.3
@@ -92,11 +101,11 @@ class Side(Protocol):
     async def stop(self, operator: str) -> None: ...
 
 
-def run(*, quick: bool = False, seed: int = 1) -> dict[str, Any]:
+def run(*, quick: bool = False, seed: int = 1, told: Told = lambda text: None) -> dict[str, Any]:
     """``{"name": "engine", "rows": [...]}``, a row for each ``metric`` with ``ours``, ``bare`` and their ``ratio``."""
     configure(LogSettings(level="warning"))
     make_archive(EngineSettings())
-    figures = uvloop.run(_figures(QUICK if quick else Size(), seed))
+    figures = uvloop.run(_figures(QUICK if quick else Size(), seed, told))
     return {"name": "engine", "rows": [_row(metric, ours, bare) for metric, (ours, bare) in figures.items()]}
 
 
@@ -104,17 +113,23 @@ def _row(metric: str, ours: float, bare: float) -> dict[str, Any]:
     return {"metric": metric, "ours": round(ours, 4), "bare": round(bare, 4), "ratio": round(ours / bare, 3) if bare else None}
 
 
-async def _figures(size: Size, seed: int) -> dict[str, tuple[float, float]]:
+async def _figures(size: Size, seed: int, told: Told) -> dict[str, tuple[float, float]]:
     clock = Clock.real()
+    told("starts")
     starts = [(await _ours_start_s(clock), await _bare_start_s(clock)) for _ in range(size.turns)]
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sbon-bench-"))
         ours, bare = Ours(Path(folder), clock), Bare(clock)
         await stack.enter_async_context(bare.running("tuned"))
         await stack.enter_async_context(ours.running())
+        told("latency and memory")
         trickles = [await _trickle(side, clock, size, seed) for side in (ours, bare)]
         latencies, memory = [one[0] for one in trickles], [one[1] for one in trickles]
-        rates = {name: await _throughput(name, (ours, bare), clock, size, seed) for name in WORKS}
+        rates = {}
+        for name in WORKS:
+            told(f"rows a second: {name}")
+            rates[name] = await _throughput(name, (ours, bare), clock, size, seed)
+        told("idle operators")
         idle = [await _idle_cores(side, clock, size, seed) for side in (ours, bare)]
     return {
         "start_s": (statistics.median(one[0] for one in starts), statistics.median(one[1] for one in starts)),
@@ -182,8 +197,8 @@ async def _trickle(side: Side, clock: Clock, size: Size, seed: int) -> tuple[lis
 
 async def _throughput(name: str, sides: Sequence[Side], clock: Clock, size: Size, seed: int) -> list[list[float]]:
     """Rows a second of each pass, by side; the sides take turns, so that both see the same noise of the machine."""
-    work, made = WORKS[name]
-    passes = made(seed, size.rows, size.turns + 1)
+    work, made, share = WORKS[name]
+    passes = made(seed, round(size.rows * share), size.turns + 1)
     flows = [await side.start(name, "partitioned", work) for side in sides]
     rates: list[list[float]] = [[] for _ in sides]
     for turn, one in enumerate(passes):

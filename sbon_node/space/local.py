@@ -183,6 +183,10 @@ class LocalCoordinate:
         self._steps += 1 + refit.extra_steps(self._moves, joining=joining)
         self._moves += 1
 
+    @property
+    def _among_few(self) -> bool:
+        return self._moves >= refit.SETTLED_AMONG_FEW and self._cache.count < refit.FEW
+
     def _scatter(self) -> None:
         self._position[:-1] += [self._rng.gauss(0, SCATTER_MS) for _ in range(self.dimensions)]
 
@@ -201,9 +205,10 @@ def settle(nodes: Sequence[LocalCoordinate]) -> None:
             for parts in zip(*((n._position, n._cache.places, n._cache.rtt_ms, n._cache.known) for n in due), strict=True)
         )
         known = None if all(node._cache.whole for node in due) else some
+        few = np.array([node._among_few for node in due]) if many else first._among_few
         left = min(node._steps for node in due)
         for _ in range(left):
-            fit = refit.step(position, places, rtt_ms, known, height=first._settings.height)
+            fit = refit.step(position, places, rtt_ms, known, height=first._settings.height, few=few)
             position = fit.position
         for number, node in enumerate(due):
             node._steps -= left

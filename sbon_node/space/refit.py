@@ -15,6 +15,9 @@ The error a neighbour claims for itself plays no part: a liar would claim none. 
 liars raise the error by 30 %; made sharp enough to stop them, it throws out near neighbours, whose shares are large by nature.
 In milliseconds these are small and lies are not.
 
+Among fewer than ``FEW`` neighbours both factors end as 1 and heights as 0: in six cities the pair nearest to each other was taken
+for liars, at twelve times its distance.
+
 Bounds, whatever peers say: a step is no longer than ``REACH`` of the longest round-trip time in the cache, which the node has
 measured itself; components stay within ``MAX_MS``, heights within [0, ``MAX_MS``].
 """
@@ -30,7 +33,8 @@ from numpy.typing import NDArray
 from sbon_node.space.coordinate import MAX_MS
 
 Floats = NDArray[np.float64]
-Known = NDArray[np.bool_] | None
+Flags = NDArray[np.bool_]
+Known = Flags | None
 
 STEP = 0.4
 """Part of the damped step that is taken: others move as well, and noise should not carry over."""
@@ -45,6 +49,9 @@ CUT = 6.0
 MIN_SHARE, MIN_MS = 0.01, 1.0
 """Medians are taken for no less, so that a perfect fit throws nobody out."""
 _LEAST, _CUTS = np.array([[MIN_SHARE], [MIN_MS]]), np.array([[SHARE_CUT], [CUT]])
+FEW, SETTLED_AMONG_FEW, LOST_HEIGHT = 12, 24, 0.1
+"""A node that is still among fewer neighbours after so many probes cannot tell a near one that fits badly from a liar, nor a height
+from distance: it throws nobody out, and its height goes, by that share with each step."""
 REACH = 0.5
 COLD_PROBES, COLD_STEPS = 200, 4
 """A node's first so many probes are followed by so many more steps each: they cost nothing but time of the processor."""
@@ -73,6 +80,11 @@ class NeighbourCache:
         self.rtt_ms: Floats = np.full(slots, MIN_RTT_MS)
         self.known: NDArray[np.bool_] = np.zeros(slots, dtype=np.bool_)
         self._unknown = slots
+
+    @property
+    def count(self) -> int:
+        """How many are known."""
+        return len(self.known) - self._unknown
 
     @property
     def whole(self) -> bool:
@@ -118,32 +130,39 @@ def extra_steps(probes: int, *, joining: bool) -> int:
     return COLD_STEPS if probes < COLD_PROBES else 0
 
 
-def step(position: Floats, places: Floats, rtt_ms: Floats, known: Known, *, height: bool = True) -> Fit:
+def step(
+    position: Floats, places: Floats, rtt_ms: Floats, known: Known, *, height: bool = True, few: bool | Flags = False
+) -> Fit:
     """One step of a node, or of many at once with leading axes: position [..., d + 1], places [..., s, d + 1], rtt_ms and
-    known [..., s], at least one of them known; ``known`` is None where all are. Without ``height`` the last component stays."""
+    known [..., s], at least one of them known; ``known`` is None where all are. ``few`` [...] says who is settled among few.
+    Without ``height`` the last component stays."""
     rows = np.empty((*rtt_ms.shape, places.shape[-1] + 1))
     slopes, missed = rows[..., :-1], rows[..., -1]
     """J of each neighbour, and beside it what it misses: one product gives both sums."""
     away = np.subtract(position[..., None, :-1], places[..., :-1], out=slopes[..., :-1])
     apart = np.sqrt(np.vecdot(away, away))
     away /= np.maximum(apart, _TOGETHER_MS)[..., None]
-    slopes[..., -1] = 1.0 if height else 0.0
+    few = np.broadcast_to(few, position.shape[:-1])
+    upward: Flags = ~few if height else np.zeros_like(few)
+    slopes[..., -1] = upward[..., None]
     np.subtract(rtt_ms, apart, out=missed)
     missed -= places[..., -1]
     missed -= position[..., -1:]
 
-    weight, median_share = _weights(np.abs(missed), rtt_ms, known)
+    weight, median_share = _weights(np.abs(missed), rtt_ms, known, few)
     sums = (slopes * weight[..., None]).swapaxes(-1, -2) @ rows
     longest_ms = (rtt_ms if known is None else rtt_ms * known).max(axis=-1)
     if position.ndim == 1:
-        moved = np.array(_moved(position.tolist(), sums.tolist(), float(longest_ms), height))
+        moved = np.array(_moved(position.tolist(), sums.tolist(), float(longest_ms), bool(upward)))
     else:
-        moved = _moved_together(position, sums, longest_ms, height)
+        moved = _moved_together(position, sums, longest_ms, upward)
+    moved[..., -1] *= 1.0 - LOST_HEIGHT * few
     return Fit(moved, median_share)
 
 
-def _weights(size: Floats, rtt_ms: Floats, known: Known) -> tuple[Floats, Floats]:
-    """``w`` of neighbours that miss so many milliseconds, nothing of those that are not known; and the median of the shares."""
+def _weights(size: Floats, rtt_ms: Floats, known: Known, few: Flags) -> tuple[Floats, Floats]:
+    """``w`` of neighbours that miss so many milliseconds, nothing of those that are not known; and the median of the shares.
+    Who fits worst is thrown out, but among few."""
     misses = np.empty((*size.shape[:-1], 2, size.shape[-1]))
     by_share, by_size = misses[..., 0, :], misses[..., 1, :]
     np.divide(size, rtt_ms, out=by_share)
@@ -154,7 +173,7 @@ def _weights(size: Floats, rtt_ms: Floats, known: Known) -> tuple[Floats, Floats
     misses *= misses
     by_size *= by_size
     misses += 1
-    weight /= by_share * by_size
+    weight /= np.where(few[..., None], 1.0, by_share * by_size)
     return weight if known is None else weight * known, medians[..., 0, 0]
 
 
@@ -189,11 +208,11 @@ def _moved(position: list[float], sums: list[list[float]], longest_ms: float, he
     return moved
 
 
-def _moved_together(position: Floats, sums: Floats, longest_ms: Floats, height: bool) -> Floats:
-    """:func:`_moved` of many nodes: position [..., n], sums [..., n, n + 1], longest_ms [...]."""
+def _moved_together(position: Floats, sums: Floats, longest_ms: Floats, height: Flags) -> Floats:
+    """:func:`_moved` of many nodes: position [..., n], sums [..., n, n + 1], longest_ms and height [...]."""
     normal, right = sums[..., :-1], sums[..., -1:]
     diagonal = np.einsum("...ii->...i", normal)
-    diagonal += (DAMPING / (diagonal.shape[-1] - (not height)) * diagonal.sum(axis=-1) + _ALMOST_NOTHING)[..., None]
+    diagonal += (DAMPING / (diagonal.shape[-1] - ~height) * diagonal.sum(axis=-1) + _ALMOST_NOTHING)[..., None]
     move = STEP * np.linalg.solve(normal, right)[..., 0]
     length = np.sqrt(np.vecdot(move, move))
     part = np.minimum(1.0, REACH * longest_ms / (length + _ALMOST_NOTHING))

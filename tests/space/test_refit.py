@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sbon_cli.cities import cities
 from sbon_node.experiments.made_matrix import TRUTHS, Matrix
 from sbon_node.space import refit
 from sbon_node.space.coordinate import MAX_MS, Coordinate, from_wire
@@ -174,6 +175,15 @@ def test_heights_are_what_tells_the_way_to_the_network() -> None:
     tall, flat = (network(truth, SpaceSettings(height=height), turns=144, seed=1) for height in (True, False))
     assert {node.coordinate.height for node in flat} == {0.0}
     assert np.percentile(errors_of(tall, truth), 90) < 0.7 * np.percentile(errors_of(flat, truth), 90)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_nodes_are_all_where_they_belong(seed: int) -> None:
+    """Two of the cities are much nearer to each other than to any other, which is no lie."""
+    truth = np.array(cities().rtt_ms)
+    nodes = network(truth, SpaceSettings(), turns=60, seed=seed)
+    assert errors_of(nodes, truth).max() < 0.4
+    assert max(node.coordinate.height for node in nodes) < 1.0
 
 
 def test_nodes_side_by_side_take_the_steps_each_would_take_alone() -> None:
