@@ -50,8 +50,8 @@ MIN_SHARE, MIN_MS = 0.01, 1.0
 """Medians are taken for no less, so that a perfect fit throws nobody out."""
 _LEAST, _CUTS = np.array([[MIN_SHARE], [MIN_MS]]), np.array([[SHARE_CUT], [CUT]])
 FEW, SETTLED_AMONG_FEW, LOST_HEIGHT = 12, 24, 0.1
-"""A node that is still among fewer neighbours after so many probes cannot tell a near one that fits badly from a liar, nor a height
-from distance: it throws nobody out, and its height goes, by that share with each step."""
+"""A node that is still among fewer neighbours after so many probes cannot tell a near one that fits badly from a liar, nor a
+height from distance: it throws nobody out, and its height goes, by that share with each step."""
 REACH = 0.5
 COLD_PROBES, COLD_STEPS = 200, 4
 """A node's first so many probes are followed by so many more steps each: they cost nothing but time of the processor."""
