@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-ENOUGH = 5
+ENOUGH = 3
 """Samples of a link that its skewness is taken of."""
 MEMORY = 100
 """Samples of any links that the node's skewness looks back on, in the mean."""
+SUPPOSED = 4
+"""Samples that the queueing a new node supposes counts as much as: few turns of its links must do to see that there is none."""
 QUEUEING = 0.25
-"""Skewness from which on the low percentile is taken. That of ten exponential ones is 0.30 in the mean."""
+"""Skewness from which on the low percentile is taken. That of exponential ones is 0.3 in the mean."""
 MIDDLE = 50.0
 
 
@@ -30,6 +32,7 @@ class Percentile:
     def __init__(self, low: float, *, adaptive: bool) -> None:
         self._low, self._adaptive = low, adaptive
         self._skewness = QUEUEING
+        self._learned = SUPPOSED
 
     @property
     def value(self) -> float:
@@ -43,7 +46,8 @@ class Percentile:
         if self._adaptive and len(ordered) >= ENOUGH:
             low, middle, high = (percentile(ordered, percent) for percent in (20.0, MIDDLE, 80.0))
             skewness = (high + low - 2 * middle) / (high - low) if high > low else 0.0
-            self._skewness += (min(max(skewness, -1.0), 1.0) - self._skewness) / MEMORY
+            self._learned = min(self._learned + 1, MEMORY)
+            self._skewness += (min(max(skewness, -1.0), 1.0) - self._skewness) / self._learned
 
 
 class LinkFilter:
