@@ -203,7 +203,7 @@ class _Search:
     async def _measure_pinned(self, first: Instance) -> None:
         """All pinned ends of an operator's links, of its best candidates first."""
         if self._settings.measure:
-            depth = max(len(candidates) for candidates in first.candidates)
+            depth = max((len(candidates) for candidates in first.candidates), default=0)
             await self._ways.measure(
                 (end, int(candidates[rank]))
                 for rank in range(depth)

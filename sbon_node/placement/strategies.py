@@ -29,7 +29,7 @@ STRATEGIES: dict[str, Strategy] = {
     "random": random_choice,
 }
 
-DEFAULT_STRATEGY = "relaxation"
+DEFAULT_STRATEGY = "hybrid"
 
 
 def strategy_named(name: str) -> Strategy:

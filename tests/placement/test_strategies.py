@@ -42,6 +42,14 @@ async def test_no_room_anywhere_is_said_with_every_reason(name: str, plane: Any)
     assert sorted(refused.value.details) == [f"{node}: 0.1 cores free, 0.6 needed" for node in sorted(POINTS)]
 
 
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+async def test_a_query_without_operators_is_placed_as_it_is(name: str, plane: Any) -> None:
+    problem = PlacementProblem(pinned={"s1": "p1", "sink": "c"}, operators=(), edges=(Edge("s1", "sink", 4000.0),))
+    placed = await STRATEGIES[name](problem, plane(POINTS), SETTINGS)
+    assert placed.hosts() == {}
+    assert (placed.usage, placed.delay_ms) == (pytest.approx(4000 * 0.1), pytest.approx(100))
+
+
 async def test_consumer_falls_back_to_the_nearest(plane: Any) -> None:
     roomy = plane(POINTS, room={"c": 2.0})
     assert (await STRATEGIES["consumer"](PROBLEM, roomy, SETTINGS)).hosts() == {"f1": "c", "join": "c"}
@@ -86,7 +94,7 @@ async def test_random_reaches_every_node(plane: Any) -> None:
 
 
 def test_an_unknown_strategy_lists_the_known() -> None:
-    assert strategy_named(DEFAULT_STRATEGY) is STRATEGIES["relaxation"]
+    assert strategy_named(DEFAULT_STRATEGY) is STRATEGIES["hybrid"]
     with pytest.raises(SbonError) as refused:
         strategy_named("relaxations")
     assert refused.value.code == "unknown-strategy"
