@@ -53,7 +53,7 @@ class Follower:
                 for event in self.client.rows(self.query, self.seen):
                     lost_since, tries, followed = None, 0, True
                     if isinstance(event, Finished):
-                        return event
+                        return self._told(event)
                     self._take(event)
                     acknowledger.written(event.stream, self.seen[event.stream])
                 error = SbonError("node-unreachable", f"the node at {self.client.api} ended the connection")
@@ -77,10 +77,17 @@ class Follower:
             self.rows += len(frame.rows)
             self.seen[frame.stream] = frame.number
 
+    def _told(self, end: Finished) -> Finished:
+        """A sink that is closed knows no more than that: why it was, its query's record says."""
+        return (self._recorded() if end.state == "stopped" else None) or end
+
     def _over(self, error: SbonError) -> Finished | None:
         """A query that ended while nobody listened has no sink left to follow: its record says how."""
         if error.code not in ("not-followable", "query-over", "node-unreachable"):
             return None
+        return self._recorded()
+
+    def _recorded(self) -> Finished | None:
         try:
             info = self.client.query(self.query)
         except SbonError:

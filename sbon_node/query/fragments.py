@@ -74,11 +74,27 @@ def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr])
         from_=exp.From(this=_relation(join.left, LEFT)),
     )
     sides = {"inner": "", "semi": "LEFT"}
-    clause = exp.Join(this=_relation(join.right, RIGHT), on=_all(join.conditions), side=sides.get(join.kind, join.kind.upper()))
+    clause = exp.Join(
+        this=_relation(join.right, RIGHT),
+        on=_all([*join.conditions, *_present(join)]),
+        side=sides.get(join.kind, join.kind.upper()),
+    )
     if join.kind == "semi":
         clause.set("kind", "SEMI")
     select.set("joins", [clause])
     return _where(select, [_put(one, columns) for one in conditions])
+
+
+def _present(join: Join) -> list[exp.Expr]:
+    """That keys are not NULL, where Spark does not infer it: its joins of streams find partners by the keys' bytes, and would
+    pair NULL with NULL. It infers that of columns, but not for a full join, and not through functions that make a NULL."""
+    keys = [key for one in join.conditions if isinstance(one, exp.EQ) for key in (one.this, one.expression)]
+    unsure = [key for key in keys if key.find(exp.Column) and (join.kind == "full" or not isinstance(key, exp.Column))]
+    return [exp.Not(this=exp.Is(this=_bracketed(key), expression=exp.Null())) for key in unsure]
+
+
+def _bracketed(key: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=key.copy()) if isinstance(key, exp.Binary | exp.Not | exp.Between | exp.In) else key.copy()
 
 
 def _relation(relation: Relation, alias: str) -> exp.Expr:

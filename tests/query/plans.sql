@@ -30,7 +30,7 @@ o2 = SELECT in0.carrier, in1.temp FROM in0 RIGHT JOIN in1 ON in0.origin = in1.or
 SELECT f.carrier, w.temp FROM flights f FULL JOIN weather w ON f.origin = w.origin AND w.ts BETWEEN f.ts - INTERVAL 1 HOUR AND f.ts AND w.wind > 20 WHERE f.dep_delay > 60
 o0 = SELECT ts, carrier, origin, dep_delay FROM in0 [in0: flights]
 o1 = SELECT ts, origin, temp, wind > 20 AS holds_1 FROM in0 [in0: weather]
-o2 = SELECT in0.carrier, in1.temp FROM in0 FULL JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) AND in1.holds_1 WHERE in0.dep_delay > 60 [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+o2 = SELECT in0.carrier, in1.temp FROM in0 FULL JOIN in1 ON in0.origin = in1.origin AND (in1.ts BETWEEN in0.ts - INTERVAL '1' HOUR AND in0.ts) AND in1.holds_1 AND (NOT in0.origin IS NULL) AND (NOT in1.origin IS NULL) WHERE in0.dep_delay > 60 [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
 --
 -- query
 SELECT p.name, a.id FROM auction a JOIN person p ON a.seller = p.id AND p.ts BETWEEN a.ts - INTERVAL '1' DAY AND a.ts WHERE mod(a.seller, 4) = 0
@@ -171,7 +171,7 @@ o1 = SELECT origin AS b FROM in0 WHERE origin > 'A' [in0: weather]
 SELECT carrier FROM flights WHERE upper(origin) IN (SELECT upper(origin) FROM weather w WHERE w.ts = flights.ts)
 o0 = SELECT ts, carrier, origin FROM in0 [in0: flights]
 o1 = SELECT ts, origin FROM in0 [in0: weather]
-o2 = SELECT in0.carrier FROM in0 LEFT SEMI JOIN in1 ON in1.ts = in0.ts AND upper(in0.origin) = upper(in1.origin) [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
+o2 = SELECT in0.carrier FROM in0 LEFT SEMI JOIN in1 ON in1.ts = in0.ts AND upper(in0.origin) = upper(in1.origin) AND (NOT upper(in0.origin) IS NULL) AND (NOT upper(in1.origin) IS NULL) [in0: o0 by ts less 0 ms; in1: o1 by ts less 0 ms]
 --
 -- query
 SELECT carrier FROM flights WHERE ts IN (SELECT ts FROM weather WHERE temp > 3) AND dep_delay > 3

@@ -197,10 +197,13 @@ def ddl(schema: Schema) -> str:
 
 
 def brief(error: Exception) -> str:
-    """What a person needs of Spark's report: its first line, and the last one of a Python traceback in it."""
+    """What a person needs of Spark's report: its first line, and the last one of a Python traceback in it; that alone where the
+    first one only says that it was so."""
     lines = [line.strip() for line in str(error).split("JVM stacktrace")[0].splitlines() if line.strip()]
     ends = [line for line in lines if re.match(r"^[\w.]+(Error|Exception|Lost)\b.*", line)]
     first = re.sub(r"Query \[id = .*?\] terminated with exception: ", "", lines[0] if lines else type(error).__name__)
+    if ends and "FOREACH_BATCH_USER_FUNCTION_ERROR" in first:
+        return re.sub(r"^[\w.]+\.", "", ends[-1])[:500]
     return f"{first[:500]} {ends[-1][:500] if ends else ''}".strip()
 
 
