@@ -56,17 +56,19 @@ def planning(names: tuple[str, ...], turns: int, json_: bool) -> None:
     metavar="NAME",
     help="Of the suite, repeated; all by default but those that only Spark computes.",
 )
+@click.option("--strategy", metavar="NAME", help="That places them; the default one by default.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the simulated network and engine.")
 @json_option
 @reports_errors
-def bill(names: tuple[str, ...], seed: int, json_: bool) -> None:
+def bill(names: tuple[str, ...], strategy: str | None, seed: int, json_: bool) -> None:
     """What each query of the suite costs the network, against shipping every stream whole to the consumer.
 
     Whole nodes in six cities, in virtual time; each result is compared with DuckDB's. Some seconds a query.
     """
     figures: Any = importlib.import_module("sbon_node.experiments.bill_bench")
     with err().status("writing the streams") as status:
-        result = figures.run(figures.Area(*cities()), names, seed=seed, told=status.update)
+        chosen = {} if strategy is None else {"strategy": strategy}
+        result = figures.run(figures.Area(*cities()), names, seed=seed, told=status.update, **chosen)
     if as_json(json_):
         print_json(result)
         return

@@ -11,6 +11,7 @@ import asyncio
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -20,6 +21,7 @@ from sbon_node.experiments.suite.cases import Case, chosen, simulated
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.log import LogSettings, configure
+from sbon_node.placement.strategies import DEFAULT_STRATEGY, strategy_named
 from sbon_node.query.plan import Plan
 from sbon_node.query.planner import Decompose
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -65,9 +67,16 @@ class Run(NamedTuple):
 
 
 def run(
-    area: Area, names: Sequence[str] = (), *, seed: int = 1, told: Callable[[str], None] = lambda text: None
+    area: Area,
+    names: Sequence[str] = (),
+    *,
+    strategy: str = DEFAULT_STRATEGY,
+    seed: int = 1,
+    told: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """``{"name": "bill", "rows": [...]}``, a row for each query; ``told`` hears which is next."""
+    """``{"name": "bill", "rows": [...]}``, a row for each query; ``told`` hears which is next. Raises :class:`SbonError`
+    ``unknown-query``, ``unknown-strategy``."""
+    strategy_named(strategy)
     configure(LogSettings(level="error"))
     asked, rows = chosen(names) or simulated(), []
     with tempfile.TemporaryDirectory(prefix="sbon-bill-") as folder:
@@ -75,7 +84,7 @@ def run(
         reference = Reference(streams)
         for case in asked:
             told(case.name)
-            rows.append(_row(area, case, streams, reference, seed))
+            rows.append(_row(area, case, streams, reference, strategy, seed))
     return {"name": "bill", "rows": rows}
 
 
@@ -100,15 +109,18 @@ def _median(rows: Sequence[Mapping[str, Any]], ratio: str) -> str:
     return f"{statistics.median(row[ratio] for row in rows):.1%}" if rows else "-"
 
 
-def _row(area: Area, case: Case, streams: Mapping[str, SuiteStream], reference: Reference, seed: int) -> dict[str, Any]:
+def _row(
+    area: Area, case: Case, streams: Mapping[str, SuiteStream], reference: Reference, strategy: str, seed: int
+) -> dict[str, Any]:
     """``decomposed_*`` are of aggregates that are divided, where they can be; ``divides_by_default`` says whether they are
     so without being asked. ``wrong`` counts the differences from DuckDB's answer; ``failed`` is why there are no figures."""
     row: dict[str, Any] = {"query": case.name, **dict.fromkeys(COLUMNS), "failed": ""}
     try:
         plans = {how: asyncio.run(_plan(case.sql, streams, how)) for how in get_args(Decompose)}
-        whole = run_query(area, case, streams, decompose="never", seed=seed)
+        placed = partial(run_query, area, case, streams, strategy=strategy, seed=seed)
+        whole = placed(decompose="never")
         divides = plans["always"].operators != plans["never"].operators
-        divided = run_query(area, case, streams, decompose="always", seed=seed) if divides else None
+        divided = placed(decompose="always") if divides else None
     except SbonError as error:
         return row | {"failed": str(error)}
     expected = reference.answer(case)
@@ -140,8 +152,10 @@ def _usage(prefix: str, byte_ms: float, shipped: float) -> dict[str, Any]:
     return {f"{prefix}byte_ms": round(byte_ms), f"{prefix}ratio": round(byte_ms / shipped, 4) if shipped else None}
 
 
-def run_query(area: Area, case: Case, streams: Mapping[str, SuiteStream], *, decompose: Decompose, seed: int = 1) -> Run:
-    """By the default strategy. Raises :class:`SbonError`: of its submission, or ``query-failed`` where the run did not hold what
+def run_query(
+    area: Area, case: Case, streams: Mapping[str, SuiteStream], *, decompose: Decompose, strategy: str, seed: int = 1
+) -> Run:
+    """Raises :class:`SbonError`: of its submission, or ``query-failed`` where the run did not hold what
     it has to."""
     found: list[Run] = []
 
@@ -152,19 +166,25 @@ def run_query(area: Area, case: Case, streams: Mapping[str, SuiteStream], *, dec
         return SimulatedCluster(loop, seed, area.names, root, latency=latency)
 
     async def play(cluster: SimulatedCluster, root: Path) -> Ended:
-        rows = (await _played(case.sql, streams, decompose).run(cluster, root))[QUERY]
+        rows = (await _played(case.sql, streams, decompose, strategy).run(cluster, root))[QUERY]
         found.append(Run(await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.query(QUERY)), rows))
         return Ended(0, "finished")
 
-    outcome = run_cluster(build, play, seed=seed, max_time_s=MAX_TIME_S, replay=f"sbon bench bill -q {case.name} --seed {seed}")
+    outcome = run_cluster(
+        build,
+        play,
+        seed=seed,
+        max_time_s=MAX_TIME_S,
+        replay=f"sbon bench bill -q {case.name} --strategy {strategy} --seed {seed}",
+    )
     if outcome.failure:
         raise SbonError("query-failed", outcome.failure)
     return found[0]
 
 
-def _played(sql: str, streams: Mapping[str, SuiteStream], decompose: Decompose) -> Play:
+def _played(sql: str, streams: Mapping[str, SuiteStream], decompose: Decompose, strategy: str = DEFAULT_STRATEGY) -> Play:
     return Play(
-        queries=(Asked(QUERY, sql, decompose=decompose),),
+        queries=(Asked(QUERY, sql, strategy, decompose),),
         streams=tuple(stream.declaration for stream in streams.values()),
         sources=tuple(source for stream in streams.values() for source in stream.sources(NODES)),
         consumer=CONSUMER,
