@@ -41,7 +41,9 @@ PLANNING_S = 600.0
 
 def unreachable(api: str, why: object) -> SbonError:
     return SbonError(
-        "node-unreachable", f"no node answers at {api}: {why}", hint="start one with sbon node, or name another with --node URL"
+        "node-unreachable",
+        f"no node answers at {api}: {why}",
+        hint="start one with sbon node, or name another's API (by default at port 7480) with --node URL",
     )
 
 

@@ -118,6 +118,8 @@ class FileSource:
 def _reader(options: FileOptions, schema: pa.Schema, settings: ConnectorSettings) -> BlockReader:
     path = Path(options.path).expanduser()
     kind = options.format or SUFFIXES.get(path.suffix.lower())
+    if kind is None and path.is_dir():
+        raise SbonError("bad-option", f"{path} is a folder", where="options.path", hint="name a file in it")
     if kind is None:
         raise SbonError(
             "bad-option",

@@ -76,7 +76,7 @@ def check_stream(declaration: StreamDeclaration) -> None:
     if declaration.event_time not in types:
         raise SbonError("bad-event-time", f"there is no column {declaration.event_time!r}", where="event_time", hint=hint)
     if types[declaration.event_time] != "timestamp":
-        said = f"{declaration.event_time!r} is a {types[declaration.event_time]}, not a timestamp"
+        said = f"{declaration.event_time!r} is of type {types[declaration.event_time]}, not timestamp"
         raise SbonError("bad-event-time", said, where="event_time", hint=hint)
 
 

@@ -93,6 +93,9 @@ class Scope:
         listed = ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
         owner = alias or " and ".join(self.offered)
         hint = f"did you mean {' or '.join(near)}?" if near else f"{owner} has {listed}"
+        ends = [f"{reference.name.lower()}_{end}" for end in ("start", "end")]
+        if set(ends) <= set(names):
+            hint = f"a window with a name of its own is handed on as {' and '.join(ends)}, and one without as window"
         return error_at("unknown-column", f"{owner} has no column {reference.name!r}", self.clean, reference, hint=hint)
 
     def _unknown_alias(self, reference: exp.Expr) -> SbonError:

@@ -535,7 +535,7 @@ SELECT count(*) AS n FROM (SELECT carrier, dep_delay FROM flights) GROUP BY carr
 -- hint: GROUP BY window(ts, '1 hour')
 SELECT count(*) AS n FROM flights GROUP BY window(scheduled, '1 hour')
 --
--- expect: unknown-column 1:51
+-- expect: unknown-column 1:128
 -- says: flights has no column 'boarding': boarding
 -- hint: flights has ts, carrier, dep_delay, origin, distance, limit, scheduled
 SELECT count(*) AS n FROM flights GROUP BY window(boarding, '1 hour')
@@ -1295,4 +1295,9 @@ SELECT corr(dep_delay, distance) FILTER (WHERE carrier = 'AA') AS n FROM flights
 -- says: FILTER is not supported here: count(DISTINCT carrier) FILTER(WHERE distance > 3)
 -- hint: aggregate CASE WHEN condition THEN value END, or count_if(condition)
 SELECT count(DISTINCT carrier) FILTER (WHERE distance > 3) AS n FROM flights GROUP BY window(ts, '1 hour')
+--
+-- expect: unknown-column 1:128
+-- says: subquery_1 has no column 'w': w
+-- hint: a window with a name of its own is handed on as w_start and w_end, and one without as window
+SELECT count(*) FROM (SELECT window(ts, '1 minute') AS w, count(*) AS n FROM flights GROUP BY window(ts, '1 minute')) GROUP BY w
 --
