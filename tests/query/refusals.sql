@@ -535,7 +535,7 @@ SELECT count(*) AS n FROM (SELECT carrier, dep_delay FROM flights) GROUP BY carr
 -- hint: GROUP BY window(ts, '1 hour')
 SELECT count(*) AS n FROM flights GROUP BY window(scheduled, '1 hour')
 --
--- expect: unknown-column 1:128
+-- expect: unknown-column 1:51
 -- says: flights has no column 'boarding': boarding
 -- hint: flights has ts, carrier, dep_delay, origin, distance, limit, scheduled
 SELECT count(*) AS n FROM flights GROUP BY window(boarding, '1 hour')
