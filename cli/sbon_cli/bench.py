@@ -25,7 +25,7 @@ def bench() -> None:
 def engine(quick: bool, seed: int, json_: bool) -> None:
     """The Spark engine with the overlay against bare Spark: start, latency, throughput, idle cost, memory.
 
-    Takes about four minutes; run it on a machine that does nothing else.
+    Takes about six minutes; run it on a machine that does nothing else.
     """
     run: Any = importlib.import_module("sbon_node.experiments.engine_bench").run
     with err().status("the classes' archive") as status:
