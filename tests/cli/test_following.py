@@ -116,6 +116,14 @@ def test_a_failed_query_is_code_1(api: str, node: Any) -> None:
     assert "q1 failed: o1 at b: disk full" in result.stderr
 
 
+def test_a_sink_that_was_closed_is_asked_about_at_the_record(api: str, node: Any) -> None:
+    node.state = "failed"
+    node.script = [[frame(1, 1), Finished(state="stopped")]]
+    result = run(api, "query", "follow", "q1")
+    assert result.exit_code == 1
+    assert "q1 failed" in result.stderr
+
+
 def test_someone_else_follows_already(api: str, node: Any) -> None:
     node.script = [[SbonError("already-followed", "somebody follows q1 already")]]
     result = run(api, "query", "follow", "q1")

@@ -14,8 +14,6 @@ pytestmark = pytest.mark.live
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
 def test_rows_are_those_of_duckdb(case: Case, runs: Runs, reference: Reference) -> None:
     info, path = runs.over(case)
-    assert info.plan is not None
-    sources = {planned.source.node for planned in info.plan.sources}
-    # A node that is too busy to answer in time gets no operator, but its rows are born there all the same.
-    assert len({info.consumer, *sources, *(operator.node for operator in info.operators)}) >= 3
+    nodes = {info.consumer, *(operator.node for operator in info.operators)}
+    assert len(nodes) >= 3, info.placement
     assert differences(stored(path), reference.answer(case)) == []
