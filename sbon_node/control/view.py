@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Collection, Sequence
 
@@ -13,7 +14,8 @@ from sbon_node.control.context import Context
 from sbon_node.directory.pairs import Measurement
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.network_view import Answer
+from sbon_node.placement.discovery import Discovery
+from sbon_node.placement.network_view import Answer, Window
 from sbon_protocol.calls import AskNode, NodeAnswer
 
 
@@ -23,6 +25,7 @@ class LiveNetworkView:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._asked = 0
+        self._discovery = Discovery(self, self._cores)
 
     @property
     def rng(self) -> random.Random:
@@ -80,3 +83,15 @@ class LiveNetworkView:
     async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
         answers = await asyncio.gather(*(self.ask(node, needs) for node in nodes))
         return dict(zip(nodes, answers, strict=True))
+
+    async def discover(self, window: Window) -> dict[str, Answer]:
+        return await self._discovery.find(window)
+
+    @property
+    def discoveries(self) -> int:
+        return self._discovery.count
+
+    def _cores(self, node: str) -> float:
+        """As it tells by gossip what it has in all."""
+        member = self._context.membership.get(node)
+        return member.traits.cores if member is not None and member.traits.cores > 0 else math.inf

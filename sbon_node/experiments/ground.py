@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Collection, Sequence
 
@@ -10,7 +11,8 @@ import numpy as np
 from sbon_node.engine.interface import Needs
 from sbon_node.experiments.embedding import estimates_ms
 from sbon_node.experiments.network import Floats, Ints, Network
-from sbon_node.placement.network_view import Answer, Point
+from sbon_node.placement.discovery import Discovery
+from sbon_node.placement.network_view import Answer, Point, Window
 from sbon_node.space.cost import cost_distances
 
 PINGS = 3
@@ -28,26 +30,29 @@ def number_of(name: str) -> int:
 
 class Ground:
     """A network, the coordinates ``places`` [n, d + 1] of its nodes, the height last, and ``hosts``, the numbers of those that
-    may host. Without ``places`` every latency is known as it is."""
+    may host. Without ``places``, or where it is ``exact``, every latency is known as it is."""
 
-    def __init__(self, network: Network, places: Floats | None, hosts: Ints) -> None:
+    def __init__(self, network: Network, places: Floats | None, hosts: Ints, *, exact: bool = False) -> None:
         self.network, self.hosts = network, np.sort(hosts)
         self.names = [name_of(node) for node in self.hosts.tolist()]
         self.places = np.zeros((network.nodes, 2)) if places is None else places
-        self.estimates_ms = network.latency_ms if places is None else estimates_ms(places)
+        self.estimates_ms = network.latency_ms if places is None or exact else estimates_ms(places)
 
 
 class GroundView:
     """A :class:`~sbon_node.placement.network_view.NetworkView` of one placement.
 
     ``known`` are the only hosts it knows of, where given; ``noise`` the share by which a ping is off, normally distributed, the
-    least of three counting; ``free`` the cores left by node, without bound where not given.
+    least of three counting; ``free`` the cores left by node [n], or cores, megabytes and bytes a second [n, 3], without bound
+    where not given.
     """
 
     def __init__(
         self, ground: Ground, seed: int, *, known: Ints | None = None, noise: float = 0.0, free: Floats | None = None
     ) -> None:
-        self._ground, self._noise, self._free = ground, noise, free
+        self._ground, self._noise = ground, noise
+        self._free = None if free is None else _whole(free)
+        self._discovery = Discovery(self, lambda _: math.inf)
         self._hosts = ground.hosts if known is None else np.intersect1d(ground.hosts, known)
         self._names = ground.names if known is None else [name_of(node) for node in self._hosts.tolist()]
         self._is_host = np.zeros(ground.network.nodes, dtype=np.bool_)
@@ -118,11 +123,27 @@ class GroundView:
             return Answer(accepted=False, reason="hosts no operators")
         if self._free is None:
             return Answer(accepted=True, free=PLENTY)
-        cores = float(self._free[number_of(node)])
-        free = Needs(cores=cores, memory_mb=PLENTY.memory_mb, bandwidth_bytes_s=PLENTY.bandwidth_bytes_s)
-        if needs.cores > cores + 1e-9:
-            return Answer(accepted=False, reason=f"{cores:g} cores free, {needs.cores:g} needed", free=free)
+        cores, memory_mb, bandwidth_bytes_s = self._free[number_of(node)].tolist()
+        free = Needs(cores=cores, memory_mb=memory_mb, bandwidth_bytes_s=bandwidth_bytes_s)
+        wanted = (needs.cores, needs.memory_mb, needs.bandwidth_bytes_s)
+        for least, left, what in zip(wanted, self._free[number_of(node)].tolist(), ("cores", "MB", "B/s"), strict=True):
+            if least > left + 1e-9:
+                return Answer(accepted=False, reason=f"{left:g} {what} free, {least:g} needed", free=free)
         return Answer(accepted=True, free=free)
 
     async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
         return {node: await self.ask(node, needs) for node in nodes}
+
+    async def discover(self, window: Window) -> dict[str, Answer]:
+        return await self._discovery.find(window)
+
+    @property
+    def discoveries(self) -> int:
+        return self._discovery.count
+
+
+def _whole(free: Floats) -> Floats:
+    """Cores alone, with plenty of the rest, or all three."""
+    if free.ndim == 2:
+        return free
+    return np.column_stack([free, np.full(len(free), PLENTY.memory_mb), np.full(len(free), PLENTY.bandwidth_bytes_s)])

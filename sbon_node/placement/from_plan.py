@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
-from sbon_node.query.plan import Plan
+from sbon_node.query.estimate import IDLE_CORES
+from sbon_node.query.plan import Plan, PlannedOperator
 
 CONSUMER = "consumer"
 """The vertex of the sink."""
@@ -16,13 +17,22 @@ def problem_of(plan: Plan, consumer: str, refused: Mapping[str, frozenset[str]] 
     refused = refused or {}
     rates = {source.source.id: source.rate.bytes_s for source in plan.sources}
     rates |= {operator.id: operator.rate.bytes_s for operator in plan.operators}
+    rows_s = {source.source.id: source.rate.rows_s for source in plan.sources}
+    rows_s |= {operator.id: operator.rate.rows_s for operator in plan.operators}
     edges = [Edge(i.stream, operator.id, rates[i.stream]) for operator in plan.operators for i in operator.inputs]
     edges += [Edge(output, CONSUMER, rates[output]) for output in plan.outputs]
     return PlacementProblem(
         pinned={**{source.source.id: source.source.node for source in plan.sources}, CONSUMER: consumer},
         operators=tuple(
-            Operator(id=operator.id, needs=operator.needs, refused=refused.get(operator.id, frozenset()))
+            _operator(operator, refused.get(operator.id, frozenset()), sum(rows_s[i.stream] for i in operator.inputs))
             for operator in plan.operators
         ),
         edges=tuple(edges),
     )
+
+
+def _operator(planned: PlannedOperator, refused: frozenset[str], rows_s: float) -> Operator:
+    """What it needs beyond an idle one's cores is its rows' work."""
+    busy = max(planned.needs.cores - IDLE_CORES, 0.0)
+    row_core_ms = 1000.0 * busy / rows_s if rows_s > 0 else 0.0
+    return Operator(id=planned.id, needs=planned.needs, refused=refused, rows_s=rows_s, row_core_ms=row_core_ms)

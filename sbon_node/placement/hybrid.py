@@ -23,7 +23,7 @@ import numpy as np
 from sbon_node.errors import SbonError
 from sbon_node.placement.geometric import median_places
 from sbon_node.placement.instance import Floats, Instance, Ints, numbers
-from sbon_node.placement.mapping import UNKNOWN_MS, finish
+from sbon_node.placement.mapping import UNKNOWN_MS, delay_bound, finish
 from sbon_node.placement.network_view import NetworkView, Point
 from sbon_node.placement.objective import network_usage
 from sbon_node.placement.problem import Assignment, Candidate, Placement, PlacementProblem
@@ -52,7 +52,7 @@ async def hybrid(problem: PlacementProblem, view: NetworkView, settings: Placeme
         search = _Search(problem, view, settings, rests, room, wide)
         if await search.run():
             predicted = network_usage(problem, search.hosts(), search.estimated_ms)
-            return finish("hybrid", problem, search.assignments(), view, before, predicted)
+            return finish("hybrid", problem, search.assignments(), view, before, predicted, room.cores())
         if wide >= everyone:
             raise await search.refusal()
         wide *= 2
@@ -87,6 +87,8 @@ class _Search:
 
     async def run(self) -> bool:
         """Whether a placement was found that keeps to all bounds, and whose hosts have room."""
+        if self._problem.bounds.max_delay_ms is not None and any(operator.load for operator in self._problem.operators):
+            await self._room.learn(self._pool)
         while True:
             instance = self._instance()
             if not all(len(candidates) for candidates in instance.candidates):
@@ -137,12 +139,7 @@ class _Search:
                 return await self._room.refusal(operator, self._distances[operator.id])
         bound = self._problem.bounds.max_delay_ms
         if self._found is not None and bound is not None and self._found.delay_ms > bound:
-            return SbonError(
-                "delay-bound",
-                f"no placement was found within {bound:g} ms; the best takes {self._found.delay_ms:.1f} ms",
-                where="max_delay_ms",
-                hint="allow more delay, or add nodes near the sources or the consumer",
-            )
+            return delay_bound(bound, self._found.delay_ms)
         operator = self._problem.operators[0]
         return await self._room.refusal(operator, self._distances[operator.id])
 

@@ -16,6 +16,8 @@ Ints = NDArray[np.int_]
 
 RESOURCES = 4
 """Cores, megabytes, bytes a second, and operators."""
+TOO_LONG_MS = 1e9
+"""Where a host cannot keep up with the rows."""
 
 
 class Cost(NamedTuple):
@@ -54,6 +56,8 @@ class Instance:
                 for needs in (operator.needs for operator in problem.operators)
             ]
         ).reshape(-1, RESOURCES)
+        self._row_core_ms = np.array([operator.row_core_ms for operator in problem.operators])
+        self._load = np.array([operator.load for operator in problem.operators])
         self._vertex = {vertex: number for number, vertex in enumerate([*self.operators, *problem.pinned])}
         self._pinned_at = np.array([self.number[node] for node in problem.pinned.values()], dtype=int)
         self.sources = np.array([self._vertex[edge.source] for edge in problem.edges], dtype=int)
@@ -123,7 +127,7 @@ class Instance:
         additive = ms @ (self.rates * weights.usage / 1000.0)
         if weights.bandwidth:
             additive = additive + weights.bandwidth * ((ends[0] != ends[1]) @ self.rates)
-        return Cost(additive, self._delay(ms), self._overload(hosts))
+        return Cost(additive, self._delay(ms, self._takes_ms(hosts)), self._overload(hosts))
 
     def named(self, hosts: Sequence[int]) -> dict[str, str]:
         """The node of each operator, by name."""
@@ -133,11 +137,23 @@ class Instance:
         count = len(self.operators)
         return self.candidates[vertex] if vertex < count else self._pinned_at[vertex - count, None]
 
-    def _delay(self, ms: Floats) -> Floats:
+    def _takes_ms(self, hosts: Ints) -> Floats:
+        """What a row takes at each operator, [k, operators], as :func:`~sbon_node.placement.objective.processing_ms` has it."""
+        if not self._row_core_ms.any() or np.isinf(self.free[:, 0]).all():
+            return np.zeros(hosts.shape)
+        together = hosts[:, :, None] == hosts[:, None, :]
+        spare = self.free[hosts, 0] - together @ self._load
+        return np.where(
+            self._row_core_ms == 0, 0.0, np.where(spare > 0, self._row_core_ms / np.maximum(spare, 1e-12), TOO_LONG_MS)
+        )
+
+    def _delay(self, ms: Floats, takes_ms: Floats) -> Floats:
         reached = np.zeros((len(self._vertex), len(ms)))
         for vertex in self._order:
             for edge in self._into[vertex]:
                 np.maximum(reached[vertex], reached[self.sources[edge]] + ms[:, edge], out=reached[vertex])
+            if vertex < len(self.operators):
+                reached[vertex] += takes_ms[:, vertex]
         longest: Floats = reached.max(axis=0, initial=0.0)
         return longest
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.network_view import Answer, NetworkView, Point
-from sbon_node.placement.objective import longest_delay_ms, network_usage
+from sbon_node.placement.objective import longest_delay_ms, network_usage, processing_ms
+from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem, total
 from sbon_node.placement.settings import PlacementSettings
 
@@ -25,12 +28,13 @@ async def choose_host(
     placed: Sequence[Assignment],
     operators: Sequence[Operator],
     reason: str = "",
+    partial: Partial | None = None,
 ) -> Assignment:
-    """The nearest node to ``point`` that has room.
+    """The nearest node to ``point`` that has room, and keeps to the bound on delay where a ``partial`` placement is given.
 
     The k nearest are asked directly, all at once; of those that accept, the nearest in the cost space with load is taken. While
     none accepts, k is doubled, until every node has been asked, those whose place is unknown last: then :class:`SbonError`
-    ``no-room``. Room already promised in this query (``placed``) counts as taken, as nothing is reserved yet.
+    ``no-room``, or ``delay-bound``. Room already promised in this query (``placed``) counts as taken, as nothing is reserved yet.
     """
     answers: dict[str, Answer] = {}
     k, total = settings.k, len(view.nodes())
@@ -41,16 +45,18 @@ async def choose_host(
             ranked += [(node, UNKNOWN_MS) for node in view.nodes() if node not in known]
         fresh = [node for node, _ in ranked if node not in answers]
         answers.update(await _ask(fresh, operator.needs, view, placed, operators))
-        candidates = _candidates(ranked, answers)
+        candidates = _in_time(operator, _candidates(ranked, answers), answers, partial)
         chosen = next((one for one in candidates if one.accepted), None)
         if chosen is not None:
             rank = candidates.index(chosen)
             why = reason or f"nearest of {len(candidates)} asked to its virtual place ({chosen.distance_ms:.1f} ms)"
             if rank and not reason:
                 why = f"nearest with room, number {rank + 1} of {len(candidates)} asked ({chosen.distance_ms:.1f} ms)"
+            if partial is not None:
+                partial.place(operator.id, chosen.node)
             return Assignment(operator=operator.id, node=chosen.node, reason=why, virtual=point, candidates=candidates)
         if k >= total:
-            raise no_room(operator, candidates)
+            raise _refusal(operator, candidates, partial)
         k *= 2
 
 
@@ -61,18 +67,23 @@ async def first_with_room(
     placed: Sequence[Assignment],
     operators: Sequence[Operator],
     reason: str,
+    partial: Partial | None = None,
 ) -> Assignment:
-    """The first of ``wishes`` that has room, asked one after another; ``no-room`` where none has."""
+    """The first of ``wishes`` that has room, asked one after another, and keeps to the bound on delay where a ``partial``
+    placement is given; ``no-room`` or ``delay-bound`` where none is."""
     candidates: list[Candidate] = []
     for node in wishes:
         if node in operator.refused:
             continue
         answer = (await _ask([node], operator.needs, view, placed, operators))[node]
-        candidates.append(Candidate(node=node, distance_ms=0.0, accepted=answer.accepted, reason=answer.reason))
-        if answer.accepted:
+        asked = (Candidate(node=node, distance_ms=0.0, accepted=answer.accepted, reason=answer.reason),)
+        candidates += _in_time(operator, asked, {node: answer}, partial)
+        if candidates[-1].accepted:
+            if partial is not None:
+                partial.place(operator.id, node)
             why = reason if len(candidates) == 1 else f"{reason}; {len(candidates) - 1} before it had no room"
             return Assignment(operator=operator.id, node=node, reason=why, candidates=tuple(candidates))
-    raise no_room(operator, tuple(candidates))
+    raise _refusal(operator, tuple(candidates), partial)
 
 
 def by_latency(view: NetworkView, node: str, exclude: frozenset[str] = frozenset()) -> list[str]:
@@ -96,6 +107,16 @@ def no_room(operator: Operator, candidates: Sequence[Candidate]) -> SbonError:
     )
 
 
+def delay_bound(bound_ms: float, reached_ms: float) -> SbonError:
+    """The error that tells how near a placement came."""
+    return SbonError(
+        "delay-bound",
+        f"no placement was found within {bound_ms:g} ms; the best takes {reached_ms:.1f} ms",
+        where="max_delay_ms",
+        hint="allow more delay, or add nodes near the sources or the consumer",
+    )
+
+
 def finish(
     strategy: str,
     problem: PlacementProblem,
@@ -103,17 +124,55 @@ def finish(
     view: NetworkView,
     questions_before: int,
     predicted: float | None = None,
+    cores: Mapping[str, float] | None = None,
+    discoveries: int = 0,
 ) -> Placement:
-    """The placement with its usage and delay as they are known now, and the questions it took."""
+    """The placement with its usage and delay as they are known now, and the questions it took. ``cores`` are those its hosts have
+    free without it, where that is known.
+
+    Raises :class:`SbonError` ``delay-bound`` where it breaks that.
+    """
     hosts = {one.operator: one.node for one in assignments}
+    delay_ms = longest_delay_ms(problem, hosts, view.latency_ms, processing_ms(problem, hosts, cores or {}))
+    bound = problem.bounds.max_delay_ms
+    if bound is not None and delay_ms > bound + 1e-6:
+        raise delay_bound(bound, delay_ms)
     return Placement(
         strategy=strategy,
         assignments=tuple(assignments),
         usage=network_usage(problem, hosts, view.latency_ms),
         questions=view.questions - questions_before,
-        delay_ms=longest_delay_ms(problem, hosts, view.latency_ms),
+        delay_ms=delay_ms,
         predicted=predicted,
+        discoveries=discoveries,
     )
+
+
+def _refusal(operator: Operator, candidates: Sequence[Candidate], partial: Partial | None) -> SbonError:
+    """No node has room, or those that have are too far."""
+    found = no_room(operator, candidates)
+    if partial is None or not partial.late:
+        return found
+    message = f"no node with room for operator {operator.id} is within the bound on delay; {len(found.details)} asked"
+    hint = "allow more delay, or add nodes near the sources or the consumer"
+    return SbonError("delay-bound", message, where="max_delay_ms", hint=hint, details=found.details)
+
+
+def _in_time(
+    operator: Operator, candidates: tuple[Candidate, ...], answers: Mapping[str, Answer], partial: Partial | None
+) -> tuple[Candidate, ...]:
+    """Those that would accept and make ways too long refused, up to the first that does not."""
+    if partial is None:
+        return candidates
+    partial.know({one.node: answers[one.node] for one in candidates if one.accepted})
+    found = list(candidates)
+    for number, one in enumerate(found):
+        if one.accepted:
+            late = partial.lateness(operator, one.node)
+            if not late:
+                break
+            found[number] = msgspec.structs.replace(one, accepted=False, reason=late)
+    return tuple(found)
 
 
 async def _ask(

@@ -4,6 +4,7 @@ Coordinates age: a view tells the last one heard, and none of a node that has go
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -29,6 +30,18 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()
     free: Needs = Needs(cores=0.0, memory_mb=0.0)
     load: float = 0.0
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """Whom a resource discovery looks for: nodes with room for ``needs`` of whose cores at least ``least_cores`` and less than
+    ``below_cores`` are free, at most ``within_ms`` (one way) from one of ``near``; of many the ``most`` that are nearest."""
+
+    needs: Needs
+    least_cores: float = 0.0
+    below_cores: float = math.inf
+    near: tuple[str, ...] = ()
+    within_ms: float = math.inf
+    most: int = 512
 
 
 class NetworkView(Protocol):
@@ -80,4 +93,14 @@ class NetworkView(Protocol):
 
     async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
         """Asks all of them at once."""
+        ...
+
+    async def discover(self, window: Window) -> dict[str, Answer]:
+        """The nodes of a window, with what each has free. Whom an earlier discovery has asked is not asked again; each other one
+        is a question."""
+        ...
+
+    @property
+    def discoveries(self) -> int:
+        """Discoveries so far."""
         ...

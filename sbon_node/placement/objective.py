@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from sbon_node.errors import SbonError
@@ -42,7 +43,7 @@ def network_usage(problem: PlacementProblem, hosts: Mapping[str, str], latency_m
 
     ``hosts`` names the node of every operator; a link inside one node costs nothing.
     """
-    return sum(edge.rate_bytes_s * ms / 1000.0 for edge, ms in _links(problem, hosts, latency_ms))
+    return sum(edge.rate_bytes_s * ms / 1000.0 for edge, ms in _links(problem.edges, {**problem.pinned, **hosts}, latency_ms))
 
 
 def network_bandwidth(problem: PlacementProblem, hosts: Mapping[str, str]) -> float:
@@ -51,14 +52,48 @@ def network_bandwidth(problem: PlacementProblem, hosts: Mapping[str, str]) -> fl
     return sum(edge.rate_bytes_s for edge in problem.edges if at[edge.source] != at[edge.target])
 
 
-def longest_delay_ms(problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency) -> float:
-    """Of the longest way from a producer to a consumer, one-way latencies added up; operators take no time."""
+def processing_ms(problem: PlacementProblem, hosts: Mapping[str, str], cores: Mapping[str, float]) -> dict[str, float]:
+    """How long a row waits and is worked on at each operator that has a host (OPB, equation 4); infinite where it cannot keep up.
+
+    ``cores`` are those a node has left without this query; at one that is not named nothing takes time. The equation's residual
+    capacity is that before the operator is placed: here, whatever the order, what all others of the query leave.
+    """
+    load: dict[str, float] = {}
+    for operator in problem.operators:
+        if operator.id in hosts:
+            load[hosts[operator.id]] = load.get(hosts[operator.id], 0.0) + operator.load
+    found = {}
+    for operator in problem.operators:
+        node = hosts.get(operator.id)
+        if node is not None:
+            left = cores.get(node, math.inf) - load[node]
+            found[operator.id] = 0.0 if not operator.row_core_ms else operator.row_core_ms / left if left > 0 else math.inf
+    return found
+
+
+def longest_delay_ms(
+    problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, processing: Mapping[str, float] | None = None
+) -> float:
+    """Of the longest way from a producer to a consumer, one-way latencies added up, and what operators take (``processing``, ms;
+    nothing by default)."""
+    return max(reached_ms(problem, hosts, latency_ms, processing or {}).values(), default=0.0)
+
+
+def reached_ms(
+    problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, processing: Mapping[str, float]
+) -> dict[str, float]:
+    """The longest way from a producer to each vertex that has a node, what is done there included; where ``hosts`` are not all,
+    over the links that have both ends."""
     reached: dict[str, float] = {}
-    ms_of = {(edge.source, edge.target): ms for edge, ms in _links(problem, hosts, latency_ms)}
+    into: dict[str, list[tuple[str, float]]] = {}
+    at = {**problem.pinned, **hosts}
+    for edge, ms in _links([edge for edge in problem.edges if edge.source in at and edge.target in at], at, latency_ms):
+        into.setdefault(edge.target, []).append((edge.source, ms))
     for vertex in in_order(problem):
-        into = [edge for edge in problem.edges if edge.target == vertex]
-        reached[vertex] = max((reached[edge.source] + ms_of[edge.source, edge.target] for edge in into), default=0.0)
-    return max(reached.values(), default=0.0)
+        if vertex in at:
+            arrived = max((reached[source] + ms for source, ms in into.get(vertex, ())), default=0.0)
+            reached[vertex] = arrived + processing.get(vertex, 0.0)
+    return reached
 
 
 def cost(problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency) -> float:
@@ -80,9 +115,5 @@ def in_order(problem: PlacementProblem) -> Sequence[str]:
     return [*producers, *operators, *(vertex for vertex in problem.pinned if vertex not in sources)]
 
 
-def _links(problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency) -> list[tuple[Edge, float]]:
-    at = {**problem.pinned, **hosts}
-    return [
-        (edge, 0.0 if at[edge.source] == at[edge.target] else latency_ms(at[edge.source], at[edge.target]))
-        for edge in problem.edges
-    ]
+def _links(edges: Sequence[Edge], at: Mapping[str, str], latency_ms: Latency) -> list[tuple[Edge, float]]:
+    return [(edge, 0.0 if at[edge.source] == at[edge.target] else latency_ms(at[edge.source], at[edge.target])) for edge in edges]

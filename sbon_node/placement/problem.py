@@ -18,11 +18,19 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
-    """An unpinned vertex; ``refused`` are nodes that said no when asked to reserve."""
+    """An unpinned vertex; ``refused`` are nodes that said no when asked to reserve; ``rows_s`` come in, and each takes a
+    core for ``row_core_ms``; 0 where that is not known."""
 
     id: str
     needs: Needs = Needs()
     refused: frozenset[str] = frozenset()
+    rows_s: float = 0.0
+    row_core_ms: float = 0.0
+
+    @property
+    def load(self) -> float:
+        """Cores it keeps busy."""
+        return self.rows_s * self.row_core_ms / 1000.0
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +50,8 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """What a placement must keep to; None where nothing is asked.
 
-    ``max_delay_ms`` is of the longest way from a producer to a consumer through the operators' hosts, one-way latencies added up;
+    ``max_delay_ms`` is of the longest way from a producer to a consumer through the operators' hosts: one-way latencies, and the
+    time hosts take for a row, where it is known what that is (:func:`~sbon_node.placement.objective.processing_ms`);
     ``min_throughput_bytes_s`` is what each operator's host must have left to send, where the operator's own rate is less.
     """
 
@@ -88,6 +97,15 @@ def total(needs: Sequence[Needs]) -> Needs:
     )
 
 
+def least(needs: Sequence[Needs]) -> Needs:
+    """What each of several operators needs at least."""
+    return Needs(
+        cores=min(one.cores for one in needs),
+        memory_mb=min(one.memory_mb for one in needs),
+        bandwidth_bytes_s=min(one.bandwidth_bytes_s for one in needs),
+    )
+
+
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A node that was considered for one operator: its distance to the virtual place (ms, load included) and its answer.
 
@@ -118,6 +136,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     predicted longest way from a producer to a consumer; ``questions`` counts nodes asked and pairs measured.
 
     ``predicted`` is the usage by what was estimated before anything was measured for this placement, None where nothing was.
+    ``discoveries`` counts searches for nodes with room.
     """
 
     strategy: str
@@ -126,6 +145,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     questions: int = 0
     delay_ms: float = 0.0
     predicted: float | None = None
+    discoveries: int = 0
 
     def hosts(self) -> dict[str, str]:
         return {a.operator: a.node for a in self.assignments}

@@ -18,8 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sbon_node.errors import SbonError
-from sbon_node.placement.mapping import choose_host, finish
+from sbon_node.placement.bounded import bounded
+from sbon_node.placement.mapping import choose_host
 from sbon_node.placement.network_view import NetworkView, Point
+from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Assignment, Edge, Placement, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 
@@ -83,12 +85,17 @@ async def relaxation(problem: PlacementProblem, view: NetworkView, settings: Pla
     """Places the whole query: relaxes all operators, then maps each, sources' side first.
 
     An operator that has been mapped stays where its host is while the ones after it are mapped, but the virtual places are not
-    relaxed again: the paper maps each from its own rest.
+    relaxed again: the paper maps each from its own rest. It knows no bound on delay; here, where there is one, the nearest node
+    that keeps to it is taken.
     """
-    before = view.questions
     names = [operator.id for operator in problem.operators]
     rests = virtual_place(names, problem.edges, pinned_places(problem, view), view.rng, settings)
-    assignments: list[Assignment] = []
-    for operator in problem.operators:
-        assignments.append(await choose_host(operator, rests[operator.id], view, settings, assignments, problem.operators))
-    return finish("relaxation", problem, assignments, view, before)
+
+    async def attempt(partial: Partial) -> list[Assignment]:
+        placed: list[Assignment] = []
+        for operator in problem.operators:
+            rest = rests[operator.id]
+            placed.append(await choose_host(operator, rest, view, settings, placed, problem.operators, partial=partial))
+        return placed
+
+    return await bounded("relaxation", problem, view, settings, attempt)

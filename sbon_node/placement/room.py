@@ -11,7 +11,7 @@ from sbon_node.errors import SbonError
 from sbon_node.placement.instance import RESOURCES, Floats
 from sbon_node.placement.mapping import UNKNOWN_MS, no_room
 from sbon_node.placement.network_view import Answer, NetworkView
-from sbon_node.placement.problem import Candidate, Operator, PlacementProblem, total
+from sbon_node.placement.problem import Candidate, Operator, PlacementProblem, least, total
 
 TOGETHER = "has room for it, but not for all of this query that would have to go there"
 
@@ -33,6 +33,10 @@ class Room:
         everything = (np.inf,) * RESOURCES
         return np.array([self._free.get(node, everything) for node in nodes]).reshape(-1, RESOURCES)
 
+    def cores(self) -> dict[str, float]:
+        """Free at each node of which that was learnt."""
+        return {node: free[0] for node, free in self._free.items()}
+
     async def grants(self, hosts: Mapping[str, str]) -> bool:
         """Whether every node has room for all operators ``hosts`` puts there; what the others say is learnt."""
         together: dict[str, list[str]] = {}
@@ -53,18 +57,14 @@ class Room:
 
     async def learn(self, nodes: Collection[str]) -> None:
         """What each of them has left, where it has not been told."""
-        least = Needs(
-            cores=min(needs.cores for needs in self._needs.values()),
-            memory_mb=min(needs.memory_mb for needs in self._needs.values()),
-            bandwidth_bytes_s=min(needs.bandwidth_bytes_s for needs in self._needs.values()),
-        )
-        answers = await self._view.ask_all(sorted(node for node in nodes if node not in self._free), least)
+        smallest = least(list(self._needs.values()))
+        answers = await self._view.ask_all(sorted(node for node in nodes if node not in self._free), smallest)
         for node, answer in answers.items():
             self._free[node] = (*_resources(answer.free), np.inf)
             for operator, needs in self._needs.items():
                 if not answer.accepted or any(n > f + 1e-9 for n, f in zip(_resources(needs), self._free[node], strict=False)):
                     self.rejected[operator].add(node)
-                    if not answer.accepted and needs == least:
+                    if not answer.accepted and needs == smallest:
                         self._reasons[operator, node] = answer.reason
 
     async def refusal(self, operator: Operator, distances_ms: Mapping[str, float]) -> SbonError:

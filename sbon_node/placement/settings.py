@@ -56,3 +56,27 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     measure: Annotated[
         bool, Meta(description="whether hybrid measures at all; by coordinates alone it places about a tenth worse")
     ] = True
+    attempts: Annotated[
+        int,
+        Meta(
+            ge=1, le=100, description="placements tried under a bound on delay, each knowing what was measured for those before"
+        ),
+    ] = 3
+    window_share: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            description="width of opb's discovery windows, of the cores the query needs (the paper's rho); wider ones find more "
+            "nodes at once, and are fewer",
+        ),
+    ] = 0.2
+    processing_share: Annotated[
+        float, Meta(gt=0, le=1, description="of the bound on delay, what opb allows hosts for their work (the paper's K1)")
+    ] = 0.5
+    patience: Annotated[
+        int, Meta(ge=1, le=100, description="passes of opb without a better placement after which it stops (the paper's K2)")
+    ] = 3
+    discovered: Annotated[
+        int, Meta(ge=1, le=10_000, description="nodes asked by one resource discovery at most, those nearest to the query first")
+    ] = 512

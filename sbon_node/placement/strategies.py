@@ -9,7 +9,9 @@ from sbon_node.errors import SbonError
 from sbon_node.placement.consumer import consumer
 from sbon_node.placement.hybrid import hybrid
 from sbon_node.placement.ip_multicast import ip_multicast
+from sbon_node.placement.min_delay import min_delay
 from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.opb import opb
 from sbon_node.placement.optimal import optimal
 from sbon_node.placement.problem import Placement, PlacementProblem
 from sbon_node.placement.producer import producer
@@ -27,6 +29,8 @@ STRATEGIES: dict[str, Strategy] = {
     "producer": producer,
     "consumer": consumer,
     "random": random_choice,
+    "opb": opb,
+    "min-delay": min_delay,
 }
 
 DEFAULT_STRATEGY = "hybrid"

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from sbon_node.engine.interface import Needs
-from sbon_node.placement.network_view import Answer, Point
+from sbon_node.placement.discovery import Discovery
+from sbon_node.placement.network_view import Answer, Point, Window
 
 
 class Plane:
@@ -23,6 +24,7 @@ class Plane:
         self.asked: list[list[str]] = []
         self.routes: dict[tuple[str, str], list[str]] | None = {}
         self._rng = random.Random(7)
+        self._discovery = Discovery(self, lambda _: math.inf)
 
     @property
     def rng(self) -> random.Random:
@@ -75,6 +77,13 @@ class Plane:
         if nodes:
             self.asked.append(list(nodes))
         return {node: self._answer(node, needs) for node in nodes}
+
+    async def discover(self, window: Window) -> dict[str, Answer]:
+        return await self._discovery.find(window)
+
+    @property
+    def discoveries(self) -> int:
+        return self._discovery.count
 
 
 @pytest.fixture
