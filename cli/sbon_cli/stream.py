@@ -12,6 +12,7 @@ from sbon_cli.client import Client
 from sbon_cli.durations import milliseconds_of
 from sbon_cli.output import as_json, bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_node.control.report import StreamInfo
+from sbon_node.plain_words import in_plain_words
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import parse_schema
 
@@ -48,7 +49,11 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
         )
     except msgspec.ValidationError as error:
         raise _misused(
-            error, {"name": "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first"}
+            error,
+            {
+                "name": "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first",
+                "event_time": "--event-time",
+            },
         ) from error
     _tell(Client(api).create_stream(declaration), json_, f"{name} created")
 
@@ -170,9 +175,8 @@ def drop(api: str, name: str) -> None:
 
 def _misused(error: msgspec.ValidationError, flags: dict[str, str]) -> click.UsageError:
     """The refusal of a declaration, in the words of the command line."""
-    message, _, path = str(error).partition(" - at `$.")
-    field = path.rstrip("`")
-    return click.UsageError(f"{flags.get(field, field)}: {message[:1].lower()}{message[1:]}" if field else message)
+    field, message = in_plain_words(error)
+    return click.UsageError(f"{flags.get(field, field)}: {message}" if field else message)
 
 
 def connector_of(

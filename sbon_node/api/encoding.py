@@ -15,6 +15,7 @@ import msgspec
 
 from sbon_node.connectors.delivered import Rows
 from sbon_node.errors import SbonError
+from sbon_node.plain_words import in_plain_words
 
 T = TypeVar("T")
 
@@ -34,8 +35,8 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        message, _, path = str(error).partition(" - at `")
-        raise SbonError("bad-request", message, where=path.rstrip("`").removeprefix("$."), hint="see docs/api.md") from error
+        field, message = in_plain_words(error, kind)
+        raise SbonError("bad-request", message, where=field, hint="see docs/api.md") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SbonError("bad-request", f"the body is not JSON: {error}", hint="see docs/api.md") from error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from sbon_node.errors import SbonError
+from sbon_node.plain_words import in_plain_words
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -31,9 +31,8 @@ def read_options(kind: type[S], given: Mapping[str, Any], connector: str) -> S:
     try:
         return msgspec.convert({name: _unwrapped(value) for name, value in given.items()}, kind, strict=False)
     except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at ")
-        field_name = re.sub(r"^`\$\.?|`$", "", path)
-        raise SbonError("bad-option", reason[:1].lower() + reason[1:], where=f"options.{field_name}".rstrip(".")) from error
+        option, reason = in_plain_words(error, kind)
+        raise SbonError("bad-option", reason, where=f"options.{option}".rstrip(".")) from error
 
 
 def _unwrapped(value: Any) -> Any:

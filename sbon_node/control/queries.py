@@ -118,11 +118,17 @@ class QueryBook:
         record = self.record(query)
         return self._records.compare_and_set(record.version, msgspec.structs.replace(record, **fields))
 
-    def _check_placing(self, query: str) -> None:
+    def over(self, query: str) -> SbonError | None:
+        """``query-over``, with the reason, where the query has been ended while it started."""
         record = self.record(query)
-        if record.state != "placing":
-            reason = f"{record.state}: {record.reason}" if record.reason else record.state
-            raise SbonError("query-over", f"the query ended while it started, {reason}", where=query)
+        if record.state == "placing":
+            return None
+        reason = f"{record.state}: {record.reason}" if record.reason else record.state
+        return SbonError("query-over", f"the query ended while it started, {reason}", where=query)
+
+    def _check_placing(self, query: str) -> None:
+        if (over := self.over(query)) is not None:
+            raise over
 
     def record(self, query: str) -> QueryRecord:
         record = self._records.get(query)

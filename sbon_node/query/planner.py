@@ -17,6 +17,7 @@ from sbon_node.query.decompose import Division, arguments, candidates, division
 from sbon_node.query.event_time import lags_ms
 from sbon_node.query.fragments import fragment_of
 from sbon_node.query.join_window import check_join_window, with_join_window
+from sbon_node.query.literals import check_literals
 from sbon_node.query.logical import Scan, Select, Union
 from sbon_node.query.measured import Measured, Recall, nothing_measured
 from sbon_node.query.plan import Plan
@@ -47,6 +48,7 @@ async def plan_query(
     settings = settings or QuerySettings()
     check_join_window(join_window_ms)
     relation = read_query(text, catalog, settings)
+    check_literals(text, relation)
     query = push_down(with_join_window(relation, join_window_ms) if join_window_ms is not None else relation)
     cut(query, text)  # what cannot run is refused before an engine is started
     planning = _Planning(text, query, query_id, _remembering(analyse), settings, _recalling(recall))

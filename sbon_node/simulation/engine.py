@@ -155,6 +155,8 @@ class SimulatedEngine:
         self.rng = rng
         self.host: SimulatedHost | None = None
         self.orphan_s: float | None = None
+        self.fails = ""
+        """Why every operator fails soon after it runs, if they shall."""
         self._on_state: OnOperatorState = on_state or (lambda operator, state, reason: None)
         self._hosts = 0
         self._operators: dict[str, RunningOperator] = {}
@@ -336,6 +338,9 @@ async def run_batches(host: SimulatedHost, operator: RunningOperator) -> None:
     except ValueError as error:
         raise SbonError("checkpoint-unreadable", str(error), where=operator.spec.id) from error
     host.engine.report(operator, "running")
+    if host.engine.fails:
+        await asyncio.sleep(host.engine.draw(host.engine.times.between_steps))
+        raise SbonError("bad-rows", host.engine.fails)
     while not operator.stopping:
         await run_batch(host, operator, progress)
         operator.in_batch = False

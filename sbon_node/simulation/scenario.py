@@ -16,6 +16,7 @@ import pyarrow as pa
 from sbon_node.connectors.registry import open_source
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
+from sbon_node.plain_words import in_plain_words
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import to_arrow
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -109,7 +110,12 @@ def load_scenario(path: Path, nodes: int | None = None) -> Scenario:
         scenario = msgspec.convert(tomllib.loads(path.read_text()), Scenario)
     except OSError as error:
         raise SbonError("bad-scenario", error.strerror or "cannot be read", where=str(path)) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    except msgspec.ValidationError as error:
+        field, message = in_plain_words(error, Scenario)
+        raise SbonError(
+            "bad-scenario", f"{field}: {message}" if field else message, where=str(path), hint="tests/scenarios has examples"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SbonError("bad-scenario", str(error), where=str(path), hint="tests/scenarios has examples") from error
     more = (nodes or 0) - len(scenario.nodes)
     if nodes is not None and more < 0:

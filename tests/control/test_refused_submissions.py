@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
@@ -39,6 +40,22 @@ def test_an_operator_that_does_not_start_leaves_no_rows_of_those_that_did(tmp_pa
         while (info := await state_of(cluster, "c", "again")).state == "running":
             await cluster.clock.sleep(1.0)
         assert (info.state, info.rows) == ("finished", 200)
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_the_first_failure_is_told_and_not_that_the_others_were_stopped(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"), source_at("b"))
+        slow, failing = cluster.nodes["b"].engine, cluster.nodes["a"].engine
+        assert slow is not None
+        assert failing is not None
+        slow.times = msgspec.structs.replace(slow.times, start=(15.0, 15.0))
+        failing.fails = "division by zero"
+        submitting = cluster.call("c", submit(cluster, "c", tmp_path / "out.ndjson", strategy="producer"))
+        await cluster.until(submitting.done)
+        with pytest.raises(SbonError, match=r"ended while it started, failed: q\.b\d at a: division by zero"):
+            submitting.result()
 
     in_cluster(tmp_path, "abc", test)
 

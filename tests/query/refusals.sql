@@ -1301,3 +1301,29 @@ SELECT count(DISTINCT carrier) FILTER (WHERE distance > 3) AS n FROM flights GRO
 -- hint: a window with a name of its own is handed on as w_start and w_end, and one without as window
 SELECT count(*) FROM (SELECT window(ts, '1 minute') AS w, count(*) AS n FROM flights GROUP BY window(ts, '1 minute')) GROUP BY w
 --
+-- expect: bad-literal 1:46
+-- says: no int can be compared with this: 'far'
+-- hint: write one, or compare CAST(distance AS string)
+SELECT carrier FROM flights WHERE distance > 'far'
+--
+-- expect: bad-literal 1:62
+-- says: no double can be compared with this: 'b'
+-- hint: write one, or compare CAST(dep_delay AS string)
+SELECT carrier FROM flights WHERE dep_delay IN ('1', ' 2.5', 'b')
+--
+-- expect: bad-literal 1:72
+-- says: no timestamp can be compared with this: 'tomorrow'
+-- hint: write one, or compare CAST(ts AS string)
+SELECT carrier FROM flights WHERE ts BETWEEN '2013-01-01 10:00:00' AND 'tomorrow'
+--
+-- expect: bad-literal 1:13
+-- says: this is no double: 'x1'
+-- hint: write one, or TRY_CAST, which gives NULL for what is none
+SELECT CAST('x1' AS double) AS x FROM flights
+--
+-- expect: bad-literal 2:32
+-- says: no double can be compared with this: 'warm'
+-- hint: write one, or compare CAST(temp AS string)
+SELECT f.carrier FROM flights AS f JOIN weather AS w ON f.origin = w.origin
+  AND f.ts = w.ts AND w.temp = 'warm'
+--

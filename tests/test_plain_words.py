@@ -1,0 +1,44 @@
+"""Refusals of values in the words of whoever wrote them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from sbon_node.plain_words import in_plain_words
+
+
+class Inner(msgspec.Struct, forbid_unknown_fields=True):
+    format: Annotated[Literal["", "csv", "ndjson"], Meta(description="of the file")] = ""
+    rate: Annotated[float, Meta(gt=0)] = 1.0
+
+
+class Outer(msgspec.Struct):
+    name: Annotated[str, Meta(min_length=1, max_length=5, pattern="^[a-z]*$")]
+    inner: Inner | None = None
+    many: list[int] = []
+
+
+@pytest.mark.parametrize(
+    "value, field, message",
+    [
+        ({}, "", "name is missing"),
+        ({"name": ""}, "name", "must not be empty"),
+        ({"name": "abcdef"}, "name", "must have a length of at most 5"),
+        ({"name": "A"}, "name", "has a character that is not allowed, or is too long"),
+        ({"name": 5}, "name", "must be text, and is a whole number"),
+        ({"name": "a", "inner": {"format": "xml"}}, "inner.format", "'xml' is not known: it is one of csv, ndjson"),
+        ({"name": "a", "inner": {"rate": 0}}, "inner.rate", "must be more than 0"),
+        ({"name": "a", "inner": {"rat": 0}}, "inner", "there is no field rat"),
+        ({"name": "a", "inner": 7}, "inner", "must be a map or nothing, and is a whole number"),
+        ({"name": "a", "many": ["x"]}, "many[0]", "must be a whole number, and is text"),
+        (7, "", "must be a map, and is a whole number"),
+    ],
+)
+def test_what_is_wrong_is_said(value: object, field: str, message: str) -> None:
+    with pytest.raises(msgspec.ValidationError) as refused:
+        msgspec.convert(value, Outer)
+    assert in_plain_words(refused.value, Outer) == (field, message)
