@@ -10,7 +10,7 @@ from typing import Any
 import click
 import structlog
 
-from sbon_cli import experiment_placement
+from sbon_cli import experiment_growth, experiment_placement
 from sbon_cli.bench import show_result
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.overlay import overlay
@@ -132,5 +132,10 @@ def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: floa
 experiment.add_command(overlay)
 
 
-for command in (experiment_placement.sbon_table1, experiment_placement.penalty):
+for command in (
+    experiment_placement.sbon_table1,
+    experiment_placement.penalty,
+    experiment_growth.nes,
+    experiment_growth.scale,
+):
     experiment.add_command(command)

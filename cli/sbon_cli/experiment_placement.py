@@ -72,7 +72,7 @@ def placement_options(queries: int, seeds: str) -> Callable[[Callable[..., None]
 @reports_errors
 def sbon_table1(out: Path | None, json_: bool, **options: Any) -> None:
     """SBON's Table 1 and Figures 8 and 9: penalties in usage and delay of six strategies and hybrid, beside the paper's."""
-    _experiment("table1", "draw_table1", out, json_, options)
+    run_experiment("table1", "draw_table1", out, json_, options)
 
 
 @click.command()
@@ -93,18 +93,20 @@ def penalty(out: Path | None, json_: bool, operators: tuple[str, ...], variants:
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(module.VARIANTS)}", param_hint="--variant")
     options["operators"] = tuple(int(size) for size in operators) or module.OPERATORS
     options["variants"] = variants or module.VARIANTS
-    _experiment("penalty", "draw_penalty", out, json_, options)
+    run_experiment("penalty", "draw_penalty", out, json_, options)
 
 
-def _experiment(module: str, drawing: str, out: Path | None, json_: bool, options: dict[str, Any]) -> None:
+def run_experiment(
+    module: str, drawing: str, out: Path | None, json_: bool, options: dict[str, Any], pictures: str = "placement_pictures"
+) -> None:
+    """Runs it on the networks that ``options`` name, draws by ``drawing`` of the module ``pictures``, and prints the table."""
     experiment: Any = importlib.import_module(f"sbon_node.experiments.{module}")
     with err().status("placing") as status:
         topologies = options.pop("topology")
         result, trials = experiment.run(options.pop("data"), topologies, told=status.update, **options)
         if out is not None:
             status.update("drawing")
-            pictures: Any = importlib.import_module("sbon_node.experiments.placement_pictures")
-            getattr(pictures, drawing)(result, trials, out)
+            getattr(importlib.import_module(f"sbon_node.experiments.{pictures}"), drawing)(result, trials, out)
     if as_json(json_):
         print_json(result)
         return

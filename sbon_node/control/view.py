@@ -18,6 +18,9 @@ from sbon_node.placement.discovery import Discovery
 from sbon_node.placement.network_view import Answer, Window
 from sbon_protocol.calls import AskNode, NodeAnswer
 
+PARENT_TAG = "parent"
+"""The tag by which a node tells which one it hangs from, as in ``membership.tags = ["parent=fog1"]``."""
+
 
 class LiveNetworkView:
     """A :class:`~sbon_node.placement.network_view.NetworkView` over directory and peers; counts its questions."""
@@ -60,6 +63,10 @@ class LiveNetworkView:
     def route(self, source: str, target: str) -> list[str] | None:
         """Nodes do not see the routers between them."""
         return None
+
+    def parent(self, node: str) -> str | None:
+        member = self._context.membership.get(node)
+        return None if member is None else member.traits.tags.get(PARENT_TAG)
 
     async def ask(self, node: str, needs: Needs) -> Answer:
         self._asked += 1

@@ -11,6 +11,8 @@ from sbon_node.space.settings import SpaceSettings
 
 REFIT_STEPS, CHOOSE_EVERY = 240, 60
 VIVALDI_TURNS = 1500
+AT_ONCE = 1024
+"""Nodes whose nearest are sought together."""
 
 
 def refitted(network: Network, dimensions: int, seed: int) -> Floats:
@@ -51,13 +53,16 @@ def vivaldi_places(network: Network, seed: int, *, noise: float, dimensions: int
     return np.concatenate([vectors, np.zeros((many, 1))], axis=1)
 
 
-def estimates_ms(places: Floats) -> Floats:
-    """One-way latencies [n, n] by coordinates, 0 on the diagonal."""
-    vectors, heights = places[:, :-1], places[:, -1]
-    squares = (vectors * vectors).sum(axis=1)
-    apart = np.sqrt(np.maximum(squares[:, None] + squares[None] - 2 * vectors @ vectors.T, 0.0))
-    found: Floats = (apart + heights[:, None] + heights[None]) / 2
-    np.fill_diagonal(found, 0.0)
+def estimates_ms(places: Floats, rows: Ints, columns: Ints) -> Floats:
+    """One-way latencies between nodes by coordinates, shape [rows, columns]; 0 from a node to itself."""
+    one, other = places[rows], places[columns]
+    squares = (one[:, :-1] ** 2).sum(axis=1)[:, None] + (other[:, :-1] ** 2).sum(axis=1)
+    found: Floats = squares - 2 * one[:, :-1] @ other[:, :-1].T
+    np.sqrt(np.maximum(found, 0.0, out=found), out=found)
+    found += one[:, -1, None]
+    found += other[:, -1]
+    found /= 2
+    found[rows[:, None] == columns] = 0.0
     return found
 
 
@@ -70,8 +75,11 @@ def _at_random(many: int, count: int, rng: np.random.Generator) -> Ints:
 
 
 def _nearest(places: Floats, count: int) -> Ints:
-    apart = estimates_ms(places)
-    np.fill_diagonal(apart, np.inf)
-    count = min(count, len(places) - 1)
-    nearest: Ints = np.argpartition(apart, count - 1, axis=1)[:, :count]
-    return nearest
+    everyone, count = np.arange(len(places)), min(count, len(places) - 1)
+    nearest: list[Ints] = []
+    for start in range(0, len(places), AT_ONCE):
+        rows = everyone[start : start + AT_ONCE]
+        apart = estimates_ms(places, rows, everyone)
+        apart[np.arange(len(rows)), rows] = np.inf
+        nearest.append(np.argpartition(apart, count - 1, axis=1)[:, :count])
+    return np.concatenate(nearest)

@@ -36,7 +36,13 @@ class Ground:
         self.network, self.hosts = network, np.sort(hosts)
         self.names = [name_of(node) for node in self.hosts.tolist()]
         self.places = np.zeros((network.nodes, 2)) if places is None else places
-        self.estimates_ms = network.latency_ms if places is None or exact else estimates_ms(places)
+        self._known = places is None or exact
+
+    def estimated_ms(self, rows: Ints, columns: Ints) -> Floats:
+        """One way, shape [rows, columns], by coordinates where there are any, as a node reckons."""
+        if self._known:
+            return self.network.latency_ms[np.ix_(rows, columns)]
+        return estimates_ms(self.places, rows, columns)
 
 
 class GroundView:
@@ -87,11 +93,11 @@ class GroundView:
     def latency_ms(self, a: str, b: str) -> float:
         one, other = number_of(a), number_of(b)
         found = self._measured.get((min(one, other), max(one, other)))
-        return float(self._ground.estimates_ms[one, other]) if found is None else found
+        return float(self._ground.estimated_ms(np.array([one]), np.array([other]))[0, 0]) if found is None else found
 
     def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> Floats:
         rows, columns = [number_of(node) for node in sources], [number_of(node) for node in targets]
-        found: Floats = self._ground.estimates_ms[np.ix_(rows, columns)]
+        found = self._ground.estimated_ms(np.array(rows, dtype=int), np.array(columns, dtype=int))
         if self._measured:
             row, column = ({node: i for i, node in enumerate(nodes)} for nodes in (rows, columns))
             for one, other in self._measured:
@@ -103,6 +109,10 @@ class GroundView:
     def route(self, source: str, target: str) -> list[str] | None:
         route = self._ground.network.route
         return None if route is None else [name_of(node) for node in route(number_of(source), number_of(target))]
+
+    def parent(self, node: str) -> str | None:
+        parents = self._ground.network.parents
+        return None if parents is None or parents[number_of(node)] < 0 else name_of(int(parents[number_of(node)]))
 
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
         found = {}

@@ -19,13 +19,14 @@ Route = Callable[[int, int], list[int]]
 class Network(NamedTuple):
     """``latency_ms`` [n, n] one way, symmetric, 0 on the diagonal; ``routers`` are the numbers of nodes inside the network, where
     there are such; ``route`` gives the nodes between two, both included; ``cores`` [n] what each node has, 1 where that is all
-    one."""
+    one; ``parents`` [n] which node each hangs from, -1 for none, where it is a hierarchy."""
 
     name: str
     latency_ms: Floats
     routers: Ints
     route: Route | None
     cores: Floats
+    parents: Ints | None = None
 
     @property
     def nodes(self) -> int:

@@ -29,7 +29,7 @@ def draw_table1(result: dict[str, Any], trials: table1.Trials, folder: Path) -> 
             (9, lambda trial: trial.delay_penalty, "delay beyond the longest direct way's (%)"),
         ):
             figures[f"{topology}-figure{number}"] = _distribution(found, of, f"{label[0].upper()}{label[1:]}", topology)
-    return _save(result, figures, folder)
+    return save(result, figures, folder)
 
 
 def draw_penalty(result: dict[str, Any], trials: penalty.Trials, folder: Path) -> list[Path]:
@@ -47,7 +47,7 @@ def draw_penalty(result: dict[str, Any], trials: penalty.Trials, folder: Path) -
         axes[0].set(yscale="log", ylabel="mean usage beyond the optimum's (%)", title=f"{topology}, {hosts} hosts")
         axes[1].set(title="hybrid")
         figures[f"{topology}-{hosts}"] = figure
-    return _save(result, figures, folder)
+    return save(result, figures, folder)
 
 
 def _lines(axes: Any, rows: list[dict[str, Any]], of: Callable[[dict[str, Any]], str | None]) -> None:
@@ -76,7 +76,8 @@ def _distribution(found: dict[str, list[list[Trial]]], of: Callable[[Trial], flo
     return figure
 
 
-def _save(result: dict[str, Any], figures: dict[str, Any], folder: Path) -> list[Path]:
+def save(result: dict[str, Any], figures: dict[str, Any], folder: Path) -> list[Path]:
+    """The result as JSON, and each figure in every format; what was written."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [folder / f"{result['name']}.json"]
     written[0].write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2))

@@ -46,8 +46,16 @@ class Shape(NamedTuple):
     diameter_ms: float
 
 
-SHAPES = {"ts1550": Shape(10, 5, 3, 10, 878.0), "ts1064": Shape(14, 4, 3, 6, 500.0)}
-"""SBON's (section 4.1), and one of SAND's size."""
+SHAPES = {
+    "ts1550": Shape(10, 5, 3, 10, 878.0),
+    "ts1064": Shape(14, 4, 3, 6, 500.0),
+    "ts100": Shape(2, 5, 3, 3, 878.0),
+    "ts300": Shape(4, 5, 2, 7, 878.0),
+    "ts1000": Shape(8, 5, 3, 8, 878.0),
+    "ts3000": Shape(10, 6, 7, 7, 878.0),
+    "ts10000": Shape(20, 5, 9, 11, 878.0),
+}
+"""SBON's (section 4.1), one of SAND's size, and some of other sizes."""
 
 
 def transit_stub(name: str, shape: Shape, seed: int) -> Network:
@@ -149,7 +157,7 @@ def edge_fog_cloud(name: str, nodes: int, seed: int) -> Network:
     clouds, fogs = max(3, nodes // 100), max(6, nodes // 10)
     places = rng.random((nodes, 2)) * 80.0
     apart = between(places)
-    parent = np.zeros(nodes, dtype=int)
+    parent = np.full(nodes, -1)
     parent[clouds : clouds + fogs] = apart[clouds : clouds + fogs, :clouds].argmin(axis=1)
     parent[clouds + fogs :] = clouds + apart[clouds + fogs :, clouds : clouds + fogs].argmin(axis=1)
     weights = np.full((nodes, nodes), np.inf)
@@ -160,7 +168,7 @@ def edge_fog_cloud(name: str, nodes: int, seed: int) -> Network:
     paths = lightest_paths(weights, weights)
     cores = np.ones(nodes)
     cores[: clouds + fogs], cores[:clouds] = 8.0, 64.0
-    return Network(name, paths.latency_ms, np.arange(clouds + fogs), paths.route, cores)
+    return Network(name, paths.latency_ms, np.arange(clouds + fogs), paths.route, cores, parent)
 
 
 def random_geometric(name: str, nodes: int, seed: int) -> Network:

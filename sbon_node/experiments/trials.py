@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,8 +25,9 @@ from sbon_node.placement.strategies import STRATEGIES
 
 
 class Trial(NamedTuple):
-    """Of one query: ``usage`` in bytes in flight, ``best`` that of the optimum, ``delay_ms`` of the longest way and ``direct_ms``
-    of the longest from a producer straight to the consumer; questions asked, and what it took of the processor."""
+    """Of one query: ``usage`` in bytes in flight, ``best`` that of the optimum, NaN where it is not known, ``delay_ms`` of the
+    longest way and ``direct_ms`` of the longest from a producer straight to the consumer; questions asked, and what it took of
+    the processor."""
 
     usage: float
     best: float
@@ -132,7 +134,7 @@ class Dump:
             "latency_ms": [[latency(a, b) for b in named] for a in named],
             "placement": placed,
             "usage": trial.usage,
-            "optimal_usage": trial.best,
+            "optimal_usage": None if math.isnan(trial.best) else trial.best,
             "delay_ms": trial.delay_ms,
             "direct_delay_ms": trial.direct_ms,
             "questions": trial.questions,

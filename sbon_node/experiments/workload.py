@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sbon_node.engine.interface import Needs
@@ -41,6 +43,29 @@ def binary_tree(operators: int, nodes: int, rng: np.random.Generator) -> Placeme
         waiting.append(name)
     edges.append(Edge(names[-1], "consumer", rates[names[-1]]))
     made = tuple(Operator(id=name, needs=Needs(cores=CORES)) for name in names)
+    return PlacementProblem(pinned=pinned, operators=made, edges=tuple(edges))
+
+
+def branches(producers: Sequence[int], consumer: int, rng: np.random.Generator) -> PlacementProblem:
+    """A filter for each producer, by node, and their streams merged two by two: NES's logical source, expanded. Rates and
+    selectivities at random."""
+    names = [f"p{i}" for i in range(len(producers))]
+    pinned = {name: name_of(node) for name, node in zip(names, producers, strict=True)} | {"consumer": name_of(consumer)}
+    rates = {name: float(rng.uniform(*RATES_BYTES_S)) for name in names}
+    edges: list[Edge] = []
+    operators: list[str] = []
+
+    def read(inputs: Sequence[str], name: str) -> str:
+        edges.extend(Edge(source, name, rates[source]) for source in inputs)
+        rates[name] = sum(rates[source] for source in inputs) * float(rng.uniform(*SELECTIVITIES))
+        operators.append(name)
+        return name
+
+    waiting = [read([source], f"f{source[1:]}") for source in names]
+    while len(waiting) > 1:
+        waiting = [*waiting[2:], read(waiting[:2], f"m{len(operators)}")]
+    edges.append(Edge(waiting[0], "consumer", rates[waiting[0]]))
+    made = tuple(Operator(id=name, needs=Needs(cores=CORES)) for name in operators)
     return PlacementProblem(pinned=pinned, operators=made, edges=tuple(edges))
 
 

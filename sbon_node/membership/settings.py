@@ -30,7 +30,11 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = "wan"
     tags: Annotated[
         tuple[Annotated[str, Meta(pattern=r"^[^=,]{1,32}=[^=,]{1,32}$")], ...],
-        Meta(max_length=8, description="words about this node that others are told, as zone=eu-1,rack=7; at most eight"),
+        Meta(
+            max_length=8,
+            description="words about this node that others are told, as zone=eu-1,rack=7; at most eight; parent=NODE names the "
+            "node that this one hangs from in a hierarchy, for strategies that place along one",
+        ),
     ] = ()
     probe_interval_s: Annotated[
         Seconds,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sbon_node.errors import SbonError
 from sbon_node.placement.consumer import consumer_of
-from sbon_node.placement.mapping import by_latency, finish, first_with_room
+from sbon_node.placement.mapping import along, finish, first_with_room
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
 from sbon_node.placement.producer import producers_of
@@ -23,14 +23,12 @@ async def ip_multicast(problem: PlacementProblem, view: NetworkView, settings: P
     Raises :class:`SbonError` ``no-routes`` where the view knows none.
     """
     before = view.questions
-    hosts, end = set(view.nodes()), consumer_of(problem)
+    end = consumer_of(problem)
     assignments: list[Assignment] = []
     for operator in problem.operators:
         routes = [_route(view, node, end) for node in producers_of(problem, operator.id)]
         shared = [node for node in routes[0] if all(node in route for route in routes)]
-        wishes = [node for node in shared if node in hosts]
-        seen = set(wishes)
-        wishes += [node for node in by_latency(view, shared[0], operator.refused) if node not in seen]
+        wishes = along(shared, view, operator)
         reason = f"at or after router {shared[0]}, where the routes of {len(routes)} producers meet"
         assignments.append(await first_with_room(operator, wishes, view, assignments, problem.operators, reason))
     return finish("ip-multicast", problem, assignments, view, before)

@@ -93,6 +93,13 @@ def by_latency(view: NetworkView, node: str, exclude: frozenset[str] = frozenset
     return [one for _, _, one in sorted((ms, one != node, one) for ms, one in zip(away_ms, hosts, strict=True))]
 
 
+def along(way: Sequence[str], view: NetworkView, operator: Operator) -> list[str]:
+    """Wishes: the hosts of ``way`` in its order, then all others, those nearest to its first node first."""
+    hosts = set(view.nodes())
+    wishes = [node for node in way if node in hosts]
+    return list(dict.fromkeys([*wishes, *by_latency(view, way[0], operator.refused)]))
+
+
 def no_room(operator: Operator, candidates: Sequence[Candidate]) -> SbonError:
     """The error that tells every node asked and why it refused."""
     details = [f"{one.node}: {one.reason or 'refused'}" for one in candidates]

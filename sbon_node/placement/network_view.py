@@ -87,6 +87,10 @@ class NetworkView(Protocol):
         """The nodes that packets pass from ``source`` to ``target``, both included; None where routes are not known."""
         ...
 
+    def parent(self, node: str) -> str | None:
+        """The node it is configured to hang from; None where it names none."""
+        ...
+
     async def ask(self, node: str, needs: Needs) -> Answer:
         """Could ``node`` host an operator of these needs? A node that is out of reach answers no, with that reason."""
         ...

@@ -9,7 +9,8 @@ from msgspec import Meta
 
 
 class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """RELAXATION's parameters (SBON, section 3.1.3) and how widely nodes are asked; and how far HYBRID looks and measures."""
+    """RELAXATION's parameters (SBON, section 3.1.3) and how widely nodes are asked; how far HYBRID looks and
+    measures; NES's hierarchy and random draws."""
 
     k: Annotated[
         int,
@@ -80,3 +81,15 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     discovered: Annotated[
         int, Meta(ge=1, le=10_000, description="nodes asked by one resource discovery at most, those nearest to the query first")
     ] = 512
+    neighbours: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="nearest nodes each is linked with in the overlay whose shortest paths are the hierarchy of bottom-up, "
+            "top-down, ifcop and local-search, where no parents are configured (tag parent=NODE); fewer make deeper trees",
+        ),
+    ] = 6
+    iterations: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="random placements that ifcop draws to take the best of; more place better")
+    ] = 1000

@@ -6,10 +6,13 @@ import difflib
 from collections.abc import Awaitable, Callable
 
 from sbon_node.errors import SbonError
+from sbon_node.placement.bottom_up import bottom_up
 from sbon_node.placement.consumer import consumer
 from sbon_node.placement.hybrid import hybrid
+from sbon_node.placement.ifcop import ifcop
 from sbon_node.placement.ip_multicast import ip_multicast
 from sbon_node.placement.min_delay import min_delay
+from sbon_node.placement.local_search import local_search
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.opb import opb
 from sbon_node.placement.optimal import optimal
@@ -18,6 +21,7 @@ from sbon_node.placement.producer import producer
 from sbon_node.placement.random_choice import random_choice
 from sbon_node.placement.relaxation import relaxation
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.top_down import top_down
 
 Strategy = Callable[[PlacementProblem, NetworkView, PlacementSettings], Awaitable[Placement]]
 
@@ -31,6 +35,10 @@ STRATEGIES: dict[str, Strategy] = {
     "random": random_choice,
     "opb": opb,
     "min-delay": min_delay,
+    "bottom-up": bottom_up,
+    "top-down": top_down,
+    "ifcop": ifcop,
+    "local-search": local_search,
 }
 
 DEFAULT_STRATEGY = "hybrid"

@@ -11,14 +11,15 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.experiments.embedding import estimates_ms, refitted, vivaldi_places
 from sbon_node.experiments.network import between, lightest_paths, measured, plain, random_edges
-from sbon_node.experiments.topologies import TOPOLOGIES, topology_named
+from sbon_node.experiments.topologies import SHAPES, TOPOLOGIES, topology_named
 from sbon_node.space import vivaldi
 from sbon_node.space.coordinate import Coordinate
 
 NODES = {"ts1550": 1550, "ts1064": 1064, "edge-fog-cloud": 400, "geometric": 400}
+NODES |= {f"ts{nodes}": nodes for nodes in (100, 300, 1000, 3000, 10_000)}
 
 
-@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("name", sorted(set(TOPOLOGIES) - {"ts3000", "ts10000"}))
 def test_latencies_are_those_of_the_routes(name: str) -> None:
     network = topology_named(name, 3)
     assert network.nodes == NODES[name]
@@ -49,6 +50,12 @@ def test_a_transit_stub_network_has_sbons_size_and_policy_makes_routes_longer() 
             inner = network.route(source, target)[1:-1]  # type: ignore[misc]
             stubs = [node for node in inner if node >= 50]
             assert sum(abs(a - b) > 40 for a, b in itertools.pairwise(stubs)) <= 1, "no stub carries others' traffic"
+
+
+def test_the_largest_networks_have_the_nodes_they_are_named_for() -> None:
+    for name in ("ts3000", "ts10000"):
+        shape = SHAPES[name]
+        assert shape.domains * shape.transit * (1 + shape.stubs * shape.stub_nodes) == NODES[name]
 
 
 def test_there_is_no_topology_of_another_name() -> None:
@@ -87,10 +94,10 @@ def test_a_measured_matrix_has_no_gaps_left(tmp_path: Path) -> None:
 
 def test_coordinates_of_a_whole_network_tell_its_latencies() -> None:
     network = plain("flat", between(np.random.default_rng(2).uniform(0, 100, (60, 2))))
-    apart = ~np.eye(60, dtype=np.bool_)
+    everyone, apart = np.arange(60), ~np.eye(60, dtype=np.bool_)
     for places, most in ((refitted(network, 3, 1), 0.02), (vivaldi_places(network, 1, noise=0.0), 0.1)):
         assert places.shape == (60, 4)
-        errors = np.abs(estimates_ms(places) - network.latency_ms)[apart] / network.latency_ms[apart]
+        errors = np.abs(estimates_ms(places, everyone, everyone) - network.latency_ms)[apart] / network.latency_ms[apart]
         assert np.median(errors) < most
 
 

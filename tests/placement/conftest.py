@@ -23,6 +23,7 @@ class Plane:
         self.points, self.room, self.load = points, room or {}, load or {}
         self.asked: list[list[str]] = []
         self.routes: dict[tuple[str, str], list[str]] | None = {}
+        self.parents: dict[str, str] = {}
         self._rng = random.Random(7)
         self._discovery = Discovery(self, lambda _: math.inf)
 
@@ -59,6 +60,9 @@ class Plane:
     def route(self, source: str, target: str) -> list[str] | None:
         """By default straight on; nothing is known where there are no routes at all."""
         return None if self.routes is None else self.routes.get((source, target), [source, target])
+
+    def parent(self, node: str) -> str | None:
+        return self.parents.get(node)
 
     def _answer(self, node: str, needs: Needs) -> Answer:
         free = self.room.get(node, 1.0)

@@ -1,0 +1,70 @@
+"""Pictures of NES's strategies by sources and IFCOP's by iterations, and of what placements take as networks grow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sbon_node.experiments import nes, scale
+from sbon_node.experiments.placement_pictures import save
+from sbon_node.extras import matplotlib_figure
+
+
+def draw_nes(result: dict[str, Any], outcomes: nes.Outcomes, folder: Path) -> list[Path]:
+    """For each network usage beside the lower bound by sources, of each strategy with the most iterations; and IFCOP's by
+    iterations. Raises :class:`SbonError` ``input-missing`` where matplotlib is not installed."""
+    figures = {}
+    for topology in dict.fromkeys(row["topology"] for row in result["rows"]):
+        rows = [row for row in result["rows"] if row["topology"] == topology and row["ratio_mean"] is not None]
+        most = max((row["iterations"] or 0 for row in rows), default=0)
+        figure = matplotlib_figure()()
+        axes = figure.subplots(1, 2)
+        last = [row for row in rows if row["iterations"] in (None, most)]
+        _lines(axes[0], last, "strategy", "sources", "ratio_mean", "ratio_ci95")
+        _lines(axes[1], [row for row in rows if row["iterations"]], "sources", "iterations", "ratio_mean", "ratio_ci95")
+        axes[0].set(xscale="log", xlabel="sources", ylabel="usage / lower bound", title=topology)
+        axes[1].set(xscale="log", xlabel="iterations", title="ifcop, by sources")
+        figures[f"{topology}-nes"] = figure
+    return save(result, figures, folder)
+
+
+def draw_scale(result: dict[str, Any], outcomes: scale.Outcomes, folder: Path) -> list[Path]:
+    """Time, memory and questions by nodes and by operators; and the sequence of queries. Raises as :func:`draw_nes`."""
+    figures = {}
+    sizes = [row for row in result["rows"] if row["part"] == "size"]
+    for strategy in dict.fromkeys(row["strategy"] for row in sizes):
+        figure = matplotlib_figure()()
+        figure.set_size_inches(12, 7)
+        axes = figure.subplots(2, 3)
+        rows = [row for row in sizes if row["strategy"] == strategy]
+        for column, (value, label) in enumerate(
+            (("cpu_ms", "processor (ms)"), ("memory_mb", "memory (MB)"), ("questions_mean", "questions"))
+        ):
+            for line, (by, of) in enumerate((("nodes", "operators"), ("operators", "nodes"))):
+                _lines(axes[line, column], rows, of, by, value)
+                axes[line, column].set(xscale="log", yscale="log", xlabel=by, ylabel=label)
+        axes[0, 0].set(title=f"{strategy}, by operators")
+        axes[1, 0].set(title=f"{strategy}, by nodes")
+        figures[f"scale-{strategy}"] = figure
+    for topology in dict.fromkeys(row["topology"] for row in result["rows"] if row["part"] == "sequence"):
+        rows = [row for row in result["rows"] if row["part"] == "sequence" and row["topology"] == topology]
+        figure = matplotlib_figure()()
+        figure.set_size_inches(12, 4)
+        axes = figure.subplots(1, 3)
+        for side, value in zip(axes, ("ratio_mean", "cpu_ms", "refused"), strict=True):
+            _lines(side, [row for row in rows if row[value] is not None], "strategy", "first_query", value)
+            side.set(xlabel="query", ylabel={"ratio_mean": "usage / lower bound", "cpu_ms": "processor (ms)"}.get(value, value))
+        axes[0].set(title=topology)
+        figures[f"{topology}-sequence"] = figure
+    return save(result, figures, folder)
+
+
+def _lines(axes: Any, rows: list[dict[str, Any]], of: str, by: str, value: str, spread: str | None = None) -> None:
+    """A line for each value of column ``of``."""
+    labels = dict.fromkeys(row[of] for row in rows)
+    for label in labels:
+        points = sorted((row[by], row[value], (row[spread] if spread else 0.0) or 0.0) for row in rows if row[of] == label)
+        across, values, intervals = zip(*points, strict=True)
+        axes.errorbar(across, values, intervals, marker="o", capsize=3, label=str(label))
+    if labels:
+        axes.legend(fontsize=7)

@@ -1,0 +1,212 @@
+"""What a placement takes as networks and queries grow (``sbon experiment scale``), and many queries one after another.
+
+``size``: SBON's query and trees of operators on transit-stub networks of 100 to 10,000 nodes, all of which may host: the
+processor's time, the most memory in use at once, and the questions (nodes asked and pairs measured, each a message and its
+answer) of one placement; the penalty beside the exact optimum, where tables for that fit. ``sequence``: queries of 1, 3 and 7
+operators one after another, none of which ends, on nodes that have room for as many operators as all queries have together;
+a row for every hundred. ``ratio_mean`` is usage / that of the optimum with room for everything everywhere; ``optimum_ratio_mean``
+is beside the exact optimum with the room that was left, of every tenth query.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sbon_node.errors import SbonError
+from sbon_node.experiments.embedding import refitted
+from sbon_node.experiments.ground import Ground, GroundView, number_of
+from sbon_node.experiments.network import Floats, Network
+from sbon_node.experiments.networks import networks_of
+from sbon_node.experiments.trials import Dump, Trial, best_hosts, judged, place, true_latency
+from sbon_node.experiments.workload import CORES, query
+from sbon_node.placement.objective import network_usage
+from sbon_node.placement.problem import PlacementProblem
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies import STRATEGIES as ALL
+
+NAME = "scale"
+TOPOLOGIES = ("ts100", "ts300", "ts1000", "ts1550", "ts3000", "ts10000")
+OPERATORS = (1, 3, 7, 15, 31, 50)
+STRATEGIES = ("hybrid", "relaxation")
+SEQUENCE, SEQUENCE_ON, SIZES = 1000, "ts1550", (1, 3, 7)
+"""How many queries follow each other, on which network where none is named, and of how many operators in turn."""
+BLOCK, EXACT_EVERY = 100, 10
+EXACT_ENTRIES = 40_000_000
+"""Of tables of hosts by hosts, one for each operator, up to which the optimum is computed."""
+DIMENSIONS = 5
+QUERIES, SEEDS = 5, (1,)
+
+
+class Key(NamedTuple):
+    """Of a row; ``operators`` is 0, and ``first`` the number of its first query, in a sequence."""
+
+    part: str
+    strategy: str
+    topology: str
+    nodes: int
+    operators: int
+    first: int
+
+
+class Outcome(NamedTuple):
+    """``trial`` is None where it was refused; ``memory_mb`` and ``optimum``, a usage, where they are known; ``filled`` is the
+    share of all room that is taken after it."""
+
+    trial: Trial | None
+    memory_mb: float | None
+    optimum: float | None
+    filled: float
+
+
+Outcomes = dict[Key, list[Outcome]]
+
+
+def run(
+    data: Sequence[Path] = (),
+    topologies: Sequence[str] = (),
+    *,
+    queries: int = QUERIES,
+    seeds: Sequence[int] = SEEDS,
+    operators: Sequence[int] = OPERATORS,
+    strategies: Sequence[str] = STRATEGIES,
+    sequence: int = SEQUENCE,
+    dump: Path | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> tuple[dict[str, Any], Outcomes]:
+    """``{"name", "rows"}``, and all outcomes; no ``operators`` and ``sequence`` 0 leave out a part. Raises :class:`SbonError`
+    ``bad-matrix`` or ``unknown-topology``."""
+    found: Outcomes = {}
+    lines = Dump(dump, NAME)
+    named = bool(data or topologies)
+    for seed in seeds:
+        chosen = topologies if named else TOPOLOGIES if operators else (SEQUENCE_ON,)
+        for network in networks_of(data, chosen, seed):
+            told(f"{network.name}, seed {seed}: coordinates")
+            ground = Ground(network, refitted(network, DIMENSIONS, seed), np.arange(network.nodes))
+            for strategy in strategies:
+                for size in operators:
+                    told(f"{network.name}, seed {seed}: {strategy}, {size} operators")
+                    key = Key("size", strategy, network.name, network.nodes, size, 0)
+                    found.setdefault(key, []).extend(_of_size(key, ground, queries, seed, lines))
+            if sequence and (named or network.name == SEQUENCE_ON):
+                for key, outcome in _sequences(ground, strategies, sequence, seed, lines, told):
+                    found.setdefault(key, []).append(outcome)
+    lines.close()
+    return {"name": NAME, "rows": [_row(key, found[key]) for key in sorted(found)]}, found
+
+
+def _of_size(key: Key, ground: Ground, queries: int, seed: int, lines: Dump) -> Iterator[Outcome]:
+    network = ground.network
+    rng = np.random.default_rng((seed, key.operators, 71))
+    problems = [query(key.operators, network.nodes, rng) for _ in range(queries)]
+    peak_mb = _peak_mb(problems[0], key.strategy, GroundView(ground, 0))
+    small = network.nodes**2 * key.operators <= EXACT_ENTRIES
+    for number, problem in enumerate(problems):
+        placed, questions, cpu_ms = place(problem, key.strategy, GroundView(ground, number), PlacementSettings())
+        best = best_hosts(problem, ground) if small else None
+        trial = _judged(problem, network, placed, best, questions, cpu_ms)
+        lines.write(problem, ground, placed, trial, **key._asdict(), seed=seed, query=number)
+        yield Outcome(trial, peak_mb, None, 0.0)
+
+
+def _judged(
+    problem: PlacementProblem,
+    network: Network,
+    placed: dict[str, str],
+    best: dict[str, str] | None,
+    questions: int,
+    cpu_ms: float,
+) -> Trial:
+    trial = judged(problem, network, placed, placed if best is None else best, questions, cpu_ms)
+    return trial._replace(best=np.nan) if best is None else trial
+
+
+def _peak_mb(problem: PlacementProblem, strategy: str, view: GroundView) -> float:
+    """The most memory that one placement has in use at once beside what was there before; megabytes."""
+    tracemalloc.start()
+    try:
+        asyncio.run(_placed(problem, strategy, view))
+        return tracemalloc.get_traced_memory()[1] / 1e6
+    finally:
+        tracemalloc.stop()
+
+
+async def _placed(problem: PlacementProblem, strategy: str, view: GroundView) -> None:
+    await ALL[strategy](problem, view, PlacementSettings())
+
+
+def _sequences(
+    ground: Ground, strategies: Sequence[str], count: int, seed: int, lines: Dump, told: Callable[[str], None]
+) -> Iterator[tuple[Key, Outcome]]:
+    """All strategies place the same queries, each on nodes of its own."""
+    network = ground.network
+    rng = np.random.default_rng((seed, 72))
+    problems = [query(SIZES[number % len(SIZES)], network.nodes, rng) for number in range(count)]
+    demand = sum(len(problem.operators) for problem in problems)
+    shares = rng.random(network.nodes)
+    room = CORES * np.floor(shares / shares.sum() * demand + rng.random(network.nodes))
+    left = {strategy: room.copy() for strategy in strategies}
+    for number, problem in enumerate(problems):
+        if number % BLOCK == 0:
+            told(f"{network.name}, seed {seed}: query {number} of {count}")
+        lower = best_hosts(problem, ground)
+        for strategy in strategies:
+            free = left[strategy]
+            key = Key("sequence", strategy, network.name, network.nodes, 0, number // BLOCK * BLOCK)
+            view = GroundView(ground, number, free=free)
+            try:
+                placed, questions, cpu_ms = place(problem, strategy, view, PlacementSettings())
+            except SbonError as error:
+                if error.code != "no-room":
+                    raise
+                yield key, Outcome(None, None, None, 1 - float(free.sum() / room.sum()))
+                continue
+            optimum = None
+            if number % EXACT_EVERY == 0:
+                optimum = network_usage(problem, best_hosts(problem, ground, free), true_latency(network))
+            trial = judged(problem, network, placed, lower, questions, cpu_ms)
+            labels: dict[str, Any] = {**key._asdict(), "seed": seed, "query": number, "optimum_with_room": optimum}
+            lines.write(problem, ground, placed, trial, **labels, free_cores=free.round(6).tolist(), cores_needed=CORES)
+            _take(free, placed)
+            yield key, Outcome(trial, None, optimum, 1 - float(free.sum() / room.sum()))
+
+
+def _take(free: Floats, placed: dict[str, str]) -> None:
+    np.subtract.at(free, [number_of(node) for node in placed.values()], CORES)
+    if (free < -1e-9).any():
+        raise AssertionError("a host has been given more than it had room for")
+
+
+def _row(key: Key, outcomes: list[Outcome]) -> dict[str, Any]:
+    trials = [one.trial for one in outcomes if one.trial is not None]
+    beside = [trial.penalty + 1 for trial in trials if not np.isnan(trial.best)]
+    exact = [one.trial.usage / one.optimum for one in outcomes if one.trial is not None and one.optimum is not None]
+    cpu_ms = [trial.cpu_ms for trial in trials]
+    in_turn = key.part == "sequence"
+    return {
+        "part": key.part,
+        "strategy": key.strategy,
+        "topology": key.topology,
+        "nodes": key.nodes,
+        "operators": None if in_turn else key.operators,
+        "first_query": key.first if in_turn else None,
+        "cpu_ms": _rounded(np.mean, cpu_ms, 1),
+        "cpu_median_ms": _rounded(np.median, cpu_ms, 1),
+        "memory_mb": _rounded(np.mean, [one.memory_mb for one in outcomes if one.memory_mb is not None], 2),
+        "questions_mean": _rounded(np.mean, [trial.questions for trial in trials], 1),
+        "ratio_mean": _rounded(np.mean, beside, 3),
+        "optimum_ratio_mean": _rounded(np.mean, exact, 3),
+        "filled_pct": _rounded(np.max, [100 * one.filled for one in outcomes], 1) if in_turn else None,
+        "refused": sum(one.trial is None for one in outcomes),
+        "queries": len(outcomes),
+    }
+
+
+def _rounded(of: Callable[[Sequence[float]], Any], values: Sequence[float], digits: int) -> float | None:
+    return round(float(of(values)), digits) if len(values) else None

@@ -1,0 +1,82 @@
+"""LOCAL-SEARCH: what NES's strategies place, improved move by move over all nodes. Ours.
+
+Whatever the hierarchy: a link costs its rate times the latency between its ends. Nodes are taken to have room until one refuses;
+then what it and the others that operators would go to have left is asked, and the search goes on with that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sbon_node.errors import SbonError
+from sbon_node.placement.bottom_up import bottom_up
+from sbon_node.placement.ifcop import ifcop
+from sbon_node.placement.instance import Instance, Ints, numbers
+from sbon_node.placement.mapping import delay_bound, finish
+from sbon_node.placement.moves import Moves
+from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
+from sbon_node.placement.room import Room
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.solver import descend, penalised
+from sbon_node.placement.top_down import top_down
+
+STARTS = (bottom_up, top_down, ifcop)
+WIDTH = 16
+"""Of each operator's cheapest hosts so many are asked what they have left, once one has refused."""
+
+
+async def local_search(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+    """Raises :class:`SbonError` ``no-room``, or ``delay-bound`` where nothing found keeps to the bound."""
+    before = view.questions
+    if not problem.operators:
+        return finish("local-search", problem, [], view, before)
+    placed = await _starts(problem, view, settings)
+    room = Room(problem, view)
+    hosts = view.nodes()
+    nodes = sorted({*hosts, *problem.pinned.values()})
+    number = {node: i for i, node in enumerate(nodes)}
+    latency_ms = view.latencies_ms(nodes, nodes)
+    while True:
+        able = [numbers([node for node in hosts if node not in room.rejected[o.id]], number) for o in problem.operators]
+        instance = Instance(problem, nodes, latency_ms, able, room.free(nodes))
+        starts = [numbers([one.hosts()[o.id] for o in problem.operators], number) for one in placed]
+        improved = np.array([_improved(instance, start) for start in starts])
+        costs = penalised(instance, instance.evaluate(improved))
+        best = improved[costs.argmin()]
+        if await room.grants(instance.named(best.tolist())):
+            break
+        await room.learn({nodes[host] for few in Moves(instance, best).cheapest(WIDTH) for host in few.tolist()})
+    bound, delay_ms = problem.bounds.max_delay_ms, float(instance.evaluate(best[None]).delay_ms[0])
+    if bound is not None and delay_ms > bound + 1e-9:
+        raise delay_bound(bound, delay_ms)
+    reason = f"no better place for it on {len(hosts)} nodes, from {placed[int(costs.argmin())].strategy}'s placement on"
+    assignments = [Assignment(operator=o, node=n, reason=reason) for o, n in instance.named(best.tolist()).items()]
+    return finish("local-search", problem, assignments, view, before)
+
+
+async def _starts(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> list[Placement]:
+    """Of the strategies that find room; where none does, the last one's refusal is raised."""
+    found: list[Placement] = []
+    refusal: SbonError | None = None
+    for strategy in STARTS:
+        try:
+            found.append(await strategy(problem, view, settings))
+        except SbonError as error:
+            refusal = error
+    if not found and refusal is not None:
+        raise refusal
+    return found
+
+
+def _improved(instance: Instance, start: Ints) -> Ints:
+    """By sums over links; where delay counts or is bounded, from there and from the start on by the whole objective."""
+    better = Moves(instance, start).improve()
+    if instance.problem.objective.additive and instance.problem.bounds.max_delay_ms is None:
+        return better
+    found = []
+    for hosts in (start, better):
+        few = [np.union1d(wishes, hosts) for wishes in Moves(instance, hosts).cheapest(WIDTH)]
+        found.append(descend(instance.narrowed(few), hosts))
+    costs = penalised(instance, instance.evaluate(np.array(found)))
+    return found[int(costs.argmin())]
