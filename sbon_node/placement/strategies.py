@@ -11,8 +11,8 @@ from sbon_node.placement.consumer import consumer
 from sbon_node.placement.hybrid import hybrid
 from sbon_node.placement.ifcop import ifcop
 from sbon_node.placement.ip_multicast import ip_multicast
-from sbon_node.placement.min_delay import min_delay
 from sbon_node.placement.local_search import local_search
+from sbon_node.placement.min_delay import min_delay
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.opb import opb
 from sbon_node.placement.optimal import optimal
