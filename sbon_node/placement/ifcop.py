@@ -9,6 +9,7 @@ more. Since that is a cost and no bound, what the best candidate puts on a node 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -44,12 +45,13 @@ async def ifcop(problem: PlacementProblem, view: NetworkView, settings: Placemen
     at = {node: i for i, node in enumerate(nodes)}
     everyone = [np.arange(len(nodes))] * len(problem.operators)
     instance = Instance(problem, nodes, view.latencies_ms(nodes, nodes), everyone, room.free(nodes))
-    rng = np.random.default_rng(view.rng.getrandbits(64))
     found, lowest = np.empty(0, dtype=int), np.inf
     for start in range(0, settings.iterations, AT_ONCE):
         drawn = np.empty((min(AT_ONCE, settings.iterations - start), len(problem.operators)), dtype=int)
         for source, chain in walks:
-            _draw(drawn, chain, numbers(ways[source], at), [_open(ways[source], o, room.rejected) for o in chain.values()], rng)
+            _draw(
+                drawn, chain, numbers(ways[source], at), [_open(ways[source], o, room.rejected) for o in chain.values()], view.rng
+            )
         costs = penalised(instance, instance.evaluate(drawn))
         if costs.min() < lowest:
             found, lowest = drawn[costs.argmin()], float(costs.min())
@@ -102,10 +104,16 @@ def _open(way: Sequence[str], operator: str, rejected: Mapping[str, set[str]]) -
     return able[np.minimum(np.searchsorted(able, np.arange(len(way))), len(able) - 1)]
 
 
-def _draw(drawn: Ints, chain: Chain, way: Ints, open_: Sequence[Ints], rng: np.random.Generator) -> None:
-    """One walk for all candidates at once: the tosses before an operator is placed are geometrically distributed."""
+def _draw(drawn: Ints, chain: Chain, way: Ints, open_: Sequence[Ints], rng: random.Random) -> None:
+    """One walk for all candidates at once."""
     position = np.zeros(len(drawn), dtype=int)
     for operator, onward in zip(chain, open_, strict=True):
-        position = np.minimum(position + rng.geometric(0.5, len(drawn)) - 1, len(way) - 1)
+        position = np.minimum(position + _tosses(len(drawn), rng), len(way) - 1)
         position = onward[position]
         drawn[:, operator] = way[position]
+
+
+def _tosses(count: int, rng: random.Random) -> Ints:
+    """How often a coin says no before it says yes, ``count`` times: k with probability 2^-(k + 1)."""
+    drawn = np.frombuffer(rng.randbytes(8 * count), dtype=np.uint64)
+    return np.floor(-np.log2(((drawn >> np.uint64(11)) + np.uint64(1)) * 2.0**-53)).astype(int)
