@@ -116,4 +116,5 @@ def _draw(drawn: Ints, chain: Chain, way: Ints, open_: Sequence[Ints], rng: rand
 def _tosses(count: int, rng: random.Random) -> Ints:
     """How often a coin says no before it says yes, ``count`` times: k with probability 2^-(k + 1)."""
     drawn = np.frombuffer(rng.randbytes(8 * count), dtype=np.uint64)
-    return np.floor(-np.log2(((drawn >> np.uint64(11)) + np.uint64(1)) * 2.0**-53)).astype(int)
+    found: Ints = np.floor(-np.log2(((drawn >> np.uint64(11)) + np.uint64(1)) * 2.0**-53)).astype(int)
+    return found
