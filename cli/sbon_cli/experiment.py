@@ -135,6 +135,7 @@ experiment.add_command(overlay)
 for command in (
     experiment_placement.sbon_table1,
     experiment_placement.penalty,
+    experiment_placement.sand,
     experiment_growth.nes,
     experiment_growth.scale,
 ):

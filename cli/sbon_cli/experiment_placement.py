@@ -1,4 +1,4 @@
-"""``sbon experiment sbon-table1`` and ``sbon experiment penalty``: strategies compared with the exact optimum."""
+"""``sbon experiment sbon-table1``, ``penalty`` and ``sand``: strategies compared with the exact optimum."""
 
 from __future__ import annotations
 
@@ -94,6 +94,17 @@ def penalty(out: Path | None, json_: bool, operators: tuple[str, ...], variants:
     options["operators"] = tuple(int(size) for size in operators) or module.OPERATORS
     options["variants"] = variants or module.VARIANTS
     run_experiment("penalty", "draw_penalty", out, json_, options)
+
+
+@click.command()
+@placement_options(20, "1-5")
+@click.option("--figure", "figures", multiple=True, type=click.IntRange(6, 12), help="Of the paper, repeated; all by default.")
+@reports_errors
+def sand(out: Path | None, json_: bool, figures: tuple[int, ...], **options: Any) -> None:
+    """SAND's Figures 6 to 12: bandwidth and delay beside shipping every source whole, under bounds on delay."""
+    if figures:
+        options["figures"] = figures
+    run_experiment("sand", "draw_sand", out, json_, options, pictures="sand_pictures")
 
 
 def run_experiment(

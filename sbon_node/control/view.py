@@ -68,6 +68,12 @@ class LiveNetworkView:
         member = self._context.membership.get(node)
         return None if member is None else member.traits.tags.get(PARENT_TAG)
 
+    def owner(self, key: str) -> str:
+        return self._context.directory.owner(key)[0]
+
+    def overlay_route(self, source: str, target: str) -> list[str]:
+        return self._context.directory.route_to(target, source)
+
     async def ask(self, node: str, needs: Needs) -> Answer:
         self._asked += 1
         call = AskNode(cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
@@ -11,6 +12,7 @@ import numpy as np
 from sbon_node.directory.keys import owners
 from sbon_node.directory.measuring import Outcome
 from sbon_node.directory.pairs import Measurement, Pair
+from sbon_node.directory.prefix_routing import PrefixRouting
 from sbon_node.membership.views import MemberView
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.cost import cost_distances
@@ -58,6 +60,15 @@ class Directory(Protocol):
 
     def owner(self, key: str, r: int = 1) -> list[str]:
         """The r nodes that own a key, the first one first (see :mod:`sbon_node.directory.keys`)."""
+        ...
+
+    def route(self, key: str, start: str | None = None) -> list[str]:
+        """The nodes a message for a key passes, from ``start``, this node by default, to the key's first owner, both included
+        (see :mod:`sbon_node.directory.prefix_routing`)."""
+        ...
+
+    def route_to(self, node: str, start: str | None = None) -> list[str]:
+        """Likewise, to a node."""
         ...
 
     def estimate_rtt_ms(self, a: str, b: str) -> Estimate:
@@ -135,6 +146,14 @@ class FullView(Directory):
     def owner(self, key: str, r: int = 1) -> list[str]:
         return owners(key, self._nodes(), r)
 
+    def route(self, key: str, start: str | None = None) -> list[str]:
+        return self.route_to(self.owner(key)[0], start)
+
+    def route_to(self, node: str, start: str | None = None) -> list[str]:
+        """Hops are not asked: who is in their tables is reckoned from what this node knows of latencies."""
+        source = self._membership.own_name if start is None else start
+        return PrefixRouting([*self._nodes(), source, node], self._latencies_ms).route(source, node)
+
     def estimate_rtt_ms(self, a: str, b: str) -> Estimate:
         if a == b:
             return Estimate(0.0, "self")
@@ -156,6 +175,10 @@ class FullView(Directory):
 
     async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> Mapping[Pair, Outcome]:
         return await self._measuring.measure(pairs, max_age_s=max_age_s)
+
+    def _latencies_ms(self, node: str, others: Sequence[str]) -> list[float]:
+        found = (self.estimate_rtt_ms(node, other).one_way_ms for other in others)
+        return [math.inf if ms is None else ms for ms in found]
 
     def _nodes(self) -> list[str]:
         return sorted({self._membership.own_name, *self._membership.alive()})

@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from sbon_node.directory.keys import owners
+from sbon_node.directory.prefix_routing import PrefixRouting
 from sbon_node.engine.interface import Needs
 from sbon_node.experiments.embedding import estimates_ms
 from sbon_node.experiments.network import Floats, Ints, Network
@@ -64,6 +66,8 @@ class GroundView:
         self._is_host = np.zeros(ground.network.nodes, dtype=np.bool_)
         self._is_host[self._hosts] = True
         self._measured: dict[tuple[int, int], float] = {}
+        self._members: set[str] = set()
+        self._overlay: PrefixRouting | None = None
         self._rng, self._drawn = random.Random(seed), np.random.default_rng((seed, 31))
         self._questions = 0
 
@@ -113,6 +117,20 @@ class GroundView:
     def parent(self, node: str) -> str | None:
         parents = self._ground.network.parents
         return None if parents is None or parents[number_of(node)] < 0 else name_of(int(parents[number_of(node)]))
+
+    def owner(self, key: str) -> str:
+        return owners(key, self._names, 1)[0]
+
+    def overlay_route(self, source: str, target: str) -> list[str]:
+        """Over the nodes that may host, and all ends of routes so far."""
+        if self._overlay is None or not self._members.issuperset((source, target)):
+            self._members |= {*self._names, source, target}
+            self._overlay = PrefixRouting(self._members, self._from)
+        return self._overlay.route(source, target)
+
+    def _from(self, node: str, others: Sequence[str]) -> list[float]:
+        found: list[float] = self.latencies_ms([node], others)[0].tolist()
+        return found
 
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
         found = {}

@@ -91,6 +91,15 @@ class NetworkView(Protocol):
         """The node it is configured to hang from; None where it names none."""
         ...
 
+    def owner(self, key: str) -> str:
+        """The node that owns a key, as all who know the same members say."""
+        ...
+
+    def overlay_route(self, source: str, target: str) -> list[str]:
+        """The nodes a message passes from ``source`` to ``target`` by prefixes and near neighbours, both included (see
+        :mod:`sbon_node.directory.prefix_routing`); as far as is known here, nobody is asked."""
+        ...
+
     async def ask(self, node: str, needs: Needs) -> Answer:
         """Could ``node`` host an operator of these needs? A node that is out of reach answers no, with that reason."""
         ...

@@ -8,8 +8,12 @@ from collections.abc import Awaitable, Callable
 from sbon_node.errors import SbonError
 from sbon_node.placement.bottom_up import bottom_up
 from sbon_node.placement.consumer import consumer
+from sbon_node.placement.edge import edge
+from sbon_node.placement.edge_plus import edge_plus
 from sbon_node.placement.hybrid import hybrid
 from sbon_node.placement.ifcop import ifcop
+from sbon_node.placement.in_network import in_network
+from sbon_node.placement.in_network_plus import in_network_plus
 from sbon_node.placement.ip_multicast import ip_multicast
 from sbon_node.placement.local_search import local_search
 from sbon_node.placement.min_delay import min_delay
@@ -39,6 +43,10 @@ STRATEGIES: dict[str, Strategy] = {
     "top-down": top_down,
     "ifcop": ifcop,
     "local-search": local_search,
+    "edge": edge,
+    "edge+": edge_plus,
+    "in-network": in_network,
+    "in-network+": in_network_plus,
 }
 
 DEFAULT_STRATEGY = "hybrid"

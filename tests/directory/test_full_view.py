@@ -169,3 +169,18 @@ def test_probes_beat_what_was_measured_on_request_which_beats_the_coordinates(
 def test_keys_belong_to_this_node_and_those_that_are_there() -> None:
     assert sorted(view(PLACES, "a").owner("flights", 99)) == sorted(PLACES)
     assert view(PLACES, "a").owner("flights", 2) == view(PLACES, "e").owner("flights", 2)
+
+
+def test_a_key_is_routed_to_its_owner_and_nodes_whose_place_is_unknown_are_the_last_resort() -> None:
+    names = [f"m{i}" for i in range(40)]
+    known = view({name: at(float(i), 0, 0) for i, name in enumerate(names)}, "m0")
+    for key in ("flights", "weather", "taxis"):
+        assert known.route(key)[0] == "m0"
+        assert known.route(key, "m7")[0] == "m7"
+        assert known.route(key)[-1] == known.route(key, "m7")[-1] == known.owner(key)[0]
+    lost = view({name: at(float(i), 0, 0) if i % 2 else None for i, name in enumerate(names)}, "m1")
+    routes = [lost.route_to(target) for target in names]
+    assert [(route[0], route[-1]) for route in routes] == [("m1", name) for name in names]
+    first = {route[1] for route in routes if len(route) > 2}
+    assert first
+    assert all(int(name[1:]) % 2 for name in first)

@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import pytest
 
+from sbon_node.directory.keys import owners
+from sbon_node.directory.prefix_routing import PrefixRouting
 from sbon_node.engine.interface import Needs
 from sbon_node.placement.discovery import Discovery
 from sbon_node.placement.network_view import Answer, Point, Window
@@ -63,6 +65,12 @@ class Plane:
 
     def parent(self, node: str) -> str | None:
         return self.parents.get(node)
+
+    def owner(self, key: str) -> str:
+        return owners(key, self.points, 1)[0]
+
+    def overlay_route(self, source: str, target: str) -> list[str]:
+        return PrefixRouting(self.points, lambda node, others: [self.latency_ms(node, o) for o in others]).route(source, target)
 
     def _answer(self, node: str, needs: Needs) -> Answer:
         free = self.room.get(node, 1.0)

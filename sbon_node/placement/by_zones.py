@@ -1,0 +1,186 @@
+"""What SAND's strategies share: which locations are considered, what is measured, and who is asked for room.
+
+The query is placed by its zones' coordinators (:mod:`~sbon_node.placement.zones`) over the nodes of the query's ends and, where a
+strategy wants them, those that the overlay's routes between the proxy and the sources pass. Links of what comes out that are only
+estimated are measured, and it is placed again, until there are none: so a bound on delay is kept by what was measured. Hosts are
+asked for room; what does not fit goes elsewhere, and where nothing considered has room, all nodes are considered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from sbon_node.errors import SbonError
+from sbon_node.placement.configurations import DeadEndError, Locations
+from sbon_node.placement.consumer import consumer_of
+from sbon_node.placement.instance import Floats, numbers
+from sbon_node.placement.mapping import finish
+from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.problem import Assignment, Placement, PlacementProblem, total
+from sbon_node.placement.room import Room
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.ways import Ways
+from sbon_node.placement.zones import Outcome, Rule, Step, run
+
+Charge = Callable[[Floats], Floats]
+"""From latencies [n, n] to what a byte a second costs between two locations."""
+
+MEASURED_ROUNDS = 20
+"""How often links of the placement that are only estimated are measured; then it stays as it is."""
+ROUNDING_MS = 1e-9
+
+
+def by_latency_charge(latency_ms: Floats) -> Floats:
+    return latency_ms
+
+
+async def place_by_zones(
+    name: str,
+    rule: Rule,
+    problem: PlacementProblem,
+    view: NetworkView,
+    settings: PlacementSettings,
+    *,
+    charge: Charge,
+    routed: bool = False,
+) -> Placement:
+    """Raises :class:`SbonError` ``no-room``, or ``delay-bound`` where nothing found keeps to the bound."""
+    before = view.questions
+    room = Room(problem, view)
+    nodes = _considered(problem, view, routed)
+    while True:
+        search = _Search(problem, view, settings, rule, charge, room, nodes)
+        if await search.run():
+            placement = finish(name, problem, search.assignments(), view, before)
+            bound = problem.bounds.max_delay_ms
+            if bound is not None and placement.delay_ms > bound + ROUNDING_MS:
+                raise _late(problem, view)
+            return placement
+        everyone = sorted({*view.nodes(), *problem.pinned.values()})
+        if len(nodes) == len(everyone):
+            raise await search.refusal()
+        nodes = everyone
+
+
+def _considered(problem: PlacementProblem, view: NetworkView, routed: bool) -> list[str]:
+    ends = set(problem.pinned.values())
+    found = set(ends)
+    proxy = consumer_of(problem)
+    if routed:
+        for node in sorted(ends - {proxy}):
+            found.update(view.overlay_route(proxy, node), view.overlay_route(node, proxy))
+    return sorted(found)
+
+
+class _Search:
+    """Over the locations ``nodes``."""
+
+    def __init__(
+        self,
+        problem: PlacementProblem,
+        view: NetworkView,
+        settings: PlacementSettings,
+        rule: Rule,
+        charge: Charge,
+        room: Room,
+        nodes: Sequence[str],
+    ) -> None:
+        self._problem, self._view, self._settings, self._room = problem, view, settings, room
+        self._rule, self._charge = rule, charge
+        hosts = set(view.nodes())
+        self._hosts = [node for node in nodes if node in hosts]
+        ends = set(problem.pinned.values())
+        lost = [node for node in nodes if node not in ends and view.coordinate(node) is None]
+        self._ways = Ways(view, nodes, lost)
+        self._number = {node: place for place, node in enumerate(nodes)}
+        self._crowded: dict[str, set[str]] = {operator.id: set() for operator in problem.operators}
+        self._dead_end = ""
+        self._outcome: Outcome | None = None
+
+    async def run(self) -> bool:
+        """Whether a placement was found that keeps to the bound, and whose hosts have room."""
+        rounds = 0
+        while True:
+            try:
+                self._outcome = self._mapped()
+            except DeadEndError as error:
+                self._dead_end = error.operator
+                return False
+            hosts = self._outcome.hosts
+            links = self._unmeasured(hosts)
+            if links and self._settings.measure and not self._ways.trouble and rounds < MEASURED_ROUNDS:
+                rounds += 1
+                await self._ways.measure(links)
+            elif await self._room.grants(hosts):
+                return True
+            else:
+                await self._room.learn(self._hosts)
+                self._spread(hosts)
+
+    def assignments(self) -> list[Assignment]:
+        assert self._outcome is not None
+        how = "measured" if self._settings.measure and not self._ways.trouble else "estimated"
+        trouble = f"; not all measured: {self._ways.trouble}" if self._ways.trouble else ""
+        return [
+            Assignment(
+                operator=operator,
+                node=node,
+                reason=f"chosen of {len(self._hosts)} locations, links {how}, as coordinator {self._view.owner(operator)} would"
+                f"{trouble}",
+            )
+            for operator, node in self._outcome.hosts.items()
+        ]
+
+    async def refusal(self) -> SbonError:
+        """What kept every placement from being taken."""
+        operator = next(one for one in self._problem.operators if one.id == self._dead_end)
+        full = all(node in self._room.rejected[operator.id] | self._crowded[operator.id] for node in self._hosts)
+        if full or self._problem.bounds.max_delay_ms is None:
+            return await self._room.refusal(operator, {})
+        return _late(self._problem, self._view)
+
+    def _mapped(self) -> Outcome:
+        latency_ms = self._ways.believed_ms()
+        proxy = self._number[consumer_of(self._problem)]
+        bound = self._problem.bounds.max_delay_ms
+        slack_ms = np.full(len(latency_ms), np.inf) if bound is None else bound + ROUNDING_MS / 2 - latency_ms[:, proxy]
+        locations = Locations(self._ways.nodes, latency_ms, self._charge(latency_ms), proxy, slack_ms)
+        allowed = {}
+        for operator in self._crowded:
+            allowed[operator] = np.zeros(len(latency_ms), dtype=np.bool_)
+            refused = self._room.rejected[operator] | self._crowded[operator]
+            allowed[operator][numbers([node for node in self._hosts if node not in refused], self._number)] = True
+        return run(self._problem, Step(self._rule, locations, allowed, self._view.owner))
+
+    def _unmeasured(self, hosts: Mapping[str, str]) -> list[tuple[int, int]]:
+        at = {**self._problem.pinned, **hosts}
+        links = [(self._number[at[edge.source]], self._number[at[edge.target]]) for edge in self._problem.edges]
+        return [link for link in links if not self._ways.measured[link]]
+
+    def _spread(self, hosts: Mapping[str, str]) -> None:
+        """Operators that do not fit beside those before them at the same node are not for it."""
+        needs = {operator.id: operator.needs for operator in self._problem.operators}
+        beside: dict[str, list[str]] = {}
+        for operator, node in hosts.items():
+            there = beside.setdefault(node, [])
+            both = total([needs[one] for one in (*there, operator)])
+            wanted = np.array([both.cores, both.memory_mb, both.bandwidth_bytes_s, len(there) + 1.0])
+            if (wanted > self._room.free([node])[0] + 1e-9).any():
+                self._crowded[operator].add(node)
+            else:
+                there.append(operator)
+
+
+def _late(problem: PlacementProblem, view: NetworkView) -> SbonError:
+    proxy = consumer_of(problem)
+    sources = {edge.source for edge in problem.edges}
+    direct_ms = max(view.latency_ms(node, proxy) for vertex, node in problem.pinned.items() if vertex in sources)
+    return SbonError(
+        "delay-bound",
+        f"no placement was found within {problem.bounds.max_delay_ms:g} ms; the longest way straight to the consumer takes "
+        f"{direct_ms:.1f} ms",
+        where="max_delay_ms",
+        hint="allow more delay, or stop queries where there is no room near the consumer",
+    )

@@ -1,0 +1,199 @@
+"""Zones of a query, their coordinators, and the messages by which these place it from the sources upwards (SAND, section 4).
+
+Every operator is a zone of its own, the extreme the paper looks into, and its coordinator is the node that owns its id. A
+coordinator is a table and a step: a message comes in, messages to other nodes go out. :func:`run` hands them on until there are
+none, so that a node that knows the network places a query by itself, as if its coordinators had. Over a real network the same
+steps would do; what that needs beside is left to it: an encoding, what becomes of coordinators that die, and that each reckons
+with latencies it has measured or been told (the network view that MAP carries in the paper), where here all see what one node
+knows.
+
+Departures: readers of an operator are told to its coordinator by ADDSUBTREE, where the paper sends the path to the root along
+with MAP, as a query need not be a tree. An operator that several others read stays where it was placed. The locations considered
+are known to all coordinators, so that each knows its operator's cost at all of them, and not only at its own sources' places.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from sbon_node.placement.configurations import Bools, Configurations, Locations, fixed
+from sbon_node.placement.problem import PlacementProblem
+
+
+class Zone(NamedTuple):
+    """One operator; ``children`` are the operators and sources it reads, each once, ``rates`` what these send it (bytes/s),
+    ``readers`` the operators that read it, and ``sent_bytes_s`` goes to these and the consumer together."""
+
+    operator: str
+    children: tuple[str, ...]
+    rates: tuple[float, ...]
+    readers: tuple[str, ...]
+    sent_bytes_s: float
+
+
+class AddSubtree(NamedTuple):
+    """To a coordinator: it places this zone. To the node of a source: who reads it."""
+
+    zone: Zone
+
+
+class OperatorMapped(NamedTuple):
+    """To the node an operator is placed on, or that a source is on, with the alternatives."""
+
+    operator: str
+    configurations: Configurations
+
+
+class Map(NamedTuple):
+    """To the coordinator of ``operator``: its child is placed."""
+
+    operator: str
+    child: str
+    configurations: Configurations
+
+
+class InvalidateMap(NamedTuple):
+    """To the node an operator was placed on: it goes elsewhere."""
+
+    operator: str
+
+
+class OperatorRemapped(NamedTuple):
+    """To the coordinator of ``operator``: its reader has it at ``place``, one of its alternatives."""
+
+    operator: str
+    place: int
+
+
+Message = AddSubtree | OperatorMapped | Map | InvalidateMap | OperatorRemapped
+Sent = tuple[str, Message]
+"""A message and the node it goes to."""
+Rule = Callable[[Zone, Sequence[Configurations], Locations, Bools], Configurations]
+"""What a strategy is: the configurations of a zone's operator, one of them chosen, given its children's and where it may be."""
+
+
+class Step(NamedTuple):
+    """What all coordinators of a query know: the strategy's rule, locations, where each operator may be, and who coordinates."""
+
+    rule: Rule
+    locations: Locations
+    allowed: Mapping[str, Bools]
+    coordinator: Callable[[str], str]
+
+
+class Coordinator:
+    """A node's part in placing one query. ``mapped`` are the operators and sources that are placed on it."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._zones: dict[str, Zone] = {}
+        self._children: dict[str, dict[str, Configurations]] = {}
+        self._placed: dict[str, Configurations] = {}
+        self.mapped: dict[str, Configurations] = {}
+
+    def receive(self, message: Message) -> list[Sent]:
+        match message:
+            case AddSubtree(zone):
+                self._zones[zone.operator] = zone
+                self._children[zone.operator] = {}
+            case OperatorMapped(operator, configurations):
+                self.mapped[operator] = configurations
+                if operator in self._zones and not self._zones[operator].children:
+                    return self._upward(self._zones[operator], configurations)
+            case Map(operator, child, configurations):
+                self._children[operator][child] = configurations
+                zone = self._zones[operator]
+                if len(self._children[operator]) == len(zone.children):
+                    return self._place(zone)
+            case InvalidateMap(operator):
+                del self.mapped[operator]
+            case OperatorRemapped(operator, place):
+                return self._move(self._zones[operator], place)
+        return []
+
+    def _place(self, zone: Zone) -> list[Sent]:
+        """The last of the zone's children is placed: now the operator is, and the children go where it wants them."""
+        children = [self._children[zone.operator][child] for child in zone.children]
+        found = self._step.rule(zone, children, self._step.locations, self._step.allowed[zone.operator])
+        if len(zone.readers) > 1:
+            moves = self._adjust(zone, found)
+            found = fixed(found.place, float(found.delay_ms[found.place]), len(found.cost))
+            self._placed[zone.operator] = found
+        else:
+            self._placed[zone.operator] = found
+            moves = self._adjust(zone, found)
+        return [*moves, (self._node(found.place), OperatorMapped(zone.operator, found)), *self._upward(zone, found)]
+
+    def _move(self, zone: Zone, place: int) -> list[Sent]:
+        """Backtracked placement: an alternative is taken, and the children follow, where it has them elsewhere."""
+        before = self._placed[zone.operator]
+        after = self._placed[zone.operator] = before._replace(place=place)
+        return [
+            (self._node(before.place), InvalidateMap(zone.operator)),
+            (self._node(place), OperatorMapped(zone.operator, after)),
+            *self._adjust(zone, after),
+        ]
+
+    def _adjust(self, zone: Zone, configurations: Configurations) -> list[Sent]:
+        moves: list[Sent] = []
+        for row, child in enumerate(zone.children):
+            known = self._children[zone.operator][child]
+            wanted = int(configurations.children[row, configurations.place])
+            if wanted != known.place:
+                self._children[zone.operator][child] = known._replace(place=wanted)
+                moves.append((self._step.coordinator(child), OperatorRemapped(child, wanted)))
+        return moves
+
+    def _upward(self, zone: Zone, configurations: Configurations) -> list[Sent]:
+        return [(self._step.coordinator(reader), Map(reader, zone.operator, configurations)) for reader in zone.readers]
+
+    def _node(self, place: int) -> str:
+        return self._step.locations.nodes[place]
+
+
+class Outcome(NamedTuple):
+    """``hosts`` by operator, and how many messages of each kind it took between nodes."""
+
+    hosts: dict[str, str]
+    messages: Counter[str]
+
+
+def run(problem: PlacementProblem, step: Step) -> Outcome:
+    """The proxy tells every coordinator its zone, then the nodes of the sources that they are placed; then messages go until
+    there are none. Raises :class:`~sbon_node.placement.configurations.DeadEndError` where a rule does."""
+    zones = zones_of(problem)
+    number = {node: place for place, node in enumerate(step.locations.nodes)}
+    nodes: dict[str, Coordinator] = {}
+    sent: deque[Sent] = deque()
+    for zone in zones:
+        sent.append((problem.pinned.get(zone.operator) or step.coordinator(zone.operator), AddSubtree(zone)))
+    for zone in zones:
+        if not zone.children:
+            place = number[problem.pinned[zone.operator]]
+            sent.append((problem.pinned[zone.operator], OperatorMapped(zone.operator, fixed(place, 0.0, len(number)))))
+    counts: Counter[str] = Counter()
+    while sent:
+        node, message = sent.popleft()
+        counts[type(message).__name__] += 1
+        sent += nodes.setdefault(node, Coordinator(step)).receive(message)
+    placed = {operator: node for node, one in nodes.items() for operator in one.mapped}
+    return Outcome({operator.id: placed[operator.id] for operator in problem.operators}, counts)
+
+
+def zones_of(problem: PlacementProblem) -> list[Zone]:
+    """Sources first, which have no children, then operators as they are in the problem. A vertex that reads another twice has its
+    rates together."""
+    operators = {operator.id for operator in problem.operators}
+    sources = [vertex for vertex in problem.pinned if any(edge.source == vertex for edge in problem.edges)]
+    found = []
+    for vertex in [*sources, *(operator.id for operator in problem.operators)]:
+        read: dict[str, float] = {}
+        for edge in problem.edges:
+            if edge.target == vertex:
+                read[edge.source] = read.get(edge.source, 0.0) + edge.rate_bytes_s
+        out = [edge for edge in problem.edges if edge.source == vertex]
+        readers = tuple(dict.fromkeys(edge.target for edge in out if edge.target in operators))
+        found.append(Zone(vertex, tuple(read), tuple(read.values()), readers, sum(edge.rate_bytes_s for edge in out)))
+    return found

@@ -1,0 +1,99 @@
+"""``sbon experiment sand`` on a small network: its rows, its dump recomputed, its pictures, and the queries' shape."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from sbon_cli.main import sbon
+from sbon_node.experiments.network import between
+from sbon_node.experiments.sand_workload import LIES, Shape, lie_of, tree
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(5)
+    path = tmp_path / "plane.npz"
+    np.savez(path, rtt_ms=2 * between(rng.uniform(0, 100, (120, 2))))
+    return path
+
+
+def experiment(*options: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(sbon, ["experiment", "sand", *options, "--json"])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert found["name"] == "sand"
+    rows: list[dict[str, Any]] = found["rows"]
+    return rows
+
+
+def test_bounds_are_kept_and_the_dump_says_the_same(matrix: Path, tmp_path: Path) -> None:
+    command = ("--data", str(matrix), "--queries", "3", "--seeds", "1,2", "--figure", "6")
+    rows = experiment(*command, "--dump", str(tmp_path / "dump"))
+    assert [{**row, "cpu_ms": 0} for row in experiment(*command)] == [{**row, "cpu_ms": 0} for row in rows]
+    lines = [json.loads(line) for line in (tmp_path / "dump" / "sand.jsonl").read_text().splitlines()]
+    assert len(lines) == sum(row["queries"] for row in rows) == 3 * 2 * 5 * 6
+    sums: dict[tuple[Any, ...], list[float]] = {}
+    for line in lines:
+        latency_ms = np.load(tmp_path / "dump" / line["network"])["latency_ms"]
+        at = {vertex: int(node[1:]) for vertex, node in {**line["pinned"], **line["placement"]}.items()}
+        reached, usage, whole = dict.fromkeys(line["pinned"], 0.0), 0.0, 0.0
+        for edge in line["edges"]:
+            ms = latency_ms[at[edge["source"]], at[edge["target"]]]
+            usage += edge["rate_bytes_s"] * ms / 1000
+            if edge["source"] in line["pinned"]:
+                whole += edge["rate_bytes_s"] * latency_ms[at[edge["source"]], at["consumer"]] / 1000
+            reached[edge["target"]] = max(reached.get(edge["target"], 0.0), reached[edge["source"]] + ms)
+        assert (line["usage"], line["whole_usage"]) == (pytest.approx(usage), pytest.approx(whole))
+        assert line["delay_ms"] == pytest.approx(reached["consumer"])
+        direct_ms = max(latency_ms[at[vertex], at["consumer"]] for vertex in line["pinned"])
+        assert line["max_delay_ms"] == pytest.approx(line["bound"] * direct_ms)
+        assert reached["consumer"] <= line["max_delay_ms"] + 1e-6
+        assert usage >= line["optimal_usage"] - 1e-6
+        key = (line["sources"], line["bound"], line["strategy"], line["seed"])
+        sums.setdefault(key, [0.0, 0.0])
+        sums[key][0] += usage
+        sums[key][1] += whole
+    for row in rows:
+        assert (row["bound_kept"], row["refused"]) == (row["queries"], 0)
+        ratios = [sums[row["sources"], row["bound"], row["strategy"], seed] for seed in (1, 2)]
+        assert row["bandwidth_ratio"] == pytest.approx(np.mean([usage / whole for usage, whole in ratios]), abs=1e-4)
+        assert row["at_proxy_pct"] + row["at_sources_pct"] + row["in_network_pct"] == pytest.approx(100, abs=0.2)
+    found = {(row["sources"], row["bound"], row["strategy"]): row["bandwidth_ratio"] for row in rows}
+    assert (
+        found["cluster", 3, "optimal"]
+        <= found["cluster", 3, "in-network+"]
+        < found["cluster", 3, "edge"]
+        < found["cluster", 1.2, "edge"]
+    )
+    assert found["cluster", 1.2, "optimal"] <= found["cluster", 1.2, "in-network+"] < found["cluster", 1.2, "in-network"]
+
+
+@pytest.mark.parametrize("sources", sorted(LIES))
+def test_sources_lie_as_the_paper_has_them(sources: str) -> None:
+    rng = np.random.default_rng(7)
+    latency_ms = between(rng.uniform(0, 100, (300, 2)))
+    wanted, found = LIES[sources], []
+    for _ in range(10):
+        problem = tree(Shape(2, (3, 4)), wanted, 1.0, latency_ms, rng)
+        assert len(set(problem.pinned.values())) == len(problem.pinned) in (9, 17)
+        assert len(problem.operators) == len(problem.pinned) - 2
+        found.append(lie_of(problem, latency_ms))
+    apd, asd = np.array(found).mean(axis=0)
+    assert apd / asd == pytest.approx(wanted.apd / wanted.asd, rel=0.3)
+    assert apd == pytest.approx(wanted.apd, rel=0.35)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_every_figure_is_drawn(matrix: Path, tmp_path: Path) -> None:
+    rows = experiment("--data", str(matrix), "--queries", "1", "--seeds", "1", "--out", str(tmp_path / "out"))
+    pictures = {f"plane-figure{number}.{suffix}" for number in range(6, 13) for suffix in ("png", "svg")}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == pictures | {"sand.json"}
+    assert {row["figure"] for row in rows} == {"6-7", "8", "9-10", "11-12"}
+    assert json.loads((tmp_path / "out" / "sand.json").read_text())["rows"] == rows
