@@ -39,6 +39,8 @@ class Ground:
         self.names = [name_of(node) for node in self.hosts.tolist()]
         self.places = np.zeros((network.nodes, 2)) if places is None else places
         self._known = places is None or exact
+        self.owned: dict[str, str] = {}
+        """Keys that were asked for, by their owners among all hosts."""
 
     def estimated_ms(self, rows: Ints, columns: Ints) -> Floats:
         """One way, shape [rows, columns], by coordinates where there are any, as a node reckons."""
@@ -63,6 +65,7 @@ class GroundView:
         self._discovery = Discovery(self, lambda _: math.inf)
         self._hosts = ground.hosts if known is None else np.intersect1d(ground.hosts, known)
         self._names = ground.names if known is None else [name_of(node) for node in self._hosts.tolist()]
+        self._owned: dict[str, str] = ground.owned if known is None else {}
         self._is_host = np.zeros(ground.network.nodes, dtype=np.bool_)
         self._is_host[self._hosts] = True
         self._measured: dict[tuple[int, int], float] = {}
@@ -119,7 +122,10 @@ class GroundView:
         return None if parents is None or parents[number_of(node)] < 0 else name_of(int(parents[number_of(node)]))
 
     def owner(self, key: str) -> str:
-        return owners(key, self._names, 1)[0]
+        owned = self._owned.get(key)
+        if owned is None:
+            owned = self._owned[key] = owners(key, self._names, 1)[0]
+        return owned
 
     def overlay_route(self, source: str, target: str) -> list[str]:
         """Over the nodes that may host, and all ends of routes so far."""

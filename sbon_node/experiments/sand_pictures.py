@@ -28,16 +28,19 @@ def draw_sand(result: dict[str, Any], outcomes: object, folder: Path) -> list[Pa
 
 
 def _bars(rows: Sequence[Row]) -> dict[int, Any]:
-    """Groups of sources and bounds, a bar for each strategy."""
+    """Groups of sources and bounds, a bar for each strategy; the optimum, without a bound, in all groups of its sources."""
     figures = {}
-    groups = list(dict.fromkeys((row["sources"], row["bound"]) for row in rows))
+    groups = list(dict.fromkeys((row["sources"], row["bound"]) for row in rows if row["bound"] is not None))
     strategies = list(dict.fromkeys(row["strategy"] for row in rows))
     width = 0.8 / len(strategies)
     for number, (column, interval, label) in ((6, RATIO), (7, STRETCH)):
         figure = matplotlib_figure()()
         axes = figure.subplots()
         for place, strategy in enumerate(strategies):
-            found = {(row["sources"], row["bound"]): row for row in rows if row["strategy"] == strategy}
+            own = [row for row in rows if row["strategy"] == strategy]
+            found = {
+                group: row for row in own for group in groups if row["sources"] == group[0] and row["bound"] in (None, group[1])
+            }
             axes.bar(
                 [i + (place - (len(strategies) - 1) / 2) * width for i in range(len(groups))],
                 [found[group][column] or 0.0 for group in groups],
@@ -67,26 +70,15 @@ def _over_bounds(rows: Sequence[Row]) -> dict[int, Any]:
 
 
 def _over_selectivities(rows: Sequence[Row]) -> dict[int, Any]:
-    figure = matplotlib_figure()()
-    sides = figure.subplots(1, 2)
-    for axes, what in zip(sides, (RATIO, STRETCH), strict=True):
-        _draw(axes, rows, "selectivity", what, "greatest selectivity", lambda row: f"{row['strategy']}, {row['sources']}")
-    figure.set_size_inches(10, 4.5)
-    where = matplotlib_figure()()
-    axes = where.subplots()
-    for column, style in (("at_proxy_pct", "-"), ("in_network_pct", "--")):
-        share = (column, None, "operators (%)")
-        name = column.removesuffix("_pct").replace("_", " ")
-        _draw(
-            axes,
-            rows,
-            "selectivity",
-            share,
-            "greatest selectivity",
-            lambda row, n=name: f"{row['strategy']}, {row['sources']}, {n}",
-            style,  # type: ignore[misc]
-        )
-    return {11: figure, 12: where}
+    drawn, label = {}, "greatest selectivity"
+    places = (("at_proxy_pct", None, "operators at the proxy (%)"), ("in_network_pct", None, "operators inside the network (%)"))
+    for number, columns in ((11, (RATIO, STRETCH)), (12, places)):
+        figure = matplotlib_figure()()
+        figure.set_size_inches(10, 4.5)
+        for axes, what in zip(figure.subplots(1, 2), columns, strict=True):
+            _draw(axes, rows, "selectivity", what, label, lambda row: f"{row['strategy']}, {row['sources']}")
+        drawn[number] = figure
+    return drawn
 
 
 def _lines(rows: Sequence[Row], over: str, what: tuple[str, str | None, str], label: str, of: Callable[[Row], str]) -> Any:
@@ -102,7 +94,6 @@ def _draw(
     what: tuple[str, str | None, str],
     label: str,
     of: Callable[[Row], str],
-    style: str = "-",
 ) -> None:
     column, interval, title = what
     for name in dict.fromkeys(of(row) for row in rows):
@@ -113,7 +104,7 @@ def _draw(
         )
         if points:
             across, up, around = zip(*points, strict=True)
-            axes.errorbar(across, up, around, marker="o", capsize=3, linestyle=style, label=name)
+            axes.errorbar(across, up, around, marker="o", capsize=3, label=name)
     axes.set(xlabel=label, ylabel=title)
     axes.legend(fontsize=7)
 

@@ -26,6 +26,8 @@ from sbon_node.placement.zones import Outcome, Rule, Step, run
 
 Charge = Callable[[Floats], Floats]
 """From latencies [n, n] to what a byte a second costs between two locations."""
+Between = Callable[[PlacementProblem, NetworkView], set[str]]
+"""The nodes that are considered beside the query's ends."""
 
 MEASURED_ROUNDS = 20
 """How often links of the placement that are only estimated are measured; then it stays as it is."""
@@ -44,12 +46,12 @@ async def place_by_zones(
     settings: PlacementSettings,
     *,
     charge: Charge,
-    routed: bool = False,
+    between: Between | None = None,
 ) -> Placement:
     """Raises :class:`SbonError` ``no-room``, or ``delay-bound`` where nothing found keeps to the bound."""
     before = view.questions
     room = Room(problem, view)
-    nodes = _considered(problem, view, routed)
+    nodes = sorted({*problem.pinned.values(), *(between(problem, view) if between else ())})
     while True:
         search = _Search(problem, view, settings, rule, charge, room, nodes)
         if await search.run():
@@ -64,14 +66,12 @@ async def place_by_zones(
         nodes = everyone
 
 
-def _considered(problem: PlacementProblem, view: NetworkView, routed: bool) -> list[str]:
-    ends = set(problem.pinned.values())
-    found = set(ends)
-    proxy = consumer_of(problem)
-    if routed:
-        for node in sorted(ends - {proxy}):
-            found.update(view.overlay_route(proxy, node), view.overlay_route(node, proxy))
-    return sorted(found)
+def on_routes(problem: PlacementProblem, view: NetworkView) -> set[str]:
+    """The nodes on the overlay's routes from the proxy to the sources' nodes (section 4.4), and on those back."""
+    proxy, found = consumer_of(problem), set[str]()
+    for node in sorted(set(problem.pinned.values()) - {proxy}):
+        found.update(view.overlay_route(proxy, node), view.overlay_route(node, proxy))
+    return found
 
 
 class _Search:
@@ -96,6 +96,7 @@ class _Search:
         self._ways = Ways(view, nodes, lost)
         self._number = {node: place for place, node in enumerate(nodes)}
         self._crowded: dict[str, set[str]] = {operator.id: set() for operator in problem.operators}
+        self._coordinator = {operator.id: view.owner(operator.id) for operator in problem.operators}
         self._dead_end = ""
         self._outcome: Outcome | None = None
 
@@ -127,7 +128,7 @@ class _Search:
             Assignment(
                 operator=operator,
                 node=node,
-                reason=f"chosen of {len(self._hosts)} locations, links {how}, as coordinator {self._view.owner(operator)} would"
+                reason=f"chosen of {len(self._hosts)} locations, links {how}, as coordinator {self._coordinator[operator]} would"
                 f"{trouble}",
             )
             for operator, node in self._outcome.hosts.items()
@@ -152,7 +153,7 @@ class _Search:
             allowed[operator] = np.zeros(len(latency_ms), dtype=np.bool_)
             refused = self._room.rejected[operator] | self._crowded[operator]
             allowed[operator][numbers([node for node in self._hosts if node not in refused], self._number)] = True
-        return run(self._problem, Step(self._rule, locations, allowed, self._view.owner))
+        return run(self._problem, Step(self._rule, locations, allowed, self._coordinator.__getitem__))
 
     def _unmeasured(self, hosts: Mapping[str, str]) -> list[tuple[int, int]]:
         at = {**self._problem.pinned, **hosts}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sbon_node.placement.by_zones import by_latency_charge, place_by_zones
+from sbon_node.placement.by_zones import by_latency_charge, on_routes, place_by_zones
 from sbon_node.placement.configurations import Bools, Configurations, Locations, convex, separation_ms
 from sbon_node.placement.edge import cheapest
 from sbon_node.placement.edge_plus import four_cases
@@ -22,7 +22,7 @@ K = 10
 async def in_network(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
     """The nodes between are those of the overlay's routes between the proxy and the sources (section 4.4). Raises
     :class:`SbonError` ``no-room``, or ``delay-bound``."""
-    return await place_by_zones("in-network", choose, problem, view, settings, charge=by_latency_charge, routed=True)
+    return await place_by_zones("in-network", choose, problem, view, settings, charge=by_latency_charge, between=on_routes)
 
 
 def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:

@@ -38,7 +38,7 @@ def test_bounds_are_kept_and_the_dump_says_the_same(matrix: Path, tmp_path: Path
     rows = experiment(*command, "--dump", str(tmp_path / "dump"))
     assert [{**row, "cpu_ms": 0} for row in experiment(*command)] == [{**row, "cpu_ms": 0} for row in rows]
     lines = [json.loads(line) for line in (tmp_path / "dump" / "sand.jsonl").read_text().splitlines()]
-    assert len(lines) == sum(row["queries"] for row in rows) == 3 * 2 * 5 * 6
+    assert len(lines) == sum(row["queries"] for row in rows) == 3 * 2 * 3 * (4 * 2 + 1)
     sums: dict[tuple[Any, ...], list[float]] = {}
     for line in lines:
         latency_ms = np.load(tmp_path / "dump" / line["network"])["latency_ms"]
@@ -53,8 +53,11 @@ def test_bounds_are_kept_and_the_dump_says_the_same(matrix: Path, tmp_path: Path
         assert (line["usage"], line["whole_usage"]) == (pytest.approx(usage), pytest.approx(whole))
         assert line["delay_ms"] == pytest.approx(reached["consumer"])
         direct_ms = max(latency_ms[at[vertex], at["consumer"]] for vertex in line["pinned"])
-        assert line["max_delay_ms"] == pytest.approx(line["bound"] * direct_ms)
-        assert reached["consumer"] <= line["max_delay_ms"] + 1e-6
+        if line["strategy"] == "optimal":
+            assert (line["bound"], line["max_delay_ms"], line["optimal_usage"]) == (None, None, line["usage"])
+        else:
+            assert line["max_delay_ms"] == pytest.approx(line["bound"] * direct_ms)
+            assert reached["consumer"] <= line["max_delay_ms"] + 1e-6
         assert usage >= line["optimal_usage"] - 1e-6
         key = (line["sources"], line["bound"], line["strategy"], line["seed"])
         sums.setdefault(key, [0.0, 0.0])
@@ -66,17 +69,15 @@ def test_bounds_are_kept_and_the_dump_says_the_same(matrix: Path, tmp_path: Path
         assert row["bandwidth_ratio"] == pytest.approx(np.mean([usage / whole for usage, whole in ratios]), abs=1e-4)
         assert row["at_proxy_pct"] + row["at_sources_pct"] + row["in_network_pct"] == pytest.approx(100, abs=0.2)
     found = {(row["sources"], row["bound"], row["strategy"]): row["bandwidth_ratio"] for row in rows}
-    assert (
-        found["cluster", 3, "optimal"]
-        <= found["cluster", 3, "in-network+"]
-        < found["cluster", 3, "edge"]
-        < found["cluster", 1.2, "edge"]
-    )
-    assert found["cluster", 1.2, "optimal"] <= found["cluster", 1.2, "in-network+"] < found["cluster", 1.2, "in-network"]
+    for sources in LIES:
+        for bound in (1.2, 3):
+            assert found[sources, None, "optimal"] <= found[sources, bound, "in-network+"] < found[sources, bound, "edge"] < 1
+    assert found["cluster", 3, "in-network+"] < found["cluster", 1.2, "in-network+"]
 
 
 @pytest.mark.parametrize("sources", sorted(LIES))
 def test_sources_lie_as_the_paper_has_them(sources: str) -> None:
+    """In a plane the middle of a disk is two thirds of its radius from all, and these 0.9 of it from each other."""
     rng = np.random.default_rng(7)
     latency_ms = between(rng.uniform(0, 100, (300, 2)))
     wanted, found = LIES[sources], []
@@ -86,7 +87,7 @@ def test_sources_lie_as_the_paper_has_them(sources: str) -> None:
         assert len(problem.operators) == len(problem.pinned) - 2
         found.append(lie_of(problem, latency_ms))
     apd, asd = np.array(found).mean(axis=0)
-    assert apd / asd == pytest.approx(wanted.apd / wanted.asd, rel=0.3)
+    assert apd / asd == pytest.approx(0.67 if sources == "star" else wanted.apd / wanted.asd, rel=0.15)
     assert apd == pytest.approx(wanted.apd, rel=0.35)
 
 
