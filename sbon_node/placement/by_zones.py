@@ -55,11 +55,7 @@ async def place_by_zones(
     while True:
         search = _Search(problem, view, settings, rule, charge, room, nodes)
         if await search.run():
-            placement = finish(name, problem, search.assignments(), view, before)
-            bound = problem.bounds.max_delay_ms
-            if bound is not None and placement.delay_ms > bound + ROUNDING_MS:
-                raise _late(problem, view)
-            return placement
+            return finish(name, problem, search.assignments(), view, before)
         everyone = sorted({*view.nodes(), *problem.pinned.values()})
         if len(nodes) == len(everyone):
             raise await search.refusal()
@@ -146,7 +142,7 @@ class _Search:
         latency_ms = self._ways.believed_ms()
         proxy = self._number[consumer_of(self._problem)]
         bound = self._problem.bounds.max_delay_ms
-        slack_ms = np.full(len(latency_ms), np.inf) if bound is None else bound + ROUNDING_MS / 2 - latency_ms[:, proxy]
+        slack_ms = np.full(len(latency_ms), np.inf) if bound is None else bound + ROUNDING_MS - latency_ms[:, proxy]
         locations = Locations(self._ways.nodes, latency_ms, self._charge(latency_ms), proxy, slack_ms)
         allowed = {}
         for operator in self._crowded:
