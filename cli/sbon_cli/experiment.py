@@ -10,7 +10,7 @@ from typing import Any
 import click
 import structlog
 
-from sbon_cli import experiment_growth, experiment_placement
+from sbon_cli import experiment_ants, experiment_growth, experiment_placement
 from sbon_cli.bench import show_result
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.overlay import overlay
@@ -136,6 +136,7 @@ for command in (
     experiment_placement.sbon_table1,
     experiment_placement.penalty,
     experiment_placement.sand,
+    experiment_ants.ants,
     experiment_growth.nes,
     experiment_growth.scale,
 ):

@@ -15,6 +15,7 @@ from sbon_node.experiments.embedding import estimates_ms
 from sbon_node.experiments.network import Floats, Ints, Network
 from sbon_node.placement.discovery import Discovery
 from sbon_node.placement.network_view import Answer, Point, Window
+from sbon_node.placement.queueing import Server
 from sbon_node.space.cost import cost_distances
 
 PINGS = 3
@@ -54,15 +55,23 @@ class GroundView:
 
     ``known`` are the only hosts it knows of, where given; ``noise`` the share by which a ping is off, normally distributed, the
     least of three counting; ``free`` the cores left by node [n], or cores, megabytes and bytes a second [n, 3], without bound
-    where not given.
+    where not given; ``servers`` what each node serves.
     """
 
     def __init__(
-        self, ground: Ground, seed: int, *, known: Ints | None = None, noise: float = 0.0, free: Floats | None = None
+        self,
+        ground: Ground,
+        seed: int,
+        *,
+        known: Ints | None = None,
+        noise: float = 0.0,
+        free: Floats | None = None,
+        servers: Sequence[Server] | None = None,
     ) -> None:
         self._ground, self._noise = ground, noise
         self._free = None if free is None else _whole(free)
         self._discovery = Discovery(self, lambda _: math.inf)
+        self._servers = servers
         self._hosts = ground.hosts if known is None else np.intersect1d(ground.hosts, known)
         self._names = ground.names if known is None else [name_of(node) for node in self._hosts.tolist()]
         self._owned: dict[str, str] = ground.owned if known is None else {}
@@ -155,15 +164,16 @@ class GroundView:
         self._questions += 1
         if not self._is_host[number_of(node)]:
             return Answer(accepted=False, reason="hosts no operators")
+        server = None if self._servers is None else self._servers[number_of(node)]
         if self._free is None:
-            return Answer(accepted=True, free=PLENTY)
+            return Answer(accepted=True, free=PLENTY, server=server)
         cores, memory_mb, bandwidth_bytes_s = self._free[number_of(node)].tolist()
         free = Needs(cores=cores, memory_mb=memory_mb, bandwidth_bytes_s=bandwidth_bytes_s)
         wanted = (needs.cores, needs.memory_mb, needs.bandwidth_bytes_s)
         for least, left, what in zip(wanted, self._free[number_of(node)].tolist(), ("cores", "MB", "B/s"), strict=True):
             if least > left + 1e-9:
-                return Answer(accepted=False, reason=f"{left:g} {what} free, {least:g} needed", free=free)
-        return Answer(accepted=True, free=free)
+                return Answer(accepted=False, reason=f"{left:g} {what} free, {least:g} needed", free=free, server=server)
+        return Answer(accepted=True, free=free, server=server)
 
     async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
         return {node: await self.ask(node, needs) for node in nodes}

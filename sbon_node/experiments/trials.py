@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -115,6 +115,19 @@ class Dump:
             self._file = (folder / f"{name}.jsonl").open("w", encoding="utf-8")
 
     def write(self, problem: PlacementProblem, ground: Ground, placed: dict[str, str], trial: Trial, /, **labels: Any) -> None:
+        costs = {
+            "usage": trial.usage,
+            "optimal_usage": None if math.isnan(trial.best) else trial.best,
+            "delay_ms": trial.delay_ms,
+            "direct_delay_ms": trial.direct_ms,
+            "questions": trial.questions,
+        }
+        self.record(problem, ground, placed, costs, **labels)
+
+    def record(
+        self, problem: PlacementProblem, ground: Ground, placed: dict[str, str], costs: Mapping[str, Any], /, **labels: Any
+    ) -> None:
+        """With whatever ``costs`` the experiment compares."""
         if self._file is None or self._folder is None:
             return
         network = f"{labels['topology']}-{labels['seed']}"
@@ -133,11 +146,7 @@ class Dump:
             "nodes": named,
             "latency_ms": [[latency(a, b) for b in named] for a in named],
             "placement": placed,
-            "usage": trial.usage,
-            "optimal_usage": None if math.isnan(trial.best) else trial.best,
-            "delay_ms": trial.delay_ms,
-            "direct_delay_ms": trial.direct_ms,
-            "questions": trial.questions,
+            **costs,
         }
         self._file.write(json.dumps(line) + "\n")
 

@@ -15,19 +15,16 @@ CONSUMER = "consumer"
 def problem_of(plan: Plan, consumer: str, refused: Mapping[str, frozenset[str]] | None = None) -> PlacementProblem:
     """Sources are pinned to their nodes and the sink to node ``consumer``; ``refused`` are nodes to leave out, by operator."""
     refused = refused or {}
-    rates = {source.source.id: source.rate.bytes_s for source in plan.sources}
-    rates |= {operator.id: operator.rate.bytes_s for operator in plan.operators}
-    rows_s = {source.source.id: source.rate.rows_s for source in plan.sources}
-    rows_s |= {operator.id: operator.rate.rows_s for operator in plan.operators}
-    edges = [Edge(i.stream, operator.id, rates[i.stream]) for operator in plan.operators for i in operator.inputs]
-    edges += [Edge(output, CONSUMER, rates[output]) for output in plan.outputs]
+    rates = {source.source.id: source.rate for source in plan.sources} | {one.id: one.rate for one in plan.operators}
+    links = [(i.stream, operator.id) for operator in plan.operators for i in operator.inputs]
+    links += [(output, CONSUMER) for output in plan.outputs]
     return PlacementProblem(
         pinned={**{source.source.id: source.source.node for source in plan.sources}, CONSUMER: consumer},
         operators=tuple(
-            _operator(operator, refused.get(operator.id, frozenset()), sum(rows_s[i.stream] for i in operator.inputs))
+            _operator(operator, refused.get(operator.id, frozenset()), sum(rates[i.stream].rows_s for i in operator.inputs))
             for operator in plan.operators
         ),
-        edges=tuple(edges),
+        edges=tuple(Edge(stream, reader, rates[stream].bytes_s, rates[stream].rows_s) for stream, reader in links),
     )
 
 

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.placement.objective import in_order
-from sbon_node.placement.problem import PlacementProblem
+from sbon_node.placement.problem import PlacementProblem, in_order
+from sbon_node.placement.queueing import Server, side_by_side
+from sbon_node.placement.through_servers import ThroughServers
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int_]
@@ -21,18 +22,20 @@ TOO_LONG_MS = 1e9
 
 
 class Cost(NamedTuple):
-    """Of some placements, each [k]: the part of the objective that is a sum over links, the delay (ms), and by how much hosts are
-    overloaded, as shares of the demand, summed over operators and resources."""
+    """Of some placements, each [k]: the part of the objective that is a sum over links, the delay (ms), by how much hosts are
+    overloaded, as shares of the demand, summed over operators and resources, and the latency by queueing (ms), 0 where the
+    objective does not ask for it."""
 
     additive: Floats
     delay_ms: Floats
     overload: Floats
+    latency_ms: Floats
 
 
 class Instance:
     """``nodes`` are known by number; ``latency_ms`` [n, n] one way, row to column; ``candidates`` the numbers of the hosts of
     each operator, in the order of the problem. ``free`` [n, RESOURCES] is what each node has left, infinite where that is not
-    known.
+    known. ``servers`` tell what each node serves already; without them all are idle, and of speed 1.
 
     Every placement is a vector of node numbers, one for each operator.
     """
@@ -44,8 +47,9 @@ class Instance:
         latency_ms: Floats,
         candidates: Sequence[Ints],
         free: Floats | None = None,
+        servers: Sequence[Server] | None = None,
     ) -> None:
-        self.problem, self.nodes, self.latency_ms = problem, nodes, latency_ms
+        self.problem, self.nodes, self.latency_ms, self.servers = problem, nodes, latency_ms, servers
         self.candidates = list(candidates)
         self.operators = [operator.id for operator in problem.operators]
         self.number = {node: number for number, node in enumerate(nodes)}
@@ -67,10 +71,15 @@ class Instance:
         self._into: list[list[int]] = [[] for _ in self._vertex]
         for edge, target in enumerate(self.targets.tolist()):
             self._into[target].append(edge)
+        self._through: ThroughServers | None = None
+        if problem.objective.latency:
+            known = () if servers is None else side_by_side(servers)
+            self._through = ThroughServers(problem, latency_ms, self._pinned_at.tolist(), *known)
 
     def narrowed(self, candidates: Sequence[Ints], latency_ms: Floats | None = None) -> Instance:
         """The same with other candidates, or other latencies."""
-        return Instance(self.problem, self.nodes, self.latency_ms if latency_ms is None else latency_ms, candidates, self.free)
+        latency_ms = self.latency_ms if latency_ms is None else latency_ms
+        return Instance(self.problem, self.nodes, latency_ms, candidates, self.free, self.servers)
 
     def link_cost(self, rate_bytes_s: float, sources: Ints, targets: Ints, per_ms: float = 0.0) -> Floats:
         """The objective's additive part for a link between all of ``sources`` and all of ``targets``: shape of the one and the
@@ -127,7 +136,14 @@ class Instance:
         additive = ms @ (self.rates * weights.usage / 1000.0)
         if weights.bandwidth:
             additive = additive + weights.bandwidth * ((ends[0] != ends[1]) @ self.rates)
-        return Cost(additive, self._delay(ms, self._takes_ms(hosts)), self._overload(hosts))
+        queued = np.zeros(many) if self._through is None else np.sum(self._through.evaluate(hosts), axis=0)
+        return Cost(additive, self._delay(ms, self._takes_ms(hosts)), self._overload(hosts), queued)
+
+    def total(self, cost: Cost) -> Floats:
+        """By the objective; overload left aside."""
+        weights = self.problem.objective
+        found: Floats = cost.additive + weights.delay * cost.delay_ms + weights.latency * cost.latency_ms
+        return found
 
     def named(self, hosts: Sequence[int]) -> dict[str, str]:
         """The node of each operator, by name."""

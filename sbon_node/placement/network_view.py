@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbon_node.engine.interface import Needs
+from sbon_node.placement.queueing import Server
 
 Point = tuple[float, ...]
 """A place in the latency dimensions of the cost space; milliseconds."""
@@ -22,7 +23,8 @@ Point = tuple[float, ...]
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What a node says when asked whether it could host an operator; nothing is reserved by asking.
 
-    ``operators`` are those it hosts, ``free`` what it has left, ``load`` its load average per core.
+    ``operators`` are those it hosts, ``free`` what it has left, ``load`` its load average per core; ``server`` what it serves in
+    detail, where it tells that.
     """
 
     accepted: bool
@@ -30,6 +32,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[str, ...] = ()
     free: Needs = Needs(cores=0.0, memory_mb=0.0)
     load: float = 0.0
+    server: Server | None = None
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):

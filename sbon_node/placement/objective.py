@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from sbon_node.errors import SbonError
-from sbon_node.placement.problem import Edge, Objective, PlacementProblem
+from sbon_node.placement.problem import Edge, Objective, PlacementProblem, in_order
+from sbon_node.placement.queueing import Server, side_by_side
+from sbon_node.placement.through_servers import Latencies, ThroughServers
 
 Latency = Callable[[str, str], float]
 """One way between two nodes, in milliseconds."""
@@ -16,8 +20,9 @@ OBJECTIVES: dict[str, Objective] = {
     "usage": Objective(),
     "delay": Objective(usage=1e-9, delay=1.0),
     "bandwidth": Objective(usage=1e-9, bandwidth=1.0),
+    "latency": Objective(usage=1e-9, latency=1.0),
 }
-"""By name; of placements equal in delay or bandwidth the one that uses the network less is the better."""
+"""By name; of placements equal in all else the one that uses the network less is the better."""
 
 
 def objective_named(name: str) -> Objective:
@@ -96,23 +101,31 @@ def reached_ms(
     return reached
 
 
-def cost(problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency) -> float:
-    """By the problem's objective."""
+def latency_by_queueing(
+    problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, servers: Mapping[str, Server]
+) -> Latencies:
+    """Of one placement, shape [1]; nodes that are not among ``servers`` are idle, and of speed 1."""
+    nodes = sorted({*problem.pinned.values(), *hosts.values()})
+    number = {node: i for i, node in enumerate(nodes)}
+    between = np.array([[0.0 if a == b else latency_ms(a, b) for b in nodes] for a in nodes])
+    known = side_by_side([servers.get(node, Server()) for node in nodes])
+    through = ThroughServers(problem, between, [number[node] for node in problem.pinned.values()], *known)
+    return through.evaluate(np.array([[number[hosts[operator.id]] for operator in problem.operators]], dtype=int))
+
+
+def cost(
+    problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, servers: Mapping[str, Server] | None = None
+) -> float:
+    """By the problem's objective; ``servers`` tells of nodes' speeds and what they serve already, where that is known."""
     weights = problem.objective
     found = weights.usage * network_usage(problem, hosts, latency_ms)
     if weights.delay:
         found += weights.delay * longest_delay_ms(problem, hosts, latency_ms)
     if weights.bandwidth:
         found += weights.bandwidth * network_bandwidth(problem, hosts)
+    if weights.latency:
+        found += weights.latency * sum(float(ms[0]) for ms in latency_by_queueing(problem, hosts, latency_ms, servers or {}))
     return found
-
-
-def in_order(problem: PlacementProblem) -> Sequence[str]:
-    """Vertices, each after all it reads from."""
-    operators = [operator.id for operator in problem.operators]
-    sources = {edge.source for edge in problem.edges}
-    producers = [vertex for vertex in problem.pinned if vertex in sources]
-    return [*producers, *operators, *(vertex for vertex in problem.pinned if vertex not in sources)]
 
 
 def _links(edges: Sequence[Edge], at: Mapping[str, str], latency_ms: Latency) -> list[tuple[Edge, float]]:

@@ -34,8 +34,8 @@ MAX_BRANCHES = 400
 async def optimal(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
     """Asks the hosts of the optimum for room; where one refuses, all nodes, and takes the optimum with that.
 
-    Raises :class:`SbonError` ``no-room``, ``delay-bound``, ``too-large``, or ``input-missing`` where the integer programme is
-    needed and highspy not installed.
+    Raises :class:`SbonError` ``no-room``, ``delay-bound``, ``too-large``, ``unsupported-objective`` where latency by queueing is
+    asked for, or ``input-missing`` where the integer programme is needed and highspy not installed.
     """
     before = view.questions
     room = Room(problem, view)
@@ -94,6 +94,7 @@ class _Best(NamedTuple):
     additive: Floats
     delay_ms: Floats
     overload: Floats
+    latency_ms: Floats
 
 
 class _TooManyBranchesError(Exception):

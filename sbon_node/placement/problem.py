@@ -7,44 +7,55 @@ from collections.abc import Sequence
 import msgspec
 
 from sbon_node.engine.interface import Needs
+from sbon_node.placement.queueing import Service
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """A stream between two vertices (ids of producers, operators or consumers) and what it carries."""
+    """A stream between two vertices (ids of producers, operators or consumers) and what it carries; 0 rows where these are not
+    counted."""
 
     source: str
     target: str
     rate_bytes_s: float
+    rows_s: float = 0.0
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):
     """An unpinned vertex; ``refused`` are nodes that said no when asked to reserve; ``rows_s`` come in, and each takes a
-    core for ``row_core_ms``; 0 where that is not known."""
+    core for ``row_core_ms`` on average, with a squared coefficient of variation of ``row_scv``; 0 where that is not known."""
 
     id: str
     needs: Needs = Needs()
     refused: frozenset[str] = frozenset()
     rows_s: float = 0.0
     row_core_ms: float = 0.0
+    row_scv: float = 1.0
 
     @property
     def load(self) -> float:
         """Cores it keeps busy."""
         return self.rows_s * self.row_core_ms / 1000.0
 
+    @property
+    def service(self) -> Service:
+        """Of a row, for the queueing model."""
+        return Service(mean_ms=self.row_core_ms, scv=self.row_scv)
+
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
     """What is minimised: a weighted sum of the network usage (bytes in flight), the delay of the longest way from a producer to a
-    consumer (milliseconds), and the bytes a second that leave one node for another."""
+    consumer (milliseconds), the bytes a second that leave one node for another, and the latency by queueing: of the longest way
+    with queues and services of its nodes, and what other queries' messages wait longer there (milliseconds)."""
 
     usage: float = 1.0
     delay: float = 0.0
     bandwidth: float = 0.0
+    latency: float = 0.0
 
     @property
     def additive(self) -> bool:
         """Whether it is a sum over links."""
-        return self.delay == 0.0
+        return self.delay == 0.0 and self.latency == 0.0
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +115,21 @@ def least(needs: Sequence[Needs]) -> Needs:
         memory_mb=min(one.memory_mb for one in needs),
         bandwidth_bytes_s=min(one.bandwidth_bytes_s for one in needs),
     )
+
+
+def has_room(needs: Sequence[Needs], free: Needs) -> bool:
+    """Whether all of them fit together."""
+    whole = total(needs)
+    pairs = ((whole.cores, free.cores), (whole.memory_mb, free.memory_mb), (whole.bandwidth_bytes_s, free.bandwidth_bytes_s))
+    return all(need <= has + 1e-9 for need, has in pairs)
+
+
+def in_order(problem: PlacementProblem) -> Sequence[str]:
+    """Vertices, each after all it reads from."""
+    operators = [operator.id for operator in problem.operators]
+    sources = {edge.source for edge in problem.edges}
+    producers = [vertex for vertex in problem.pinned if vertex in sources]
+    return [*producers, *operators, *(vertex for vertex in problem.pinned if vertex not in sources)]
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,9 +88,14 @@ class _Programme:
 
 
 def integer_optimum(instance: Instance) -> Optimum | None:
-    """The best placement that keeps to all bounds; None where there is none. Raises :class:`SbonError` ``too-large``, or
-    ``input-missing`` where highspy is not installed."""
+    """The best placement that keeps to all bounds; None where there is none. Raises :class:`SbonError` ``too-large``,
+    ``unsupported-objective`` where latency by queueing is asked for, or ``input-missing`` where highspy is not installed."""
     weights, bound = instance.problem.objective, instance.problem.bounds.max_delay_ms
+    if weights.latency:
+        hint = "take hybrid, centralized or ants"
+        raise SbonError(
+            "unsupported-objective", "latency by queueing is not linear: no optimum is known", where="optimal", hint=hint
+        )
     unary, _ = instance.factors()
     scale = 1.0 / max(max(float(costs.max()) for costs in unary), 1e-12)
     programme = _Programme()

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """RELAXATION's parameters (SBON, section 3.1.3) and how widely nodes are asked; how far HYBRID looks and
-    measures; NES's hierarchy and random draws."""
+    measures; NES's hierarchy and random draws; and how many ants are sent."""
 
     k: Annotated[
         int,
@@ -93,3 +93,12 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     iterations: Annotated[
         int, Meta(ge=1, le=1_000_000, description="random placements that ifcop draws to take the best of; more place better")
     ] = 1000
+    routing_ants: Annotated[int, Meta(ge=1, le=100_000, description="ants that look for ways, for each chain of operators")] = 200
+    scouting_ants: Annotated[
+        int,
+        Meta(ge=1, le=100_000, description="ants that try a placement each along these ways; more take longer and place better"),
+    ] = 50
+    ant_tries: Annotated[
+        int,
+        Meta(ge=1, le=100, description="how often ants are sent for a chain as long as none finds a place, farther each time"),
+    ] = 5

@@ -132,7 +132,7 @@ def _penalised(instance: Instance, hosts: Ints) -> Floats:
 
 def penalised(instance: Instance, cost: Cost) -> Floats:
     """By the objective, and far worse where a bound is broken."""
-    found = cost.additive + instance.problem.objective.delay * cost.delay_ms
+    found = instance.total(cost)
     bound = instance.problem.bounds.max_delay_ms
     beyond = cost.overload if bound is None else cost.overload + np.maximum(cost.delay_ms - bound, 0.0) / max(bound, 1e-3)
     penalty: Floats = found + OUT_OF_BOUNDS * (1.0 + np.abs(found)) * beyond
@@ -144,5 +144,4 @@ def _solution(instance: Instance, hosts: Ints, least: list[Floats]) -> Solution:
     bound = instance.problem.bounds.max_delay_ms
     delay_ms = float(cost.delay_ms[0])
     feasible = float(cost.overload[0]) == 0.0 and (bound is None or delay_ms <= bound + 1e-9)
-    total = float(cost.additive[0]) + instance.problem.objective.delay * delay_ms
-    return Solution(hosts, total, delay_ms, feasible, least)
+    return Solution(hosts, float(instance.total(cost)[0]), delay_ms, feasible, least)

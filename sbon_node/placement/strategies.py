@@ -6,7 +6,9 @@ import difflib
 from collections.abc import Awaitable, Callable
 
 from sbon_node.errors import SbonError
+from sbon_node.placement.ants.strategy import ants
 from sbon_node.placement.bottom_up import bottom_up
+from sbon_node.placement.centralized import centralized
 from sbon_node.placement.consumer import consumer
 from sbon_node.placement.edge import edge
 from sbon_node.placement.edge_plus import edge_plus
@@ -47,6 +49,8 @@ STRATEGIES: dict[str, Strategy] = {
     "edge+": edge_plus,
     "in-network": in_network,
     "in-network+": in_network_plus,
+    "ants": ants,
+    "centralized": centralized,
 }
 
 DEFAULT_STRATEGY = "hybrid"

@@ -1,0 +1,144 @@
+"""How ants keep placements good while the network changes: ANTS's Figures 3 (a) and 3 (b), and its Table 1.
+
+A leader sends ants every ten seconds, whose pheromones outlive the visit. Where the best report is better than what is deployed
+by a factor beta, it is enforced and what was deployed withdrawn (section 3.9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from sbon_node.experiments.ants_quality import SETTINGS, Sample, Samples
+from sbon_node.experiments.ants_world import World, chain_of, chain_query
+from sbon_node.experiments.network import Floats, Network
+from sbon_node.placement.ants.chain import Chain
+
+SECONDS, EVERY_S = 100, 10
+RISES_S, RISE = (20, 60), 0.6
+"""When the rate of the query of Figure 3 (a) rises, and by how much of what it was at first. The paper's "10 ms" is no rate."""
+TASKS, BESIDE = 10, 0.5
+"""Of the query of Figure 3 (a) and Table 1, and how many others there are for each one of Figure 2 (b)."""
+STAY = 1.1
+"""Beta of both figures."""
+FIRST, ADDED = 2.0, 0.5
+"""Queries of Figure 3 (b), of those of Figure 2 (b): at the beginning, and each time some are added (200 and 50 of 100)."""
+ROUTING_ANTS, SCOUTS = 20, 10
+"""A leader's, of each query at each visit."""
+BETAS = (1.1, 1.25, 1.5, 1.75, 2.0)
+CROSS_EVERY_S, CROSSED, CROSS_LOAD = 5, 0.3, (0.5, 0.9)
+"""Of Table 1: how often cross traffic changes, on what share of servers, and their load by it."""
+
+
+def by_rate(network: Network, seed: int, queries: int, told: Callable[[str], None]) -> Samples:
+    """Figure 3 (a): the latency of a query whose rate rises twice, with and without new placements."""
+    found: Samples = {}
+    for adapts in (True, False):
+        world, _ = _crowded(network, seed, queries)
+        problem = chain_query(queries, network.nodes, np.random.default_rng((seed, 65)), TASKS)
+        first = chain = chain_of(problem)
+        _deploy(world, chain)
+        for second in range(0, SECONDS + 1, EVERY_S):
+            told(f"{network.name}, seed {seed}: figure 3 (a), second {second}")
+            if second in RISES_S:
+                _, hosts = world.withdraw(chain.id)
+                chain = msgspec.structs.replace(chain, rate_s=chain.rate_s + RISE * first.rate_s)
+                world.deploy(chain, hosts)
+            if adapts:
+                review(world, chain.id, STAY, second)
+            what = "with self-optimization" if adapts else "without"
+            found["3a", what, second] = Sample(world.latency_ms(chain.id), _exact_ms(world, chain.id))
+    return found
+
+
+def by_arrivals(network: Network, seed: int, queries: int, told: Callable[[str], None]) -> Samples:
+    """Figure 3 (b): the mean latency of all queries while others come, with and without new placements."""
+    found: Samples = {}
+    many = [round(FIRST * queries)] + 2 * [round(ADDED * queries)]
+    for adapts in (True, False):
+        world = World(network, seed, SETTINGS)
+        rng = np.random.default_rng((seed, 66))
+        number = failed = moved = 0
+        for second in range(0, SECONDS + 1, EVERY_S):
+            told(f"{network.name}, seed {seed}: figure 3 (b), second {second}")
+            coming = many[0] if second == 0 else many[1] if second in RISES_S else 0
+            for _ in range(coming):
+                failed += not _deploy(world, chain_of(chain_query(number, network.nodes, rng)), second)
+                number += 1
+            if adapts and second > 0:
+                moved += sum(review(world, chain_id, STAY, second) for chain_id in list(world.deployed))
+            what = "with self-optimization" if adapts else "without"
+            found["3b", what, second] = Sample(world.mean_latency_ms(), None, failed / number, number, updates=float(moved))
+    return found
+
+
+def by_beta(network: Network, seed: int, queries: int, told: Callable[[str], None]) -> Samples:
+    """Table 1: how often a query moves, and what it loses against the best placement of each moment, under cross traffic.
+
+    The loss is the mean over time of what its latency is above the exact optimum's.
+    """
+    found: Samples = {}
+    for beta in BETAS:
+        world, rng = _crowded(network, seed, queries)
+        chain = chain_of(chain_query(queries, network.nodes, np.random.default_rng((seed, 65)), TASKS))
+        _deploy(world, chain)
+        losses, latencies, updates = [], [], 0
+        for second in range(0, SECONDS + 1, CROSS_EVERY_S):
+            told(f"{network.name}, seed {seed}: table 1, beta {beta}, second {second}")
+            world.disturb(_cross_traffic(network.nodes, rng))
+            updates += review(world, chain.id, beta, second)
+            latencies.append(world.latency_ms(chain.id))
+            losses.append(latencies[-1] - _exact_ms(world, chain.id))
+        mean_ms, loss_ms = float(np.mean(latencies)), float(np.mean(losses))
+        found["table1", "ants", beta] = Sample(mean_ms, mean_ms - loss_ms, updates=float(updates), loss_ms=loss_ms)
+    return found
+
+
+def review(world: World, chain_id: str, beta: float, now: float) -> bool:
+    """A leader's visit: whether it moved the chain."""
+    current_ms = world.latency_ms(chain_id)
+    chain, hosts = world.withdraw(chain_id)
+    colony = world.colony
+    colony.route(chain.source, chain.destination, ROUTING_ANTS, now)
+    reports = colony.scout(chain, SCOUTS, now=now)
+    better = bool(reports) and reports[0].latency_ms * beta < current_ms
+    if better:
+        chosen = reports[0].hosts()
+        hosts = [chosen[task.operator] for task in chain.tasks]
+    world.deploy(chain, hosts)
+    return better
+
+
+def _crowded(network: Network, seed: int, queries: int) -> tuple[World, np.random.Generator]:
+    """With ``BESIDE`` as many queries, that stay as they are."""
+    world, rng = World(network, seed, SETTINGS), np.random.default_rng((seed, 64))
+    for number in range(round(BESIDE * queries)):
+        _deploy(world, chain_of(chain_query(number, network.nodes, rng)))
+    return world, rng
+
+
+def _deploy(world: World, chain: Chain, now: float = 0.0) -> bool:
+    """By ants; whether they found a place."""
+    settings = world.settings
+    reports = world.colony.place(chain, settings.routing_ants, settings.scouting_ants, settings.ant_tries, now)
+    if reports:
+        chosen = reports[0].hosts()
+        world.deploy(chain, [chosen[task.operator] for task in chain.tasks])
+    return bool(reports)
+
+
+def _exact_ms(world: World, chain_id: str) -> float:
+    """The least latency the chain could have now, the others where they are; what it has, where it has room nowhere else."""
+    chain, hosts = world.withdraw(chain_id)
+    best = world.optimum(chain)
+    world.deploy(chain, hosts if best is None else [world.ground.names[host] for host in best.hosts])
+    least_ms = world.latency_ms(chain_id)
+    world.withdraw(chain_id)
+    world.deploy(chain, hosts)
+    return least_ms
+
+
+def _cross_traffic(nodes: int, rng: np.random.Generator) -> Floats:
+    return np.where(rng.random(nodes) < CROSSED, rng.uniform(*CROSS_LOAD, nodes), 0.0)

@@ -1,0 +1,164 @@
+"""How good placements by ants are: ANTS's Figures 2 (a), 2 (b) and 4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from sbon_node.experiments.ants_world import World, chain_of, chain_query
+from sbon_node.experiments.ground import name_of
+from sbon_node.experiments.network import Network
+from sbon_node.experiments.topologies import Shape, transit_stub
+from sbon_node.experiments.trials import Dump
+from sbon_node.placement.problem import PlacementProblem
+from sbon_node.placement.settings import PlacementSettings
+
+SIZES = (2, 4, 6, 8, 10)
+"""Tasks of a query in Figure 2 (a)."""
+SINGLE = 20
+"""Queries of each of these sizes, at most."""
+RIVALS = ("ants", "ants, one try", "centralized", "random")
+SHOWN = 5
+"""Points of Figure 2 (b)."""
+STUB_NODES = (4, 6, 8, 10, 12)
+"""Of the networks of Figure 4: 208 to 592 nodes, the shape and the diameter all one."""
+LOADED = 300
+"""Queries of Figure 4."""
+
+SETTINGS = PlacementSettings()
+ONE_TRY = msgspec.structs.replace(SETTINGS, ant_tries=1)
+
+
+class Sample(NamedTuple):
+    """Of one seed: mean latency, that of the exact optimum, the share of queries that found no place, and of how many."""
+
+    latency_ms: float | None
+    exact_ms: float | None = None
+    failed: float | None = None
+    queries: int = 1
+    updates: float | None = None
+    loss_ms: float | None = None
+
+
+Samples = dict[tuple[str, str, float], Sample]
+"""Of one seed, by figure, strategy and place on the figure's axis."""
+
+
+def by_tasks(network: Network, seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
+    """Figure 2 (a): one query in a network that serves nothing else, by its number of tasks."""
+    found: Samples = {}
+    world = World(network, seed, SETTINGS)
+    rng = np.random.default_rng((seed, 62))
+    for tasks in SIZES:
+        latencies: dict[str, list[float]] = {"optimal": [], "ants": [], "centralized": [], "random": []}
+        for number in range(min(queries, SINGLE)):
+            told(f"{network.name}, seed {seed}: {tasks} tasks, query {number + 1}")
+            problem = chain_query(number, network.nodes, rng, tasks)
+            best = _optimal(world, problem)
+            assert best is not None
+            for strategy, each in latencies.items():
+                hosts = best if strategy == "optimal" else world.place(problem, strategy, number)
+                assert hosts is not None
+                each.append(_alone(world, problem, hosts))
+                _record(lines, world, problem, hosts, each[-1], figure="2a", strategy=strategy, seed=seed, query=number)
+        exact_ms = float(np.mean(latencies["optimal"]))
+        for strategy, each in latencies.items():
+            found["2a", strategy, tasks] = Sample(float(np.mean(each)), exact_ms, 0.0, len(each))
+    return found
+
+
+def by_queries(network: Network, seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
+    """Figure 2 (b): the mean latency of all that is deployed, after so many queries one after another; those placed stay."""
+    problems = _problems(network, seed, queries)
+    shown = sorted({round(queries * (i + 1) / SHOWN) for i in range(SHOWN)})
+    found: Samples = {}
+    for strategy in ("optimal", *RIVALS):
+        world = World(network, seed, ONE_TRY if strategy == "ants, one try" else SETTINGS)
+        failed = 0
+        for number, problem in enumerate(problems):
+            told(f"{network.name}, seed {seed}: {strategy}, query {number + 1}")
+            hosts = _placed(world, problem, strategy, number)
+            failed += hosts is None
+            if hosts is not None:
+                chain = chain_of(problem)
+                world.deploy(chain, hosts)
+                _record(
+                    lines,
+                    world,
+                    problem,
+                    hosts,
+                    world.latency_ms(chain.id),
+                    figure="2b",
+                    strategy=strategy,
+                    seed=seed,
+                    query=number,
+                )
+            if number + 1 in shown:
+                exact = found.get(("2b", "optimal", number + 1))
+                mean_ms = world.mean_latency_ms()
+                exact_ms = mean_ms if exact is None else exact.latency_ms
+                found["2b", strategy, number + 1] = Sample(mean_ms, exact_ms, failed / (number + 1), number + 1)
+    return found
+
+
+def by_nodes(seed: int, queries: int, told: Callable[[str], None]) -> Samples:
+    """Figure 4: how many of ``queries`` find a place, in networks of more and more nodes."""
+    found: Samples = {}
+    for stub_nodes in STUB_NODES:
+        network = transit_stub("", Shape(4, 4, 3, stub_nodes, 100.0), seed)
+        problems = _problems(network, seed, queries)
+        for strategy in ("optimal", "ants"):
+            world = World(network, seed, SETTINGS)
+            for number, problem in enumerate(problems):
+                told(f"{network.nodes} nodes, seed {seed}: {strategy}, query {number + 1}")
+                hosts = _placed(world, problem, strategy, number)
+                if hosts is not None:
+                    world.deploy(chain_of(problem), hosts)
+            mean_ms, failed = world.mean_latency_ms(), 1.0 - len(world.deployed) / queries
+            exact = found.get(("4", "optimal", network.nodes))
+            exact_ms = mean_ms if exact is None else exact.latency_ms
+            found["4", strategy, network.nodes] = Sample(mean_ms, exact_ms, failed, queries)
+    return found
+
+
+def _problems(network: Network, seed: int, queries: int) -> Sequence[PlacementProblem]:
+    rng = np.random.default_rng((seed, 63))
+    return [chain_query(number, network.nodes, rng) for number in range(queries)]
+
+
+def _placed(world: World, problem: PlacementProblem, strategy: str, number: int) -> list[str] | None:
+    return _optimal(world, problem) if strategy == "optimal" else world.place(problem, strategy.split(",")[0], number)
+
+
+def _optimal(world: World, problem: PlacementProblem) -> list[str] | None:
+    best = world.optimum(chain_of(problem))
+    return None if best is None else [name_of(host) for host in best.hosts]
+
+
+def _alone(world: World, problem: PlacementProblem, hosts: list[str]) -> float:
+    """Its latency where nothing else is deployed."""
+    chain = chain_of(problem)
+    world.deploy(chain, hosts)
+    latency_ms = world.latency_ms(chain.id)
+    world.withdraw(chain.id)
+    return latency_ms
+
+
+def _record(lines: Dump, world: World, problem: PlacementProblem, hosts: list[str], latency_ms: float, **labels: object) -> None:
+    """With the servers of all nodes named, as they are with the query."""
+    placed = {operator.id: node for operator, node in zip(problem.operators, hosts, strict=True)}
+    lines.record(
+        problem,
+        world.ground,
+        placed,
+        {
+            "latency_ms": latency_ms,
+            "services": {operator.id: msgspec.to_builtins(operator.service) for operator in problem.operators},
+            "servers": {node: msgspec.to_builtins(world.colony.cells[node].server) for node in sorted(set(hosts))},
+        },
+        topology=world.network.name,
+        **labels,
+    )

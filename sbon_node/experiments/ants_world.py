@@ -1,0 +1,143 @@
+"""A network of servers on which chains of tasks are placed one after another: what experiments with ants go on in."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+
+from sbon_node.engine.interface import Needs
+from sbon_node.errors import SbonError
+from sbon_node.experiments.chain_optimum import ChainOptimum, chain_optimum
+from sbon_node.experiments.ground import Ground, GroundView, name_of, number_of
+from sbon_node.experiments.network import Floats, Network, lightest_paths
+from sbon_node.experiments.trials import place
+from sbon_node.placement.ants.cell import Cell
+from sbon_node.placement.ants.chain import Chain, next_chain
+from sbon_node.placement.ants.colony import Colony
+from sbon_node.placement.ants.scouting import rows_of
+from sbon_node.placement.ants.terrain import Terrain
+from sbon_node.placement.objective import OBJECTIVES
+from sbon_node.placement.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.queueing import MAX_LOAD, Server, Traffic, busy
+from sbon_node.placement.settings import PlacementSettings
+
+SPEEDS = (0.5, 1.0, 2.0)
+"""Classes of servers; 1 is the standard machine."""
+TASKS = (3, 7)
+SERVICE_MS, SERVICE_SCV = (1.0, 10.0), (0.0, 1.0)
+RATES_S, BATCHES = (10.0, 50.0), (0.5, 1.0)
+MESSAGE_BYTES = (100.0, 1000.0)
+"""Of queries, uniform: tasks, what a message takes, how many enter a second, how many a task hands on, and their size. The paper
+says they are those of financial services, and gives none."""
+BUSIEST = 0.93
+"""Load up to which cross traffic fills a server."""
+
+
+def chain_query(number: int, nodes: int, rng: np.random.Generator, tasks: int | None = None) -> PlacementProblem:
+    """Tasks in a row between a producer and a consumer at nodes of their own; a core is what a server of speed 1 does."""
+    many = int(rng.integers(TASKS[0], TASKS[1] + 1)) if tasks is None else tasks
+    source, destination = rng.permutation(nodes)[:2].tolist()
+    names = [f"producer{number}", *(f"q{number}.{i}" for i in range(many)), "consumer"]
+    size, rows_s = float(rng.uniform(*MESSAGE_BYTES)), float(rng.uniform(*RATES_S))
+    operators, edges = [], []
+    for before, name in itertools.pairwise(names[:-1]):
+        edges.append(Edge(before, name, rows_s * size, rows_s))
+        takes_ms, scv = float(rng.uniform(*SERVICE_MS)), float(rng.uniform(*SERVICE_SCV))
+        needs = Needs(cores=rows_s * takes_ms / 1e3, memory_mb=0.0)
+        operators.append(Operator(id=name, needs=needs, row_core_ms=takes_ms, row_scv=scv))
+        rows_s *= float(rng.uniform(*BATCHES))
+    edges.append(Edge(names[-2], "consumer", rows_s * size, rows_s))
+    pinned = {names[0]: name_of(source), "consumer": name_of(destination)}
+    return PlacementProblem(pinned=pinned, operators=tuple(operators), edges=tuple(edges), objective=OBJECTIVES["latency"])
+
+
+def chain_of(problem: PlacementProblem) -> Chain:
+    """Of a :func:`chain_query`."""
+    chain = next_chain(problem, {})
+    assert chain is not None
+    return chain
+
+
+class World:
+    """Servers of random speeds on the nodes of ``network``, which all may host; what is deployed there is booked at the cells of
+    its colony. The same seed gives the same servers. Messages take the shortest way, over other nodes where that is shorter than
+    the route, as over the links of the paper's network."""
+
+    def __init__(self, network: Network, seed: int, settings: PlacementSettings) -> None:
+        self.network = network._replace(latency_ms=lightest_paths(network.latency_ms, network.latency_ms).latency_ms)
+        self.settings, self._seed = settings, seed
+        self.speeds = np.random.default_rng((seed, 61)).choice(SPEEDS, network.nodes)
+        self.ground = Ground(self.network, None, np.arange(network.nodes))
+        names = self.ground.names
+        terrain = Terrain(names, self.network.latency_ms)
+        cells = {
+            name: Cell(name, terrain.neighbours[name], terrain.weights, Server(speed=float(speed)))
+            for name, speed in zip(names, self.speeds, strict=True)
+        }
+        self.colony = Colony(cells, terrain.way_ms, random.Random(seed))
+        self.deployed: dict[str, tuple[Chain, list[str]]] = {}
+
+    def place(self, problem: PlacementProblem, strategy: str, number: int) -> list[str] | None:
+        """The hosts by task, by one of the daemon's strategies; None where it finds no room."""
+        cells = [self.colony.cells[name] for name in self.ground.names]
+        free = self.speeds * (MAX_LOAD - np.array([float(cell.traffic.load) for cell in cells]))
+        view = GroundView(self.ground, self._seed * 1_000_003 + number, free=free, servers=[cell.server for cell in cells])
+        try:
+            return list(place(problem, strategy, view, self.settings)[0].values())
+        except SbonError as error:
+            if error.code != "no-room":
+                raise
+            return None
+
+    def optimum(self, chain: Chain) -> ChainOptimum | None:
+        """By all that is deployed now."""
+        each = [self.colony.cells[name].traffic for name in self.ground.names]
+        others = Traffic(*(np.array(part) for part in zip(*each, strict=True)))
+        ends = number_of(chain.source), number_of(chain.destination)
+        return chain_optimum(chain, *ends, self.network.latency_ms, self.speeds, others, self.ground.hosts)
+
+    def deploy(self, chain: Chain, hosts: list[str]) -> None:
+        self.deployed[chain.id] = chain, hosts
+        for node, first, last in rows_of(hosts):
+            self.colony.cells[node].book(chain, first, last)
+
+    def withdraw(self, chain_id: str) -> tuple[Chain, list[str]]:
+        chain, hosts = self.deployed.pop(chain_id)
+        for node, first, _ in rows_of(hosts):
+            self.colony.cells[node].release(chain, first)
+        return chain, hosts
+
+    def latency_ms(self, chain_id: str) -> float:
+        """Of a deployed chain from its producer to its consumer, with all that is deployed."""
+        chain, hosts = self.deployed[chain_id]
+        rows = rows_of(hosts)
+        stops = [chain.source, *(node for node, _, _ in rows), chain.destination]
+        ways = sum(self.network.latency_ms[number_of(one), number_of(two)] for one, two in itertools.pairwise(stops))
+        cells = self.colony.cells
+        served = sum(
+            cells[node].waiting_ms + chain.flow(first, last).service.mean_ms / cells[node].speed for node, first, last in rows
+        )
+        return float(ways + served)
+
+    def mean_latency_ms(self) -> float:
+        """Of all deployed chains."""
+        return float(np.mean([self.latency_ms(chain_id) for chain_id in self.deployed]))
+
+    def disturb(self, loads: Floats) -> None:
+        """From now on each server has that load [n] of traffic that is not placed here, of messages such as the workload's, or
+        what its own leaves it up to ``BUSIEST``; deployed chains stay."""
+        cells, mean_ms = self.colony.cells, sum(SERVICE_MS) / 2
+        for name, speed in zip(self.ground.names, self.speeds, strict=True):
+            cells[name].serve(Server(speed=float(speed)))
+        self._book_all()
+        left = [BUSIEST - float(cells[name].traffic.load) for name in self.ground.names]
+        for name, speed, load in zip(self.ground.names, self.speeds, np.minimum(loads, left), strict=True):
+            cells[name].serve(busy(float(load), mean_ms, float(speed)))
+        self._book_all()
+
+    def _book_all(self) -> None:
+        for chain, hosts in self.deployed.values():
+            for node, first, last in rows_of(hosts):
+                self.colony.cells[node].book(chain, first, last)

@@ -1,0 +1,67 @@
+"""The least latency by queueing of a chain of tasks, exactly: a dynamic programme over (tasks done, node).
+
+Tasks in a row at one node are one flow there; then a message moves on to another node by the shortest way. What the flow costs,
+and adds to the waits of others, depends on the node and these tasks alone, so that states need not say more. Should the optimum
+come back to a node that it has left, the two flows there would not be seen together: it would then be a lower bound.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sbon_node.experiments.network import Floats, Ints
+from sbon_node.placement.ants.chain import Chain
+from sbon_node.placement.queueing import MAX_LOAD, Traffic, delayed_ms, latency_ms, traffic_of
+
+
+class ChainOptimum(NamedTuple):
+    """``hosts`` node numbers by task; ``cost_ms`` the latency from source to destination, and what others wait longer;
+    ``exact`` unless a node is left and come back to."""
+
+    hosts: list[int]
+    cost_ms: float
+    exact: bool
+
+
+def chain_optimum(
+    chain: Chain, source: int, destination: int, between_ms: Floats, speeds: Floats, others: Traffic, hosts: Ints
+) -> ChainOptimum | None:
+    """``between_ms`` [n, n] one way, ``speeds`` and ``others``' traffic [n] of all nodes, of which ``hosts`` may host; None where
+    no placement keeps all loads to ``MAX_LOAD``."""
+    many = len(chain.tasks)
+    apart = between_ms.copy()
+    np.fill_diagonal(apart, np.inf)
+    may = np.zeros(len(speeds), dtype=np.bool_)
+    may[hosts] = True
+    arrived: list[Floats] = [between_ms[source]]
+    done: list[Floats] = [np.full(len(speeds), np.inf)]
+    begun: list[Ints] = [np.zeros(len(speeds), dtype=int)]
+    came: list[Ints] = [np.zeros(len(speeds), dtype=int)]
+    for last in range(1, many + 1):
+        costs = np.stack([arrived[first] + _segment(chain, first, last, speeds, others, may) for first in range(last)])
+        begun.append(costs.argmin(axis=0))
+        done.append(costs.min(axis=0))
+        moves = done[last][:, None] + apart
+        came.append(moves.argmin(axis=0))
+        arrived.append(moves.min(axis=0))
+    node = int((done[many] + between_ms[:, destination]).argmin())
+    cost_ms = float(done[many][node] + between_ms[node, destination])
+    if not np.isfinite(cost_ms):
+        return None
+    placed, last, rows = [0] * many, many, 0
+    while last > 0:
+        first = int(begun[last][node])
+        placed[first:last] = [node] * (last - first)
+        node, last, rows = int(came[first][node]), first, rows + 1
+    return ChainOptimum(placed, cost_ms, rows == len(set(placed)))
+
+
+def _segment(chain: Chain, first: int, last: int, speeds: Floats, others: Traffic, may: np.ndarray) -> Floats:
+    """What tasks first .. last - 1 cost together at each node, [n]."""
+    flow = chain.flow(first, last)
+    load = others.load + traffic_of(flow, speeds).load
+    cost = latency_ms(flow, speeds, others) + delayed_ms(flow, speeds, others)
+    found: Floats = np.where(may & (load <= MAX_LOAD + 1e-12), cost, np.inf)
+    return found

@@ -1,0 +1,129 @@
+"""A leader and its ants (ANTS, section 3.2) over cells at hand: routing ants find ways, scouts try placements along these, and
+the best is enforced. Everything that happens at a cell is a step of the ant's own file; here ants are only carried from cell to
+cell."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import msgspec
+
+from sbon_node.placement.ants import enforcement, routing, scouting
+from sbon_node.placement.ants.cell import Cell, Quote
+from sbon_node.placement.ants.chain import Chain
+from sbon_node.placement.ants.enforcement import EnforcementAnt
+from sbon_node.placement.ants.routing import RoutingAnt
+from sbon_node.placement.ants.scouting import CostOf, Quotes, ScoutingAnt, Site, Way
+from sbon_node.placement.queueing import MAX_LOAD
+
+FAILURES = 3
+"""Scouts of different greed that fail on one path before one of them discourages others."""
+LEAST_ALPHA = 0.3
+FLATTER, BEYOND = 0.25, 4
+"""By so much less do scouts heed pheromones at each further try, and so many more hops may they go past the destination."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scout brought back; ``cost_ms`` is ``latency_ms`` of the chain and what others lose by it."""
+
+    chain: Chain
+    sites: tuple[Site, ...]
+    cost_ms: float
+    latency_ms: float
+
+    def hosts(self) -> dict[str, str]:
+        """By operator."""
+        tasks = self.chain.tasks
+        return {tasks[number].operator: site.node for site in self.sites for number in range(site.first, site.last)}
+
+
+class Colony:
+    """``way_ms`` tells latencies between any two cells by the shortest way."""
+
+    def __init__(self, cells: Mapping[str, Cell], way_ms: Way, rng: random.Random) -> None:
+        self.cells, self._way_ms, self._rng = cells, way_ms, rng
+
+    def route(self, source: str, destination: str, ants: int, now: float = 0.0) -> int:
+        """Sends so many routing ants; how many arrived."""
+        arrived = 0
+        for _ in range(ants if source != destination else 0):
+            ant: RoutingAnt | None = RoutingAnt(destination=destination, path=(source,))
+            here = source
+            while ant is not None and here != destination:
+                ant, here = routing.forward(self.cells[here], ant, self._rng, now)
+                ant = routing.arrive(self.cells[here], ant)
+            if ant is not None:
+                arrived += 1
+                before: str | None = ant.path[ant.at]
+                while before is not None:
+                    ant, before = routing.backward(self.cells[before], ant, now)
+        return arrived
+
+    def scout(
+        self, chain: Chain, scouts: int, *, threshold_ms: float | None = None, strays: int = 0, now: float = 0.0
+    ) -> list[Report]:
+        """Sends so many scouts, each with a greed and an alpha of its own; the reports of those that found a place for all tasks,
+        the best first. The greater ``strays``, the farther they leave the ways that routing ants have found."""
+        reports: list[Report] = []
+        known: dict[tuple[str, ...], float] = {}
+
+        def quotes(node: str, first: int, last: int) -> Quote:
+            return self.cells[node].quote(chain, first, last)
+
+        def cost_of(hosts: tuple[str, ...]) -> float:
+            if hosts not in known:
+                known[hosts] = scouting.cost_ms(chain, hosts, quotes, self._way_ms)
+            return known[hosts]
+
+        for _ in range(scouts):
+            ant = ScoutingAnt(
+                chain=chain,
+                greed=self._rng.randint(1, max(1, len(chain.tasks))),
+                most_load=self._rng.uniform(LEAST_ALPHA, MAX_LOAD),
+                threshold_ms=threshold_ms,
+                flat=min(1.0, strays * FLATTER),
+                beyond=strays * BEYOND,
+            )
+            report = self._scouted(ant, quotes, cost_of, now)
+            reports += [] if report is None else [report]
+        return sorted(reports, key=lambda report: report.cost_ms)
+
+    def enforce(self, report: Report) -> bool:
+        """Whether all sites still cost what was reported; if so the tasks are booked there."""
+        ant = EnforcementAnt(chain=report.chain, sites=report.sites)
+        while ant.at < len(ant.sites):
+            after = enforcement.enforce(self.cells[ant.sites[ant.at].node], ant)
+            if after is None:
+                while ant.at > 0:
+                    ant = enforcement.withdraw(self.cells[ant.sites[ant.at - 1].node], ant)
+                return False
+            ant = after
+        return True
+
+    def place(self, chain: Chain, routing_ants: int, scouts: int, tries: int, now: float = 0.0) -> list[Report]:
+        """The reports of the first try that brought any, the best first; none where all tries were in vain. Each try sends both
+        kinds of ants again, and its scouts stray farther."""
+        for number in range(tries):
+            self.route(chain.source, chain.destination, routing_ants, now)
+            reports = self.scout(chain, scouts, strays=number, now=now)
+            if reports:
+                return reports
+        return []
+
+    def _scouted(self, ant: ScoutingAnt, quotes: Quotes, cost_of: CostOf, now: float) -> Report | None:
+        here: str | None = ant.chain.source
+        while here is not None:
+            cell = self.cells[here]
+            ant = scouting.prospect(cell, ant)
+            ant, here = scouting.onward(cell, ant, self._rng, now)
+        if not ant.complete:
+            if ant.path[-1] == ant.chain.destination and scouting.fail(self.cells[ant.path[-1]], ant, FAILURES):
+                for node in reversed(ant.path):
+                    scouting.discourage(self.cells[node], ant, now)
+            return None
+        for node in reversed(ant.path):
+            ant = scouting.balance(self.cells[node], ant, quotes, cost_of)
+        latency_ms = scouting.latency_ms(ant.chain, ant.sites, self._way_ms)
+        cost_ms = latency_ms + sum(site.others_ms for site in ant.sites)
+        return Report(chain=ant.chain, sites=ant.sites, cost_ms=cost_ms, latency_ms=latency_ms)

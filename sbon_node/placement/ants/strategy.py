@@ -1,0 +1,109 @@
+"""ANTS: placement by routing, scouting and enforcement ants that look for the least latency by queueing (Lakshmanan, Strom,
+2008).
+
+Here the ants of one query walk over what the node that places it knows: its cells are the nodes with the least detour between the
+pinned ends, asked once each how busy they are and what they have room for; latencies are as they are known. What an ant does at a
+cell is in files of its own, and needs no more than the cell (:mod:`~sbon_node.placement.ants.routing`,
+:mod:`~sbon_node.placement.ants.scouting`, :mod:`~sbon_node.placement.ants.enforcement`).
+
+Whatever the objective is, ants minimise latency. Where no scout finds a place for all tasks, more ants are sent that stray
+farther, then among twice as many nodes, up to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sbon_node.placement.ants.cell import Cell
+from sbon_node.placement.ants.chain import next_chain
+from sbon_node.placement.ants.colony import Colony, Report
+from sbon_node.placement.ants.terrain import Terrain
+from sbon_node.placement.mapping import finish
+from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.offers import NOTHING, Offer, ask_offers
+from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem, has_room
+from sbon_node.placement.queueing import Server
+from sbon_node.placement.room import Room
+from sbon_node.placement.settings import PlacementSettings
+
+
+async def ants(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+    """Raises :class:`SbonError` ``no-room``."""
+    before = view.questions
+    if not problem.operators:
+        return finish("ants", problem, [], view, before)
+    room, offers = Room(problem, view), dict[str, Offer]()
+    nearest, wide = _by_detour(problem, view), settings.pool
+    while True:
+        pool = nearest[:wide]
+        offers |= await ask_offers(problem, view, [node for node in pool if node not in offers])
+        found = _place(problem, _colony(problem, view, pool, offers), settings)
+        if found is not None:
+            placed = {operator: node for reports in found for operator, node in reports[0].hosts().items()}
+            if await room.grants(placed):
+                return finish("ants", problem, _assignments(problem, found, len(pool)), view, before)
+            refused = [node for node in set(placed.values()) if np.isfinite(room.free([node])).any()]
+            offers |= {node: offers[node]._replace(free=NOTHING) for node in refused}
+        elif wide >= len(nearest):
+            raise await room.refusal(_homeless(problem, offers), {})
+        else:
+            wide *= 2
+
+
+def _by_detour(problem: PlacementProblem, view: NetworkView) -> list[str]:
+    """All nodes that may host, those first that are least off the way between two pinned ends."""
+    ends, hosts = sorted(set(problem.pinned.values())), view.nodes()
+    away_ms = np.sort(view.latencies_ms(ends, hosts), axis=0)[:2].sum(axis=0)
+    return [hosts[number] for number in np.argsort(away_ms, kind="stable").tolist()]
+
+
+def _colony(problem: PlacementProblem, view: NetworkView, pool: Sequence[str], offers: Mapping[str, Offer]) -> Colony:
+    """Pinned ends are cells as well, though they may host nothing: ants pass them."""
+    nodes = sorted({*pool, *problem.pinned.values()})
+    terrain = Terrain(nodes, view.latencies_ms(nodes, nodes))
+    nobody = Offer(Server(), NOTHING)
+    cells = {node: Cell(node, terrain.neighbours[node], terrain.weights, *offers.get(node, nobody)) for node in nodes}
+    return Colony(cells, terrain.way_ms, view.rng)
+
+
+def _place(problem: PlacementProblem, colony: Colony, settings: PlacementSettings) -> list[list[Report]] | None:
+    """For each chain its reports, the one that was enforced first; None where a chain found no place."""
+    placed: dict[str, str] = {}
+    found: list[list[Report]] = []
+    while (chain := next_chain(problem, placed)) is not None:
+        reports = colony.place(chain, settings.routing_ants, settings.scouting_ants, settings.ant_tries)
+        if not reports or not colony.enforce(reports[0]):
+            return None
+        placed |= reports[0].hosts()
+        found.append(reports)
+    return found
+
+
+def _homeless(problem: PlacementProblem, offers: Mapping[str, Offer]) -> Operator:
+    """The first operator that no node would take even alone, or the first of all."""
+    alone = (one for one in problem.operators if not any(has_room([one.needs], offer.free) for offer in offers.values()))
+    return next(alone, problem.operators[0])
+
+
+def _assignments(problem: PlacementProblem, found: Sequence[Sequence[Report]], cells: int) -> list[Assignment]:
+    """The nodes that scouts reported for each operator are its candidates, with the least latency reported with it there."""
+    made: dict[str, Assignment] = {}
+    for reports in found:
+        least: dict[str, dict[str, float]] = {}
+        for report in reports:
+            for operator, node in report.hosts().items():
+                costs = least.setdefault(operator, {})
+                costs[node] = min(costs.get(node, report.cost_ms), report.cost_ms)
+        best = reports[0]
+        why = (
+            f"least latency by queueing ({best.latency_ms:.1f} ms for {best.chain.id}) of {len(reports)} scouts on {cells} nodes"
+        )
+        for operator, node in best.hosts().items():
+            candidates = tuple(
+                Candidate(node=other, distance_ms=0.0, accepted=True, predicted=cost)
+                for other, cost in sorted(least[operator].items(), key=lambda one: (one[1], one[0]))
+            )
+            made[operator] = Assignment(operator=operator, node=node, reason=why, candidates=candidates)
+    return [made[operator.id] for operator in problem.operators]

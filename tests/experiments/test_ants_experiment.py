@@ -1,0 +1,137 @@
+"""``sbon experiment ants``: the exact optimum against trying everything, ants beside it, and rows as promised."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from sbon_cli.main import sbon
+from sbon_node.experiments.ants_quality import SETTINGS
+from sbon_node.experiments.ants_world import World, chain_of, chain_query
+from sbon_node.experiments.ground import name_of, number_of
+from sbon_node.experiments.network import between, plain
+from sbon_node.experiments.topologies import topology_named
+from sbon_node.placement.queueing import side_by_side
+from sbon_node.placement.through_servers import ThroughServers
+
+
+def small(seed: int, nodes: int = 6) -> World:
+    places = np.random.default_rng(seed).uniform(0, 40, (nodes, 2))
+    return World(plain("small", between(places)), seed, SETTINGS)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_exact_optimum_is_that_of_trying_everything(seed: int) -> None:
+    world, rng = small(seed), np.random.default_rng(seed)
+    for number in range(3):
+        chain = chain_of(chain_query(number, 6, rng, 2))
+        found = world.optimum(chain)
+        assert found is not None
+        world.deploy(chain, [name_of(host) for host in found.hosts])
+    problem = chain_query(9, 6, rng, 4)
+    chain = chain_of(problem)
+    best = world.optimum(chain)
+    assert best is not None
+    assert best.exact
+    cells = [world.colony.cells[name] for name in world.ground.names]
+    ends = [number_of(chain.source), number_of(chain.destination)]
+    known = side_by_side([cell.server for cell in cells])
+    every = np.array(list(itertools.product(range(6), repeat=4)))
+    costs = np.sum(ThroughServers(problem, world.network.latency_ms, ends, *known).evaluate(every), axis=0)
+    assert best.cost_ms == pytest.approx(costs.min())
+    assert costs[(every == best.hosts).all(axis=1)][0] == pytest.approx(best.cost_ms)
+
+
+def test_what_is_deployed_is_withdrawn_without_a_trace() -> None:
+    world = small(1)
+    chains = [chain_of(chain_query(number, 6, np.random.default_rng(number), 3)) for number in range(2)]
+    world.deploy(chains[0], ["n0001", "n0002", "n0001"])
+    alone = world.latency_ms(chains[0].id)
+    world.deploy(chains[1], ["n0001", "n0001", "n0001"])
+    assert world.latency_ms(chains[0].id) > alone
+    assert world.withdraw(chains[1].id)[1] == ["n0001"] * 3
+    assert world.latency_ms(chains[0].id) == alone
+    world.disturb(np.full(6, 0.9))
+    assert world.latency_ms(chains[0].id) > alone
+
+
+def test_ants_are_near_the_exact_optimum_on_208_nodes() -> None:
+    network = topology_named("ts208", 7)
+    assert network.nodes == 208
+    world, rng = World(network, 7, SETTINGS), np.random.default_rng(7)
+    ants, exact, anywhere = [], [], []
+    for number in range(6):
+        problem = chain_query(number, 208, rng)
+        chain = chain_of(problem)
+        best = world.optimum(chain)
+        assert best is not None
+        for found, hosts in (
+            (exact, [name_of(host) for host in best.hosts]),
+            (ants, world.place(problem, "ants", number)),
+            (anywhere, world.place(problem, "random", number)),
+        ):
+            assert hosts is not None
+            world.deploy(chain, hosts)
+            found.append(world.latency_ms(chain.id))
+            world.withdraw(chain.id)
+    assert sum(exact) <= sum(ants) * (1 + 1e-9)
+    assert sum(ants) <= 1.03 * sum(exact)
+    assert sum(anywhere) > 2 * sum(exact)
+
+
+def experiment(*options: str) -> dict[str, Any]:
+    result = CliRunner().invoke(sbon, ["experiment", "ants", *options, "--json"])
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    path = tmp_path / "plane.npz"
+    np.savez(path, rtt_ms=2 * between(np.random.default_rng(5).uniform(0, 100, (30, 2))))
+    return path
+
+
+def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path) -> None:
+    parts = [option for part in ("2a", "2b", "3a", "3b", "table1") for option in ("--part", part)]
+    command = ("--data", str(matrix), "--queries", "3", "--seeds", "1,2")
+    drawn = importlib.util.find_spec("matplotlib") is not None
+    out = ("--out", str(tmp_path / "out")) if drawn else ()
+    found = experiment(*command, *parts, "--dump", str(tmp_path / "dump"), *out)
+    again = experiment(*command, "--part", "2b", "--part", "3a")
+    assert again["rows"] == [row for row in found["rows"] if row["figure"] in ("2b", "3a")]
+    rows = {(row["figure"], row["strategy"], row["at"]): row for row in found["rows"]}
+    assert rows["2a", "optimal", 4]["beyond_exact_pct"] == 0
+    assert rows["2a", "random", 4]["beyond_exact_pct"] > rows["2a", "ants", 4]["beyond_exact_pct"] > -1e-6
+    assert rows["2b", "ants", 3]["failed_pct"] == 0
+    assert {key[2] for key in rows if key[0] == "3a"} == set(range(0, 101, 10))
+    assert rows["3a", "with self-optimization", 100]["latency_ms"] <= rows["3a", "without", 100]["latency_ms"]
+    assert rows["table1", "ants", 1.25]["paper_updates"] == 10
+    assert rows["table1", "ants", 1.1]["updates"] >= rows["table1", "ants", 2.0]["updates"]
+    lines = [json.loads(line) for line in (tmp_path / "dump" / "ants.jsonl").read_text().splitlines()]
+    assert {line["figure"] for line in lines} == {"2a", "2b"}
+    assert all(line["servers"].keys() == set(line["placement"].values()) for line in lines)
+    if drawn:
+        names = {path.name for path in (tmp_path / "out").iterdir()}
+        assert {"ants.json", "plane-figure2a.png", "plane-figure3b.svg", "plane-table1.png"} <= names
+
+
+def test_the_model_is_within_a_tenth_of_the_simulated_queue_in_its_range() -> None:
+    rows = experiment("--part", "queue", "--seeds", "1")["rows"]
+    within = [row for row in rows if row["strategy"].split()[-1] in ("0.75", "1", "2")]
+    assert len(within) == 15
+    assert max(abs(row["beyond_exact_pct"]) for row in within) <= 10
+
+
+def test_an_unknown_part_is_named() -> None:
+    result = CliRunner().invoke(sbon, ["experiment", "ants", "--part", "5"])
+    assert result.exit_code != 0
+    assert "'5' is none of 2a" in result.stderr
