@@ -154,7 +154,7 @@ class _Search:
     async def _choose(self, instance: Instance, predicted: Solution) -> Instance:
         """The candidates, measured to what is pinned: by the estimates first, then by what these measurements say of the
         others."""
-        chosen: list[list[int]] = [[] for _ in instance.candidates]
+        chosen = [_home(instance, hosts) for hosts in instance.candidates]
         solution = predicted
         for share in SHARES if self._settings.measure else (1.0,):
             many = max(1, round(share * self._settings.candidates))
@@ -265,6 +265,17 @@ class _Search:
 
 
 def _best(instance: Instance, least: list[Floats], k: int) -> list[Ints]:
-    """Of each operator the k candidates that cost least, the best one first."""
-    order = [np.argsort(costs, kind="stable")[:k] for costs in least]
-    return [candidates[chosen] for candidates, chosen in zip(instance.candidates, order, strict=True)]
+    """Of each operator the k candidates that cost least, the best one first, and the consumers' nodes under a bound on delay."""
+    found = []
+    for hosts, costs in zip(instance.candidates, least, strict=True):
+        best = hosts[np.argsort(costs, kind="stable")[:k]]
+        home = [host for host in _home(instance, hosts) if host not in best]
+        found.append(np.concatenate([best, np.array(home, dtype=int)]))
+    return found
+
+
+def _home(instance: Instance, hosts: Ints) -> list[int]:
+    """The consumers' nodes, where they may host and the delay is bounded: what is there is in time if anything is."""
+    if instance.problem.bounds.max_delay_ms is None:
+        return []
+    return [node for node in instance.sinks() if node in hosts]

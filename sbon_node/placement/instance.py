@@ -120,6 +120,10 @@ class Instance:
         """The number of its node, of one that is numbered after the operators."""
         return int(self._pinned_at[vertex - len(self.operators)])
 
+    def sinks(self) -> list[int]:
+        """Numbers of the nodes of what is pinned and sends nothing on."""
+        return sorted({self.pinned_node(v) for v in range(len(self.operators), len(self._vertex)) if v not in self.sources})
+
     def inner_links(self) -> list[tuple[int, int]]:
         """Pairs of operators that are linked, each once."""
         count = len(self.operators)

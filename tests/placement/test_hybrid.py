@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -184,3 +185,15 @@ def test_virtual_places_minimise_rate_times_distance() -> None:
                 assert total(moved) >= least - 1e-3
     alone = median_places(["a"], [Edge("s0", "a", 5.0), Edge("a", "sink", 1.0)], pinned)
     assert alone["a"] == pytest.approx(pinned["s0"], abs=0.1), "the heavier end takes it whole"
+
+
+@pytest.mark.parametrize("share", [1.0001, 1.2])
+async def test_a_bound_that_the_consumers_node_keeps_to_is_never_refused(share: float) -> None:
+    for seed in range(8):
+        view = world(seed)
+        problem = made(TREE, seed)
+        sink = problem.pinned["sink"]
+        await view.measure([(node, sink) for node in problem.pinned.values() if node != sink])
+        direct_ms = max(view.latency_ms(node, sink) for node in problem.pinned.values())
+        bounded = msgspec.structs.replace(problem, bounds=Bounds(max_delay_ms=share * direct_ms))
+        assert (await hybrid(bounded, view, SETTINGS)).delay_ms <= share * direct_ms + 1e-6
