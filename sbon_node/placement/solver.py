@@ -53,7 +53,7 @@ def solve(instance: Instance) -> Solution:
 def _homeward(instance: Instance) -> Ints:
     """Every operator as near as may be to the consumers: where any placement is in time, this one mostly is."""
     sinks = instance.sinks()
-    return np.array([hosts[instance.latency_ms[np.ix_(hosts, sinks)].sum(axis=1).argmin()] for hosts in instance.candidates])
+    return np.array([hosts[instance.latency_ms[hosts][:, sinks].sum(axis=1).argmin()] for hosts in instance.candidates])
 
 
 def descend(instance: Instance, hosts: Ints) -> Ints:
