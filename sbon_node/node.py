@@ -20,12 +20,15 @@ from sbon_node.control.catalogue import Catalogue
 from sbon_node.control.describe import Descriptions
 from sbon_node.control.distances import Distances
 from sbon_node.control.explain import Explainer
+from sbon_node.control.explain_placement import PlacementExplainer
 from sbon_node.control.explanation import Explanation, Question
+from sbon_node.control.knowledge import Knowledge
 from sbon_node.control.leaving import Leaving
 from sbon_node.control.machine import Machine
 from sbon_node.control.measurements import MeasurementBook
 from sbon_node.control.operators import OperatorHost
 from sbon_node.control.parts import PartDestroyer
+from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.planning import Planning
 from sbon_node.control.queries import QueryBook
 from sbon_node.control.questions import Questions
@@ -109,6 +112,8 @@ class Node:
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.query, config.placement)
         self._submitter = Submitter(self.context, planning, self._book, self._questions)
         self._explainer = Explainer(self.context, planning, self._questions, self._sources)
+        knowledge = Knowledge(self.context, config.directory.fresh_s)
+        self._placement_explainer = PlacementExplainer(self.context, planning, self._questions, config.placement, knowledge)
         self._tasks = Tasks()
         self._left = False
         self.leaving = asyncio.Event()
@@ -220,6 +225,12 @@ class Node:
 
     async def explain_query(self, query_id: str) -> Explanation:
         return await self._explainer.query(query_id)
+
+    async def explain_placement(self, question: Question) -> PlacementExplanation:
+        return await self._placement_explainer.plan(question)
+
+    async def explain_query_placement(self, query_id: str) -> PlacementExplanation:
+        return await self._placement_explainer.query(query_id)
 
     async def queries(self) -> list[QueryInfo]:
         return await self._questions.all()

@@ -13,6 +13,7 @@ from sbon_cli.endpoints import Ask, problem_of
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.control.explanation import Explanation, Question
+from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -137,6 +138,13 @@ class Client:
 
     def explain_query(self, query_id: str) -> Explanation:
         return self.ask(endpoints.explain_query(query_id))
+
+    def explain_placement(self, question: Question) -> PlacementExplanation:
+        """Waits as long as an engine may take to start."""
+        return self.ask(endpoints.explain_placement(question), PLANNING_S)
+
+    def explain_query_placement(self, query_id: str) -> PlacementExplanation:
+        return self.ask(endpoints.explain_query_placement(query_id), PLANNING_S)
 
     def submit(self, submission: Submission) -> Iterator[Progress | Accepted]:
         """What the node does with it, step by step; the last is :class:`Accepted`."""

@@ -11,6 +11,7 @@ from sbon_node.api.http import AcknowledgeBody, JoinBody, Joined
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.control.explanation import Explanation, Question
+from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -144,6 +145,14 @@ def explain(question: Question) -> Ask[Explanation]:
 
 def explain_query(query_id: str) -> Ask[Explanation]:
     return Ask("GET", f"/v1/queries/{quote(query_id, safe='')}/explain", Explanation)
+
+
+def explain_placement(question: Question) -> Ask[PlacementExplanation]:
+    return Ask("POST", "/v1/explain/placement", PlacementExplanation, msgspec.json.encode(question))
+
+
+def explain_query_placement(query_id: str) -> Ask[PlacementExplanation]:
+    return Ask("GET", f"/v1/queries/{quote(query_id, safe='')}/explain/placement", PlacementExplanation)
 
 
 def rows(query_id: str, after: dict[str, int]) -> Ask[Rows | Finished | Problem]:

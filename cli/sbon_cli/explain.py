@@ -1,4 +1,4 @@
-"""``sbon explain``: a query's plan as a tree, with what flows in it, estimated and measured."""
+"""``sbon explain``: a query's plan as a tree, with what flows in it, estimated and measured; and its placement."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import click
 from rich.markup import escape
 
 from sbon_cli.client import Client
+from sbon_cli.explain_placement import placement
+from sbon_cli.goal_flags import goal_options
 from sbon_cli.output import as_json, bytes_text, cell_text, json_option, out, print_json, print_table, reports_errors, say
-from sbon_cli.settings_flags import decompose_option, join_window_option, strategy_option
+from sbon_cli.settings_flags import decompose_option, join_window_option
 from sbon_cli.submit import text_of
 from sbon_node.control.explanation import ExplainedPart, Explanation, Question
+from sbon_node.placement.goal import Goal
 from sbon_node.query.planner import Decompose
 
 FIGURE = 7
@@ -20,23 +23,42 @@ FIGURE = 7
 LEAST_LABEL = 24
 
 
-@click.command()
+class Explained(click.Group):
+    """What is explained is the plan where nothing else is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if named else ["plan", *args])
+
+
+@click.group(cls=Explained)
+def explain() -> None:
+    """Explains a query that is not submitted, or one that is; changes nothing.
+
+    sbon explain SQL shows its plan, as sbon explain plan SQL does; sbon explain placement SQL why operators go where they go.
+    """
+
+
+explain.add_command(placement)
+
+
+@explain.command()
 @click.argument("sql", metavar="[SQL|@FILE|-]", default="")
 @click.option(
     "--query", "query_id", default="", metavar="QUERY", help="A query of the cluster instead of SQL, with what is measured."
 )
-@strategy_option
+@goal_options
 @decompose_option
 @join_window_option
 @click.option("--consumer", default="", metavar="NODE", help="The node the rows would go to; by default the one asked.")
 @json_option
 @click.pass_obj
 @reports_errors
-def explain(
+def plan(
     api: str,
     sql: str,
     query_id: str,
-    strategy: str,
+    goal: Goal,
     decompose: Decompose,
     join_window_ms: int | None,
     consumer: str,
@@ -56,7 +78,7 @@ def explain(
         found = client.explain_query(query_id)
     else:
         found = client.explain(
-            Question(sql=text_of(sql), strategy=strategy, decompose=decompose, join_window_ms=join_window_ms, consumer=consumer)
+            Question(**goal.wishes(), sql=text_of(sql), decompose=decompose, join_window_ms=join_window_ms, consumer=consumer)
         )
     if as_json(json_):
         print_json(found)

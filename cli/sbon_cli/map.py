@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -52,8 +53,7 @@ def map_(api: str, file: Path | None, json_: bool) -> None:
     The latency dimensions are turned so that two of them show most. The picture leaves out heights, which are the way from a node
     to the network and add to each distance, and the load; --out shows both, as size and colour.
     """
-    if file is not None and file.suffix.lower() not in SUFFIXES:
-        raise click.UsageError(f"--out: {file.name!r} does not end in {', '.join(SUFFIXES)}")
+    check_suffix(file)
     found = map_of(Client(api).members())
     if file is not None:
         save(found, file)
@@ -103,6 +103,17 @@ def save(found: Map, file: Path) -> None:
     figure.colorbar(dots, label="load (ms)")
     axes.set(xlabel="ms", ylabel="ms", title=f"{len(places)} nodes in the cost space; size: height; {shown_share(found)}")
     axes.set_aspect("equal", adjustable="datalim")
+    write_figure(figure, file)
+
+
+def check_suffix(file: Path | None) -> None:
+    """Raises a usage error for a kind of picture that is not written."""
+    if file is not None and file.suffix.lower() not in SUFFIXES:
+        raise click.UsageError(f"--out: {file.name!r} does not end in {', '.join(SUFFIXES)}")
+
+
+def write_figure(figure: Any, file: Path) -> None:
+    """Raises :class:`SbonError` ``not-written`` where the file cannot be."""
     try:
         figure.savefig(file, dpi=120, bbox_inches="tight")
     except OSError as error:

@@ -11,7 +11,7 @@ import click
 from sbon_cli.durations import milliseconds_of
 from sbon_node.config import Given
 from sbon_node.errors import SbonError
-from sbon_node.placement.strategies import DEFAULT_STRATEGY, STRATEGIES
+from sbon_node.placement.strategies import AUTO, DEFAULT_STRATEGY, STRATEGIES
 from sbon_node.query.planner import Decompose
 
 P = ParamSpec("P")
@@ -37,10 +37,10 @@ NAMED = {
 
 strategy_option = click.option(
     "--strategy",
-    type=click.Choice(list(STRATEGIES)),
+    type=click.Choice([AUTO, *STRATEGIES]),
     default=DEFAULT_STRATEGY,
     show_default=True,
-    help="How operators are placed.",
+    help="How operators are placed; auto takes the exact optimum where all is measured and few hosts can be, else hybrid.",
 )
 decompose_option = click.option(
     "--decompose",

@@ -12,17 +12,19 @@ from rich.markup import escape
 
 from sbon_cli.client import Client
 from sbon_cli.follow import consumer_client
+from sbon_cli.goal_flags import goal_options
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
 from sbon_cli.rows import follow_to_the_end
-from sbon_cli.settings_flags import decompose_option, join_window_option, strategy_option
+from sbon_cli.settings_flags import decompose_option, join_window_option
 from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
+from sbon_node.placement.goal import Goal
 from sbon_node.query.planner import Decompose
 
 
 @click.command()
 @click.argument("sql", metavar="SQL|@FILE|-")
-@strategy_option
+@goal_options
 @decompose_option
 @join_window_option
 @click.option("--consumer", default="", metavar="NODE", help="The node the rows go to; by default the one asked.")
@@ -43,7 +45,7 @@ from sbon_node.query.planner import Decompose
 def submit(
     api: str,
     sql: str,
-    strategy: str,
+    goal: Goal,
     decompose: Decompose,
     join_window_ms: int | None,
     consumer: str,
@@ -69,7 +71,7 @@ def submit(
     submission = Submission(
         sql=text_of(sql),
         name=name,
-        strategy=strategy,
+        **goal.wishes(),
         decompose=decompose,
         join_window_ms=join_window_ms,
         consumer=consumer,

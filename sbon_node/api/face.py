@@ -7,6 +7,7 @@ from typing import Protocol
 
 from sbon_node.connectors.delivered import Finished, QueryState, Rows
 from sbon_node.control.explanation import Explanation, Question
+from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -38,6 +39,7 @@ __all__ = [
     "NodeStatus",
     "OperatorInfo",
     "PairInfo",
+    "PlacementExplanation",
     "Progress",
     "QueryInfo",
     "QueryState",
@@ -94,6 +96,14 @@ class NodeFace(Protocol):
 
     async def explain_query(self, query_id: str) -> Explanation:
         """Those of a query of the cluster, with what is measured."""
+        ...
+
+    async def explain_placement(self, question: Question) -> PlacementExplanation:
+        """Where a submission's operators would go, why, and what else there is; changes nothing."""
+        ...
+
+    async def explain_query_placement(self, query_id: str) -> PlacementExplanation:
+        """The placement of a query of the cluster as it stands, against what would be chosen now."""
         ...
 
     async def queries(self) -> list[QueryInfo]:

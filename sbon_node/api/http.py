@@ -129,7 +129,9 @@ class ApiServer:
             ("DELETE", "/v1/queries/{id}", uncut(self._stop_query)),
             ("GET", "/v1/queries/{id}/bill", self._bill),
             ("GET", "/v1/queries/{id}/explain", self._explain_query),
+            ("GET", "/v1/queries/{id}/explain/placement", self._explain_query_placement),
             ("POST", "/v1/explain", self._explain),
+            ("POST", "/v1/explain/placement", self._explain_placement),
             ("GET", "/v1/queries/{id}/rows", self._rows),
             ("POST", "/v1/queries/{id}/acknowledge", uncut(self._acknowledge)),
         ]
@@ -224,6 +226,12 @@ class ApiServer:
 
     async def _explain_query(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._face.explain_query(request.match_info["id"]))
+
+    async def _explain_placement(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._face.explain_placement(await _body(request, Question)))
+
+    async def _explain_query_placement(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._face.explain_query_placement(request.match_info["id"]))
 
     async def _rows(self, request: web.Request) -> web.StreamResponse:
         position = position_of(request)

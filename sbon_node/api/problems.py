@@ -35,6 +35,8 @@ class _Rule(NamedTuple):
 
 _STATUS = {
     "no-room": 503,
+    "delay-bound": 503,
+    "throughput-bound": 503,
     "peer-unreachable": 503,
     "unreachable": 503,
     "node-away": 503,

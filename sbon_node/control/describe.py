@@ -107,7 +107,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         node=context.name,
         consumer=record.consumer,
         sink=record.sink,
-        strategy=record.strategy,
+        **record.wishes(),
         streams=record.streams,
         plan=record.plan,
         placement=record.placement,

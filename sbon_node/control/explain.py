@@ -12,7 +12,6 @@ from sbon_node.control.questions import Questions
 from sbon_node.control.report import Bill, QueryInfo, SourceInfo
 from sbon_node.control.sources import SourceHost
 from sbon_node.errors import SbonError
-from sbon_node.placement.strategies import strategy_named
 from sbon_node.query.plan import Plan
 
 
@@ -24,10 +23,10 @@ class Explainer:
 
     async def plan(self, question: Question) -> Explanation:
         """Of what would be submitted, placed where the strategy would place it now; nothing is reserved."""
-        strategy_named(question.strategy)
+        question.check()
         consumer = self._planning.consumer(question.consumer)
-        plan = await self._planning.plan(question.sql, "q", question.decompose, question.join_window_ms)
-        placement, sources = await asyncio.gather(self._planning.place(plan, question.strategy, consumer), self._described(plan))
+        plan = await self._planning.plan(question, "q")
+        placement, sources = await asyncio.gather(self._planning.place(plan, question, consumer), self._described(plan))
         return explained(
             plan,
             sql=question.sql,

@@ -9,17 +9,16 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.control.report import OperatorInfo, SourceInfo
-from sbon_node.placement.strategies import DEFAULT_STRATEGY
+from sbon_node.placement.goal import Goal
 from sbon_node.query.measured import Measurement
 from sbon_node.query.plan import Plan, PlannedOperator, PlannedSource, Rate
 from sbon_node.query.planner import Decompose
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class Question(Goal, frozen=True, kw_only=True):
     """A query whose plan is asked for; as in a submission, but nothing comes of it."""
 
     sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
-    strategy: str = DEFAULT_STRATEGY
     decompose: Decompose = "auto"
     join_window_ms: int | None = None
     consumer: str = ""

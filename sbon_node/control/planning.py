@@ -6,16 +6,19 @@ from collections.abc import Mapping
 
 from sbon_node.control.catalogue import Catalogue
 from sbon_node.control.context import Context
+from sbon_node.control.explanation import Question
 from sbon_node.control.measurements import MeasurementBook
+from sbon_node.control.report import Submission
 from sbon_node.control.view import LiveNetworkView
 from sbon_node.engine.interface import Engine
 from sbon_node.errors import SbonError
-from sbon_node.placement.from_plan import problem_of
+from sbon_node.placement.bounds import place
+from sbon_node.placement.from_plan import problem_of, with_room_to_send
+from sbon_node.placement.goal import Goal
 from sbon_node.placement.problem import Placement
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import strategy_named
 from sbon_node.query.plan import Plan
-from sbon_node.query.planner import Decompose, plan_query
+from sbon_node.query.planner import plan_query
 from sbon_node.query.settings import QuerySettings
 
 
@@ -40,28 +43,29 @@ class Planning:
         self._check_alive(consumer, "consumer")
         return consumer
 
-    async def plan(self, sql: str, query: str, decompose: Decompose, join_window_ms: int | None) -> Plan:
-        """With what is remembered of equal sub-plans; all its sources are alive."""
+    async def plan(self, asked: Question | Submission, query: str) -> Plan:
+        """With what is remembered of equal sub-plans, and needs that keep to the throughput asked for; all its sources are
+        alive."""
         plan = await plan_query(
-            sql,
+            asked.sql,
             self._catalogue.entries,
             query,
             self._engine.analyse,
             self._query,
             recall=self._measurements.measured,
-            decompose=decompose,
-            join_window_ms=join_window_ms,
+            decompose=asked.decompose,
+            join_window_ms=asked.join_window_ms,
         )
         for planned in plan.sources:
             self._check_alive(planned.source.node, f"source {planned.source.name!r} of {planned.source.stream}")
-        return plan
+        return with_room_to_send(plan, asked.min_throughput_bytes_s)
 
     async def place(
-        self, plan: Plan, strategy: str, consumer: str, refused: Mapping[str, frozenset[str]] | None = None
+        self, plan: Plan, goal: Goal, consumer: str, refused: Mapping[str, frozenset[str]] | None = None
     ) -> Placement:
-        """``refused`` are nodes to leave out, by operator."""
-        problem = problem_of(plan, consumer, refused)
-        return await strategy_named(strategy)(problem, LiveNetworkView(self._context), self._placement)
+        """Within the goal's bounds; ``refused`` are nodes to leave out, by operator."""
+        problem = problem_of(plan, consumer, refused, goal)
+        return await place(problem, LiveNetworkView(self._context), self._placement, goal.strategy)
 
     def _check_alive(self, node: str, what: str) -> None:
         members = self._context.membership

@@ -234,7 +234,7 @@ def _short(record: QueryRecord, holder: str) -> QueryInfo:
         node=holder,
         consumer=record.consumer,
         sink=record.sink,
-        strategy=record.strategy,
+        **record.wishes(),
         streams=record.streams,
         rows=record.last.rows if record.last else 0,
     )

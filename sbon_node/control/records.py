@@ -10,14 +10,15 @@ import msgspec
 from sbon_node.control.report import Bill, QueryInfo, QueryState, SinkSpec
 from sbon_node.control.store import Store
 from sbon_node.errors import SbonError
+from sbon_node.placement.goal import Goal
 from sbon_node.placement.problem import Placement
 from sbon_node.query.plan import Plan
 
 LIVE: frozenset[QueryState] = frozenset({"placing", "running"})
 
 
-class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The truth about a query. ``hosts`` and ``epochs`` are by part: operators, and ``<query>.sink``.
+class QueryRecord(Goal, frozen=True, kw_only=True):
+    """The truth about a query, with what it is placed for. ``hosts`` and ``epochs`` are by part: operators, and ``<query>.sink``.
 
     A query that is over keeps its record as a tombstone, with its last description and bill, so that a host that was away does
     not revive it; ``cleaned`` says that its hosts have been told, ``accepted`` that whoever submitted it has been told it runs.
@@ -30,11 +31,10 @@ class QueryRecord(msgspec.Struct, frozen=True, kw_only=True):
     submitted_ms: int = 0
     consumer: str
     sink: SinkSpec
-    strategy: str
     plan: Plan
     placement: Placement | None = None
-    hosts: dict[str, str] = {}
-    epochs: dict[str, int] = {}
+    hosts: dict[str, str] = msgspec.field(default_factory=dict)
+    epochs: dict[str, int] = msgspec.field(default_factory=dict)
     last: QueryInfo | None = None
     bill: Bill | None = None
     cleaned: bool = False

@@ -11,8 +11,8 @@ from sbon_node.connectors.delivered import Finished as Finished
 from sbon_node.connectors.delivered import QueryState as QueryState
 from sbon_node.connectors.delivered import Rows as Rows
 from sbon_node.engine.interface import Counted, OperatorStats, PerSecond
+from sbon_node.placement.goal import Goal
 from sbon_node.placement.problem import Placement
-from sbon_node.placement.strategies import DEFAULT_STRATEGY
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
 from sbon_node.query.plan import Plan
 from sbon_node.query.planner import Decompose
@@ -26,12 +26,12 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
 
-class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A query as the user gives it; ``consumer`` is the node of the sink, by default the one submitted at."""
+class Submission(Goal, frozen=True, kw_only=True):
+    """A query as the user gives it, and how it is to be placed; ``consumer`` is the node of the sink, by default the one
+    submitted at."""
 
     sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
     name: Annotated[str, Meta(pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = ""
-    strategy: str = DEFAULT_STRATEGY
     decompose: Decompose = "auto"
     join_window_ms: int | None = None
     """A join without a bound in time pairs rows whose event times are at most so far apart."""
@@ -166,7 +166,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     spilled: SpillCount = SpillCount()
 
 
-class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
+class QueryInfo(Goal, frozen=True, kw_only=True):
     id: str
     sql: str
     state: QueryState

@@ -16,7 +16,6 @@ from sbon_node.control.questions import Questions
 from sbon_node.control.records import QueryRecord
 from sbon_node.control.report import Accepted, Progress, Submission
 from sbon_node.errors import SbonError
-from sbon_node.placement.strategies import strategy_named
 from sbon_node.query.plan import Plan
 
 log = structlog.get_logger()
@@ -31,17 +30,19 @@ class Submitter:
     async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         """Tells what it does, and last that the query is accepted; raises :class:`SbonError` where it is refused."""
         context = self._context
-        strategy_named(submission.strategy)
+        submission.check()
         consumer = self._planning.consumer(submission.consumer)
         if consumer == context.name:
             check_sink(submission.sink.kind, submission.sink.options)
         query = await self._name(submission.name)
         yield Progress(step="parsing", message="reading the query; the engine analyses it (its first start takes some seconds)")
-        plan = await self._planning.plan(submission.sql, query, submission.decompose, submission.join_window_ms)
+        plan = await self._planning.plan(submission, query)
         record = self._book.create(self._record(submission, query, consumer, plan))
         try:
             yield Progress(step="placing", message=f"placing {len(plan.operators)} operators by {submission.strategy}")
             record = await self._place(record)
+            if record.placement is not None and record.placement.reason:
+                yield Progress(step="placed", message=record.placement.reason)
             for assignment in record.placement.assignments if record.placement else ():
                 yield Progress(step="placed", message=f"{assignment.operator} -> {assignment.node}: {assignment.reason}")
             # Closed before anything is undone: nothing may still be starting then.
@@ -73,7 +74,7 @@ class Submitter:
             submitted_ms=self._context.clock.wall_ms(),
             consumer=consumer,
             sink=submission.sink,
-            strategy=submission.strategy,
+            **submission.wishes(),
             plan=plan,
             hosts={p.source.id: p.source.node for p in plan.sources},
         )
@@ -83,7 +84,7 @@ class Submitter:
         refused: dict[str, frozenset[str]] = {}
         reasons: list[str] = []
         for _ in range(self._context.settings.placement_rounds):
-            placement = await self._planning.place(record.plan, record.strategy, record.consumer, refused)
+            placement = await self._planning.place(record.plan, record, record.consumer, refused)
             hosts = {**record.hosts, **placement.hosts()}
             epochs = dict.fromkeys((*placement.hosts(), record.sink_part), 1)
             record = self._book.place(record.id, placement, hosts, epochs)

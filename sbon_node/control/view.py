@@ -15,7 +15,7 @@ from sbon_node.directory.pairs import Measurement
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.discovery import Discovery
-from sbon_node.placement.network_view import Answer, Window
+from sbon_node.placement.network_view import UNKNOWN_MS, Answer, Window
 from sbon_protocol.calls import AskNode, NodeAnswer
 
 PARENT_TAG = "parent"
@@ -45,20 +45,32 @@ class LiveNetworkView:
         coordinate = self._context.directory.coordinate(node)
         return None if coordinate is None else tuple(float(x) for x in coordinate.vector)
 
+    def coordinate_age_s(self, node: str) -> float | None:
+        return self._context.directory.coordinate_age_s(node)
+
     def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
         return self._context.directory.nearest(tuple(point), k, exclude=frozenset(exclude))
 
     def latency_ms(self, a: str, b: str) -> float:
-        """One way, from a fresh measurement where there is one, else from the coordinates; 0 where nothing is known."""
-        return self._context.directory.estimate_rtt_ms(a, b).one_way_ms or 0.0
+        """One way, from a fresh measurement where there is one, else from the coordinates."""
+        found = self._context.directory.estimate_rtt_ms(a, b).one_way_ms
+        return UNKNOWN_MS if found is None else found
 
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        there = {self._context.name, *self._context.membership.alive()}
+        pairs = [pair for pair in pairs if there.issuperset(pair)]
         self._asked += sum(self._context.directory.known(pair) is None for pair in pairs)
         outcomes = await self._context.directory.measure(pairs)
         return {pair: outcome.rtt_ms / 2 for pair, outcome in outcomes.items() if isinstance(outcome, Measurement)}
 
     def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.float64]:
-        return np.array([[self.latency_ms(a, b) for b in targets] for a in sources], dtype=np.float64).reshape(-1, len(targets))
+        return self.known_ms(sources, targets)
+
+    def known_ms(self, sources: Sequence[str], targets: Sequence[str], *, measured: bool = True) -> NDArray[np.float64]:
+        """As :meth:`latencies_ms`; by the coordinates alone where not ``measured``."""
+        rtt_ms = self._context.directory.estimates_ms(sources, targets, measured=measured)
+        found: NDArray[np.float64] = np.where(np.isnan(rtt_ms), UNKNOWN_MS, rtt_ms / 2)
+        return found
 
     def route(self, source: str, target: str) -> list[str] | None:
         """Nodes do not see the routers between them."""

@@ -1,21 +1,23 @@
 """Round-trip times measured on request: by this node where it is one of the two, else by the first of them, which is asked.
 
 The least of three pings, sent a little apart; what is fresh is not measured again, and who asks for what is under way waits for
-that. Both ends have a bucket of tokens, a pair each: who wants much measured is told when to come again.
+that. Both ends have buckets of tokens, a pair each: this node one for all it wants measured, and for what others want one each
+and one in all. Who wants too much is told when to come again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
 from sbon_node.clock import Clock
 from sbon_node.directory.pairs import MeasuredPairs, Measurement, Pair, unordered
 from sbon_node.directory.settings import DirectorySettings
-from sbon_node.directory.tokens import TokenBucket
+from sbon_node.directory.tokens import TokenBucket, TokenBuckets
 from sbon_node.errors import SbonError
 from sbon_node.membership.pings import Pinged
 from sbon_node.membership.service import Membership
@@ -31,6 +33,9 @@ GAP_S = 0.05
 ANSWER_TIMEOUTS = 3
 """An asked node has so many ping timeouts to answer."""
 MAX_REASON = 500
+
+Take = Callable[[int, float], float]
+"""As :meth:`~sbon_node.directory.tokens.TokenBucket.take`."""
 
 Outcome = Measurement | SbonError
 """Of one pair; an error where it could not be measured."""
@@ -61,8 +66,12 @@ class Measurer:
         self._membership, self._peers, self._clock, self._counters = membership, peers, clock, counters
         self._settings, self._max_rtt_ms = settings, max_rtt_ms
         self._pairs = MeasuredPairs(settings.max_measured)
-        self._for_self = TokenBucket(settings.max_pairs, settings.pairs_per_s)
-        self._for_others = TokenBucket(settings.max_pairs, settings.pairs_for_others_per_s)
+        self._for_self = TokenBucket(settings.burst_pairs, settings.pairs_per_s)
+        self._for_others = TokenBuckets(
+            whole=TokenBucket(settings.burst_pairs, settings.pairs_for_others_per_s),
+            each=lambda: TokenBucket(settings.burst_pairs_for_one, settings.pairs_for_one_per_s),
+            most=settings.max_askers,
+        )
         self._under_way: dict[Pair, _UnderWay] = {}
         self._tasks, self._numbers = Tasks(), count()
         self._closed = False
@@ -80,37 +89,43 @@ class Measurer:
         """What was measured of it, while it is fresh."""
         return self._pairs.get(pair, self._settings.fresh_s, self._clock.now())
 
+    def fresh(self) -> list[tuple[Pair, Measurement]]:
+        """All that :meth:`known` tells."""
+        return self._pairs.fresh(self._settings.fresh_s, self._clock.now())
+
     async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> dict[Pair, Outcome]:
         """Of each pair what was measured within ``max_age_s`` (by default, while it is fresh), else measured now.
 
         Raises :class:`SbonError`, with nothing measured: ``bad-pair``, ``unknown-node``, ``node-away``, ``too-many-pairs``, or
         ``too-many-measurements``, which says when to come again.
         """
-        self._check_count(pairs)
+        self._check_count(pairs, min(self._settings.max_pairs, self._settings.burst_pairs))
         for pair in pairs:
             if (refusal := self._refusal(pair)) is not None:
                 raise refusal
         limit_s = self._settings.fresh_s if max_age_s is None else max_age_s
-        return await self._outcomes(pairs, self._for_self, limit_s)
+        return await self._outcomes(pairs, self._for_self.take, limit_s)
 
     # -- others ask ---------------------------------------------------------------------------------------------------
 
     async def _asked(self, call: MeasureRtt, caller: Caller) -> MeasuredRtts:
         own = self._membership.own_name
         targets = list(dict.fromkeys(call.targets))
-        self._check_count(targets)
+        settings = self._settings
+        self._check_count(targets, min(settings.max_pairs, settings.burst_pairs, settings.burst_pairs_for_one))
         outcomes: dict[str, Outcome] = {t: refusal for t in targets if (refusal := self._refusal((own, t))) is not None}
         pairs = [(own, target) for target in targets if target not in outcomes]
-        found = await self._outcomes(pairs, self._for_others, min(call.max_age_s, self._settings.fresh_s))
+        take = partial(self._for_others.take, caller.node)
+        found = await self._outcomes(pairs, take, min(call.max_age_s, settings.fresh_s))
         outcomes |= {target: outcome for (_, target), outcome in found.items()}
         now = self._clock.now()
         return MeasuredRtts(tuple(_told(target, outcomes[target], now) for target in targets))
 
     # -- what is asked for --------------------------------------------------------------------------------------------
 
-    def _check_count(self, wanted: Sequence[object]) -> None:
-        if len(wanted) > self._settings.max_pairs:
-            message = f"{len(wanted)} pairs, at most {self._settings.max_pairs} are measured at once"
+    def _check_count(self, wanted: Sequence[object], most: int) -> None:
+        if len(wanted) > most:
+            message = f"{len(wanted)} pairs, at most {most} are measured at once"
             raise SbonError("too-many-pairs", message, where="pairs", hint="ask in parts, or raise directory.max_pairs")
 
     def _refusal(self, pair: Pair) -> SbonError | None:
@@ -125,7 +140,7 @@ class Measurer:
             return error
         return None
 
-    async def _outcomes(self, pairs: Sequence[Pair], bucket: TokenBucket, max_age_s: float) -> dict[Pair, Outcome]:
+    async def _outcomes(self, pairs: Sequence[Pair], take: Take, max_age_s: float) -> dict[Pair, Outcome]:
         if self._closed:
             raise _given_up()
         now = self._clock.now()
@@ -136,7 +151,7 @@ class Measurer:
                 found[pair] = known
             elif (begun := self._under_way.get(unordered(pair))) is None or begun.max_age_s > max_age_s:
                 new.setdefault(unordered(pair), pair)
-        again_s = bucket.take(len(new), now)
+        again_s = take(len(new), now)
         if again_s > 0:
             self._counters.count("measurement-refused")
             message = f"{self._membership.own_name} has measured, or had measured, as much as it may for now"

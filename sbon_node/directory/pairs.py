@@ -44,6 +44,10 @@ class MeasuredPairs:
         self._found.move_to_end(key)
         return found
 
+    def fresh(self, max_age_s: float, now: float) -> list[tuple[Pair, Measurement]]:
+        """All of at most that age; none counts as used by that."""
+        return [(pair, found) for pair, found in self._found.items() if now - found.at <= max_age_s]
+
     def forget(self, node: str) -> None:
         """It has another way to everybody, perhaps: it died, left or moved."""
         for key in [key for key in self._found if node in key]:

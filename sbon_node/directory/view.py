@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbon_node.directory.keys import owners
+from sbon_node.directory.matrix import apart_ms, positions, put_ms
 from sbon_node.directory.measuring import Outcome
 from sbon_node.directory.pairs import Measurement, Pair
 from sbon_node.directory.prefix_routing import PrefixRouting
@@ -45,6 +47,10 @@ class Directory(Protocol):
 
     def coordinate(self, node: str) -> Coordinate | None: ...
 
+    def coordinate_age_s(self, node: str) -> float | None:
+        """Seconds since that coordinate was heard; None where there is none."""
+        ...
+
     def nearest(
         self,
         point: Sequence[float],
@@ -75,6 +81,11 @@ class Directory(Protocol):
         """This node's own fresh probes beat a fresh measurement of the pair, which beats the coordinates."""
         ...
 
+    def estimates_ms(self, sources: Sequence[str], targets: Sequence[str], *, measured: bool = True) -> NDArray[np.float64]:
+        """The round-trip times of :meth:`estimate_rtt_ms` from each to each, shape [sources, targets]; NaN where nothing is
+        known. By the coordinates alone where not ``measured``."""
+        ...
+
     def known(self, pair: Pair) -> Measurement | None:
         """What was measured of a pair, while it is fresh."""
         ...
@@ -96,6 +107,8 @@ class Known(Protocol):
 
     def coordinate_of(self, name: str) -> Coordinate | None: ...
 
+    def coordinate_age_s(self, name: str) -> float | None: ...
+
     def rtt_ms(self, name: str) -> float | None: ...
 
 
@@ -103,6 +116,8 @@ class Measuring(Protocol):
     """What the full view needs of :class:`~sbon_node.directory.measuring.Measurer`."""
 
     def known(self, pair: Pair) -> Measurement | None: ...
+
+    def fresh(self) -> Iterable[tuple[Pair, Measurement]]: ...
 
     async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> Mapping[Pair, Outcome]: ...
 
@@ -115,6 +130,9 @@ class FullView(Directory):
 
     def coordinate(self, node: str) -> Coordinate | None:
         return self._membership.coordinate_of(node)
+
+    def coordinate_age_s(self, node: str) -> float | None:
+        return self._membership.coordinate_age_s(node)
 
     def nearest(
         self,
@@ -169,6 +187,21 @@ class FullView(Directory):
         if first is None or second is None:
             return Estimate(None, "unknown")
         return Estimate(first.distance_ms(second), "coordinates")
+
+    def estimates_ms(self, sources: Sequence[str], targets: Sequence[str], *, measured: bool = True) -> NDArray[np.float64]:
+        places = {node: self.coordinate(node) for node in {*sources, *targets}}
+        found = apart_ms([places[node] for node in sources], [places[node] for node in targets])
+        rows, columns = positions(sources), positions(targets)
+        if measured:
+            for pair, one in self._measuring.fresh():
+                put_ms(found, rows, columns, pair, one.rtt_ms)
+            own = self._membership.own_name
+            for node in places if own in places else ():
+                if (probed := self._membership.rtt_ms(node)) is not None:
+                    put_ms(found, rows, columns, (own, node), probed)
+        for node in places:
+            put_ms(found, rows, columns, (node, node), 0.0)
+        return found
 
     def known(self, pair: Pair) -> Measurement | None:
         return self._measuring.known(pair)

@@ -97,6 +97,10 @@ class GroundView:
     def coordinate(self, node: str) -> Point | None:
         return tuple(self._ground.places[number_of(node), :-1].tolist())
 
+    def coordinate_age_s(self, node: str) -> float | None:
+        """All are as they were when the run began."""
+        return 0.0
+
     def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
         hosts = self._hosts
         if exclude:

@@ -174,6 +174,13 @@ class Membership:
         claim = self._claim_of(name)
         return None if claim is None else from_wire(claim, self._space.dimensions)
 
+    def coordinate_age_s(self, name: str) -> float | None:
+        """Seconds since it was last heard where a member is, 0 for this node itself; None where it is not known."""
+        if name == self._identity.node:
+            return 0.0
+        row = self._table.get(name)
+        return None if row is None or self.coordinate_of(name) is None else self._clock.now() - row.placed
+
     def rtt_ms(self, name: str) -> float | None:
         """This node's own fresh, filtered measurement; 0 for itself."""
         return 0.0 if name == self._identity.node else self._space.rtt_ms(name, self._clock.now())

@@ -206,7 +206,7 @@ class Swim:
         row = self.table.get(message.source)
         match message:
             case Ping():
-                self._see(message.source, message.coordinate, message.coordinate_version)
+                self._see(message.source, message.coordinate, message.coordinate_version, now)
                 if message.target != own.name:
                     return []
                 ack = Ack(message.sequence, own.name, own.coordinate, own.coordinate_version)
@@ -215,7 +215,7 @@ class Swim:
             case PingRequest():
                 return [self._probes.relay(message, sender, now)]
             case Ack():
-                self._see(message.source, message.coordinate, message.coordinate_version)
+                self._see(message.source, message.coordinate, message.coordinate_version, now)
                 return self._probes.acked(message, sender)
             case Nack():
                 self._probes.nacked(message)
@@ -252,7 +252,7 @@ class Swim:
         own = self.table.own.name
         for rumour in rumours:
             if isinstance(rumour, Place):
-                if self.table.place(rumour.name, rumour.incarnation, rumour.coordinate, rumour.coordinate_version):
+                if self.table.place(rumour.name, rumour.incarnation, rumour.coordinate, rumour.coordinate_version, now):
                     self.gossip.ride(rumour)
             elif isinstance(rumour, Member) and self.table.conflicts(rumour):
                 out.append(Disputed(rumour.name, rumour.address))
@@ -305,12 +305,12 @@ class Swim:
             self.gossip.ride(finding)  # one of the first few that confirm it: others should know (Lifeguard, section IV-B)
         return out
 
-    def _see(self, name: str, coordinate: Coordinate | None, version: int) -> None:
+    def _see(self, name: str, coordinate: Coordinate | None, version: int, now: float) -> None:
         row = self.table.get(name)
         if row is None or coordinate is None:
             return
         incarnation = row.member.incarnation
-        if self.table.place(name, incarnation, coordinate, version, direct=True):
+        if self.table.place(name, incarnation, coordinate, version, now, direct=True):
             self.gossip.ride(Place(name, incarnation, coordinate, version))
 
     def _changed(

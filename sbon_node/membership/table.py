@@ -32,10 +32,11 @@ _BECAME: dict[MemberState, Change] = {"suspect": "suspected", "dead": "died", "a
 
 
 class Row(msgspec.Struct):
-    """One member, and since when it is in its state (seconds of the local clock)."""
+    """One member, since when it is in its state, and when its coordinate was last heard (seconds of the local clock)."""
 
     member: Member
     since: float
+    placed: float
 
 
 class Table:
@@ -110,7 +111,7 @@ class Table:
             return ""
         if (rumour.incarnation, GRAVITY[rumour.state]) <= (known.incarnation, GRAVITY[known.state]):
             if rumour.coordinate is not None:
-                self.place(rumour.name, rumour.incarnation, rumour.coordinate, rumour.coordinate_version)
+                self.place(rumour.name, rumour.incarnation, rumour.coordinate, rumour.coordinate_version, now)
             return ""
         return self._replace(row, rumour, now)
 
@@ -124,7 +125,9 @@ class Table:
             return ""
         return self._replace(row, replace(known, state=finding.state, incarnation=finding.incarnation), now)
 
-    def place(self, name: str, incarnation: int, coordinate: Coordinate, version: int, *, direct: bool = False) -> bool:
+    def place(
+        self, name: str, incarnation: int, coordinate: Coordinate, version: int, now: float, *, direct: bool = False
+    ) -> bool:
         """Takes a coordinate, if it is newer; returns whether its version is. ``direct`` comes from the member itself: it is
         taken between two versions too."""
         row = self._rows.get(name)
@@ -133,9 +136,10 @@ class Table:
         known = row.member.coordinate_version if row.member.coordinate is not None else -1
         if version > known:
             self._put(row, replace(row.member, coordinate=coordinate, coordinate_version=version))
+            row.placed = now
             return True
         if direct and version == known:
-            row.member = replace(row.member, coordinate=coordinate)
+            row.member, row.placed = replace(row.member, coordinate=coordinate), now
         return False
 
     def outdated(self, place: Place) -> bool:
@@ -180,7 +184,7 @@ class Table:
     def _first(self, rumour: Member, now: float) -> Change:
         if rumour.state in GONE or not self._room():
             return ""
-        self._rows[rumour.name] = row = Row(rumour, now)
+        self._rows[rumour.name] = row = Row(rumour, now, now)
         self.fingerprints.put(rumour)
         self._list(row.member)
         return "joined" if rumour.state in REACHABLE else "updated"
@@ -219,6 +223,8 @@ class Table:
         if rumour.coordinate is None or (same_life and before.coordinate_version > rumour.coordinate_version):
             version = before.coordinate_version if same_life else 0
             rumour = replace(rumour, coordinate=before.coordinate, coordinate_version=version)
+        elif rumour.coordinate is not before.coordinate:
+            row.placed = now
         self._put(row, rumour)
         if rumour.state == before.state:
             return "updated"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
+from sbon_node.placement.goal import Goal
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
 from sbon_node.query.estimate import IDLE_CORES
 from sbon_node.query.plan import Plan, PlannedOperator
@@ -12,9 +15,14 @@ CONSUMER = "consumer"
 """The vertex of the sink."""
 
 
-def problem_of(plan: Plan, consumer: str, refused: Mapping[str, frozenset[str]] | None = None) -> PlacementProblem:
-    """Sources are pinned to their nodes and the sink to node ``consumer``; ``refused`` are nodes to leave out, by operator."""
-    refused = refused or {}
+def problem_of(
+    plan: Plan, consumer: str, refused: Mapping[str, frozenset[str]] | None = None, goal: Goal | None = None
+) -> PlacementProblem:
+    """Sources are pinned to their nodes and the sink to node ``consumer``; ``refused`` are nodes to leave out, by operator.
+
+    Raises :class:`~sbon_node.errors.SbonError` ``unknown-objective``.
+    """
+    refused, goal = refused or {}, goal or Goal()
     rates = {source.source.id: source.rate for source in plan.sources} | {one.id: one.rate for one in plan.operators}
     links = [(i.stream, operator.id) for operator in plan.operators for i in operator.inputs]
     links += [(output, CONSUMER) for output in plan.outputs]
@@ -25,7 +33,20 @@ def problem_of(plan: Plan, consumer: str, refused: Mapping[str, frozenset[str]] 
             for operator in plan.operators
         ),
         edges=tuple(Edge(stream, reader, rates[stream].bytes_s, rates[stream].rows_s) for stream, reader in links),
+        objective=goal.minimised,
+        bounds=goal.bounds,
     )
+
+
+def with_room_to_send(plan: Plan, least_bytes_s: float | None) -> Plan:
+    """The plan with operators that need no less than that to send: what hosts reserve for them."""
+    if least_bytes_s is None:
+        return plan
+    raised = [
+        replace(one, needs=replace(one.needs, bandwidth_bytes_s=max(one.needs.bandwidth_bytes_s, least_bytes_s)))
+        for one in plan.operators
+    ]
+    return replace(plan, operators=tuple(raised))
 
 
 def _operator(planned: PlannedOperator, refused: frozenset[str], rows_s: float) -> Operator:

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.placement.mapping import UNKNOWN_MS
-from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.network_view import UNKNOWN_MS, NetworkView
 
 Floats = NDArray[np.float64]
 

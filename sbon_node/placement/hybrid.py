@@ -23,8 +23,8 @@ import numpy as np
 from sbon_node.errors import SbonError
 from sbon_node.placement.geometric import median_places
 from sbon_node.placement.instance import Floats, Instance, Ints, numbers
-from sbon_node.placement.mapping import UNKNOWN_MS, delay_bound, finish
-from sbon_node.placement.network_view import NetworkView, Point
+from sbon_node.placement.mapping import delay_bound, finish
+from sbon_node.placement.network_view import UNKNOWN_MS, NetworkView, Point
 from sbon_node.placement.objective import network_usage
 from sbon_node.placement.problem import Assignment, Candidate, Placement, PlacementProblem
 from sbon_node.placement.relaxation import pinned_places

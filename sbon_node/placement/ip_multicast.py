@@ -9,9 +9,11 @@ adds no delay.
 from __future__ import annotations
 
 from sbon_node.errors import SbonError
+from sbon_node.placement.bounded import bounded
 from sbon_node.placement.consumer import consumer_of
-from sbon_node.placement.mapping import along, finish, first_with_room
+from sbon_node.placement.mapping import along, first_with_room
 from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
 from sbon_node.placement.producer import producers_of
 from sbon_node.placement.settings import PlacementSettings
@@ -22,16 +24,19 @@ async def ip_multicast(problem: PlacementProblem, view: NetworkView, settings: P
 
     Raises :class:`SbonError` ``no-routes`` where the view knows none.
     """
-    before = view.questions
     end = consumer_of(problem)
-    assignments: list[Assignment] = []
-    for operator in problem.operators:
-        routes = [_route(view, node, end) for node in producers_of(problem, operator.id)]
-        shared = [node for node in routes[0] if all(node in route for route in routes)]
-        wishes = along(shared, view, operator)
-        reason = f"at or after router {shared[0]}, where the routes of {len(routes)} producers meet"
-        assignments.append(await first_with_room(operator, wishes, view, assignments, problem.operators, reason))
-    return finish("ip-multicast", problem, assignments, view, before)
+
+    async def attempt(_: Partial) -> list[Assignment]:
+        assignments: list[Assignment] = []
+        for operator in problem.operators:
+            routes = [_route(view, node, end) for node in producers_of(problem, operator.id)]
+            shared = [node for node in routes[0] if all(node in route for route in routes)]
+            wishes = along(shared, view, operator)
+            reason = f"at or after router {shared[0]}, where the routes of {len(routes)} producers meet"
+            assignments.append(await first_with_room(operator, wishes, view, assignments, problem.operators, reason))
+        return assignments
+
+    return await bounded("ip-multicast", problem, view, settings, attempt)
 
 
 def _route(view: NetworkView, source: str, target: str) -> list[str]:

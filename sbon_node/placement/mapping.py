@@ -8,14 +8,11 @@ import msgspec
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.network_view import Answer, NetworkView, Point
-from sbon_node.placement.objective import longest_delay_ms, network_usage, processing_ms
+from sbon_node.placement.network_view import UNKNOWN_MS, Answer, NetworkView, Point
+from sbon_node.placement.objective import longest_delay_ms, longest_way, network_usage, processing_ms
 from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem, total
 from sbon_node.placement.settings import PlacementSettings
-
-UNKNOWN_MS = 1e6
-"""Distance of a node that has no coordinate yet: it is asked after all others."""
 
 REFUSED_BEFORE = "refused to reserve"
 
@@ -114,13 +111,17 @@ def no_room(operator: Operator, candidates: Sequence[Candidate]) -> SbonError:
     )
 
 
-def delay_bound(bound_ms: float, reached_ms: float) -> SbonError:
-    """The error that tells how near a placement came."""
+def delay_bound(bound_ms: float, reached_ms: float, details: Sequence[str] = ()) -> SbonError:
+    """The error that tells how near a placement came; ``details`` name the links of its longest way."""
+    near = f"the best takes {reached_ms:.1f} ms, {reached_ms - bound_ms:.1f} ms too long"
+    if reached_ms >= UNKNOWN_MS:
+        near = "not all ways are known, so that no delay can be promised"
     return SbonError(
         "delay-bound",
-        f"no placement was found within {bound_ms:g} ms; the best takes {reached_ms:.1f} ms",
+        f"no placement was found within {bound_ms:g} ms; {near}",
         where="max_delay_ms",
-        hint="allow more delay, or add nodes near the sources or the consumer",
+        hint="allow more delay, take hybrid or optimal, or add nodes near the sources or the consumer",
+        details=tuple(details),
     )
 
 
@@ -143,7 +144,7 @@ def finish(
     delay_ms = longest_delay_ms(problem, hosts, view.latency_ms, processing_ms(problem, hosts, cores or {}))
     bound = problem.bounds.max_delay_ms
     if bound is not None and delay_ms > bound + 1e-6:
-        raise delay_bound(bound, delay_ms)
+        raise delay_bound(bound, delay_ms, legs(problem, hosts, view, cores or {}))
     return Placement(
         strategy=strategy,
         assignments=tuple(assignments),
@@ -153,6 +154,17 @@ def finish(
         predicted=predicted,
         discoveries=discoveries,
     )
+
+
+def legs(problem: PlacementProblem, hosts: Mapping[str, str], view: NetworkView, cores: Mapping[str, float]) -> list[str]:
+    """The links of a placement's longest way, each with its latency and what its end takes for a row, for people."""
+    at, takes_ms = {**problem.pinned, **hosts}, processing_ms(problem, hosts, cores)
+    found = []
+    for edge, ms in longest_way(problem, hosts, view.latency_ms, takes_ms):
+        latency = f"{ms:.1f} ms" if ms < UNKNOWN_MS else "not known"
+        worked = f", and {takes_ms[edge.target]:.1f} ms there" if takes_ms.get(edge.target) else ""
+        found.append(f"{edge.source} at {at[edge.source]} to {edge.target} at {at[edge.target]}: {latency}{worked}")
+    return found
 
 
 def _refusal(operator: Operator, candidates: Sequence[Candidate], partial: Partial | None) -> SbonError:

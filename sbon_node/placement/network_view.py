@@ -1,6 +1,6 @@
 """What a node that places operators may know of the network, or ask: the same face for the daemon and for experiments.
 
-Coordinates age: a view tells the last one heard, and none of a node that has gone."""
+Coordinates age: a view tells the last one heard and how old it is, and none of a node that has gone."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from sbon_node.placement.queueing import Server
 
 Point = tuple[float, ...]
 """A place in the latency dimensions of the cost space; milliseconds."""
+
+UNKNOWN_MS = 1e6
+"""Stands for a way, or a distance, of which nothing is known: longer than any other, so that nobody is preferred for it."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,19 +69,23 @@ class NetworkView(Protocol):
         """The node's last known place, None where it has told none yet."""
         ...
 
+    def coordinate_age_s(self, node: str) -> float | None:
+        """Seconds since that place was heard; None where none has been."""
+        ...
+
     def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
         """At most ``k`` nodes, nearest first, with their distance to ``point`` (ms; height and load included)."""
         ...
 
     def latency_ms(self, a: str, b: str) -> float:
-        """One-way latency between two nodes; measured where that is fresh, else estimated."""
+        """One-way latency between two nodes: measured where that is fresh, else estimated; ``UNKNOWN_MS`` where neither is."""
         ...
 
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
         """One-way latencies, measured by one of each pair; a question each, where nothing fresh is known. Those that could not be
-        measured are missing; :meth:`latency_ms` tells the others from then on.
+        measured are missing, for a node may be away; :meth:`latency_ms` tells the others from then on.
 
-        Raises :class:`sbon_node.errors.SbonError` where so much may not be measured now, or a node is not there.
+        Raises :class:`sbon_node.errors.SbonError` where so much may not be measured now.
         """
         ...
 

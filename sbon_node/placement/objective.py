@@ -101,6 +101,24 @@ def reached_ms(
     return reached
 
 
+def longest_way(
+    problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, processing: Mapping[str, float] | None = None
+) -> list[tuple[Edge, float]]:
+    """The way of :func:`longest_delay_ms`, link by link with its latency; empty where nothing is linked."""
+    reached = reached_ms(problem, hosts, latency_ms, processing or {})
+    last: dict[str, tuple[Edge, float]] = {}
+    for edge, ms in _links(problem.edges, {**problem.pinned, **hosts}, latency_ms):
+        known = last.get(edge.target)
+        if known is None or reached[edge.source] + ms > reached[known[0].source] + known[1]:
+            last[edge.target] = (edge, ms)
+    way: list[tuple[Edge, float]] = []
+    end = max(reversed(reached), key=lambda vertex: reached[vertex], default="")  # of equals the last: a consumer
+    while end in last:
+        way.insert(0, last[end])
+        end = last[end][0].source
+    return way
+
+
 def latency_by_queueing(
     problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency, servers: Mapping[str, Server]
 ) -> Latencies:

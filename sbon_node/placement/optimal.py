@@ -150,7 +150,9 @@ async def _infeasible(instance: Instance, room: Room) -> SbonError:
     if bound is not None:
         fastest = solve(instance).delay_ms
         if fastest > bound:
-            message = f"no placement keeps to {bound:g} ms; the fastest found takes {fastest:.1f} ms"
+            message = (
+                f"no placement keeps to {bound:g} ms; the fastest found takes {fastest:.1f} ms, {fastest - bound:.1f} ms too long"
+            )
             hint = "allow more delay, or add nodes near the sources or the consumer"
             return SbonError("delay-bound", message, where="max_delay_ms", hint=hint)
     return await room.refusal(instance.problem.operators[0], {})

@@ -163,6 +163,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
     ``predicted`` is the usage by what was estimated before anything was measured for this placement, None where nothing was.
     ``discoveries`` counts searches for nodes with room.
+    ``reason`` says why this strategy was taken, where the user left that open.
     """
 
     strategy: str
@@ -172,6 +173,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: float = 0.0
     predicted: float | None = None
     discoveries: int = 0
+    reason: str = ""
 
     def hosts(self) -> dict[str, str]:
         return {a.operator: a.node for a in self.assignments}

@@ -9,8 +9,8 @@ import numpy as np
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.instance import RESOURCES, Floats
-from sbon_node.placement.mapping import UNKNOWN_MS, no_room
-from sbon_node.placement.network_view import Answer, NetworkView
+from sbon_node.placement.mapping import no_room
+from sbon_node.placement.network_view import UNKNOWN_MS, Answer, NetworkView
 from sbon_node.placement.problem import Candidate, Operator, PlacementProblem, least, total
 
 TOGETHER = "has room for it, but not for all of this query that would have to go there"

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from sbon_node.errors import SbonError
 from sbon_node.placement.ants.strategy import ants
+from sbon_node.placement.auto import auto
 from sbon_node.placement.bottom_up import bottom_up
 from sbon_node.placement.centralized import centralized
 from sbon_node.placement.consumer import consumer
@@ -53,15 +54,19 @@ STRATEGIES: dict[str, Strategy] = {
     "centralized": centralized,
 }
 
+AUTO = "auto"
+"""Takes one of the others, by a rule: :mod:`~sbon_node.placement.auto`."""
+
 DEFAULT_STRATEGY = "hybrid"
 
 
 def strategy_named(name: str) -> Strategy:
     """Raises :class:`SbonError` ``unknown-strategy`` that lists the known ones."""
-    if name in STRATEGIES:
-        return STRATEGIES[name]
-    near = difflib.get_close_matches(name, STRATEGIES, n=1)
+    known = {AUTO: auto, **STRATEGIES}
+    if name in known:
+        return known[name]
+    near = difflib.get_close_matches(name, known, n=1)
     guess = f"did you mean {near[0]}? " if near else ""
     raise SbonError(
-        "unknown-strategy", f"there is no strategy {name!r}", where="strategy", hint=f"{guess}there are {', '.join(STRATEGIES)}"
+        "unknown-strategy", f"there is no strategy {name!r}", where="strategy", hint=f"{guess}there are {', '.join(known)}"
     )

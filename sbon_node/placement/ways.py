@@ -8,14 +8,13 @@ import numpy as np
 
 from sbon_node.errors import SbonError
 from sbon_node.placement.instance import Floats
-from sbon_node.placement.mapping import UNKNOWN_MS
-from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.network_view import UNKNOWN_MS, NetworkView
 
 NEARBY = 0.1
 """Of the pool's median latency: where what was missed of one node's ways counts a third for another."""
 NOTHING_MISSED = 0.5
 BATCH = 64
-"""Pairs asked for at once: what a node measures in a burst by default."""
+"""Pairs asked for at once: the next ones are chosen only when these are measured, should a node refuse."""
 
 
 class Ways:
@@ -31,6 +30,7 @@ class Ways:
         np.fill_diagonal(self.estimated_ms, 0.0)
         self.ms = self.estimated_ms.copy()
         self.measured = np.eye(len(nodes), dtype=np.bool_)
+        self._unanswered = np.zeros_like(self.measured)
         self.trouble = ""
         self.asked = 0
         """Pairs so far."""
@@ -41,9 +41,10 @@ class Ways:
     async def measure(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Pairs by number, the most wanted ones first; the first of each is who measures. What is measured is not measured again.
 
-        Once a node says that so much may not be measured now, nothing more is.
+        What nobody answered, as a node is away, is not asked again, and others are; once this node says that so much may not be
+        measured now, nothing more is.
         """
-        wanted = list(dict.fromkeys(pair for pair in pairs if not self.measured[pair]))
+        wanted = list(dict.fromkeys(pair for pair in pairs if not self.measured[pair] and not self._unanswered[pair]))
         seen: set[tuple[int, int]] = set()
         wanted = [(a, b) for a, b in wanted if (b, a) not in seen and not seen.add((a, b))]  # type: ignore[func-returns-value]
         for start in range(0, len(wanted), BATCH):
@@ -61,6 +62,8 @@ class Ways:
                 if pair in found:
                     self.ms[a, b] = self.ms[b, a] = found[pair]
                     self.measured[a, b] = self.measured[b, a] = True
+                else:
+                    self._unanswered[a, b] = self._unanswered[b, a] = True
 
     def believed_ms(self) -> Floats:
         """Measured where that is known, else the estimate, corrected by what it missed of ways between nodes nearby.

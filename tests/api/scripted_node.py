@@ -11,6 +11,7 @@ import msgspec
 
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.control.explanation import ExplainedLink, ExplainedPart, Explanation, Flow, Question
+from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -30,6 +31,7 @@ from sbon_node.control.report import (
 from sbon_node.engine.interface import Column, OperatorStats
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
+from tests.api.explained_placement import explained_placement
 
 STREAM = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"), Column("delay", "int")), event_time="ts")
 
@@ -183,6 +185,16 @@ class ScriptedNode:
     async def explain_query(self, query_id: str) -> Explanation:
         await self.query(query_id)
         return explanation(query_id, "relaxation", self.consumer)
+
+    async def explain_placement(self, question: Question) -> PlacementExplanation:
+        self.asked.append(question)
+        if self.refuse_submit is not None:
+            raise self.refuse_submit
+        return explained_placement("", question)
+
+    async def explain_query_placement(self, query_id: str) -> PlacementExplanation:
+        await self.query(query_id)
+        return explained_placement(query_id, Question(sql="SELECT 1", strategy="consumer", max_delay_ms=40.0))
 
     async def queries(self) -> list[QueryInfo]:
         return [await self.query("q1")]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +48,9 @@ class StillMembership:
     def coordinate_of(self, name: str) -> Coordinate | None:
         return self.places.get(name)
 
+    def coordinate_age_s(self, name: str) -> float | None:
+        return None if self.places.get(name) is None else 3.0
+
     def rtt_ms(self, name: str) -> float | None:
         return self.measured.get(name)
 
@@ -61,6 +65,9 @@ class StillPairs:
 
     def known(self, pair: Pair) -> Measurement | None:
         return self.pairs.get(pair, 1.0, 0.0)
+
+    def fresh(self) -> Iterable[tuple[Pair, Measurement]]:
+        return self.pairs.fresh(1.0, 0.0)
 
     async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> Mapping[Pair, Outcome]:
         return {pair: known for pair in pairs if (known := self.known(pair)) is not None}
@@ -164,6 +171,21 @@ def test_probes_beat_what_was_measured_on_request_which_beats_the_coordinates(
     assert found.rtt_ms == (None if expected is None else pytest.approx(expected))
     assert found.one_way_ms == (None if expected is None else pytest.approx(expected / 2))
     assert (found.source, found.measured) == (source, source not in ("coordinates", "unknown"))
+
+
+def test_all_at_once_are_as_one_by_one() -> None:
+    """Whichever nodes in whichever order, this one among them or not; NaN stands for what is not known."""
+    measured, pairs = {"a": 0.0, "b": 31.0, "nowhere": 7.0}, {("a", "b"): 99.0, ("c", "a"): 12.0, ("nowhere", "e"): 55.0}
+    places = {**PLACES, "b": at(10, 0, 0, height=4.0)}
+    known, blind = view(places, measured=measured, pairs=pairs), view(places)
+    for sources, targets in (("abcde", "edcba"), (["nowhere", "b"], ["e", "b", "nowhere"]), (["c", "c"], "a"), ("", "ab")):
+        for asked, directory in ((True, known), (False, blind)):
+            expected = [[directory.estimate_rtt_ms(a, b).rtt_ms for b in targets] for a in sources]
+            found = known.estimates_ms(sources, targets, measured=asked)
+            assert found.shape == (len(sources), len(targets))
+            assert found.tolist() == [
+                pytest.approx([np.nan if ms is None else ms for ms in row], nan_ok=True) for row in expected
+            ]
 
 
 def test_keys_belong_to_this_node_and_those_that_are_there() -> None:

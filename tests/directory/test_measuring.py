@@ -20,6 +20,7 @@ from sbon_node.directory.settings import DirectorySettings
 from sbon_node.errors import SbonError
 from sbon_node.membership.service import Membership
 from sbon_node.membership.settings import MembershipSettings
+from sbon_node.placement.network_view import UNKNOWN_MS
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.space.settings import SpaceSettings
 from sbon_protocol.calls import MeasuredRtt, MeasuredRtts, MeasureRtt
@@ -126,7 +127,7 @@ def test_who_asks_for_what_is_under_way_waits_for_it(tmp_path: Path) -> None:
         assert len({outcome for outcomes in found for outcome in outcomes.values()}) == 1
         assert calls == [("d",)]
 
-    measuring(tmp_path, test, max_pairs=1)
+    measuring(tmp_path, test, burst_pairs=1)
 
 
 def test_who_wants_it_newer_than_what_is_under_way_has_it_measured(tmp_path: Path) -> None:
@@ -248,7 +249,7 @@ def test_who_wants_much_is_told_when_to_come_again_and_then_served(tmp_path: Pat
         assert len(await measured(cluster, "a", "ad", "bd")) == 2
         assert cluster.at("a").daemon.status().counters["measurement-refused"] == 1
 
-    measuring(tmp_path, test, max_pairs=3, pairs_per_s=0.5)
+    measuring(tmp_path, test, burst_pairs=3, pairs_per_s=0.5)
 
 
 def test_a_node_that_many_ask_defends_itself(tmp_path: Path) -> None:
@@ -263,7 +264,18 @@ def test_a_node_that_many_ask_defends_itself(tmp_path: Path) -> None:
         assert found[2].message.startswith("d has measured")
         assert cluster.at("d").daemon.status().counters["measurement-refused"] == 1
 
-    measuring(tmp_path, test, max_pairs=1, pairs_per_s=100.0, pairs_for_others_per_s=0.01)
+    measuring(tmp_path, test, burst_pairs=1, pairs_per_s=100.0, pairs_for_others_per_s=0.01)
+
+
+def test_who_asks_too_much_of_a_node_is_refused_and_the_others_are_served(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        found = [(await measured(cluster, "b", "d" + target))["d", target] for target in "ac"]
+        found.append((await measured(cluster, "a", "dc"))["d", "c"])
+        assert [isinstance(outcome, Measurement) for outcome in found] == [True, False, True]
+        assert isinstance(found[1], SbonError)
+        assert (found[1].code, found[1].where) == ("too-many-measurements", "d")
+
+    measuring(tmp_path, test, burst_pairs_for_one=1, pairs_for_one_per_s=0.01)
 
 
 LIE = 12345.678
@@ -315,6 +327,44 @@ def test_a_strategy_s_measurements_count_as_questions_and_are_reckoned_with(tmp_
             assert view.questions == 2, "what is known is no question"
 
     measuring(tmp_path, test)
+
+
+def test_a_node_that_is_away_keeps_no_other_pair_from_being_measured(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        view = LiveNetworkView(cluster.at("a").daemon.context)
+        cluster.crash(cluster.nodes["d"])
+        membership = cluster.at("a").daemon.membership
+        await cluster.until(lambda: membership.get("d").state == "dead")  # type: ignore[union-attr]
+        assert set(await ask(cluster, "a", view.measure([("c", "d"), ("b", "c")]))) == {("b", "c")}
+        assert view.questions == 1
+
+    measuring(tmp_path, test)
+
+
+def test_what_is_not_known_of_a_way_is_far_and_not_near(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        view = LiveNetworkView(cluster.at("a").daemon.context)
+        assert view.latency_ms("b", "nobody") == UNKNOWN_MS
+        assert view.latencies_ms(["b", "nobody"], ["nobody", "b"]).tolist() == [[UNKNOWN_MS, 0.0], [0.0, UNKNOWN_MS]]
+        assert (view.coordinate("nobody"), view.coordinate_age_s("nobody"), view.coordinate_age_s("a")) == (None, None, 0.0)
+
+    measuring(tmp_path, test)
+
+
+def test_places_age_until_they_are_heard_of_again(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        view = LiveNetworkView(cluster.at("a").daemon.context)
+        await measured(cluster, "a", "ab", "ac")
+        young, old = view.coordinate_age_s("b"), view.coordinate_age_s("c")
+        assert young is not None
+        assert old is not None
+        assert max(young, old) < 1.0
+        await cluster.sleep(8)
+        await measured(cluster, "a", "ab", max_age_s=0.0)
+        assert view.coordinate_age_s("b") == pytest.approx(0.0, abs=1.0)
+        assert view.coordinate_age_s("c") == pytest.approx(old + 8.0, abs=1.0)
+
+    measuring(tmp_path, test, quiet=True)
 
 
 def test_people_are_told_what_is_known_and_what_was_measured(tmp_path: Path) -> None:

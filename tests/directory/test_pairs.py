@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbon_node.directory.pairs import MeasuredPairs, Measurement
-from sbon_node.directory.tokens import TokenBucket
+from sbon_node.directory.tokens import TokenBucket, TokenBuckets
 
 
 def test_a_pair_is_known_from_both_ends_until_it_is_too_old() -> None:
@@ -46,3 +46,15 @@ def test_a_bucket_gives_its_capacity_and_its_rate_and_says_truly_when_there_is_m
             assert bucket.take(min(wanted, capacity), now) == 0
         taken += min(wanted, capacity)
         assert taken <= capacity + rate_s * now + 1e-6
+
+
+def test_buckets_of_askers_are_each_their_own_within_one_of_all_and_bounded() -> None:
+    buckets = TokenBuckets(whole=TokenBucket(6, 1.0), each=lambda: TokenBucket(3, 1.0), most=2)
+    assert buckets.take("a", 3, 0.0) == 0.0
+    assert buckets.take("a", 1, 0.0) == 1.0
+    assert buckets.take("b", 2, 0.0) == 0.0, "what a was refused was not taken of the whole"
+    assert buckets.take("c", 2, 0.0) == 1.0, "of the whole one is left"
+    assert buckets.take("c", 1, 0.0) == 0.0
+    assert buckets.take("a", 3, 3.0) == 0.0
+    assert [buckets.take(f"stranger-{i}", 1, 3.0) for i in range(3)] == [1.0, 1.0, 1.0], "new names get no more"
+    assert len(buckets) == 2

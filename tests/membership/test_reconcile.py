@@ -78,7 +78,7 @@ def test_tables_that_differ_agree_after_some_rounds(count: int, differing: int) 
     for one in rng.sample(everyone, differing):
         newer, which = rng.choice([a, b]), rng.random()
         if which < 0.4:
-            newer.table.place(one.name, 1, Coordinate((9.0, 0.0, 0.0)), 9)
+            newer.table.place(one.name, 1, Coordinate((9.0, 0.0, 0.0)), 9, 1.0)
         elif which < 0.7:
             newer.heard((msgspec.structs.replace(one, incarnation=2, address=Endpoint("elsewhere", 1)),), 1.0)
         elif which < 0.85:

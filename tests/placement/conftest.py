@@ -43,6 +43,9 @@ class Plane:
     def coordinate(self, node: str) -> Point | None:
         return self.points.get(node)
 
+    def coordinate_age_s(self, node: str) -> float | None:
+        return None if self.points.get(node) is None else 0.0
+
     def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
         placed = ((node, at) for node, at in self.points.items() if at is not None and node not in exclude)
         ranked = sorted((math.dist(point, at) + self.load.get(node, 0.0), node) for node, at in placed)
@@ -74,11 +77,11 @@ class Plane:
 
     def _answer(self, node: str, needs: Needs) -> Answer:
         free = self.room.get(node, 1.0)
-        if needs.bandwidth_bytes_s > 1e9:
-            return Answer(accepted=False, reason="a gigabyte a second is all there is", free=Needs(cores=free, memory_mb=1e6))
-        if needs.cores <= free + 1e-9:
-            return Answer(accepted=True, free=Needs(cores=free, memory_mb=1e6, bandwidth_bytes_s=1e9))
         left = Needs(cores=free, memory_mb=1e6, bandwidth_bytes_s=1e9)
+        if needs.bandwidth_bytes_s > 1e9:
+            return Answer(accepted=False, reason="a gigabyte a second is all there is", free=left)
+        if needs.cores <= free + 1e-9:
+            return Answer(accepted=True, free=left)
         return Answer(accepted=False, reason=f"{free:g} cores free, {needs.cores:g} needed", free=left)
 
     async def ask(self, node: str, needs: Needs) -> Answer:

@@ -98,4 +98,4 @@ def test_an_unknown_strategy_lists_the_known() -> None:
     with pytest.raises(SbonError) as refused:
         strategy_named("relaxations")
     assert refused.value.code == "unknown-strategy"
-    assert refused.value.hint == "did you mean relaxation? there are " + ", ".join(STRATEGIES)
+    assert refused.value.hint == "did you mean relaxation? there are auto, " + ", ".join(STRATEGIES)

@@ -1,0 +1,193 @@
+"""Placements of one problem weighed against each other, over some candidates of each operator, by what is known then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from sbon_node.control.placement_report import Alternative, TurningPoint, WeighedNode
+from sbon_node.engine.interface import Needs
+from sbon_node.placement.instance import RESOURCES, Instance, Ints, numbers
+from sbon_node.placement.network_view import UNKNOWN_MS, Answer
+from sbon_node.placement.objective import Latency, cost, longest_delay_ms, network_bandwidth, network_usage, processing_ms
+from sbon_node.placement.problem import PlacementProblem
+from sbon_node.placement.sensitivity import Turn, turns, ways_of, with_each
+from sbon_node.placement.solver import Solution, solve
+
+MAX_WAYS = 40
+"""Ways whose turning points are sought, those of the best placement first."""
+
+Floats = NDArray[np.float64]
+
+
+class Known(NamedTuple):
+    """``nodes``, the latencies between all of them [n, n] by the coordinates alone and by all that is known; ``answers`` by
+    operator and node, and ``distances_ms`` likewise; ``settled`` [n, n] where a latency is measured, and lately."""
+
+    nodes: list[str]
+    predicted_ms: Floats
+    known_ms: Floats
+    settled: NDArray[np.bool_]
+    answers: Mapping[tuple[str, str], Answer]
+    distances_ms: Mapping[tuple[str, str], float]
+
+    @property
+    def cores(self) -> dict[str, float]:
+        """Free at each node that would take some operator."""
+        return {node: answer.free.cores for (_, node), answer in self.answers.items() if answer.accepted}
+
+
+class Weighed(NamedTuple):
+    """``candidates`` by operator; ``looked_at`` counts the ways whose turning points were sought."""
+
+    candidates: dict[str, list[WeighedNode]]
+    best: dict[str, str]
+    turning: list[Turn]
+    looked_at: int
+
+
+def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], known: Known, hosts: Mapping[str, str]) -> Weighed:
+    """``hosts`` is the placement that is asked about, whatever chose it; each of its nodes is a candidate of its operator."""
+    room = {
+        operator.id: [node for node in candidates[operator.id] if known.answers[operator.id, node].accepted]
+        for operator in problem.operators
+    }
+    number = {node: i for i, node in enumerate(known.nodes)}
+    if not problem.operators or not all(room.values()):
+        refused = {name: [_weighed(name, node, known, None, None, "") for node in nodes] for name, nodes in candidates.items()}
+        return Weighed(refused, {}, [], 0)
+    chosen = [numbers(room[operator.id], number) for operator in problem.operators]
+    measured = Instance(problem, known.nodes, known.known_ms, chosen, _free(problem, known))
+    predicted = measured.narrowed(chosen, known.predicted_ms)
+    best = solve(measured)
+    costs = with_each(measured), with_each(predicted)
+    found: dict[str, list[WeighedNode]] = {}
+    for index, operator in enumerate(problem.operators):
+        weighed = {
+            node: _weighed(operator.id, node, known, by_measured, by_predicted, "")
+            for node, by_measured, by_predicted in zip(room[operator.id], costs[0][index], costs[1][index], strict=True)
+        }
+        listed = [weighed.get(node) or _weighed(operator.id, node, known, None, None, "") for node in candidates[operator.id]]
+        solutions = dict(zip(room[operator.id], costs[0][index], strict=True))
+        at = hosts.get(operator.id, "")
+        found[operator.id] = sorted(
+            (_with_reason(problem, operator.id, one, at, solutions, known) for one in listed),
+            key=lambda one: (one.measured is None, one.measured or 0.0, one.node),
+        )
+    ways = _open_ways(measured, best, costs[0], known)
+    return Weighed(found, measured.named(best.hosts.tolist()), turns(measured, best.hosts, ways), len(ways))
+
+
+def alternative(
+    strategy: str,
+    problem: PlacementProblem,
+    hosts: Mapping[str, str],
+    latency_ms: Latency,
+    cores: Mapping[str, float],
+    *,
+    questions: int = 0,
+) -> Alternative:
+    """What that placement costs by these latencies, and with what hosts have free."""
+    if not set(hosts) >= {operator.id for operator in problem.operators}:
+        return Alternative(strategy=strategy, refused="no host was found for every operator")
+    delay_ms = longest_delay_ms(problem, hosts, latency_ms, processing_ms(problem, hosts, cores))
+    bound = problem.bounds.max_delay_ms
+    breaks = f"{delay_ms - bound:.1f} ms over the {bound:g} ms allowed" if bound is not None and delay_ms > bound + 1e-9 else ""
+    return Alternative(
+        strategy=strategy,
+        hosts=dict(hosts),
+        cost=cost(problem, hosts, latency_ms),
+        usage=network_usage(problem, hosts, latency_ms),
+        delay_ms=delay_ms,
+        bandwidth_bytes_s=network_bandwidth(problem, hosts),
+        questions=questions,
+        breaks=breaks,
+    )
+
+
+def turning_point(turn: Turn, known: Known, best: Mapping[str, str], operators: Sequence[str]) -> TurningPoint:
+    """By name; how the latency is known is for others to say."""
+    a, b = (known.nodes[node] for node in turn.nodes)
+    ms = float(known.known_ms[turn.nodes])
+
+    def moves(hosts: Ints | None) -> dict[str, str]:
+        moved = [] if hosts is None else [known.nodes[host] for host in hosts.tolist()]
+        return {operator: node for operator, node in zip(operators, moved, strict=False) if best[operator] != node}
+
+    return TurningPoint(
+        a=a,
+        b=b,
+        latency_ms=None if ms >= UNKNOWN_MS else ms,
+        known="",
+        age_s=None,
+        below_ms=turn.below_ms,
+        moves_below=moves(turn.below),
+        above_ms=turn.above_ms,
+        moves_above=moves(turn.above),
+    )
+
+
+def _free(problem: PlacementProblem, known: Known) -> Floats:
+    free = np.full((len(known.nodes), RESOURCES), np.inf)
+    number = {node: i for i, node in enumerate(known.nodes)}
+    for (_, node), answer in known.answers.items():
+        if answer.accepted:
+            free[number[node], :-1] = [getattr(answer.free, name) for name in Needs.__struct_fields__]
+    return free
+
+
+def _weighed(
+    operator: str, node: str, known: Known, measured: Solution | None, predicted: Solution | None, lost: str
+) -> WeighedNode:
+    answer = known.answers[operator, node]
+    return WeighedNode(
+        node=node,
+        distance_ms=known.distances_ms.get((operator, node)),
+        predicted=predicted.cost if predicted is not None and predicted.feasible else None,
+        measured=measured.cost if measured is not None and measured.feasible else None,
+        delay_ms=measured.delay_ms if measured is not None else None,
+        free=answer.free if answer.accepted or answer.free.cores or answer.free.memory_mb else None,
+        lost=lost or answer.reason,
+    )
+
+
+def _with_reason(
+    problem: PlacementProblem,
+    operator: str,
+    one: WeighedNode,
+    at: str,
+    solutions: Mapping[str, Solution],
+    known: Known,
+) -> WeighedNode:
+    """Why it lost against ``at``, the operator's host, where that is one."""
+    if one.node == at or one.lost:
+        return replace(one, lost="" if one.node == at and known.answers[operator, at].accepted else one.lost)
+    bound, solution = problem.bounds.max_delay_ms, solutions[one.node]
+    if not solution.feasible:
+        late = bound is not None and solution.delay_ms > bound
+        why = (
+            f"{solution.delay_ms - (bound or 0.0):.1f} ms over the bound at least"
+            if late
+            else "no room for all that would go there"
+        )
+        return replace(one, lost=why)
+    if at not in solutions or not solutions[at].feasible:
+        return replace(one, lost="the strategy does not look at costs")
+    difference = solution.cost - solutions[at].cost
+    share = f"{abs(difference) / solutions[at].cost:.1%}" if solutions[at].cost else f"{abs(difference):.3g}"
+    if abs(difference) <= 1e-9 * max(1.0, abs(solution.cost)):
+        return replace(one, lost="costs the same")
+    return replace(
+        one, lost=f"costs {share} more" if difference > 0 else f"would cost {share} less: not what the strategy looks at"
+    )
+
+
+def _open_ways(instance: Instance, best: Solution, each: list[list[Solution]], known: Known) -> list[tuple[int, int]]:
+    """Ways that are not measured lately: of the best placement, then of the rivals, the better ones first."""
+    rivals = sorted((one for row in each for one in row if one.feasible), key=lambda one: one.cost)
+    ways = dict.fromkeys(way for one in [best, *rivals] for way in ways_of(instance, one.hosts))
+    return [way for way in ways if not known.settled[way]][:MAX_WAYS]

@@ -1,0 +1,43 @@
+"""Round-trip times from many nodes to many, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_node.directory.pairs import Pair
+from sbon_node.space.coordinate import Coordinate
+
+
+def apart_ms(sources: Sequence[Coordinate | None], targets: Sequence[Coordinate | None]) -> NDArray[np.float64]:
+    """:func:`sbon_node.space.coordinate.distance_ms` from each to each; NaN where either has no place."""
+    found = np.full((len(sources), len(targets)), np.nan)
+    rows = [i for i, place in enumerate(sources) if place is not None]
+    columns = [i for i, place in enumerate(targets) if place is not None]
+    if rows and columns:
+        one, other = ([place for place in places if place is not None] for places in (sources, targets))
+        ends = [np.array([place.vector for place in places]) for places in (one, other)]
+        heights = [np.array([place.height for place in places]) for places in (one, other)]
+        apart = np.linalg.norm(ends[0][:, None] - ends[1][None, :], axis=-1)
+        found[np.ix_(rows, columns)] = apart + heights[0][:, None] + heights[1][None, :]
+    return found
+
+
+def positions(nodes: Sequence[str]) -> dict[str, list[int]]:
+    """Where each stands; a node may be named twice."""
+    found: dict[str, list[int]] = {}
+    for position, node in enumerate(nodes):
+        found.setdefault(node, []).append(position)
+    return found
+
+
+def put_ms(
+    found: NDArray[np.float64], rows: Mapping[str, list[int]], columns: Mapping[str, list[int]], pair: Pair, rtt_ms: float
+) -> None:
+    """Both ways, wherever the two are among the rows and columns."""
+    for a, b in (pair, pair[::-1]):
+        for row in rows.get(a, ()):
+            for column in columns.get(b, ()):
+                found[row, column] = rtt_ms

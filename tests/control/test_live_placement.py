@@ -1,0 +1,218 @@
+"""Placements on whole nodes in virtual time: what is measured for them, and the bounds they keep to."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+import string
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sbon_node.config import Config
+from sbon_node.control.explanation import Question
+from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.settings import ControlSettings
+from sbon_node.control.view import LiveNetworkView
+from sbon_node.engine.interface import Needs
+from sbon_node.errors import SbonError
+from sbon_node.placement.hybrid import hybrid
+from sbon_node.placement.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.left import left_behind
+from tests.control.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted
+
+NODES = string.ascii_lowercase
+DRAWN = random.Random(5)
+AT_MS = {node: (DRAWN.uniform(0, 80), DRAWN.uniform(0, 80)) for node in NODES}
+TREE = PlacementProblem(
+    pinned={f"s{i}": NODES[i] for i in range(8)} | {"sink": NODES[8]},
+    operators=tuple(Operator(id=f"o{i}", needs=Needs(cores=0.01)) for i in range(7)),
+    edges=(
+        *(Edge(f"s{i}", f"o{i // 2}", 1000.0) for i in range(8)),
+        *(Edge(f"o{i}", f"o{4 + i // 2}", 400.0 + i) for i in range(4)),
+        *(Edge(f"o{i}", "o6", 200.0 + i) for i in (4, 5)),
+        Edge("o6", "sink", 100.0),
+    ),
+)
+
+
+def one_way_s(a: str, b: str) -> float:
+    return math.dist(AT_MS[a], AT_MS[b]) / 1000 + 0.001 if a != b else 0.0
+
+
+def test_a_tree_of_seven_operators_has_all_measured_that_it_wants(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        view = LiveNetworkView(cluster.at("a").daemon.context)
+        placed = await ask(cluster, "a", hybrid(TREE, view, PlacementSettings()))
+        assert len(placed.assignments) == 7
+        assert [one.reason for one in placed.assignments if "not all measured" in one.reason] == []
+        assert view.questions > 200
+        assert [node for node in NODES if cluster.at(node).daemon.status().counters.get("measurement-refused")] == []
+
+    in_cluster(tmp_path, NODES, test, latency=one_way_s)
+
+
+PLACES_MS = {"a": 0.0, "b": 20.0, "c": 60.0, "d": 90.0}
+"""Along a line; every way has a millisecond beside."""
+
+
+def along_s(a: str, b: str) -> float:
+    return (abs(PLACES_MS[a] - PLACES_MS[b]) + 1.0) / 1000 if a != b else 0.0
+
+
+def sized(cores: float = 4.0, bandwidth_bytes_s: float = 1e8) -> Config:
+    control = ControlSettings(cores=cores, memory_mb=8_000.0, bandwidth_bytes_s=bandwidth_bytes_s)
+    return msgspec.structs.replace(CONFIG, control=control)
+
+
+async def refused(cluster: SimulatedCluster, **fields: Any) -> SbonError:
+    with pytest.raises(SbonError) as refusal:
+        await submitted(cluster, "d", None, **fields)
+    assert await left_behind(cluster) == []
+    return refusal.value
+
+
+async def explained(cluster: SimulatedCluster, at: str, query: str = "", **fields: Any) -> PlacementExplanation:
+    daemon = cluster.at(at).daemon
+    question = Question(sql=SQL, consumer="d", **fields)
+    asked = daemon.explain_query_placement(query) if query else daemon.explain_placement(question)
+    found: PlacementExplanation = await ask(cluster, at, asked)
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["consumer", "hybrid", "auto"])
+def test_a_delay_that_cannot_be_kept_is_refused_before_anything_starts(tmp_path: Path, strategy: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"))
+        error = await refused(cluster, strategy=strategy, max_delay_ms=40.0)
+        assert (error.code, error.where) == ("delay-bound", "max_delay_ms")
+        (found, missing) = (float(word) for word in re.findall(r"(\d+\.\d) ms", error.message)[:2])
+        assert found == pytest.approx(91.0, rel=0.15)
+        assert missing == pytest.approx(found - 40.0, abs=0.11)
+        info = await submitted(cluster, "d", None, strategy=strategy, max_delay_ms=120.0)
+        assert info.placement is not None
+        assert info.placement.delay_ms < 120.0
+
+    in_cluster(tmp_path, "abcd", test, latency=along_s)
+
+
+def test_a_query_keeps_what_it_was_submitted_for(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=4000))
+        wishes = {"strategy": "auto", "objective": "usage=1,delay=50", "max_delay_ms": 150.0, "min_throughput_bytes_s": 1e5}
+        await submitted(cluster, "b", None, **wishes)
+        for _ in range(2):
+            info = await state_of(cluster, "d")
+            assert info.wishes() == wishes
+            assert info.placement is not None
+            assert (info.placement.strategy, info.placement.reason[:18]) == ("optimal", "auto took optimal:")
+            cluster.crash(cluster.nodes["b"])
+            cluster.boot(cluster.nodes["b"])
+            await cluster.sleep(10.0)
+
+    in_cluster(tmp_path, "abcd", test, latency=along_s)
+
+
+def test_throughput_asked_for_is_reserved_or_refused(tmp_path: Path) -> None:
+    """Only ``c`` can send ten megabytes a second."""
+    configs = {name: sized(bandwidth_bytes_s=1e8 if name == "c" else 1e6) for name in "abcd"}
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=4000))
+        error = await refused(cluster, min_throughput_bytes_s=1e9)
+        assert (error.code, error.where) == ("throughput-bound", "min_throughput_bytes_s")
+        assert "c has most left, 1e+08, 9e+08 too little" in error.message
+        info = await submitted(cluster, "d", None, min_throughput_bytes_s=1e7)
+        assert info.placement is not None
+        assert set(info.placement.hosts().values()) == {"c"}
+        answer = await ask(cluster, "d", LiveNetworkView(cluster.at("d").daemon.context).ask("c", Needs()))
+        assert answer.free.bandwidth_bytes_s == pytest.approx(9e7)
+
+    in_cluster(tmp_path, "abcd", test, configs=configs, latency=along_s)
+
+
+def test_a_placement_is_explained_by_what_else_there_is_and_nothing_comes_of_it(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"))
+        await cluster.sleep(20.0)
+        found = await explained(cluster, "b", max_delay_ms=120.0)
+        assert (found.query, found.state, found.max_delay_ms) == ("", "planned", 120.0)
+        assert {one.strategy for one in found.strategies} == set(STRATEGIES)
+        (routes,) = (one for one in found.strategies if one.strategy == "ip-multicast")
+        assert routes.refused.startswith("no-routes: ")
+        (operator,) = found.operators
+        assert (operator.node, found.stands) == ("a", found.now), "a filter is best beside its source"
+        (into,) = (link for link in found.links if link.target == operator.id)
+        (onward,) = (link for link in found.links if link.source == operator.id)
+        for one in operator.candidates:
+            ways = into.rate_bytes_s * along_s("a", one.node), onward.rate_bytes_s * along_s(one.node, "d")
+            assert one.measured == pytest.approx(sum(ways), rel=0.2)
+            assert one.predicted == pytest.approx(sum(ways), rel=0.3, abs=30.0)
+            assert (one.lost == "") == (one.node == "a")
+            assert one.free is not None
+        assert sorted(one.node for one in operator.candidates) == list("abcd")
+        consumer = next(one for one in found.strategies if one.strategy == "consumer")
+        assert consumer.hosts == {operator.id: "d"}
+        assert consumer.cost == pytest.approx(into.rate_bytes_s * along_s("a", "d"), rel=0.2)
+        delay = next(one for one in found.checks if one.bound == "max_delay_ms")
+        assert delay.slack == pytest.approx(120.0 - 91.0, abs=15.0)
+        assert [one for one in found.checks if one.slack < 0] == []
+        assert {one.node for one in found.nodes} == set("abcd")
+        assert await left_behind(cluster) == []
+        assert [await ask(cluster, node, cluster.at(node).daemon.queries()) for node in "abcd"] == [[]] * 4
+
+    in_cluster(tmp_path, "abcd", test, latency=along_s)
+
+
+def test_a_query_that_runs_is_explained_against_what_would_be_chosen_now(tmp_path: Path) -> None:
+    """Every node has room for one operator: the query's own room counts as free."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=4000))
+        info = await submitted(cluster, "d", None, strategy="consumer")
+        assert info.placement is not None
+        assert set(info.placement.hosts().values()) == {"d"}
+        found = await explained(cluster, "b", "q")
+        assert (found.query, found.state, found.strategy) == ("q", "running", "consumer")
+        (operator,) = found.operators
+        assert (operator.node, operator.now) == ("d", "d"), "where it is there is room for it"
+        assert found.stands.hosts == found.now.hosts
+        assert set(found.best.hosts.values()) == {"a"}
+        assert found.best.cost is not None
+        assert found.stands.cost is not None
+        assert found.best.cost < found.stands.cost / 2
+        near = operator.candidates[0]
+        assert near.node == "a"
+        assert near.lost.startswith("would cost ")
+        hybrid = next(one for one in found.strategies if one.strategy == "hybrid")
+        assert hybrid.hosts == found.best.hosts
+        with pytest.raises(SbonError, match="there is no query"):
+            await explained(cluster, "b", "unknown")
+
+    in_cluster(tmp_path, "abcd", test, configs=dict.fromkeys("abcd", sized(cores=0.12)), latency=along_s)
+
+
+def test_who_turns_the_choice_is_a_way_nobody_has_measured(tmp_path: Path) -> None:
+    """Where nothing may be measured, the ways of the best placement are known by coordinates, and some would turn it."""
+    blind = msgspec.structs.replace(sized(), placement=PlacementSettings(measure=False))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"))
+        await cluster.sleep(20.0)
+        found = await explained(cluster, "b")
+        assert found.turns
+        for turn in found.turns:
+            assert turn.known == "coordinates"
+            assert turn.age_s is not None
+            assert "b" not in (turn.a, turn.b), "these ways its own probes have measured"
+            assert turn.latency_ms is not None
+            assert turn.below_ms is None or (turn.below_ms < turn.latency_ms and turn.moves_below)
+            assert turn.above_ms is None or (turn.above_ms > turn.latency_ms and turn.moves_above)
+
+    in_cluster(tmp_path, "abcd", test, configs=dict.fromkeys("abcd", blind), latency=along_s)

@@ -1,0 +1,75 @@
+"""``auto`` by its rule: the exact optimum where it can be had, hybrid elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.placement import auto as rule
+from sbon_node.placement.auto import auto
+from sbon_node.placement.objective import cost
+from sbon_node.placement.settings import PlacementSettings
+from tests.placement.test_hybrid import SETTINGS, TREE, Winding, made, world
+
+SMALL = [("s0", "a"), ("s1", "a"), ("a", "b"), ("b", "sink")]
+
+
+def few(seed: int, **fields: Any) -> tuple[Any, Winding]:
+    """Two operators over nine nodes, whose ways are all longer than they look."""
+    problem = made(SMALL, seed)
+    ends = sorted(set(problem.pinned.values()))
+    others = [node for node in world(seed).points if node not in ends][: 9 - len(ends)]
+    return problem, Winding({node: world(seed).points[node] for node in (*ends, *others)}, **fields)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_where_all_can_be_measured_it_is_the_best_of_all_placements(seed: int) -> None:
+    problem, view = few(seed)
+    placed = await auto(problem, view, SETTINGS)
+    assert placed.strategy == "optimal"
+    assert placed.reason == "auto took optimal: all ways are measured, and of 81 placements the best can be found"
+    everywhere = ({"a": a, "b": b} for a, b in product(view.nodes(), repeat=2))
+    assert placed.usage == pytest.approx(min(cost(problem, hosts, view.truth) for hosts in everywhere))
+    assert placed.questions == view.questions == len(list(combinations(view.nodes(), 2))) + len(set(placed.hosts().values()))
+
+
+class Refusing(Winding):
+    async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        raise SbonError("too-many-measurements", "as much as it may for now", where="pairs")
+
+
+class Silent(Winding):
+    """Nobody can measure the ways of one node, which is away."""
+
+    async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        return await super().measure([pair for pair in pairs if self.nodes()[0] not in pair])
+
+
+@pytest.mark.parametrize(
+    "kind, settings, most, why",
+    [
+        (Winding, SETTINGS, 80, "9 hosts for 2 operators are more than 80 placements"),
+        (Winding, PlacementSettings(measure=False), 1000, "nothing may be measured"),
+        (Refusing, SETTINGS, 1000, "not all ways are measured: as much as it may for now"),
+        (Silent, SETTINGS, 1000, "8 of 36 ways could not be measured"),
+    ],
+)
+async def test_elsewhere_it_is_hybrid_s(
+    kind: type[Winding], settings: PlacementSettings, most: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rule, "MAX_PLACEMENTS", most)
+    problem, view = few(1)
+    placed = await auto(problem, kind(view.points), settings)
+    assert (placed.strategy, placed.reason) == ("hybrid", f"auto took hybrid: {why}")
+    assert set(placed.hosts()) == {"a", "b"}
+
+
+async def test_many_pairs_are_not_measured_for_it() -> None:
+    """40 nodes have 780 pairs, three operators may ask for 300."""
+    placed = await auto(made(TREE, 1), world(1), SETTINGS)
+    assert placed.reason == "auto took hybrid: 780 pairs of nodes are more than the 300 that may be measured for 3 operators"
+    assert placed.questions < 300
