@@ -137,6 +137,7 @@ for command in (
     experiment_placement.penalty,
     experiment_placement.sand,
     experiment_ants.ants,
+    experiment_placement.opb_table1,
     experiment_growth.nes,
     experiment_growth.scale,
 ):

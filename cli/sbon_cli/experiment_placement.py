@@ -1,4 +1,4 @@
-"""``sbon experiment sbon-table1``, ``penalty`` and ``sand``: strategies compared with the exact optimum."""
+"""``sbon experiment sbon-table1``, ``penalty``, ``sand`` and ``opb-table1``: strategies compared with the best there is."""
 
 from __future__ import annotations
 
@@ -105,6 +105,22 @@ def sand(out: Path | None, json_: bool, figures: tuple[int, ...], **options: Any
     if figures:
         options["figures"] = figures
     run_experiment("sand", "draw_sand", out, json_, options, pictures="sand_pictures")
+
+
+@click.command(name="opb-table1")
+@placement_options(4, "1-5")
+@click.option(
+    "--part", "parts", multiple=True, metavar="NAME", help="table1, delay, throughput or usage, repeated; all by default."
+)
+@reports_errors
+def opb_table1(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) -> None:
+    """OPB's Table I and Figures 3 to 5: usage, delay, success and discoveries under bounds, beside the paper's."""
+    module: Any = importlib.import_module("sbon_node.experiments.opb_table1")
+    unknown = [name for name in parts if name not in module.PARTS]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(module.PARTS)}", param_hint="--part")
+    options["parts"] = parts or module.PARTS
+    run_experiment("opb_table1", "draw_opb", out, json_, options, pictures="opb_pictures")
 
 
 def run_experiment(

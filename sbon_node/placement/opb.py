@@ -13,7 +13,8 @@ Where the paper cannot be followed to the letter:
   latency. Here it is a logarithm with epsilons; delays are in milliseconds, cores in thousandths, and the usage in the exponent
   is relative to that of a mean link of the query over its longest direct way. Without a bound on delay there is no second factor.
 - Figure 2 compares only the way to the operator with the bound; here the rest of the way, straight to the consumer, counts too,
-  as does what others on the same host lose. Where a pass still ends with no host within the bound, the next ranks by delay.
+  as does what others on the same host lose. Branches can still part so far that no host for their join is within the bound: it
+  goes where the least is missing, and the next passes move one operator at a time, the others staying where they are.
 - What earlier windows brought is not dropped when a new one is opened: it costs nothing to keep, and has room for lighter
   operators. Nor is a window discovered again in a later pass; once a pass has succeeded the next ones open them all, for the
   nodes that have most left are seldom those on the way.
@@ -44,6 +45,8 @@ Floats = NDArray[np.float64]
 LEAST_USAGE, LEAST_MS, LEAST_LOG = 0.01, 0.1, 0.01
 """Epsilons: of the usage in the exponent, of the delay a power is divided by, and of the logarithm of what is raised."""
 MAX_PASSES = 30
+TRIED = 60
+"""Nodes looked at for one that lacks least to the bound, those with the shortest way first."""
 SHOWN = 10
 """Candidates told of each operator."""
 
@@ -54,16 +57,17 @@ async def opb(problem: PlacementProblem, view: NetworkView, settings: PlacementS
     search = _Search(problem, view, settings)
     best: Placement | None = None
     failed: SbonError | None = None
-    in_vain, by_delay = 0, False
+    in_vain, moves, missing_ms = 0, False, math.inf
     for _ in range(MAX_PASSES):
         try:
-            placed = await search.run(by_delay=by_delay)
+            placed = await search.run(moves=moves)
         except SbonError as error:
             if error.code not in ("no-room", "delay-bound"):
                 raise
-            failed, by_delay, in_vain = error, not by_delay, in_vain + 1
+            in_vain = 0 if best is None and search.missing_ms < 0.99 * missing_ms else in_vain + 1
+            failed, moves, missing_ms = error, error.code == "delay-bound", search.missing_ms
         else:
-            by_delay, in_vain = False, in_vain + 1
+            in_vain += 1
             if best is None or placed.usage < best.usage * (1 - 1e-9):
                 best, in_vain = placed, 0
         if in_vain >= settings.patience:
@@ -92,6 +96,7 @@ class _Search:
         phase = phases(problem)
         self._order = sorted(problem.operators, key=lambda operator: phase[operator.id])
         self._earlier: Mapping[str, str] = {}
+        self.missing_ms = math.inf
         self._found: dict[int, dict[str, Answer]] = {}
         sources = {edge.source for edge in problem.edges}
         producers = [node for vertex, node in problem.pinned.items() if vertex in sources]
@@ -105,18 +110,22 @@ class _Search:
             cores += sum(operator.row_core_ms for operator in problem.operators) / (settings.processing_share * bound)
         self._width = settings.window_share * cores
 
-    async def run(self, *, by_delay: bool) -> Placement:
-        """One pass, over all windows from the start where it ranks ``by_delay``, or an earlier one has placed everything; raises
-        ``no-room`` or ``delay-bound``, and says of which operator."""
+    async def run(self, *, moves: bool) -> Placement:
+        """One pass, from nothing or by ``moves`` of single operators from where the pass before ended; over all windows at once
+        where one has placed everything before. Raises ``no-room``, which says for which operator, or ``delay-bound``, with what
+        is missing in ``missing_ms``."""
         self._z = math.ceil(1 / self._settings.window_share)
         self._cache: list[str] = []
         partial = Partial(self._problem, self._view)
-        while (by_delay or self._earlier) and await self._open(partial):
+        while self._earlier and await self._open(partial):
             pass
         before = self._view.questions
-        assignments = {one.id: await self._place(one, partial, by_delay=by_delay) for one in self._order}
+        for operator, node in self._earlier.items() if moves else ():
+            partial.place(operator, node)
+        self.missing_ms = math.inf
+        assignments = {one.id: await self._place(one, partial) for one in self._order}
         trouble = await measured(partial, self._view, self._settings)
-        self._earlier = dict(partial.hosts)
+        self._earlier, self.missing_ms = dict(partial.hosts), partial.excess_ms()
         ordered = [assignments[operator.id] for operator in self._problem.operators]
         if trouble:
             ordered = [msgspec.structs.replace(one, reason=f"{one.reason}; not measured: {trouble}") for one in ordered]
@@ -136,35 +145,37 @@ class _Search:
         self._cache += self._found[self._z]
         return True
 
-    async def _place(self, operator: Operator, partial: Partial, *, by_delay: bool) -> Assignment:
-        roomy = False
+    async def _place(self, operator: Operator, partial: Partial) -> Assignment:
+        """By power, on the nodes discovered or, where none will do, those of more windows; in the end, where a host is missing
+        least to the bound."""
+        partial.remove(operator.id)
         while True:
             nodes = [node for node in self._cache if node not in operator.refused]
-            if nodes:
-                fits = partial.fits(operator, nodes)
-                roomy = roomy or bool(fits.any())
-                through_ms = partial.through_ms(operator, nodes)
-                bound = self._problem.bounds.max_delay_ms
-                eligible = fits if bound is None else fits & (through_ms <= bound)
-                powers = -through_ms if by_delay else self._powers(operator, nodes, partial)
-                order = [i for i in np.argsort(-powers, kind="stable").tolist() if eligible[i] and powers[i] > -math.inf]
-                chosen = next((i for i in order if not partial.lateness(operator, nodes[i])), None)
-                if chosen is not None:
-                    partial.place(operator.id, nodes[chosen])
-                    what = "shortest way" if by_delay else f"optimization power e^{powers[chosen]:.2f}, the greatest"
-                    return Assignment(
-                        operator=operator.id,
-                        node=nodes[chosen],
-                        reason=f"{what} of {len(order)} with room and in time, of {len(nodes)} discovered",
-                        candidates=_told(nodes, order, powers, chosen, by_delay=by_delay),
-                    )
-            if not await self._open(partial):
+            if not nodes and await self._open(partial):
+                continue
+            if not nodes:
+                raise SbonError("no-room", f"no node has room for operator {operator.id}", where=operator.id)
+            nodes = [node for node, fits in zip(nodes, partial.fits(operator, nodes).tolist(), strict=True) if fits]
+            powers = self._powers(operator, nodes, partial) if nodes else np.empty(0)
+            order = [i for i in np.argsort(-powers, kind="stable").tolist() if powers[i] > -math.inf]
+            chosen = next((i for i in order if not partial.lateness(operator, nodes[i])), None)
+            if chosen is not None:
+                reason = f"optimization power e^{powers[chosen]:.2f}, the greatest in time of {len(nodes)} with room"
                 break
-        if roomy and self._problem.bounds.max_delay_ms is not None:
-            message = f"no node with room for operator {operator.id} is within {self._problem.bounds.max_delay_ms:g} ms"
-            hint = "allow more delay, or add nodes near the sources or the consumer"
-            raise SbonError("delay-bound", message, where="max_delay_ms", hint=hint)
-        raise SbonError("no-room", f"no node has room for operator {operator.id}", where=operator.id)
+            if not await self._open(partial):
+                if not nodes:
+                    raise SbonError("no-room", f"no node has room for operator {operator.id}", where=operator.id)
+                chosen = self._least_late(operator, nodes, powers, partial)
+                reason = f"least beyond the bound on delay of {len(nodes)} with room"
+                break
+        partial.place(operator.id, nodes[chosen])
+        told = _told(nodes, order, powers, chosen)
+        return Assignment(operator=operator.id, node=nodes[chosen], reason=reason, candidates=told)
+
+    def _least_late(self, operator: Operator, nodes: list[str], powers: Floats, partial: Partial) -> int:
+        """Of equals the one with most power."""
+        tried: list[int] = np.argsort(partial.through_ms(operator, nodes), kind="stable")[:TRIED].tolist()
+        return min(tried, key=lambda i: (round(partial.excess_ms(operator.id, nodes[i]), 3), -powers[i], i))
 
     def _powers(self, operator: Operator, nodes: list[str], partial: Partial) -> Floats:
         """The logarithm of equation 5 for each node, [nodes]; negative infinity where the operator there would break the bound.
@@ -194,14 +205,6 @@ class _Search:
         return (placed,) if placed is not None else partial.ends(vertex)
 
 
-def _told(nodes: list[str], order: list[int], powers: Floats, chosen: int, *, by_delay: bool) -> tuple[Candidate, ...]:
+def _told(nodes: list[str], order: list[int], powers: Floats, chosen: int) -> tuple[Candidate, ...]:
     told = [chosen, *(i for i in order if i != chosen)][:SHOWN]
-    return tuple(
-        Candidate(
-            node=nodes[i],
-            distance_ms=0.0,
-            accepted=True,
-            reason=f"{-powers[i]:.1f} ms through it" if by_delay else f"power e^{powers[i]:.2f}",
-        )
-        for i in told
-    )
+    return tuple(Candidate(node=nodes[i], distance_ms=0.0, accepted=True, reason=f"power e^{powers[i]:.2f}") for i in told)

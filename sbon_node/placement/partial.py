@@ -45,6 +45,10 @@ class Partial:
     def place(self, operator: str, node: str) -> None:
         self.hosts[operator], self.late = node, False
 
+    def remove(self, operator: str) -> None:
+        """It is to be placed anew."""
+        self.hosts.pop(operator, None)
+
     def node(self, vertex: str) -> str | None:
         """Where it is pinned, or placed already."""
         return self._problem.pinned.get(vertex, self.hosts.get(vertex))
@@ -103,14 +107,12 @@ class Partial:
     def delay_ms(self, operator: str | None = None, node: str = "") -> float:
         """The longest way through what is placed, with ``operator`` at ``node`` as well, and from each operator whose readers are
         not placed straight on to its consumers."""
-        hosts = self.hosts if operator is None else {**self.hosts, operator: node}
-        reached = self._reached(hosts)
-        longest = 0.0
-        for one, host in hosts.items():
-            onward = max((self._view.latency_ms(host, end) for end in self._ends[one] if end != host), default=0.0)
-            if any(edge.target not in hosts and edge.target not in self._problem.pinned for edge in self.outputs[one]):
-                longest = max(longest, reached[one] + onward)
-        return max(longest, *reached.values())
+        return max(self._ways_ms(operator, node), default=0.0)
+
+    def excess_ms(self, operator: str | None = None, node: str = "") -> float:
+        """By how much ways are longer than the bound, added up over those that end in different ones."""
+        bound = self._problem.bounds.max_delay_ms
+        return 0.0 if bound is None else sum(max(0.0, ms - bound - 1e-9) for ms in self._ways_ms(operator, node))
 
     def lateness(self, operator: Operator, node: str) -> str:
         """Why the bound on delay keeps the operator from ``node``; empty where it does not."""
@@ -124,6 +126,16 @@ class Partial:
         """Pairs of nodes between which a stream goes, of what is placed."""
         ends = ((self.node(edge.source), self.node(edge.target)) for edge in self._problem.edges)
         return list(dict.fromkeys((a, b) for a, b in ends if a is not None and b is not None and a != b))
+
+    def _ways_ms(self, operator: str | None, node: str) -> list[float]:
+        """The longest way that ends in each operator that a consumer reads, or none that is placed."""
+        hosts = self.hosts if operator is None else {**self.hosts, operator: node}
+        reached, found = self._reached(hosts), []
+        for one, host in hosts.items():
+            if any(edge.target not in hosts for edge in self.outputs[one]):
+                onward = max((self._view.latency_ms(host, end) for end in self._ends[one] if end != host), default=0.0)
+                found.append(reached[one] + onward)
+        return found
 
     def _reached(self, hosts: Mapping[str, str]) -> dict[str, float]:
         """The longest way to each vertex that is placed."""
