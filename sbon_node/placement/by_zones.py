@@ -16,7 +16,7 @@ from sbon_node.errors import SbonError
 from sbon_node.placement.configurations import DeadEndError, Locations
 from sbon_node.placement.consumer import consumer_of
 from sbon_node.placement.instance import Floats, numbers
-from sbon_node.placement.mapping import finish
+from sbon_node.placement.mapping import delay_bound, finish
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem, total
 from sbon_node.placement.room import Room
@@ -171,13 +171,13 @@ class _Search:
 
 
 def _late(problem: PlacementProblem, view: NetworkView) -> SbonError:
-    proxy = consumer_of(problem)
+    """For sources that are too far from the consumer as it is, or where there is too little room within the bound."""
+    bound, proxy = problem.bounds.max_delay_ms, consumer_of(problem)
+    assert bound is not None
     sources = {edge.source for edge in problem.edges}
     direct_ms = max(view.latency_ms(node, proxy) for vertex, node in problem.pinned.items() if vertex in sources)
-    return SbonError(
-        "delay-bound",
-        f"no placement was found within {problem.bounds.max_delay_ms:g} ms; the longest way straight to the consumer takes "
-        f"{direct_ms:.1f} ms",
-        where="max_delay_ms",
-        hint="allow more delay, or stop queries where there is no room near the consumer",
-    )
+    if direct_ms > bound:
+        return delay_bound(bound, direct_ms)
+    hint = "allow more delay, or stop queries where there is no room near the consumer"
+    message = f"no placement was found within {bound:g} ms on nodes that have room"
+    return SbonError("delay-bound", message, where="max_delay_ms", hint=hint)
