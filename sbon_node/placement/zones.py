@@ -24,13 +24,15 @@ from sbon_node.placement.problem import PlacementProblem
 
 class Zone(NamedTuple):
     """One operator; ``children`` are the operators and sources it reads, each once, ``rates`` what these send it (bytes/s),
-    ``readers`` the operators that read it, and ``sent_bytes_s`` goes to these and the consumer together."""
+    ``readers`` the operators that read it, ``sent_bytes_s`` goes to these and the consumer together, and ``shared`` tells whether
+    that is more than one."""
 
     operator: str
     children: tuple[str, ...]
     rates: tuple[float, ...]
     readers: tuple[str, ...]
     sent_bytes_s: float
+    shared: bool
 
 
 class AddSubtree(NamedTuple):
@@ -117,13 +119,10 @@ class Coordinator:
         """The last of the zone's children is placed: now the operator is, and the children go where it wants them."""
         children = [self._children[zone.operator][child] for child in zone.children]
         found = self._step.rule(zone, children, self._step.locations, self._step.allowed[zone.operator])
-        if len(zone.readers) > 1:
-            moves = self._adjust(zone, found)
+        moves = self._adjust(zone, found)
+        if zone.shared:
             found = fixed(found.place, float(found.delay_ms[found.place]), len(found.cost))
-            self._placed[zone.operator] = found
-        else:
-            self._placed[zone.operator] = found
-            moves = self._adjust(zone, found)
+        self._placed[zone.operator] = found
         return [*moves, (self._node(found.place), OperatorMapped(zone.operator, found)), *self._upward(zone, found)]
 
     def _move(self, zone: Zone, place: int) -> list[Sent]:
@@ -194,6 +193,8 @@ def zones_of(problem: PlacementProblem) -> list[Zone]:
             if edge.target == vertex:
                 read[edge.source] = read.get(edge.source, 0.0) + edge.rate_bytes_s
         out = [edge for edge in problem.edges if edge.source == vertex]
-        readers = tuple(dict.fromkeys(edge.target for edge in out if edge.target in operators))
-        found.append(Zone(vertex, tuple(read), tuple(read.values()), readers, sum(edge.rate_bytes_s for edge in out)))
+        targets = tuple(dict.fromkeys(edge.target for edge in out))
+        readers = tuple(target for target in targets if target in operators)
+        sent = sum(edge.rate_bytes_s for edge in out)
+        found.append(Zone(vertex, tuple(read), tuple(read.values()), readers, sent, len(targets) > 1))
     return found
