@@ -94,14 +94,17 @@ def _plan(sizes: Sequence[int], pairwise: Mapping[tuple[int, int], Floats]) -> t
         near[other].add(one)
     order: list[int] = []
     scopes: dict[int, tuple[int, ...]] = {}
+    entries = {variable: (math.prod(sizes[o] for o in scope) * sizes[variable], variable) for variable, scope in near.items()}
     while near:
-        variable = min(near, key=lambda v: (math.prod(sizes[o] for o in near[v]) * sizes[v], v))
-        scope = near.pop(variable)
-        if math.prod(sizes[o] for o in scope) * sizes[variable] > MAX_TABLE:
+        variable = min(entries, key=entries.__getitem__)
+        if entries.pop(variable)[0] > MAX_TABLE:
             raise TooWideError
+        scope = near.pop(variable)
         for other in scope:
             near[other] |= scope - {other}
             near[other].discard(variable)
+        for other in scope:
+            entries[other] = (math.prod(sizes[o] for o in near[other]) * sizes[other], other)
         order.append(variable)
         scopes[variable] = tuple(sorted(scope))
     return order, scopes

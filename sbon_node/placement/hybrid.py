@@ -145,10 +145,13 @@ class _Search:
 
     def _instance(self) -> Instance:
         """The pool as it is known now, without the nodes that have too little room for an operator."""
-        candidates = [
-            numbers([node for node in self._pool if node not in self._room.rejected[operator.id]], self._number)
-            for operator in self._problem.operators
-        ]
+        able: dict[frozenset[str], Ints] = {}
+        candidates = []
+        for operator in self._problem.operators:
+            without = frozenset(self._room.rejected[operator.id])
+            if without not in able:
+                able[without] = numbers([node for node in self._pool if node not in without], self._number)
+            candidates.append(able[without])
         return Instance(self._problem, self._ways.nodes, self._ways.ms, candidates, self._room.free(self._ways.nodes))
 
     async def _choose(self, instance: Instance, predicted: Solution) -> Instance:

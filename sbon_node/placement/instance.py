@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -71,21 +72,37 @@ class Instance:
         self._into: list[list[int]] = [[] for _ in self._vertex]
         for edge, target in enumerate(self.targets.tolist()):
             self._into[target].append(edge)
-        self._through: ThroughServers | None = None
-        if problem.objective.latency:
-            known = () if servers is None else side_by_side(servers)
-            self._through = ThroughServers(problem, latency_ms, self._pinned_at.tolist(), *known)
+        count = len(self.operators)
+        ends = list(zip(self.sources.tolist(), self.targets.tolist(), strict=True))
+        self._inner = sorted({(min(s, t), max(s, t)) for s, t in ends if s < count and t < count})
+        beside: list[set[int]] = [set() for _ in self.operators]
+        for one, other in [*ends, *((t, s) for s, t in ends)]:
+            if one < count <= other:
+                beside[one].add(self.pinned_node(other))
+        self._beside = [sorted(nodes) for nodes in beside]
+        self._block: tuple[Ints, Ints, Floats] | None = None
+        self._through = self._queueing()
 
     def narrowed(self, candidates: Sequence[Ints], latency_ms: Floats | None = None) -> Instance:
         """The same with other candidates, or other latencies."""
-        latency_ms = self.latency_ms if latency_ms is None else latency_ms
-        return Instance(self.problem, self.nodes, latency_ms, candidates, self.free, self.servers)
+        other = copy(self)
+        other.candidates, other._block = list(candidates), None
+        if latency_ms is not None:
+            other.latency_ms = latency_ms
+            other._through = other._queueing()
+        return other
+
+    def _queueing(self) -> ThroughServers | None:
+        if not self.problem.objective.latency:
+            return None
+        known = () if self.servers is None else side_by_side(self.servers)
+        return ThroughServers(self.problem, self.latency_ms, self._pinned_at.tolist(), *known)
 
     def link_cost(self, rate_bytes_s: float, sources: Ints, targets: Ints, per_ms: float = 0.0) -> Floats:
         """The objective's additive part for a link between all of ``sources`` and all of ``targets``: shape of the one and the
         other; ``per_ms`` is charged for each millisecond beside."""
         weights = self.problem.objective
-        found = self.latency_ms[np.ix_(sources, targets)] * (weights.usage * rate_bytes_s / 1000.0 + per_ms)
+        found = self._block_ms(sources, targets) * (weights.usage * rate_bytes_s / 1000.0 + per_ms)
         if weights.bandwidth:
             found = found + weights.bandwidth * rate_bytes_s * (sources[:, None] != targets[None, :])
         return found
@@ -111,10 +128,7 @@ class Instance:
 
     def pinned_neighbours(self, operator: int) -> list[int]:
         """Numbers of the nodes of what is pinned and linked with it."""
-        count = len(self.operators)
-        ends = [(s, t) for s, t in zip(self.sources.tolist(), self.targets.tolist(), strict=True) if operator in (s, t)]
-        others = [t if s == operator else s for s, t in ends]
-        return sorted({int(self._pinned_at[other - count]) for other in others if other >= count})
+        return self._beside[operator]
 
     def pinned_node(self, vertex: int) -> int:
         """The number of its node, of one that is numbered after the operators."""
@@ -126,9 +140,7 @@ class Instance:
 
     def inner_links(self) -> list[tuple[int, int]]:
         """Pairs of operators that are linked, each once."""
-        count = len(self.operators)
-        ends = zip(self.sources.tolist(), self.targets.tolist(), strict=True)
-        return sorted({(min(s, t), max(s, t)) for s, t in ends if s < count and t < count})
+        return self._inner
 
     def evaluate(self, hosts: Ints) -> Cost:
         """Of placements [k, operators]."""
@@ -152,6 +164,12 @@ class Instance:
     def named(self, hosts: Sequence[int]) -> dict[str, str]:
         """The node of each operator, by name."""
         return {operator: self.nodes[host] for operator, host in zip(self.operators, hosts, strict=True)}
+
+    def _block_ms(self, sources: Ints, targets: Ints) -> Floats:
+        """Latencies from each to each; the last is kept, as operators with the same candidates ask for the same."""
+        if self._block is None or self._block[0] is not sources or self._block[1] is not targets:
+            self._block = sources, targets, self.latency_ms[np.ix_(sources, targets)]
+        return self._block[2]
 
     def _hosts(self, vertex: int) -> Ints:
         count = len(self.operators)

@@ -28,8 +28,8 @@ _LEAST = 1e-9
 class Moves:
     """One placement, ``hosts`` [operators], and what the nodes have left with it. The objective has no part in delay.
 
-    ``improve`` changes it as long as that makes it better; every move keeps to the room there is, and operators leave hosts that
-    have less than none left, at any price.
+    ``improve`` changes it as long as that makes it better; every move keeps to the room there is. Where hosts have more than they
+    have room for, those operators leave first that lose least by it.
     """
 
     def __init__(self, instance: Instance, hosts: Ints) -> None:
@@ -57,6 +57,9 @@ class Moves:
 
     def improve(self) -> Ints:
         """Until no operator has a better place."""
+        for host in sorted(set(self.hosts.tolist())):
+            while (self._left[host] < -1e-9).any() and self._relieved(host):
+                pass
         for _ in range(SWEEPS):
             moved = False
             for operator in range(len(self._links)):
@@ -75,6 +78,21 @@ class Moves:
     def cheapest(self, count: int) -> list[Ints]:
         """Of each operator the hosts that would cost it least, whatever room they have."""
         return [self._few(operator, self._cost(operator), count) for operator in range(len(self._links))]
+
+    def _relieved(self, host: int) -> bool:
+        """Moves one operator off the host to the best that has room for it; False where there is no such."""
+        least, chosen, onward = np.inf, -1, -1
+        for operator in np.flatnonzero(self.hosts == host).tolist():
+            cost = self._cost(operator)
+            loss = cost - cost[host]
+            loss[~(self._may[operator] & self._room(self._instance.needs[operator]))] = np.inf
+            best = int(loss.argmin())
+            if loss[best] < least:
+                least, chosen, onward = float(loss[best]), operator, best
+        if chosen >= 0:
+            self._left[host] += self._instance.needs[chosen]
+            self._put(chosen, onward)
+        return chosen >= 0
 
     def _groups(self, operator: int) -> list[tuple[int, ...]]:
         clump, pending = {operator}, [operator]
@@ -105,13 +123,12 @@ class Moves:
         now = [int(self._at[operator]) for operator in group]
         cost = sum((self._cost(operator, without=group) for operator in group), np.zeros(len(self._instance.nodes)))
         here = self._current(group)
-        crowded = bool((self._left[now] < -1e-9).any())
         for operator, host in zip(group, now, strict=True):
             self._left[host] += self._instance.needs[operator]
         fits = self._may[list(group)].all(axis=0) & self._room(self._instance.needs[list(group)].sum(axis=0))
         cost[~fits] = np.inf
         best = int(cost.argmin())
-        better = bool(cost[best] < (np.inf if crowded else here - self._least))
+        better = bool(cost[best] < here - self._least)
         for operator, host in zip(group, now, strict=True):
             self._put(operator, best if better else host)
         return better

@@ -9,6 +9,7 @@ import numpy as np
 
 from sbon_node.placement.elimination import Elimination, TooWideError
 from sbon_node.placement.instance import Cost, Floats, Instance, Ints
+from sbon_node.placement.moves import Moves
 
 TRADE_OFFS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 """What a millisecond of any link is charged beside its rate, in mean rates of the query's links: so much for delay."""
@@ -38,16 +39,17 @@ def solve(instance: Instance) -> Solution:
         return found
     bounded = instance.problem.bounds.max_delay_ms is not None or not instance.problem.objective.additive
     per_ms = float(instance.rates.mean()) * max(instance.problem.objective.usage, 1e-9) / 1000.0
-    starts = [hosts]
     if bounded:
         traded = [_additive(instance, share * per_ms) for share in TRADE_OFFS]
-        starts += [one for one, _ in traded]
+        starts = [hosts, *(one for one, _ in traded)]
         ranked = sorted(range(len(starts)), key=lambda i: (_penalised(instance, starts[i][None])[0], i))
         least = [least, *(costs for _, costs in traded)][ranked[0]]
         starts = [*(starts[i] for i in ranked[:3]), _homeward(instance)]
-    improved = [descend(instance, start) for start in starts]
-    best = min(improved, key=lambda one: float(_penalised(instance, one[None])[0]))
-    return _solution(instance, best, least)
+        improved = [descend(instance, start) for start in starts]
+        hosts = min(improved, key=lambda one: float(_penalised(instance, one[None])[0]))
+    else:
+        hosts = Moves(instance, hosts).improve()
+    return _solution(instance, hosts, least)
 
 
 def _homeward(instance: Instance) -> Ints:

@@ -36,7 +36,9 @@ class Ways:
         """Pairs so far."""
         scale = NEARBY * max(float(np.median(self.estimated_ms)), 1e-3)
         self._near: Floats = np.exp(-self.estimated_ms / scale)
-        self._believed_of, self._believed_ms = 0, self.estimated_ms
+        self._missed, self._weight = np.zeros_like(self.ms), self._near.copy()
+        self._fresh: list[tuple[int, int]] = []
+        self._believed_ms = self.estimated_ms
 
     async def measure(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Pairs by number, the most wanted ones first; the first of each is who measures. What is measured is not measured again.
@@ -62,6 +64,7 @@ class Ways:
                 if pair in found:
                     self.ms[a, b] = self.ms[b, a] = found[pair]
                     self.measured[a, b] = self.measured[b, a] = True
+                    self._fresh.append((a, b))
                 else:
                     self._unanswered[a, b] = self._unanswered[b, a] = True
 
@@ -71,14 +74,27 @@ class Ways:
         Nodes that are near each other are on much the same way to a third, so that coordinates are wrong about them by much the
         same: the mean of what was missed, weighed by nearness of the ends, with a weight for having missed nothing.
         """
-        if self._believed_of == self.asked:
-            return self._believed_ms
-        missed = np.where(self.measured, self.ms - self.estimated_ms, 0.0)
-        ends = np.flatnonzero(missed.any(axis=1))
-        amount, weight = np.zeros_like(missed), self._near.copy()
-        amount[ends] = missed[ends] @ self._near
-        weight[ends] = self.measured[ends].astype(np.float64) @ self._near
-        correction = (amount + amount.T) / (weight + weight.T + NOTHING_MISSED)
-        self._believed_ms = np.where(self.measured, self.ms, np.maximum(self.estimated_ms + correction, 0.0))
-        self._believed_of = self.asked
+        if self._fresh:
+            self._learn()
+            found = self._missed + self._missed.T
+            weight = self._weight + self._weight.T
+            weight += NOTHING_MISSED
+            found /= weight
+            found += self.estimated_ms
+            np.maximum(found, 0.0, out=found)
+            np.copyto(found, self.ms, where=self.measured)
+            self._believed_ms = found
         return self._believed_ms
+
+    def _learn(self) -> None:
+        """Adds what the fresh pairs missed, [a, x] for each pair (a, b) and every x as near to b as that is."""
+        ends, places = np.unique(np.array(self._fresh), return_inverse=True)
+        pairs = places.reshape(-1, 2)
+        missed, counted = np.zeros((len(ends), len(ends))), np.zeros((len(ends), len(ends)))
+        for (a, b), (row, column) in zip(self._fresh, pairs.tolist(), strict=True):
+            missed[row, column] = missed[column, row] = self.ms[a, b] - self.estimated_ms[a, b]
+            counted[row, column] = counted[column, row] = 1.0
+        near = self._near[ends]
+        self._missed[ends] += missed @ near
+        self._weight[ends] += counted @ near
+        self._fresh = []
