@@ -67,6 +67,11 @@ def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = 
     _take_over_standard_logging(shared, rendering, out, level)
 
 
+def silence() -> None:
+    """For commands that run nodes inside of themselves: their results are what is printed."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
 def _opened(settings: LogSettings) -> TextIO:
     try:
         return cast(TextIO, LogFile(Path(settings.file), settings.file_bytes))

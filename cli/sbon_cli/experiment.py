@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import logging
 from pathlib import Path
 from typing import Any
 
 import click
-import structlog
 
 from sbon_cli import experiment_ants, experiment_growth, experiment_placement
 from sbon_cli.bench import show_result
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.overlay import overlay
+from sbon_node import log
 
 
 @click.group()
@@ -112,7 +111,7 @@ def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: floa
     Scenarios that wait for something, as crash, join, restart and what heals a partition, take the time they take. How fast it
     runs is told on stderr.
     """
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    log.silence()
     module: Any = importlib.import_module("sbon_node.experiments.membership")
     settings: Any = importlib.import_module("sbon_node.membership.settings")
     unknown = [name for name in scenarios if name not in module.SCENARIOS]

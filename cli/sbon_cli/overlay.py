@@ -15,6 +15,7 @@ from sbon_cli.bench import show_result
 from sbon_cli.cities import WideArea, load_wide_area
 from sbon_cli.local_cluster import LocalCluster, LocalNode
 from sbon_cli.output import err, json_option, reports_errors
+from sbon_node import log
 from sbon_node.space.coordinate import Coordinate
 
 EVERY_S = 10.0
@@ -39,6 +40,7 @@ def overlay(data: Path, nodes: int, minutes: float, seed: int, json_: bool) -> N
     Shares are of one core, memory is what a daemon has for itself and its part of what it shares. Lasts a little longer than
     the minutes asked for; run it on a machine that does nothing else.
     """
+    log.silence()
     module: Any = importlib.import_module("sbon_node.experiments.overlay")
     area = load_wide_area(data).chosen(nodes)
     with err().status("starting") as status:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import re
 import shlex
 import sys
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import structlog
 from rich.markup import escape
 
 from sbon_cli.output import EXIT_REFUSED, as_json, err, json_option, print_json, print_table, reports_errors
+from sbon_node import log
 
 TRACE_LINES = 60
 """The last ones before a failure."""
@@ -51,7 +50,7 @@ def simulate(scenario: Path, seeds: range, nodes: int | None, trace: bool, json_
     \b
     sbon simulate tests/scenarios/random_faults.toml --seeds 1..20
     """
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    log.silence()
     room: Any = importlib.import_module("sbon_node.simulation.scenario")
     loaded = room.load_scenario(scenario, nodes)
     rows = []
