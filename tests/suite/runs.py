@@ -6,9 +6,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self
-
-import duckdb
+from typing import Self
 
 from sbon_cli.local_cluster import LocalCluster
 from sbon_node.control.report import QueryInfo, SinkSpec, Submission
@@ -64,12 +62,3 @@ def submission(case: Case, path: Path) -> Submission:
     """Filters stay at the sources' nodes, and what has state goes to one of them."""
     sink = SinkSpec(kind="file", options={"path": str(path), "format": "parquet"})
     return Submission(sql=case.sql, strategy="producer", consumer=CONSUMER, sink=sink)
-
-
-def stored(path: Path) -> list[tuple[Any, ...]]:
-    """A file sink's rows; it makes no file where there are none."""
-    if not any(path.glob("*.parquet")):
-        return []
-    database = duckdb.connect()
-    database.execute("SET TimeZone = 'UTC'")
-    return database.sql(f"FROM read_parquet('{path}/*.parquet')").fetchall()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sbon_node.experiments.suite.cases import Case, cases
-from sbon_node.experiments.suite.reference import Reference, differences
-from tests.suite.runs import Runs, stored
+from sbon_node.experiments.suite.reference import Reference, differences, stored
+from tests.suite.runs import Runs
 
 pytestmark = pytest.mark.live
 

@@ -42,6 +42,16 @@ class Reference:
         return rows
 
 
+def stored(path: Path) -> list[Row]:
+    """The rows of a file sink of format parquet; it makes no file where there are none."""
+    if not any(path.glob("*.parquet")):
+        return []
+    database = extras.duckdb().connect()
+    database.execute("SET TimeZone = 'UTC'")
+    rows: list[Row] = database.sql(f"FROM read_parquet('{path}/*.parquet')").fetchall()
+    return rows
+
+
 def differences(found: Iterable[Row], expected: Iterable[Row], most: int = 5) -> list[str]:
     """What tells two multisets of rows apart, at most that many lines of it; numbers may differ by a billionth of them."""
     ours, theirs = sorted(map(_plain, found), key=_order), sorted(map(_plain, expected), key=_order)

@@ -1,0 +1,110 @@
+"""What placements cost on the wire, beside what was predicted and the exact optimum (``sbon experiment live``).
+
+A query ran on real nodes in an emulated area. Its bytes are what each link carried. *Measured* is these x the area's one-way
+latency; the *optimum* is the least of that over all placements on the same nodes, of the same bytes. *Predicted* is the usage the
+strategy expected, of the plan's rates by the latencies it knew, and *true* that of the same rates and hosts by the area's: what
+tells them apart is what was not known of the network, and of *measured* what was not known of the streams.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+
+from sbon_node.control.report import QueryInfo
+from sbon_node.placement.from_plan import problem_of
+from sbon_node.placement.instance import Instance
+from sbon_node.placement.objective import Latency, longest_delay_ms, network_usage
+from sbon_node.placement.optimal import optimum
+from sbon_node.placement.problem import PlacementProblem
+
+QUERIES = ("filter_late", "window_carriers", "join_weather", "union_aggregated", "join_three_way", "aggregate_twice")
+"""Of the suite: one operator at each source, divided and not, trees, and one whose results are joined again."""
+
+
+class Area(Protocol):
+    """Sites and the round trips between them, milliseconds."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def rtt_ms(self) -> Sequence[Sequence[float]]: ...
+
+
+def one_way_ms(area: Area) -> Latency:
+    number = {name: i for i, name in enumerate(area.names)}
+    return lambda a, b: area.rtt_ms[number[a]][number[b]] / 2
+
+
+def judged(info: QueryInfo, area: Area) -> dict[str, Any]:
+    """The figures of one query that has finished; ``ratio`` is measured / optimum, None where nothing need have been carried."""
+    assert info.plan is not None
+    assert info.placement is not None
+    hosts, latency = info.placement.hosts(), one_way_ms(area)
+    planned = problem_of(info.plan, info.consumer)
+    carried = _carried(planned, info)
+    measured = sum(link.bytes * latency(link.source_node, link.target_node) for link in info.links)
+    least = 1000 * network_usage(carried, best(carried, area), latency)
+    true = network_usage(planned, hosts, latency)
+    return {
+        "operators": len(hosts),
+        "nodes": len(set(hosts.values())),
+        "measured_byte_ms": round(measured),
+        "optimum_byte_ms": round(least),
+        "ratio": round(measured / least, 4) if least > 0 else None,
+        "predicted_bytes": round(info.placement.usage, 1),
+        "true_bytes": round(true, 1),
+        "predicted_ratio": round(info.placement.usage / true, 4) if true > 0 else None,
+        "predicted_delay_ms": round(info.placement.delay_ms, 1),
+        "true_delay_ms": round(longest_delay_ms(planned, hosts, latency), 1),
+        "questions": info.placement.questions,
+    }
+
+
+def best(problem: PlacementProblem, area: Area) -> dict[str, str]:
+    """The hosts of the exact optimum over all nodes of the area, whatever room they have."""
+    everyone = np.arange(len(area.names))
+    instance = Instance(problem, list(area.names), np.asarray(area.rtt_ms) / 2, [everyone] * len(problem.operators), None)
+    found = optimum(instance)
+    assert found is not None  # nothing is bounded
+    return instance.named(found.hosts.tolist())
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A line for each strategy, in the order in which they come: over the queries that ran under all of those that ran any."""
+    ran = [row for row in rows if not row["failed"]]
+    strategies = list(dict.fromkeys(row["strategy"] for row in rows))
+    placed = {strategy: {row["query"]: row for row in ran if row["strategy"] == strategy} for strategy in strategies}
+    common = set.intersection(*(set(of) for of in placed.values() if of)) if any(placed.values()) else set()
+    lines = []
+    for strategy, of in placed.items():
+        shared = [row for query, row in of.items() if query in common]
+        least = sum(row["optimum_byte_ms"] for row in shared)
+        predicted = [row["predicted_ratio"] for row in of.values() if row["predicted_ratio"] is not None]
+        lines.append(
+            {
+                "strategy": strategy,
+                "queries": len(of),
+                "failed": sum(row["strategy"] == strategy for row in rows) - len(of),
+                "wrong": sum(row["wrong"] for row in of.values()),
+                "of_optimum": round(sum(row["measured_byte_ms"] for row in shared) / least, 3) if least else None,
+                "predicted_of_true": round(statistics.median(predicted), 3) if predicted else None,
+                "delay_ms": round(statistics.mean(row["true_delay_ms"] for row in shared), 1) if shared else None,
+                "questions": round(statistics.mean(row["questions"] for row in shared), 1) if shared else None,
+            }
+        )
+    return lines
+
+
+def _carried(problem: PlacementProblem, info: QueryInfo) -> PlacementProblem:
+    """With the bytes of each stream in place of its rate; links of one stream carry the same frames."""
+    size: dict[str, int] = {}
+    for link in info.links:
+        size[link.stream] = max(size.get(link.stream, 0), link.bytes)
+    edges = tuple(msgspec.structs.replace(edge, rate_bytes_s=float(size.get(edge.source, 0))) for edge in problem.edges)
+    return msgspec.structs.replace(problem, edges=edges)
