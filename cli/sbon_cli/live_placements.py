@@ -111,7 +111,8 @@ def _row(room: Any, cluster: LocalCluster, area: WideArea, folder: Path, asked: 
         info = _finished(client, info)
     except SbonError as error:
         return row | {"failed": str(error)}
-    return row | room.judged(info, area)
+    row |= room.judged(info, room.Area(*area))
+    return row
 
 
 def _finished(client: Any, info: QueryInfo) -> QueryInfo:

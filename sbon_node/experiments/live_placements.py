@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from sbon_node.control.report import QueryInfo
+from sbon_node.experiments.bill_bench import Area
 from sbon_node.placement.from_plan import problem_of
 from sbon_node.placement.instance import Instance
-from sbon_node.placement.objective import Latency, longest_delay_ms, network_usage
+from sbon_node.placement.objective import longest_delay_ms, network_usage
 from sbon_node.placement.optimal import optimum
 from sbon_node.placement.problem import PlacementProblem
 
@@ -26,26 +27,11 @@ QUERIES = ("filter_late", "window_carriers", "join_weather", "union_aggregated",
 """Of the suite: one operator at each source, divided and not, trees, and one whose results are joined again."""
 
 
-class Area(Protocol):
-    """Sites and the round trips between them, milliseconds."""
-
-    @property
-    def names(self) -> Sequence[str]: ...
-
-    @property
-    def rtt_ms(self) -> Sequence[Sequence[float]]: ...
-
-
-def one_way_ms(area: Area) -> Latency:
-    number = {name: i for i, name in enumerate(area.names)}
-    return lambda a, b: area.rtt_ms[number[a]][number[b]] / 2
-
-
 def judged(info: QueryInfo, area: Area) -> dict[str, Any]:
     """The figures of one query that has finished; ``ratio`` is measured / optimum, None where nothing need have been carried."""
     assert info.plan is not None
     assert info.placement is not None
-    hosts, latency = info.placement.hosts(), one_way_ms(area)
+    hosts, latency = info.placement.hosts(), area.one_way_ms
     planned = problem_of(info.plan, info.consumer)
     carried = _carried(planned, info)
     measured = sum(link.bytes * latency(link.source_node, link.target_node) for link in info.links)
