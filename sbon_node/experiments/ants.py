@@ -34,7 +34,7 @@ AXES = {
 }
 PAPER = {1.1: (15, 0.0), 1.25: (10, 25.87), 1.5: (7, 59.23), 1.75: (2, 78.67), 2.0: (1, 101.23)}
 """Of Table 1 by beta: placement updates, and latency loss, ms."""
-LOADS, BURSTINESS, MESSAGES = (0.3, 0.5, 0.7, 0.8, 0.9), (0.5, 0.75, 1.0, 2.0, 4.0), 1_000_000
+LOADS, BURSTINESS, MESSAGES = (0.3, 0.5, 0.7, 0.8, 0.9), (0.5, 0.8, 1.0, 2.0, 4.0), 400_000
 TOPOLOGY, QUERIES, SEEDS = "ts208", 100, (1, 2, 3)
 
 Trials = dict[str, list[Samples]]

@@ -20,7 +20,7 @@ SIZES = (2, 4, 6, 8, 10)
 """Tasks of a query in Figure 2 (a)."""
 SINGLE = 20
 """Queries of each of these sizes, at most."""
-RIVALS = ("ants", "ants, one try", "centralized", "random")
+RIVALS = ("ants", "centralized", "random")
 SHOWN = 5
 """Points of Figure 2 (b)."""
 STUB_NODES = (4, 6, 8, 10, 12)
@@ -76,8 +76,7 @@ def by_queries(network: Network, seed: int, queries: int, lines: Dump, told: Cal
     shown = sorted({round(queries * (i + 1) / SHOWN) for i in range(SHOWN)})
     found: Samples = {}
     for strategy in ("optimal", *RIVALS):
-        world = World(network, seed, ONE_TRY if strategy == "ants, one try" else SETTINGS)
-        failed = 0
+        world, failed = World(network, seed, SETTINGS), 0
         for number, problem in enumerate(problems):
             told(f"{network.name}, seed {seed}: {strategy}, query {number + 1}")
             hosts = _placed(world, problem, strategy, number)
@@ -110,8 +109,8 @@ def by_nodes(seed: int, queries: int, told: Callable[[str], None]) -> Samples:
     for stub_nodes in STUB_NODES:
         network = transit_stub("", Shape(4, 4, 3, stub_nodes, 100.0), seed)
         problems = _problems(network, seed, queries)
-        for strategy in ("optimal", "ants"):
-            world = World(network, seed, SETTINGS)
+        for strategy in ("optimal", "ants", "ants, one try"):
+            world = World(network, seed, ONE_TRY if strategy == "ants, one try" else SETTINGS)
             for number, problem in enumerate(problems):
                 told(f"{network.nodes} nodes, seed {seed}: {strategy}, query {number + 1}")
                 hosts = _placed(world, problem, strategy, number)

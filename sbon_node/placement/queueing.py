@@ -4,8 +4,9 @@ A server has one queue. What enters it is a *flow*: a message that comes from el
 that follow each other there, and then the next message is taken. The flows of a server are aggregated to a single stream
 (Whitt, The Queueing Network Analyzer, 1983), the wait of which is that of a G/G/1 queue. As printed, equation 9 is not
 Marchal's formula but the one that is mostly credited to Allen and Cunneen; it is what is built here. Where messages arrive as a
-Poisson process it is exact (Pollaczek, Khinchine). Against simulated queues, the latency of a flow is within 10 % at loads up
-to 0.9 as long as the squared coefficient of variation of the aggregate's arrivals is between 0.5 and 2.
+Poisson process it is exact (Pollaczek, Khinchine). Beside simulated queues, the latency of a flow is within 10 % at loads up to
+0.9, as long as the squared coefficient of variation of the flows' arrivals is between 0.8 and 2; of several flows that are more
+regular it says too much, as equation 6 takes their sum for more irregular than it is.
 """
 
 from __future__ import annotations

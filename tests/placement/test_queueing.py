@@ -72,7 +72,7 @@ def test_beyond_the_greatest_load_the_less_overloaded_is_the_better() -> None:
     assert waits[0] < 1000 < OVERLOADED_MS * MAX_LOAD < waits[1]
 
 
-@pytest.mark.parametrize("arrival_scv", [0.75, 1.0, 2.0])
+@pytest.mark.parametrize("arrival_scv", [0.8, 1.0, 2.0])
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
 def test_a_simulated_queue_is_within_a_tenth(load: float, arrival_scv: float) -> None:
     rng = np.random.default_rng((int(100 * load), int(100 * arrival_scv)))
