@@ -14,7 +14,7 @@ from sbon_node.placement.ants.cell import Cell, Quote
 from sbon_node.placement.ants.chain import Chain
 from sbon_node.placement.ants.enforcement import EnforcementAnt
 from sbon_node.placement.ants.routing import RoutingAnt
-from sbon_node.placement.ants.scouting import CostOf, Quotes, ScoutingAnt, Site, Way
+from sbon_node.placement.ants.scouting import ScoutingAnt, Site, Way
 from sbon_node.placement.queueing import MAX_LOAD
 
 FAILURES = 3
@@ -66,16 +66,7 @@ class Colony:
         """Sends so many scouts, each with a greed and an alpha of its own; the reports of those that found a place for all tasks,
         the best first. The greater ``strays``, the farther they leave the ways that routing ants have found."""
         reports: list[Report] = []
-        known: dict[tuple[str, ...], float] = {}
-
-        def quotes(node: str, first: int, last: int) -> Quote:
-            return self.cells[node].quote(chain, first, last)
-
-        def cost_of(hosts: tuple[str, ...]) -> float:
-            if hosts not in known:
-                known[hosts] = scouting.cost_ms(chain, hosts, quotes, self._way_ms)
-            return known[hosts]
-
+        memory = _Memory(chain, self.cells, self._way_ms)
         for _ in range(scouts):
             ant = ScoutingAnt(
                 chain=chain,
@@ -85,7 +76,7 @@ class Colony:
                 flat=min(1.0, strays * FLATTER),
                 beyond=strays * BEYOND,
             )
-            report = self._scouted(ant, quotes, cost_of, now)
+            report = self._scouted(ant, memory, now)
             reports += [] if report is None else [report]
         return sorted(reports, key=lambda report: report.cost_ms)
 
@@ -111,7 +102,7 @@ class Colony:
                 return reports
         return []
 
-    def _scouted(self, ant: ScoutingAnt, quotes: Quotes, cost_of: CostOf, now: float) -> Report | None:
+    def _scouted(self, ant: ScoutingAnt, memory: _Memory, now: float) -> Report | None:
         here: str | None = ant.chain.source
         while here is not None:
             cell = self.cells[here]
@@ -123,7 +114,32 @@ class Colony:
                     scouting.discourage(self.cells[node], ant, now)
             return None
         for node in reversed(ant.path):
-            ant = scouting.balance(self.cells[node], ant, quotes, cost_of)
+            ant = memory.balanced(self.cells[node], ant)
         latency_ms = scouting.latency_ms(ant.chain, ant.sites, self._way_ms)
         cost_ms = latency_ms + sum(site.others_ms for site in ant.sites)
         return Report(chain=ant.chain, sites=ant.sites, cost_ms=cost_ms, latency_ms=latency_ms)
+
+
+class _Memory:
+    """Of what scouts of one chain have reckoned already: most of them come to the same placements."""
+
+    def __init__(self, chain: Chain, cells: Mapping[str, Cell], way_ms: Way) -> None:
+        self._chain, self._cells, self._way_ms = chain, cells, way_ms
+        self._costs: dict[tuple[str, ...], float] = {}
+        self._balanced: dict[tuple[str, tuple[Site, ...]], tuple[Site, ...]] = {}
+
+    def balanced(self, cell: Cell, ant: ScoutingAnt) -> ScoutingAnt:
+        """:func:`~sbon_node.placement.ants.scouting.balance`."""
+        key = cell.name, ant.sites
+        if key not in self._balanced:
+            self._balanced[key] = scouting.balance(cell, ant, self._quote, self._cost_of).sites
+        sites = self._balanced[key]
+        return ant if sites == ant.sites else msgspec.structs.replace(ant, sites=sites)
+
+    def _quote(self, node: str, first: int, last: int) -> Quote:
+        return self._cells[node].quote(self._chain, first, last)
+
+    def _cost_of(self, hosts: tuple[str, ...]) -> float:
+        if hosts not in self._costs:
+            self._costs[hosts] = scouting.cost_ms(self._chain, hosts, self._quote, self._way_ms)
+        return self._costs[hosts]
