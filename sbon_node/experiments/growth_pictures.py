@@ -22,8 +22,8 @@ def draw_nes(result: dict[str, Any], outcomes: nes.Outcomes, folder: Path) -> li
         last = [row for row in rows if row["iterations"] in (None, most)]
         _lines(axes[0], last, "strategy", "sources", "ratio_mean", "ratio_ci95")
         _lines(axes[1], [row for row in rows if row["iterations"]], "sources", "iterations", "ratio_mean", "ratio_ci95")
-        axes[0].set(xscale="log", xlabel="sources", ylabel="usage / lower bound", title=topology)
-        axes[1].set(xscale="log", xlabel="iterations", title="ifcop, by sources")
+        axes[0].set(xlabel="sources", ylabel="usage / lower bound", title=topology)
+        axes[1].set(xlabel="iterations", title="ifcop, by sources")
         figures[f"{topology}-nes"] = figure
     return save(result, figures, folder)
 
@@ -42,7 +42,7 @@ def draw_scale(result: dict[str, Any], outcomes: scale.Outcomes, folder: Path) -
         ):
             for line, (by, of) in enumerate((("nodes", "operators"), ("operators", "nodes"))):
                 _lines(axes[line, column], rows, of, by, value)
-                axes[line, column].set(xscale="log", yscale="log", xlabel=by, ylabel=label)
+                axes[line, column].set(yscale="log", xlabel=by, ylabel=label)
         axes[0, 0].set(title=f"{strategy}, by operators")
         axes[1, 0].set(title=f"{strategy}, by nodes")
         figures[f"scale-{strategy}"] = figure
@@ -60,7 +60,7 @@ def draw_scale(result: dict[str, Any], outcomes: scale.Outcomes, folder: Path) -
 
 
 def _lines(axes: Any, rows: list[dict[str, Any]], of: str, by: str, value: str, spread: str | None = None) -> None:
-    """A line for each value of column ``of``."""
+    """A line for each value of column ``of``; where ``by`` is never 0, it is drawn by its logarithm."""
     labels = dict.fromkeys(row[of] for row in rows)
     for label in labels:
         points = sorted((row[by], row[value], (row[spread] if spread else 0.0) or 0.0) for row in rows if row[of] == label)
@@ -68,3 +68,8 @@ def _lines(axes: Any, rows: list[dict[str, Any]], of: str, by: str, value: str, 
         axes.errorbar(across, values, intervals, marker="o", capsize=3, label=str(label))
     if labels:
         axes.legend(fontsize=7)
+    ticks = sorted({row[by] for row in rows})
+    if ticks and ticks[0] > 0:
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
+        axes.minorticks_off()
