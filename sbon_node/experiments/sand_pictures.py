@@ -19,7 +19,7 @@ def draw_sand(result: dict[str, Any], outcomes: object, folder: Path) -> list[Pa
     for topology in dict.fromkeys(row["topology"] for row in result["rows"]):
         by_figure: dict[str, list[Row]] = {}
         for row in result["rows"]:
-            if row["topology"] == topology:
+            if row["topology"] == topology and row["latencies"] == "true":
                 by_figure.setdefault(row["figure"], []).append(row)
         for name, rows in by_figure.items():
             for number, figure in DRAWN[name](rows).items():

@@ -20,7 +20,7 @@ from sbon_node.experiments.sand_workload import LIES, Shape, lie_of, tree
 def matrix(tmp_path: Path) -> Path:
     rng = np.random.default_rng(5)
     path = tmp_path / "plane.npz"
-    np.savez(path, rtt_ms=2 * between(rng.uniform(0, 100, (120, 2))))
+    np.savez(path, rtt_ms=2 * between(rng.uniform(0, 100, (70, 2))))
     return path
 
 
@@ -34,11 +34,11 @@ def experiment(*options: str) -> list[dict[str, Any]]:
 
 
 def test_bounds_are_kept_and_the_dump_says_the_same(matrix: Path, tmp_path: Path) -> None:
-    command = ("--data", str(matrix), "--queries", "3", "--seeds", "1,2", "--figure", "6")
+    command = ("--data", str(matrix), "--queries", "2", "--seeds", "1,2", "--figure", "6")
     rows = experiment(*command, "--dump", str(tmp_path / "dump"))
     assert [{**row, "cpu_ms": 0} for row in experiment(*command)] == [{**row, "cpu_ms": 0} for row in rows]
     lines = [json.loads(line) for line in (tmp_path / "dump" / "sand.jsonl").read_text().splitlines()]
-    assert len(lines) == sum(row["queries"] for row in rows) == 3 * 2 * 3 * (4 * 2 + 1)
+    assert len(lines) == sum(row["queries"] for row in rows) == 2 * 2 * (3 * (4 * 2 + 1) + 4 * 2)
     sums: dict[tuple[Any, ...], list[float]] = {}
     for line in lines:
         latency_ms = np.load(tmp_path / "dump" / line["network"])["latency_ms"]
@@ -58,17 +58,20 @@ def test_bounds_are_kept_and_the_dump_says_the_same(matrix: Path, tmp_path: Path
         else:
             assert line["max_delay_ms"] == pytest.approx(line["bound"] * direct_ms)
             assert reached["consumer"] <= line["max_delay_ms"] + 1e-6
-        assert usage >= line["optimal_usage"] - 1e-6
-        key = (line["sources"], line["bound"], line["strategy"], line["seed"])
+        if line["latencies"] == "true":
+            assert usage >= line["optimal_usage"] - 1e-6
+        key = (line["latencies"], line["sources"], line["bound"], line["strategy"], line["seed"])
         sums.setdefault(key, [0.0, 0.0])
         sums[key][0] += usage
         sums[key][1] += whole
     for row in rows:
         assert (row["bound_kept"], row["refused"]) == (row["queries"], 0)
-        ratios = [sums[row["sources"], row["bound"], row["strategy"], seed] for seed in (1, 2)]
+        ratios = [sums[row["latencies"], row["sources"], row["bound"], row["strategy"], seed] for seed in (1, 2)]
         assert row["bandwidth_ratio"] == pytest.approx(np.mean([usage / whole for usage, whole in ratios]), abs=1e-4)
         assert row["at_proxy_pct"] + row["at_sources_pct"] + row["in_network_pct"] == pytest.approx(100, abs=0.2)
-    found = {(row["sources"], row["bound"], row["strategy"]): row["bandwidth_ratio"] for row in rows}
+    found = {
+        (row["sources"], row["bound"], row["strategy"]): row["bandwidth_ratio"] for row in rows if row["latencies"] == "true"
+    }
     for sources in LIES:
         for bound in (1.2, 3):
             assert found[sources, None, "optimal"] <= found[sources, bound, "in-network+"] < found[sources, bound, "edge"] < 1
