@@ -233,7 +233,9 @@ def _cost(found: PlacementExplanation, cost: float | None) -> str | None:
     return bytes_text(cost) if found.objective == "usage" else cell_text(float(cost))
 
 
-def _amount(bound: str, value: float) -> str:
+def _amount(bound: str, value: float | None) -> str | None:
+    if value is None:
+        return None
     if bound == "bandwidth_bytes_s":
         return f"{bytes_text(value)}/s"
     return f"{value:,.1f} ms" if bound == "max_delay_ms" else f"{value:,.2f}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -84,7 +86,9 @@ class PlacementExplainer:
         view = HeldRoomView(self._context, held)
         problem = problem_of(subject.plan, subject.consumer, None, subject.goal)
         asked = await self._placed(problem, view, subject.goal.strategy)
-        placed = {name: await self._strategy(name, problem, view, asked) for name in STRATEGIES}
+        # Each with a view of its own, so that its questions are its own; what they measure they share.
+        others = (self._strategy(name, problem, HeldRoomView(self._context, held), asked) for name in STRATEGIES)
+        placed = dict(zip(STRATEGIES, await asyncio.gather(*others), strict=True))
         chosen = asked.hosts() if isinstance(asked, Placement) else {}
         hosts = dict(subject.hosts) or chosen
         virtual = _virtual(problem, view, asked)
@@ -201,7 +205,8 @@ class PlacementExplainer:
         hosts = stands.hosts
         bound, delay_ms = problem.bounds.max_delay_ms, stands.delay_ms
         if bound is not None and delay_ms is not None:
-            found.append(BoundCheck(bound="max_delay_ms", limit=bound, value=delay_ms, slack=bound - delay_ms))
+            value, slack = (delay_ms, bound - delay_ms) if math.isfinite(delay_ms) else (None, None)
+            found.append(BoundCheck(bound="max_delay_ms", limit=bound, value=value, slack=slack))
         by_id: dict[str, Operator] = {operator.id: operator for operator in problem.operators}
         for node in sorted(set(hosts.values())):
             needs = total([by_id[operator].needs for operator, at in hosts.items() if at == node])

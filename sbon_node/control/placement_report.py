@@ -77,8 +77,9 @@ class BoundCheck(msgspec.Struct, frozen=True, kw_only=True):
     """``max_delay_ms``, ``cores``, ``memory_mb`` or ``bandwidth_bytes_s``."""
     where: str = ""
     limit: float
-    value: float
-    slack: float
+    value: float | None
+    """None, as ``slack``, where it is without end: a host that cannot keep up with the rows."""
+    slack: float | None
 
 
 class TurningPoint(msgspec.Struct, frozen=True, kw_only=True):

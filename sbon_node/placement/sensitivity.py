@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from sbon_node.placement.instance import Instance, Ints
-from sbon_node.placement.network_view import UNKNOWN_MS
 from sbon_node.placement.solver import Solution, penalised, solve
 
 FARTHEST_MS = 1000.0
@@ -107,8 +106,3 @@ def _with(instance: Instance, way: tuple[int, int], ms: float) -> Instance:
     latency_ms = instance.latency_ms.copy()
     latency_ms[way] = latency_ms[way[::-1]] = ms
     return instance.narrowed(instance.candidates, latency_ms)
-
-
-def known(ms: float) -> float | None:
-    """None for the stand-in of what is not known."""
-    return None if ms >= UNKNOWN_MS else ms

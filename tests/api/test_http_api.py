@@ -17,6 +17,7 @@ from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import StreamDeclaration
 from tests.api.async_client import AsyncClient
+from tests.api.explained_placement import explained_placement
 from tests.api.switched_node import SETTINGS, SwitchedNode, rows
 
 STREAM = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"),), event_time="ts")
@@ -73,6 +74,17 @@ async def test_plans_are_explained_and_refused_with_their_place(node: SwitchedNo
     assert (refused.value.code, refused.value.where, refused.value.hint) == ("bad-sql", "line 1, column 8", "say x")
 
 
+async def test_placements_are_explained_and_refused_with_their_place(node: SwitchedNode, client: AsyncClient) -> None:
+    asked = Question(sql="SELECT 1", strategy="auto", objective="delay", max_delay_ms=80.0, min_throughput_bytes_s=1e4)
+    assert await client.ask(endpoints.explain_placement(asked)) == explained_placement("", asked)
+    assert (node.asked, node.submitted) == ([asked], [])
+    assert (await client.ask(endpoints.explain_query_placement("q1"))).query == "q1"
+    node.refuse_submit = SbonError("delay-bound", "45.5 ms too long", where="max_delay_ms", details=("a to b: 125.5 ms",))
+    with pytest.raises(SbonError) as refused:
+        await client.ask(endpoints.explain_placement(asked))
+    assert (refused.value.code, refused.value.details) == ("delay-bound", ("a to b: 125.5 ms",))
+
+
 STATUSES = [
     ("GET", "/v1/streams/none", None, 404, "unknown-stream"),
     ("GET", "/v1/nothing", None, 404, "unknown-path"),
@@ -91,6 +103,9 @@ STATUSES = [
     ("POST", "/v1/rtt", b'{"pairs": [["a", "b"]], "max_age_s": -1}', 400, "bad-request"),
     ("GET", "/v1/queries/q2/rows", None, 404, "unknown-query"),
     ("GET", "/v1/queries/q2/explain", None, 404, "unknown-query"),
+    ("GET", "/v1/queries/q2/explain/placement", None, 404, "unknown-query"),
+    ("POST", "/v1/explain/placement", b'{"sql": "SELECT 1", "max_delay_ms": 0}', 400, "bad-request"),
+    ("POST", "/v1/queries", b'{"sql": "SELECT 1", "min_throughput_bytes_s": -1}', 400, "bad-request"),
     ("POST", "/v1/explain", b'{"sql": ""}', 400, "bad-request"),
     ("POST", "/v1/explain", b" " * 5000, 413, "too-large"),
     ("GET", "/v1/explain", None, 405, "method-not-allowed"),

@@ -27,7 +27,7 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.left import left_behind
 from tests.control.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted
 
-NODES = string.ascii_lowercase
+NODES = string.ascii_lowercase[:20]
 DRAWN = random.Random(5)
 AT_MS = {node: (DRAWN.uniform(0, 80), DRAWN.uniform(0, 80)) for node in NODES}
 TREE = PlacementProblem(
@@ -52,7 +52,7 @@ def test_a_tree_of_seven_operators_has_all_measured_that_it_wants(tmp_path: Path
         placed = await ask(cluster, "a", hybrid(TREE, view, PlacementSettings()))
         assert len(placed.assignments) == 7
         assert [one.reason for one in placed.assignments if "not all measured" in one.reason] == []
-        assert view.questions > 200
+        assert view.questions > 150, "of 190 pairs"
         assert [node for node in NODES if cluster.at(node).daemon.status().counters.get("measurement-refused")] == []
 
     in_cluster(tmp_path, NODES, test, latency=one_way_s)
@@ -104,7 +104,7 @@ def test_a_delay_that_cannot_be_kept_is_refused_before_anything_starts(tmp_path:
 
 def test_a_query_keeps_what_it_was_submitted_for(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("a", rows=4000))
+        await declare(cluster, "a", source_at("a", rows=1000, rate=10.0))
         wishes = {"strategy": "auto", "objective": "usage=1,delay=50", "max_delay_ms": 150.0, "min_throughput_bytes_s": 1e5}
         await submitted(cluster, "b", None, **wishes)
         for _ in range(2):
@@ -114,7 +114,7 @@ def test_a_query_keeps_what_it_was_submitted_for(tmp_path: Path) -> None:
             assert (info.placement.strategy, info.placement.reason[:18]) == ("optimal", "auto took optimal:")
             cluster.crash(cluster.nodes["b"])
             cluster.boot(cluster.nodes["b"])
-            await cluster.sleep(10.0)
+            await cluster.sleep(5.0)
 
     in_cluster(tmp_path, "abcd", test, latency=along_s)
 
@@ -162,7 +162,7 @@ def test_a_placement_is_explained_by_what_else_there_is_and_nothing_comes_of_it(
         assert consumer.cost == pytest.approx(into.rate_bytes_s * along_s("a", "d"), rel=0.2)
         delay = next(one for one in found.checks if one.bound == "max_delay_ms")
         assert delay.slack == pytest.approx(120.0 - 91.0, abs=15.0)
-        assert [one for one in found.checks if one.slack < 0] == []
+        assert [one for one in found.checks if one.slack is None or one.slack < 0] == []
         assert {one.node for one in found.nodes} == set("abcd")
         assert await left_behind(cluster) == []
         assert [await ask(cluster, node, cluster.at(node).daemon.queries()) for node in "abcd"] == [[]] * 4
