@@ -52,7 +52,7 @@ def test_a_tree_of_seven_operators_has_all_measured_that_it_wants(tmp_path: Path
         placed = await ask(cluster, "a", hybrid(TREE, view, PlacementSettings()))
         assert len(placed.assignments) == 7
         assert [one.reason for one in placed.assignments if "not all measured" in one.reason] == []
-        assert view.questions > 150, "of 190 pairs"
+        assert view.questions > 128, "of 190 pairs, some of which its own probes had measured"
         assert [node for node in NODES if cluster.at(node).daemon.status().counters.get("measurement-refused")] == []
 
     in_cluster(tmp_path, NODES, test, latency=one_way_s)
