@@ -125,10 +125,13 @@ def _rate_s(world: World, chain_id: str, load: float) -> float:
 
 
 def _crowded(network: Network, seed: int, queries: int) -> tuple[World, np.random.Generator]:
-    """With ``BESIDE`` as many queries, that stay as they are."""
+    """With ``BESIDE`` as many queries, each at its optimum when it came, that stay as they are."""
     world, rng = World(network, seed, SETTINGS), np.random.default_rng((seed, 64))
     for number in range(round(BESIDE * queries)):
-        _deploy(world, chain_of(chain_query(number, network.nodes, rng)))
+        chain = chain_of(chain_query(number, network.nodes, rng))
+        best = world.optimum(chain)
+        if best is not None:
+            world.deploy(chain, [world.ground.names[host] for host in best.hosts])
     return world, rng
 
 

@@ -3,7 +3,7 @@
 The rule: where the placements are at most ``MAX_PLACEMENTS`` (hosts to the power of operators), and all ways between the hosts
 and the query's endpoints are measured, or can be for at most ``PAIRS`` measurements an operator, which hybrid may ask for too,
 ``optimal`` takes the best by measured latencies. Where that cannot be, as a node answers no pings, too much was measured lately,
-nothing may be measured, or ``optimal`` lacks its solver, ``hybrid`` does.
+nothing may be measured, or ``optimal`` lacks its solver or cannot minimise what is asked for, ``hybrid`` does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sbon_node.placement.ways import Ways
 
 MAX_PLACEMENTS = 1_000_000
 PAIRS = 100
-UNSOLVABLE = frozenset({"too-large", "input-missing"})
+UNSOLVABLE = frozenset({"too-large", "input-missing", "unsupported-objective"})
 
 
 async def auto(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:

@@ -10,6 +10,7 @@ import pytest
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
+from sbon_node.placement.auto import auto
 from sbon_node.placement.objective import cost, latency_by_queueing, objective_named
 from sbon_node.placement.problem import Edge, Objective, Operator, PlacementProblem
 from sbon_node.placement.queueing import (
@@ -117,6 +118,9 @@ async def test_the_optimum_refuses_it_and_hybrid_takes_it(plane: Any) -> None:
     points = {"a": (0.0, 0.0), "b": (20.0, 0.0), "c": (30.0, 0.0), "d": (60.0, 0.0)}
     with pytest.raises(SbonError, match="not linear"):
         await STRATEGIES["optimal"](chain(), plane(points), PlacementSettings())
+    taken = await auto(chain(), plane(points), PlacementSettings())
+    assert taken.strategy == "hybrid"
     hosts = (await STRATEGIES["hybrid"](chain(), plane(points), PlacementSettings())).hosts()
+    assert taken.hosts() == hosts
     costs = {pair: cost(chain(), {"x": pair[0], "y": pair[1]}, latency) for pair in itertools.product(NODES, repeat=2)}
     assert costs[hosts["x"], hosts["y"]] == pytest.approx(min(costs.values()))
