@@ -62,7 +62,7 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
 @click.argument("stream_name", metavar="STREAM")
 @click.option("--node", "node_name", default="", metavar="NODE", help="Where the rows are born; by default the node asked.")
 @click.option("--name", default="", help="Name of the source among the stream's; by default the node's.")
-@click.option("--connector", default="", help="file, generator, ...")
+@click.option("--connector", default="", help="file, generator or hostmetrics; see docs/connectors.md.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the connector; may be repeated.")
 @click.option(
     "--file",

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from sbon_node.clock import Clock
 from sbon_node.connectors.file_source import FileOptions, FileSource
 from sbon_node.connectors.generator import GeneratorOptions, GeneratorSource
+from sbon_node.connectors.host_metrics import HostMetricsOptions, HostMetricsSource
 from sbon_node.connectors.interface import Source
 from sbon_node.connectors.options import read_options
 from sbon_node.connectors.roots import check_within
@@ -22,12 +24,13 @@ from sbon_node.query.schema import to_arrow
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a source is made from: its declarations, the stream's Arrow schema, and the settings."""
+    """What a source is made from: its declarations, the stream's Arrow schema, the settings, and the node's clock."""
 
     declaration: SourceDeclaration
     stream: StreamDeclaration
     schema: pa.Schema
     settings: ConnectorSettings
+    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,20 @@ def _generator(context: SourceContext, options: GeneratorOptions) -> Source:
     )
 
 
+def _host_metrics(context: SourceContext, options: HostMetricsOptions) -> Source:
+    return HostMetricsSource(options, context.schema, context.declaration.node, context.clock)
+
+
 SOURCES: dict[str, Connector] = {
     "file": Connector(FileOptions, _file),
     "generator": Connector(GeneratorOptions, _generator),
+    "hostmetrics": Connector(HostMetricsOptions, _host_metrics),
 }
 
 
-def open_source(declaration: SourceDeclaration, stream: StreamDeclaration, settings: ConnectorSettings) -> Source:
+def open_source(
+    declaration: SourceDeclaration, stream: StreamDeclaration, settings: ConnectorSettings, clock: Clock | None = None
+) -> Source:
     """The source as declared, not opened yet; raises :class:`SbonError` ``unknown-connector``, ``unknown-option``,
     ``bad-option``, ``outside-roots``. Its ``check`` looks at what the options name."""
     connector = SOURCES.get(declaration.connector)
@@ -67,4 +77,4 @@ def open_source(declaration: SourceDeclaration, stream: StreamDeclaration, setti
             hint=f"known: {', '.join(SOURCES)}",
         )
     options = read_options(connector.options, declaration.options, declaration.connector)
-    return connector.make(SourceContext(declaration, stream, to_arrow(stream.schema), settings), options)
+    return connector.make(SourceContext(declaration, stream, to_arrow(stream.schema), settings, clock or Clock.real()), options)

@@ -99,7 +99,7 @@ class SourceHost:
     async def _attach_here(self, source: SourceDeclaration) -> None:
         declaration = self._catalogue.entry(source.stream).declaration
         check_source(source, declaration)
-        opened = open_source(source, declaration, self._settings)
+        opened = open_source(source, declaration, self._settings, self._context.clock)
         opened.check()
         await self._catalogue.attach(await with_sample(source, opened))
 
@@ -152,7 +152,7 @@ class SourceHost:
         self._running[source.id] = wanted
         self._refused.pop(source.id, None)
         try:
-            opened = open_source(source, wanted.stream, self._settings)
+            opened = open_source(source, wanted.stream, self._settings, context.clock)
         except SbonError as error:
             log.warning("source-refused", source=source.id, reason=str(error))
             self._refused[source.id] = str(error)
