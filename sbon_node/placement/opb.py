@@ -14,7 +14,8 @@ Where the paper cannot be followed to the letter:
   is relative to that of a mean link of the query over its longest direct way. Without a bound on delay there is no second factor.
 - Figure 2 compares only the way to the operator with the bound; here the rest of the way, straight to the consumer, counts too,
   as does what others on the same host lose. Branches can still part so far that no host for their join is within the bound: it
-  goes where the least is missing, and the next passes move one operator at a time, the others staying where they are.
+  goes where the least is missing, and the next passes move one operator at a time, the others staying where they are. Where that
+  does not help, everything is placed once more, each operator where rows arrive first.
 - What earlier windows brought is not dropped when a new one is opened: it costs nothing to keep, and has room for lighter
   operators. Nor is a window discovered again in a later pass; once a pass has succeeded the next ones open them all, for the
   nodes that have most left are seldom those on the way.
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -45,6 +47,8 @@ Floats = NDArray[np.float64]
 LEAST_USAGE, LEAST_MS, LEAST_LOG = 0.01, 0.1, 0.01
 """Epsilons: of the usage in the exponent, of the delay a power is divided by, and of the logarithm of what is raised."""
 MAX_PASSES = 30
+Pass = Literal["power", "moves", "early"]
+"""Operators placed from nothing by power; moved one by one by power; placed from nothing where rows arrive first."""
 TRIED = 60
 """Nodes looked at for one that lacks least to the bound, those with the shortest way first."""
 SHOWN = 10
@@ -57,16 +61,21 @@ async def opb(problem: PlacementProblem, view: NetworkView, settings: PlacementS
     search = _Search(problem, view, settings)
     best: Placement | None = None
     failed: SbonError | None = None
-    in_vain, moves, missing_ms = 0, False, math.inf
+    kind: Pass = "power"
+    in_vain, missing_ms, early = 0, math.inf, False
     for _ in range(MAX_PASSES):
         try:
-            placed = await search.run(moves=moves)
+            placed = await search.run(kind)
         except SbonError as error:
             if error.code not in ("no-room", "delay-bound"):
                 raise
-            in_vain = 0 if best is None and search.missing_ms < 0.99 * missing_ms else in_vain + 1
-            failed, moves, missing_ms = error, error.code == "delay-bound", search.missing_ms
+            better = best is None and search.missing_ms < 0.99 * missing_ms
+            in_vain, missing_ms = 0 if better else in_vain + 1, search.missing_ms
+            failed, kind = error, "moves" if error.code == "delay-bound" else "power"
+            if best is None and kind == "moves" and not better and not early:
+                kind, in_vain, early = "early", 0, True
         else:
+            kind = "moves" if kind == "early" else kind
             in_vain += 1
             if best is None or placed.usage < best.usage * (1 - 1e-9):
                 best, in_vain = placed, 0
@@ -110,20 +119,19 @@ class _Search:
             cores += sum(operator.row_core_ms for operator in problem.operators) / (settings.processing_share * bound)
         self._width = settings.window_share * cores
 
-    async def run(self, *, moves: bool) -> Placement:
-        """One pass, from nothing or by ``moves`` of single operators from where the pass before ended; over all windows at once
-        where one has placed everything before. Raises ``no-room``, which says for which operator, or ``delay-bound``, with what
-        is missing in ``missing_ms``."""
+    async def run(self, kind: Pass) -> Placement:
+        """One pass; moves are from where the pass before ended. Over all windows at once where one has placed everything before.
+        Raises ``no-room``, which says for which operator, or ``delay-bound``, with what is missing in ``missing_ms``."""
         self._z = math.ceil(1 / self._settings.window_share)
         self._cache: list[str] = []
         partial = Partial(self._problem, self._view)
         while self._earlier and await self._open(partial):
             pass
         before = self._view.questions
-        for operator, node in self._earlier.items() if moves else ():
+        for operator, node in self._earlier.items() if kind == "moves" else ():
             partial.place(operator, node)
         self.missing_ms = math.inf
-        assignments = {one.id: await self._place(one, partial) for one in self._order}
+        assignments = {one.id: await self._place(one, partial, kind) for one in self._order}
         trouble = await measured(partial, self._view, self._settings)
         self._earlier, self.missing_ms = dict(partial.hosts), partial.excess_ms()
         ordered = [assignments[operator.id] for operator in self._problem.operators]
@@ -145,7 +153,7 @@ class _Search:
         self._cache += self._found[self._z]
         return True
 
-    async def _place(self, operator: Operator, partial: Partial) -> Assignment:
+    async def _place(self, operator: Operator, partial: Partial, kind: Pass) -> Assignment:
         """By power, on the nodes discovered or, where none will do, those of more windows; in the end, where a host is missing
         least to the bound."""
         partial.remove(operator.id)
@@ -157,10 +165,14 @@ class _Search:
                 raise SbonError("no-room", f"no node has room for operator {operator.id}", where=operator.id)
             nodes = [node for node, fits in zip(nodes, partial.fits(operator, nodes).tolist(), strict=True) if fits]
             powers = self._powers(operator, nodes, partial) if nodes else np.empty(0)
-            order = [i for i in np.argsort(-powers, kind="stable").tolist() if powers[i] > -math.inf]
+            rank = powers if kind != "early" or not nodes else -partial.arrived_ms(operator, nodes)
+            order = [i for i in np.argsort(-rank, kind="stable").tolist() if powers[i] > -math.inf]
             chosen = next((i for i in order if not partial.lateness(operator, nodes[i])), None)
             if chosen is not None:
-                reason = f"optimization power e^{powers[chosen]:.2f}, the greatest in time of {len(nodes)} with room"
+                what = (
+                    "where rows arrive first" if kind == "early" else f"optimization power e^{powers[chosen]:.2f}, the greatest"
+                )
+                reason = f"{what} in time, of {len(nodes)} with room"
                 break
             if not await self._open(partial):
                 if not nodes:

@@ -91,17 +91,22 @@ class Partial:
         spare = np.array([self._free[node].cores - load[node] if node in self._free else math.inf for node in nodes])
         return np.where(spare > 0, operator.row_core_ms / np.maximum(spare, 1e-12), math.inf)
 
-    def through_ms(self, operator: Operator, nodes: Sequence[str]) -> Floats:
-        """The longest way from a producer through the operator at each of ``nodes`` and straight on to its consumers, [nodes];
-        all it reads from is placed. Others that are there already become slower by it, which :meth:`delay_ms` reckons with."""
+    def arrived_ms(self, operator: Operator, nodes: Sequence[str]) -> Floats:
+        """The longest way from a producer to what the operator has done at each of ``nodes``, [nodes]; all it reads from is
+        placed. Others that are there already become slower by it, which :meth:`delay_ms` reckons with."""
         reached = self._reached(self.hosts)
         arrived = np.zeros(len(nodes))
         for edge in self.inputs[operator.id]:
             source = self.node(edge.source)
             assert source is not None
             arrived = np.maximum(arrived, reached.get(edge.source, 0.0) + self._view.latencies_ms([source], nodes)[0])
+        found: Floats = arrived + self.takes_ms(operator, nodes)
+        return found
+
+    def through_ms(self, operator: Operator, nodes: Sequence[str]) -> Floats:
+        """As :meth:`arrived_ms`, and straight on to the operator's consumers, [nodes]."""
         onward = self._view.latencies_ms(self.ends(operator.id), nodes)
-        found: Floats = arrived + self.takes_ms(operator, nodes) + (onward.max(axis=0) if len(onward) else 0.0)
+        found: Floats = self.arrived_ms(operator, nodes) + (onward.max(axis=0) if len(onward) else 0.0)
         return found
 
     def delay_ms(self, operator: str | None = None, node: str = "") -> float:
