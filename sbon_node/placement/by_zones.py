@@ -93,6 +93,7 @@ class _Search:
         self._number = {node: place for place, node in enumerate(nodes)}
         self._crowded: dict[str, set[str]] = {operator.id: set() for operator in problem.operators}
         self._coordinator = {operator.id: view.owner(operator.id) for operator in problem.operators}
+        self._asked: set[tuple[int, int]] = set()
         self._dead_end = ""
         self._outcome: Outcome | None = None
 
@@ -104,12 +105,12 @@ class _Search:
                 self._outcome = self._mapped()
             except DeadEndError as error:
                 self._dead_end = error.operator
+                if await self._measured(self._direct()):
+                    continue
                 return False
             hosts = self._outcome.hosts
-            links = self._unmeasured(hosts)
-            if links and self._settings.measure and not self._ways.trouble and rounds < MEASURED_ROUNDS:
+            if rounds < MEASURED_ROUNDS and await self._measured(self._links(hosts)):
                 rounds += 1
-                await self._ways.measure(links)
             elif await self._room.grants(hosts):
                 return True
             else:
@@ -151,10 +152,25 @@ class _Search:
             allowed[operator][numbers([node for node in self._hosts if node not in refused], self._number)] = True
         return run(self._problem, Step(self._rule, locations, allowed, self._coordinator.__getitem__))
 
-    def _unmeasured(self, hosts: Mapping[str, str]) -> list[tuple[int, int]]:
+    async def _measured(self, links: Sequence[tuple[int, int]]) -> bool:
+        """Measures what is only estimated of these, once; whether there was such, and it may be measured."""
+        unknown = [link for link in links if not self._ways.measured[link] and link not in self._asked]
+        if not unknown or not self._settings.measure or self._ways.trouble:
+            return False
+        self._asked.update(unknown)
+        await self._ways.measure(unknown)
+        return True
+
+    def _links(self, hosts: Mapping[str, str]) -> list[tuple[int, int]]:
         at = {**self._problem.pinned, **hosts}
-        links = [(self._number[at[edge.source]], self._number[at[edge.target]]) for edge in self._problem.edges]
-        return [link for link in links if not self._ways.measured[link]]
+        return [(self._number[at[edge.source]], self._number[at[edge.target]]) for edge in self._problem.edges]
+
+    def _direct(self) -> list[tuple[int, int]]:
+        """Straight from the sources to the proxy, where the delay is bounded: an estimate alone refuses nobody."""
+        if self._problem.bounds.max_delay_ms is None:
+            return []
+        proxy = self._number[consumer_of(self._problem)]
+        return [(self._number[node], proxy) for node in self._problem.pinned.values()]
 
     def _spread(self, hosts: Mapping[str, str]) -> None:
         """Operators that do not fit beside those before them at the same node are not for it."""

@@ -235,6 +235,33 @@ async def test_links_that_decide_are_measured(plane: Any) -> None:
     assert "links estimated" in blind.assignments[0].reason
 
 
+@pytest.mark.parametrize("name", SAND)
+async def test_nobody_is_refused_for_an_estimate(name: str, plane: Any) -> None:
+    """All ways look twice as long as they are."""
+    rng = random.Random(11)
+    view = plane(points(12, rng), room=dict.fromkeys(points(12, rng), 1e6))
+    truth, known = view.latency_ms, set[frozenset[str]]()
+    view.latency_ms = lambda a, b: truth(a, b) * (1.0 if frozenset((a, b)) in known else 2.0)
+
+    async def measure(pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        known.update(frozenset(pair) for pair in pairs)
+        return {pair: truth(*pair) for pair in pairs}
+
+    view.measure = measure
+    problem = tree(view.nodes(), 4, 2, rng)
+    bound = max(truth(node, problem.pinned["consumer"]) for node in problem.pinned.values())
+    bounded = msgspec.structs.replace(problem, bounds=Bounds(max_delay_ms=bound))
+    assert (await STRATEGIES[name](bounded, view, SETTINGS)).delay_ms <= bound + 1e-6
+
+    async def out_of_reach(pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        return {}
+
+    known.clear()
+    view.measure = out_of_reach
+    with pytest.raises(SbonError, match="no placement was found within"):
+        await STRATEGIES[name](bounded, view, SETTINGS)
+
+
 @pytest.mark.parametrize("rule", [edge.choose, in_network.choose, in_network_plus.choose])
 def test_coordinators_exchange_the_papers_messages(rule: Any, plane: Any) -> None:
     """A subtree each, a MAP from every child, and of all notices that an operator is placed one stands."""
