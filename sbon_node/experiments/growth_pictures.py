@@ -45,6 +45,7 @@ def draw_scale(result: dict[str, Any], outcomes: scale.Outcomes, folder: Path) -
                 axes[line, column].set(yscale="log", xlabel=by, ylabel=label)
         axes[0, 0].set(title=f"{strategy}, by operators")
         axes[1, 0].set(title=f"{strategy}, by nodes")
+        figure.subplots_adjust(hspace=0.4, wspace=0.35)
         figures[f"scale-{strategy}"] = figure
     for topology in dict.fromkeys(row["topology"] for row in result["rows"] if row["part"] == "sequence"):
         rows = [row for row in result["rows"] if row["part"] == "sequence" and row["topology"] == topology]
@@ -55,6 +56,7 @@ def draw_scale(result: dict[str, Any], outcomes: scale.Outcomes, folder: Path) -
             _lines(side, [row for row in rows if row[value] is not None], "strategy", "first_query", value)
             side.set(xlabel="query", ylabel={"ratio_mean": "usage / lower bound", "cpu_ms": "processor (ms)"}.get(value, value))
         axes[0].set(title=topology)
+        figure.subplots_adjust(wspace=0.35)
         figures[f"{topology}-sequence"] = figure
     return save(result, figures, folder)
 

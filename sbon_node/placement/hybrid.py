@@ -40,6 +40,10 @@ REFINEMENTS, BUDGET = 4, 5
 ROUNDS = 4
 """How often links of the best placement that are only estimated are measured."""
 
+MOST_ENTRIES, HOPS = 10_000_000, 2
+"""Of tables of the whole pool by itself, one for each operator: where there would be more, an operator is reckoned with only at
+what is near it and the operators so many links away."""
+
 
 async def hybrid(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
     """Raises :class:`SbonError` ``no-room``, ``no-coordinate``, or ``delay-bound`` where nothing found keeps to the bound."""
@@ -145,14 +149,30 @@ class _Search:
 
     def _instance(self) -> Instance:
         """The pool as it is known now, without the nodes that have too little room for an operator."""
-        able: dict[frozenset[str], Ints] = {}
+        operators = self._problem.operators
+        within = self._reach() if len(self._pool) ** 2 * len(operators) > MOST_ENTRIES else {}
+        able: dict[tuple[frozenset[str], frozenset[str]], Ints] = {}
         candidates = []
-        for operator in self._problem.operators:
-            without = frozenset(self._room.rejected[operator.id])
-            if without not in able:
-                able[without] = numbers([node for node in self._pool if node not in without], self._number)
-            candidates.append(able[without])
+        for operator in operators:
+            near = within.get(operator.id, frozenset(self._pool))
+            key = near, frozenset(self._room.rejected[operator.id])
+            if key not in able:
+                able[key] = numbers(sorted(key[0] - key[1]), self._number)
+            candidates.append(able[key])
         return Instance(self._problem, self._ways.nodes, self._ways.ms, candidates, self._room.free(self._ways.nodes))
+
+    def _reach(self) -> dict[str, frozenset[str]]:
+        """Of a large query's pool what each operator is reckoned with at: the nodes near its own virtual place and near those of
+        operators up to ``HOPS`` links away, and those that are in the pool for another reason."""
+        others = frozenset(self._pool).difference(*self._distances.values())
+        found = {name: others.union(near) for name, near in self._distances.items()}
+        for _ in range(HOPS):
+            before = dict(found)
+            for edge in self._problem.edges:
+                if edge.source in found and edge.target in found:
+                    found[edge.source] |= before[edge.target]
+                    found[edge.target] |= before[edge.source]
+        return found
 
     async def _choose(self, instance: Instance, predicted: Solution) -> Instance:
         """The candidates, measured to what is pinned: by the estimates first, then by what these measurements say of the

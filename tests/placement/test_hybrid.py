@@ -13,6 +13,7 @@ import pytest
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
+from sbon_node.placement import hybrid as hybrid_module
 from sbon_node.placement.geometric import median_places
 from sbon_node.placement.hybrid import hybrid
 from sbon_node.placement.objective import longest_delay_ms, network_usage
@@ -197,3 +198,14 @@ async def test_a_bound_that_the_consumers_node_keeps_to_is_never_refused(share: 
         direct_ms = max(view.latency_ms(node, sink) for node in problem.pinned.values())
         bounded = msgspec.structs.replace(problem, bounds=Bounds(max_delay_ms=share * direct_ms))
         assert (await hybrid(bounded, view, SETTINGS)).delay_ms <= share * direct_ms + 1e-6
+
+
+async def test_a_query_too_large_for_the_whole_pool_is_reckoned_with_nearby(monkeypatch: pytest.MonkeyPatch) -> None:
+    ratios = []
+    monkeypatch.setattr(hybrid_module, "MOST_ENTRIES", 0)
+    monkeypatch.setattr(hybrid_module, "HOPS", 1)
+    for seed in range(4):
+        problem, view = made(TREE, seed), world(seed)
+        placed = await hybrid(problem, view, PlacementSettings(pool=8, candidates=6, finalists=3))
+        ratios.append(usage(problem, placed, view) / usage(problem, await best(problem, world(seed)), view))
+    assert 1 <= sum(ratios) / 4 < 1.12

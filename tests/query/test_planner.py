@@ -152,5 +152,8 @@ async def test_the_placement_problem_of_a_plan() -> None:
     problem = problem_of(planned, "home", {"q7.b1": frozenset({"full"})})
     assert problem.pinned == {"source/flights@1/ewr": "node-ewr", "source/flights@1/jfk": "node-jfk", CONSUMER: "home"}
     assert [(operator.id, operator.refused) for operator in problem.operators] == [("q7.b0", frozenset()), ("q7.b1", {"full"})]
-    assert problem.edges[:2] == (Edge("source/flights@1/ewr", "q7.b0", 6000.0), Edge("source/flights@1/jfk", "q7.b1", 12_000.0))
+    assert problem.edges[:2] == (
+        Edge("source/flights@1/ewr", "q7.b0", rate_bytes_s=6000.0, rows_s=100.0),
+        Edge("source/flights@1/jfk", "q7.b1", rate_bytes_s=12_000.0, rows_s=200.0),
+    )
     assert [(edge.source, edge.target) for edge in problem.edges[2:]] == [("q7.b0", CONSUMER), ("q7.b1", CONSUMER)]

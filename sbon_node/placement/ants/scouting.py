@@ -18,6 +18,8 @@ from sbon_node.placement.ants.cell import Cell, Quote
 from sbon_node.placement.ants.chain import Chain
 
 MOST_HOPS = 256
+MOST_FAILURES = 1000
+"""Paths of which a cell remembers who failed on them."""
 
 Way = Callable[[str, str], float]
 """One-way latency between two nodes by the shortest way, milliseconds."""
@@ -96,6 +98,8 @@ def onward(cell: Cell, ant: ScoutingAnt, rng: random.Random, now: float) -> tupl
 def fail(cell: Cell, ant: ScoutingAnt, enough: int) -> bool:
     """At the destination, without a place for all tasks: whether it is one of so many on the same path, each with another greed,
     that it shall go back and discourage others."""
+    if len(cell.failed) >= MOST_FAILURES:
+        cell.failed.clear()
     greeds = cell.failed.setdefault(ant.path, set())
     greeds.add(ant.greed)
     if len(greeds) < enough:
