@@ -67,14 +67,17 @@ def _live(module: Any, area: WideArea, seconds: float, told: Callable[[float], N
         began, cpu_s = time.monotonic(), {name: footprint.cpu_s(family) for name, family in families.items()}
         while not sights or sights[-1].at_s < seconds:
             at_s = time.monotonic() - began
-            sights.append(module.Sight(at_s, {node.name: _place(node) for node in cluster.nodes}))
+            missed = frozenset(name for node in cluster.nodes for name in _lost_at(node))
+            sights.append(module.Sight(at_s, {node.name: _place(node) for node in cluster.nodes}, missed))
             told(at_s)
             time.sleep(max(0.0, EVERY_S - (time.monotonic() - began - at_s)))
         took_s = time.monotonic() - began
         shares = [footprint.cpu_since(cpu_s[name], footprint.cpu_s(family)) / took_s for name, family in families.items()]
         memory_mb = [footprint.memory_mb(family) for family in families.values()]
+        crashes = [module.Crash(*_crashed(cluster, name, module.PAUSE_S)) for name in module.victims(area.names)]
     return {
         **module.figures(sights, area.names, area.rtt_ms),
+        **module.told_of_deaths(sights, crashes),
         "cpu_pct_median": 100 * statistics.median(shares),
         "cpu_pct_most": 100 * max(shares),
         "memory_mb_median": statistics.median(memory_mb),
@@ -85,6 +88,25 @@ def _live(module: Any, area: WideArea, seconds: float, told: Callable[[float], N
 def _place(node: LocalNode) -> Coordinate:
     status = node.client.status()
     return Coordinate(vector=status.coordinate, height=status.height)
+
+
+def _lost_at(node: LocalNode) -> list[str]:
+    """Whom it does not have alive."""
+    return [member.name for member in node.client.members() if member.state not in ("alive", "suspect")]
+
+
+def _crashed(cluster: LocalCluster, name: str, pause_s: float) -> tuple[float, float]:
+    """Seconds from its death until the first, and the last, of the others has noticed."""
+    began = time.monotonic()
+    cluster[name].kill()
+    living = [node for node in cluster.nodes if node.running]
+    first_s = None
+    while waiting := [node for node in living if name not in _lost_at(node)]:
+        if first_s is None and len(waiting) < len(living):
+            first_s = time.monotonic() - began
+        time.sleep(pause_s)
+    last_s = time.monotonic() - began
+    return (last_s if first_s is None else first_s), last_s
 
 
 def _rounded(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Literal
@@ -214,7 +214,7 @@ class SinkHost:
             links = [self._link(order, stream, node, hosted.done.get(stream, 0)) for stream, node in order.inputs]
             sink = FollowSink(order.query, links, context.clock, hosted.ended)
             self._followed[order.query] = sink
-            work: Coroutine[object, object, None] = sink.run()
+            work: Callable[[], Awaitable[None]] = sink.run
         else:
             file_sink = await context.blocking(partial(self._opened, hosted, fresh=fresh))
             if not self._is_current(hosted):
@@ -223,7 +223,7 @@ class SinkHost:
             links = [self._link(order, stream, node, done.get(stream, 0)) for stream, node in order.inputs]
             runner = SinkRunner(order.query, file_sink, links, context.clock, self._settings)
             self._runners[order.query] = runner
-            work = runner.run()
+            work = runner.run
         self._tasks.start(f"sink {order.part}", self._deliver(hosted, work))
 
     def _opened(self, hosted: HostedSink, *, fresh: bool) -> Sink:
@@ -232,11 +232,11 @@ class SinkHost:
             order.spec.kind, order.spec.options, order.schema, context.blocking, context.steps, claim=hosted.claim, fresh=fresh
         )
 
-    async def _deliver(self, hosted: HostedSink, work: Coroutine[object, object, None]) -> None:
+    async def _deliver(self, hosted: HostedSink, work: Callable[[], Awaitable[None]]) -> None:
         """Runs a sink until all its inputs have ended, or it fails for good, and tells the record's holder which."""
         order = hosted.order
         try:
-            await work
+            await work()
         except SbonError as error:
             log.warning("sink-failed", sink=order.part, reason=str(error))
             await self._report(hosted, "failed", str(error))

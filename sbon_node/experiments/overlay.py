@@ -1,12 +1,14 @@
 """How real daemons and simulated ones find their places: the same nodes, once on sockets and once in virtual time.
 
 Both are the whole daemon with its defaults, over the same round-trip times. Their places are looked at every few seconds; what is
-told of them is the error of the last look, and how much coordinates still move in the second half. The area is emulated on
-sockets with a jitter of 5 % (log-normal) for each datagram; in virtual time it is exponential with the same mean.
+told of them is the error of the last look, and how much coordinates still move in the second half. At the end some are killed,
+one after another. The area is emulated on sockets with a jitter of 5 % (log-normal) for each datagram; in virtual time it is
+exponential with the same mean.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -28,11 +30,23 @@ SETTLED_WITHIN = 1.1
 """Of the last median error, in which a cluster has settled."""
 
 
+CRASHES, PAUSE_S = 3, 0.1
+"""Nodes that are killed at the end; and what lies between two looks at who has noticed."""
+
+
 class Sight(NamedTuple):
-    """Every node's own place at a time, in seconds since all knew each other."""
+    """Every node's own place at a time, in seconds since all knew each other; and whom somebody did not have alive."""
 
     at_s: float
     places: Mapping[str, Coordinate]
+    missed: frozenset[str] = frozenset()
+
+
+class Crash(NamedTuple):
+    """Seconds after a node was killed at which the first of the others took it for dead, and the last."""
+
+    first_s: float
+    last_s: float
 
 
 def figures(sights: Sequence[Sight], names: Sequence[str], rtt_ms: Sequence[Sequence[float]]) -> dict[str, float]:
@@ -55,6 +69,24 @@ def figures(sights: Sequence[Sight], names: Sequence[str], rtt_ms: Sequence[Sequ
         "settle_s": settled.at_s,
         "movement_ms_s": sum(ways) / (late[-1].at_s - late[0].at_s),
     }
+
+
+def told_of_deaths(sights: Sequence[Sight], crashes: Sequence[Crash]) -> dict[str, float]:
+    """``false_deaths``, nodes that somebody had lost at some look; ``detect_s``, ``detect_most_s`` from a crash to the first who
+    noticed; ``all_more_s``, ``all_more_most_s`` from there until all had."""
+    firsts, lasts = [crash.first_s for crash in crashes], [crash.last_s - crash.first_s for crash in crashes]
+    return {
+        "false_deaths": len(frozenset[str]().union(*(sight.missed for sight in sights))),
+        "detect_s": statistics.median(firsts),
+        "detect_most_s": max(firsts),
+        "all_more_s": statistics.median(lasts),
+        "all_more_most_s": max(lasts),
+    }
+
+
+def victims(names: Sequence[str]) -> tuple[str, ...]:
+    """Who is killed: the last ones, as long as two are left."""
+    return tuple(names[max(2, len(names) - CRASHES) :])
 
 
 def _errors(places: Mapping[str, Coordinate], names: Sequence[str], truth: Floats, pairs: tuple[Any, Any]) -> Floats:
@@ -81,11 +113,12 @@ def simulated(
     seed: int = 1,
     told: Callable[[float], None] = lambda at_s: None,
 ) -> dict[str, Any]:
-    """The figures in virtual time, and ``bytes_s``, what a node sends in datagrams. Raises :class:`SbonError`
+    """Both kinds of figures in virtual time, and ``bytes_s``, what a node sends in datagrams. Raises :class:`SbonError`
     ``simulation-failed``."""
     index = {name: number for number, name in enumerate(names)}
     sights: list[Sight] = []
     sent: list[int] = []
+    crashes: list[Crash] = []
 
     def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
         def one_way_s(source: str, target: str) -> float:
@@ -98,16 +131,36 @@ def simulated(
         await cluster.together()
         began = cluster.loop.time()
         while not sights or sights[-1].at_s < seconds:
-            sights.append(Sight(cluster.loop.time() - began, {name: _place(cluster, name) for name in names}))
+            missed = frozenset(name for name in names if _missed_by(cluster, name))
+            sights.append(Sight(cluster.loop.time() - began, {name: _place(cluster, name) for name in names}, missed))
             sent.append(sum(cluster.network.traffic(name).datagram_bytes_sent for name in names))
             told(sights[-1].at_s)
             await cluster.sleep(every_s)
+        for name in victims(names):
+            crashes.append(await _crashed(cluster, name))
         return Ended(0, "finished")
 
     outcome = run_cluster(build, play, seed=seed, max_time_s=seconds + 600, replay="sbon experiment overlay")
     if outcome.failure:
         raise SbonError("simulation-failed", outcome.failure)
-    return {**figures(sights, names, rtt_ms), "bytes_s": (sent[-1] - sent[0]) / sights[-1].at_s / len(names)}
+    found = {**figures(sights, names, rtt_ms), **told_of_deaths(sights, crashes)}
+    return {**found, "bytes_s": (sent[-1] - sent[0]) / sights[-1].at_s / len(names)}
+
+
+def _missed_by(cluster: SimulatedCluster, name: str) -> list[str]:
+    """Who lives and does not have it alive."""
+    living = [node for node in cluster.nodes.values() if node.alive and node.name != name]
+    return [node.name for node in living if not node.daemon.membership.is_alive(name)]
+
+
+async def _crashed(cluster: SimulatedCluster, name: str) -> Crash:
+    began = cluster.loop.time()
+    cluster.crash(cluster.nodes[name])
+    await cluster.until(lambda: bool(_missed_by(cluster, name)), pause_s=PAUSE_S)
+    first_s = cluster.loop.time() - began
+    living = sum(node.alive for node in cluster.nodes.values())
+    await cluster.until(lambda: len(_missed_by(cluster, name)) == living, pause_s=PAUSE_S)
+    return Crash(first_s, cluster.loop.time() - began)
 
 
 def _place(cluster: SimulatedCluster, name: str) -> Coordinate:

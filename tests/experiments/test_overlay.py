@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.experiments.overlay import Sight, figures, simulated
+from sbon_node.experiments.overlay import Crash, Sight, figures, simulated, told_of_deaths, victims
 from sbon_node.space.coordinate import Coordinate
 
 NAMES = ("a", "b", "c")
@@ -30,9 +30,19 @@ def test_a_cluster_has_settled_when_its_error_stays_within_a_tenth_of_the_last()
     assert figures([sight(0, 3), sight(10, 3)], NAMES, RTT_MS)["settle_s"] == 0
 
 
+def test_deaths_are_told_with_those_that_were_none() -> None:
+    sights = [Sight(0, {}), Sight(10, {}, frozenset({"a"})), Sight(20, {}, frozenset({"a", "b"}))]
+    found = told_of_deaths(sights, [Crash(4, 5), Crash(3, 6), Crash(9, 9)])
+    assert found == {"false_deaths": 2, "detect_s": 4, "detect_most_s": 9, "all_more_s": 1, "all_more_most_s": 3}
+    assert victims("abcdefg") == ("e", "f", "g")
+    assert victims(NAMES) == ("c",)
+
+
 def test_simulated_daemons_find_their_places() -> None:
     found = simulated(NAMES, RTT_MS, seconds=40, every_s=10)
     assert found["median"] < 0.1
     assert found["movement_ms_s"] < 0.5
     assert 50 < found["bytes_s"] < 1500
+    assert found["false_deaths"] == 0
+    assert 1 < found["detect_s"] <= found["detect_s"] + found["all_more_s"] < 15
     assert found == simulated(NAMES, RTT_MS, seconds=40, every_s=10)
