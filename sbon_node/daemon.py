@@ -18,6 +18,7 @@ from sbon_node.config import Config
 from sbon_node.engine.interface import Engine, OnOperatorState
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
+from sbon_node.log_tap import LogTap
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays
 from sbon_node.net.emulation import EmulatedTransport
@@ -32,8 +33,8 @@ log = structlog.get_logger()
 CLEAN, FORCED = 0, 130
 
 
-async def run_node(config: Config) -> int:
-    """Runs until a signal, or until the node leaves; returns the exit code.
+async def run_node(config: Config, tap: LogTap) -> int:
+    """Runs until a signal, or until the node leaves; returns the exit code. ``tap`` is this process's log.
 
     Raises :class:`SbonError` where it cannot start: ``data-dir`` and ``port-in-use`` among others.
     """
@@ -41,12 +42,12 @@ async def run_node(config: Config) -> int:
     _obey_signals(stopping)
     lock = lock_data_dir(Path(config.node.data_dir))
     try:
-        return await _run(config, stopping)
+        return await _run(config, tap, stopping)
     finally:
         os.close(lock)
 
 
-async def _run(config: Config, stopping: asyncio.Event) -> int:
+async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
     clock = Clock.real()
     counters = Counters(clock.now)
     rng = random.Random(os.urandom(16))
@@ -57,6 +58,7 @@ async def _run(config: Config, stopping: asyncio.Event) -> int:
     node = Node(
         config, transport=_transport(config, clock, counters, rng), clock=clock, rng=rng, engine=engine, counters=counters
     )
+    tap.listen_to(node.bus)
     api = ApiServer(node, config.api)
     try:
         await api.start(config.node.api_bind, config.node.api_port)

@@ -14,6 +14,7 @@ from sbon_node.control.identity import identify
 from sbon_node.control.store import Store
 from sbon_node.directory.measuring import Measurer
 from sbon_node.directory.view import FullView
+from sbon_node.happenings import Bus
 from sbon_node.membership.service import Membership
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
@@ -86,6 +87,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         counters=world.counters,
         steps=world.steps,
         blocking=world.blocking,
+        bus=Bus(node.name, world.clock.wall_ms),
     )
     return Foundation(context, space, measurer)
 

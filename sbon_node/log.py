@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from sbon_node.errors import SbonError
 from sbon_node.log_file import LogFile
+from sbon_node.log_tap import LogTap
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -37,8 +38,9 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = 64 * 1024 * 1024
 
 
-def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = None) -> None:
-    """Sets structlog and the standard library's logging up for this process; ``node`` is bound to every event.
+def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = None) -> LogTap:
+    """Sets structlog and the standard library's logging up for this process; ``node`` is bound to every event. What is returned
+    changes the level, and tells those who listen to the node's events.
 
     Raises :class:`SbonError` ``bad-log-file``.
     """
@@ -55,16 +57,17 @@ def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = 
         if console
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
     )
+    tap = LogTap(level)
     structlog.configure(
-        processors=[*shared, *rendering],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        processors=[*shared, tap, *rendering],
         logger_factory=structlog.PrintLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
     structlog.contextvars.clear_contextvars()
     if node:
         structlog.contextvars.bind_contextvars(node=node)
-    _take_over_standard_logging(shared, rendering, out, level)
+    _take_over_standard_logging([*shared, structlog.stdlib.add_logger_name, tap.copy], rendering, out, level)
+    return tap
 
 
 def silence() -> None:
@@ -83,7 +86,7 @@ def _take_over_standard_logging(shared: list[Any], rendering: list[Any], out: Te
     """Libraries log through the standard library: the same form, and nothing below a warning unless we debug."""
     handler = logging.StreamHandler(out)
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+        foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
     )
     handler.setFormatter(formatter)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -52,6 +53,8 @@ from sbon_node.control.sources import SourceHost
 from sbon_node.control.submit import Submitter
 from sbon_node.engine.interface import Engine, OnOperatorState, OperatorState
 from sbon_node.foundation import World, lay_foundation
+from sbon_node.happenings import MemberChanged
+from sbon_node.membership.table import Change
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -84,7 +87,7 @@ class Node:
         world = World(transport, clock, rng, counters, steps, blocking)
         self.context, self._space, self._measurer = lay_foundation(config, world)
         self._distances = Distances(self.context)
-        self.membership, self.outbox = self.context.membership, self.context.outbox
+        self.membership, self.outbox, self.bus = self.context.membership, self.context.outbox, self.context.bus
         self._rejoin = Rejoin(
             self.membership,
             store=self.context.store,
@@ -129,6 +132,7 @@ class Node:
         await self.context.server.start(self._config.node.listening)
         await self.membership.start()
         self.membership.listen(self._rejoin.member_changed)
+        self.membership.listen(self._tell_of_member)
         await self._rejoin.start()
         self._operators.start()
         self._sinks.start()
@@ -159,6 +163,11 @@ class Node:
             self._space.observe_load(self._machine.load(), self.context.clock.now())
             self.membership.place_self()
             await self.context.clock.sleep(1.0)
+
+    def _tell_of_member(self, name: str, change: Change) -> None:
+        member = self.membership.get(name)
+        state = member.state if member is not None else ""
+        self.bus.tell("membership", partial(MemberChanged, member=name, change=change, state=state))
 
     def _operator_state(self, operator: str, state: OperatorState, reason: str) -> None:
         self._operators.engine_state(operator, state, reason)

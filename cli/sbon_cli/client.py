@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -27,6 +27,7 @@ from sbon_node.control.report import (
     Submission,
 )
 from sbon_node.errors import SbonError
+from sbon_node.happenings import Happening, Kind, Level
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 
 R = TypeVar("R")
@@ -95,6 +96,12 @@ class Client:
 
     def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
         return self.ask(endpoints.members(near, within_ms))
+
+    def happenings(self, kinds: Collection[Kind] = (), level: Level = "info") -> Iterator[Happening]:
+        """What happens at the node from now on, without end; of all kinds where none are named."""
+        for event in self.events(endpoints.events(kinds, level)):
+            assert not isinstance(event, Problem)
+            yield event
 
     def rtt(self, question: RttQuestion) -> list[PairInfo]:
         return self.ask(endpoints.rtt(question))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -25,6 +26,7 @@ from sbon_node.control.report import (
     Submission,
 )
 from sbon_node.errors import SbonError
+from sbon_node.happenings import Happening, Kind, Level
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 
 R = TypeVar("R")
@@ -85,6 +87,11 @@ def members(near: str = "", within_ms: float | None = None) -> Ask[list[MemberIn
     asked = {"near": near, "within_ms": "" if within_ms is None else repr(within_ms)}
     query = urlencode({name: value for name, value in asked.items() if value})
     return Ask("GET", f"/v1/members?{query}" if query else "/v1/members", list[MemberInfo])
+
+
+def events(kinds: Collection[Kind], level: Level) -> Ask[Happening | Problem]:
+    query = urlencode({"kinds": ",".join(kinds), "level": level})
+    return Ask("GET", f"/v1/events?{query}", Happening | Problem)  # type: ignore[arg-type]
 
 
 def rtt(question: RttQuestion) -> Ask[list[PairInfo]]:

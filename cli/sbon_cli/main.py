@@ -22,6 +22,7 @@ VERBS = {
     "status": "sbon_cli.members:status",
     "members": "sbon_cli.members:members",
     "rtt": "sbon_cli.rtt:rtt",
+    "monitor": "sbon_cli.monitor:monitor",
     "map": "sbon_cli.map:map_",
     "join": "sbon_cli.membership:join",
     "leave": "sbon_cli.membership:leave",

@@ -27,14 +27,14 @@ def node(config_file: Path | None, settings: tuple[str, ...], until_stdin_closes
     started again on the same data directory. A second signal ends it at once. To leave for good: sbon leave.
     """
     config, _ = load(config_file, environ=os.environ, flags=flags_of(settings, named))
-    log.configure(config.log, node=config.node.name)
+    tap = log.configure(config.log, node=config.node.name)
     if until_stdin_closes:
         threading.Thread(target=_end_with_stdin, daemon=True, name="until-stdin-closes").start()
     import uvloop
 
     from sbon_node.daemon import run_node
 
-    sys.exit(uvloop.run(run_node(config)))
+    sys.exit(uvloop.run(run_node(config, tap)))
 
 
 def _end_with_stdin() -> None:

@@ -25,6 +25,7 @@ from sbon_node.control.report import (
     StreamInfo,
     Submission,
 )
+from sbon_node.happenings import Bus
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 
 __all__ = [
@@ -55,6 +56,9 @@ __all__ = [
 
 class NodeFace(Protocol):
     """Every method raises :class:`sbon_node.errors.SbonError` for what it refuses."""
+
+    bus: Bus
+    """Tells what happens at the node."""
 
     def status(self) -> NodeStatus: ...
 

@@ -15,6 +15,7 @@ from sbon_node.api.encoding import decode, encode
 from sbon_node.api.events import Event, position_of, stream_events
 from sbon_node.api.face import NodeFace
 from sbon_node.api.guard import Handler, Uncut, errors_as_json
+from sbon_node.api.monitor import happenings, kinds_of, level_of
 from sbon_node.api.settings import ApiSettings
 from sbon_node.control.explanation import Question
 from sbon_node.control.report import RttQuestion, Submission
@@ -114,6 +115,7 @@ class ApiServer:
             ("GET", "/healthz", self._health),
             ("GET", "/readyz", self._readiness),
             ("GET", "/v1/status", self._status),
+            ("GET", "/v1/events", self._events),
             ("GET", "/v1/members", self._members),
             ("POST", "/v1/rtt", self._rtt),
             ("POST", "/v1/join", uncut(self._join)),
@@ -166,6 +168,10 @@ class ApiServer:
             hint = "for example within_ms=30"
             raise SbonError("bad-request", f"{within!r} is no length of time", where="within_ms", hint=hint) from error
         return _json(self._face.members(request.query.get("near", ""), within_ms))
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        events = happenings(self._face.bus, kinds_of(request), level_of(request), self._settings.event_queue)
+        return await self._stream_out(request, events, {})
 
     async def _rtt(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._face.rtt(await _body(request, RttQuestion)))

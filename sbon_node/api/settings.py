@@ -22,6 +22,14 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keepalive_s: Annotated[
         float, Meta(gt=0, le=30, description="seconds of silence on an event stream after which a comment shows it is alive")
     ] = 10.0
+    event_queue: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=1_000_000,
+            description="events that wait for one slow listener of /v1/events; further ones are counted as lost",
+        ),
+    ] = 1000
     idle_s: Annotated[float, Meta(gt=0, le=3600, description="seconds an idle connection is kept open")] = 60.0
     shutdown_s: Annotated[
         float, Meta(gt=0, le=600, description="seconds that requests under way are given when the node stops")

@@ -14,6 +14,7 @@ from sbon_node.clock import Clock
 from sbon_node.control.settings import ControlSettings
 from sbon_node.control.store import Store
 from sbon_node.directory.view import Directory
+from sbon_node.happenings import Bus
 from sbon_node.membership.service import Membership
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Peers, PeerServer
@@ -44,6 +45,7 @@ class Context:
     counters: Counters
     steps: Steps
     blocking: Blocking
+    bus: Bus
 
     async def ask(self, node: str, call: Call, reply: type[Reply], *, timeout_s: float | None = None) -> Reply:
         """Calls a member by name; raises :class:`sbon_node.errors.SbonError` where it refuses or is out of reach."""

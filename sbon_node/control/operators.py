@@ -18,6 +18,7 @@ from sbon_node.control.retry import until_passed
 from sbon_node.disk import named_errors
 from sbon_node.engine.interface import Engine, EngineCapacity, Needs, OperatorSpec, OperatorState
 from sbon_node.errors import SbonError
+from sbon_node.happenings import OperatorChanged
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
 from sbon_node.query.allowlist import check_fragment
@@ -85,8 +86,14 @@ class OperatorHost:
         if hosted is None:
             return
         self._states[operator] = (state, reason)
+        self._tell(hosted, state, reason)
         if state == "failed" and operator not in self._starting:
             self._tasks.start(f"report {operator}", self._report_failure(hosted, reason))
+
+    def _tell(self, hosted: HostedOperator, change: str, reason: str = "") -> None:
+        spec, host = hosted.spec, self._context.name
+        told = partial(OperatorChanged, query=spec.query, operator=spec.id, change=change, host=host, reason=reason)
+        self._context.bus.tell("placement", told)
 
     def describe(self, query: str) -> list[OperatorInfo]:
         described = []
@@ -144,7 +151,7 @@ class OperatorHost:
             shutil.rmtree(self._checkpoint(operator), ignore_errors=True)
             shutil.rmtree(self._spill(operator), ignore_errors=True)
             self._context.store.delete("operator", operator)
-            del self._hosted[operator]
+            self._tell(self._hosted.pop(operator), "ended")
 
     async def _asked(self, call: AskNode, caller: Caller) -> NodeAnswer:
         now = self._context.clock.now()

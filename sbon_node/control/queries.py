@@ -17,6 +17,7 @@ from sbon_node.control.describe import describe
 from sbon_node.control.measurements import MeasurementBook
 from sbon_node.control.records import LIVE, QueryRecord, Records
 from sbon_node.control.report import Bill, QueryInfo, QueryState
+from sbon_node.control.telling import tell_of_places, tell_of_query
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.placement.problem import Placement
@@ -86,12 +87,16 @@ class QueryBook:
         self.new_id(record.id)
         created = self._records.compare_and_set(0, record)
         self._submitting[record.id] = None
+        tell_of_query(self._context.bus, created, created.state)
         return created
 
     def place(self, query: str, placement: Placement, hosts: dict[str, str], epochs: dict[str, int]) -> QueryRecord:
         """Raises ``query-over`` where the query has been ended meanwhile."""
         self._check_placing(query)
-        return self._change(query, placement=placement, hosts=hosts, epochs=epochs)
+        before = self.record(query)
+        record = self._change(query, placement=placement, hosts=hosts, epochs=epochs)
+        tell_of_places(self._context.bus, before, record)
+        return record
 
     def begin(self, query: str) -> QueryRecord:
         """All parts run, or have finished already. Raises ``query-over`` where the query has been ended while they started."""
@@ -109,6 +114,7 @@ class QueryBook:
         self._submitting.pop(query, None)
         if self.record(query).state == "placing":
             if not missed:
+                tell_of_query(self._context.bus, self.record(query), "refused", "placing", reason)
                 self._records.delete(query)
                 return
             self._change(query, state="failed", reason=reason)
@@ -116,7 +122,10 @@ class QueryBook:
 
     def _change(self, query: str, **fields: Any) -> QueryRecord:
         record = self.record(query)
-        return self._records.compare_and_set(record.version, msgspec.structs.replace(record, **fields))
+        changed = self._records.compare_and_set(record.version, msgspec.structs.replace(record, **fields))
+        if changed.state != record.state:
+            tell_of_query(self._context.bus, changed, changed.state, record.state, changed.reason)
+        return changed
 
     def over(self, query: str) -> SbonError | None:
         """``query-over``, with the reason, where the query has been ended while it started."""

@@ -30,6 +30,7 @@ from sbon_node.control.report import (
 )
 from sbon_node.engine.interface import Column, OperatorStats
 from sbon_node.errors import SbonError
+from sbon_node.happenings import Bus
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
 from tests.api.explained_placement import explained_placement
 
@@ -89,6 +90,10 @@ class ScriptedNode:
     rtts: list[RttQuestion] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     cut: Callable[[], None] = lambda: None
+    cut_from_outside: Callable[[], object] = lambda: None
+    tell: Callable[..., object] = lambda kind, made: None
+    """As ``cut`` and ``bus.tell``, for other threads than the node's."""
+    bus: Bus = field(default_factory=lambda: Bus("a", lambda: 0))
 
     def status(self) -> NodeStatus:
         return NodeStatus(

@@ -1,0 +1,52 @@
+"""``GET /v1/events``: what happens at the node, as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection
+from typing import get_args
+
+from aiohttp import web
+
+from sbon_node.errors import SbonError
+from sbon_node.happenings import Bus, Happening, Kind, Level
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+LEVEL_WORDS: tuple[Level, ...] = get_args(Level)
+
+
+def kinds_of(request: web.Request) -> tuple[Kind, ...]:
+    """Those of ``kinds=membership,logs``; all where none are named. Raises :class:`SbonError` ``bad-request``."""
+    text = request.query.get("kinds", "")
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    unknown = [word for word in words if word not in KINDS]
+    if unknown:
+        raise SbonError("bad-request", f"there are no events of kind {unknown[0]!r}", where="kinds", hint=_one_of(KINDS))
+    return tuple(kind for kind in KINDS if not words or kind in words)
+
+
+def level_of(request: web.Request) -> Level:
+    """The least level of log lines, ``info`` by default; raises :class:`SbonError` ``bad-request``."""
+    text = request.query.get("level", "info")
+    for level in LEVEL_WORDS:
+        if level == text:
+            return level
+    raise SbonError("bad-request", f"there is no level {text!r}", where="level", hint=_one_of(LEVEL_WORDS))
+
+
+async def happenings(bus: Bus, kinds: Collection[Kind], level: Level, limit: int) -> AsyncGenerator[Happening]:
+    """Every event from now on, until the generator is closed; at most ``limit`` wait for whoever takes them."""
+    woken = asyncio.Event()
+    listener = bus.listen(kinds, level=level, limit=limit, wake=woken.set)
+    try:
+        while True:
+            while (event := listener.take()) is not None:
+                yield event
+            woken.clear()
+            await woken.wait()
+    finally:
+        bus.forget(listener)
+
+
+def _one_of(words: Collection[str]) -> str:
+    return f"known: {', '.join(words)}"

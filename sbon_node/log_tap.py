@@ -1,0 +1,82 @@
+"""Log lines on their way out: those who listen to the node's events get a copy, and what only they asked for is not written."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import MutableMapping
+from functools import partial
+from typing import Any
+
+import structlog
+
+from sbon_node.happenings import LEVELS, Bus, LogLine, Made
+
+MAX_TEXT = 4096
+"""Characters of a field that travel."""
+MAX_FIELDS = 64
+
+_OWN = frozenset({"event", "level", "timestamp", "node"})
+
+
+class LogTap:
+    """A structlog processor. ``level`` is the least that is written; it may change at any time through :meth:`set_level`."""
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._bus: Bus | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._filter()
+
+    @property
+    def level(self) -> int:
+        return self._level
+
+    def set_level(self, level: int) -> None:
+        self._level = level
+        self._filter()
+
+    def listen_to(self, bus: Bus) -> None:
+        """From now on ``bus`` tells of log lines; call it in the running loop that the bus belongs to."""
+        self._bus, self._loop, self._thread = bus, asyncio.get_running_loop(), threading.get_ident()
+        bus.on_listeners = self._filter
+
+    def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        self.copy(logger, method, event)
+        if LEVELS.get(str(event.get("level")), logging.CRITICAL) < self._level:
+            raise structlog.DropEvent
+        return event
+
+    def copy(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        """For lines whose level somebody else has decided on."""
+        bus, loop = self._bus, self._loop
+        if bus is None or loop is None or not bus.wanted("logs"):
+            return event
+        made = _line(dict(event))
+        if threading.get_ident() == self._thread:
+            bus.tell("logs", made)
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(bus.tell, "logs", made)
+        return event
+
+    def _filter(self) -> None:
+        least = self._level if self._bus is None else min(self._level, self._bus.least_level)
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(least))
+
+
+def _line(event: dict[str, Any]) -> Made:
+    if event.get("exc_info"):
+        event = dict(structlog.processors.format_exc_info(None, "", event))
+    event.pop("exc_info", None)
+    fields = {key: _plain(value) for key, value in list(event.items())[:MAX_FIELDS] if key not in _OWN}
+    level, message = str(event.get("level", "")), str(event.get("event", ""))[:MAX_TEXT]
+    return partial(LogLine, level=level, message=message, fields=fields)
+
+
+def _plain(value: Any) -> str | int | float | bool | None:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
