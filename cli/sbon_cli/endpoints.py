@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from sbon_node.api.http import AcknowledgeBody, JoinBody, Joined
+from sbon_node.api.bodies import AcknowledgeBody, JoinBody, Joined
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.control.explanation import Explanation, Question

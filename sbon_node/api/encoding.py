@@ -33,12 +33,25 @@ def encode(value: object) -> bytes:
 def decode(body: bytes, kind: type[T]) -> T:
     """A request's body; raises :class:`SbonError` ``bad-request`` naming the field."""
     try:
-        return msgspec.json.decode(body, type=kind)
+        value = msgspec.json.decode(body, type=kind)
+        _check_fields(body, kind)
+        return value
     except msgspec.ValidationError as error:
         field, message = in_plain_words(error, kind)
         raise SbonError("bad-request", message, where=field, hint="see docs/api.md") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SbonError("bad-request", f"the body is not JSON: {error}", hint="see docs/api.md") from error
+
+
+def _check_fields(body: bytes, kind: Any) -> None:
+    """A field that is not known is a slip of the pen, which would otherwise be passed over in silence."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        known = [field.encode_name for field in msgspec.structs.fields(kind)]
+        for name in msgspec.json.decode(body, type=dict[str, msgspec.Raw]):
+            if name not in known:
+                raise SbonError(
+                    "bad-request", f"there is no field {name[:100]!r}", where=name[:100], hint=f"known: {', '.join(known)}"
+                )
 
 
 def _speakable(value: Any) -> Any:

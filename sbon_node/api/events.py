@@ -7,7 +7,7 @@ each stream: a reader that comes back sends it as ``Last-Event-ID`` and is serve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -27,9 +27,8 @@ REFUSAL_GRACE_S = 0.5
 """A refusal within this time of the request becomes an HTTP status; a later one the last event of a response under way."""
 
 
-def position_of(request: web.Request) -> dict[str, int]:
-    """The frames a follower has: ``after`` (JSON, numbers by stream), else the ``Last-Event-ID`` of an earlier response."""
-    text = request.query.get("after") or request.headers.get("Last-Event-ID", "")
+def position_of(text: str) -> dict[str, int]:
+    """The frames a follower has, numbers by stream as JSON: ``after``, else the ``Last-Event-ID`` of an earlier response."""
     if not text:
         return {}
     if len(text) > MAX_POSITION_BYTES:
@@ -41,7 +40,7 @@ def position_of(request: web.Request) -> dict[str, int]:
 
 
 async def stream_events(
-    request: web.Request, events: AsyncIterator[Event], *, keepalive_s: float, position: dict[str, int] | None = None
+    request: web.Request, events: AsyncIterator[Event], *, keepalive_s: float, position: Mapping[str, int] | None = None
 ) -> web.StreamResponse:
     """Sends all ``events``; raises :class:`SbonError` where they are refused at once.
 

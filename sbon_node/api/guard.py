@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import urlsplit
 
+import msgspec
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from multidict import CIMultiDictProxy
 
-from sbon_node.api.problems import problem_response
+from sbon_node.api.problems import Problem, status_of
+from sbon_node.api.rate import Buckets
+from sbon_node.api.settings import ApiSettings
 from sbon_node.errors import SbonError
 
 log = structlog.get_logger()
@@ -18,24 +23,48 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _HTTP_CODES = {404: "unknown-path", 405: "method-not-allowed", 413: "too-large"}
 
+MAX_CLIENTS = 4096
+"""Client addresses whose rate is remembered."""
 
-@web.middleware
-async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refusals become problem responses; our own bugs are logged and told without their inside."""
-    try:
-        check_origin(request.headers)
-        return await handler(request)
-    except SbonError as error:
-        return problem_response(error)
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        return problem_response(_of_http(request, error))
-    except ConnectionResetError:
-        raise
-    except Exception as error:
-        log.error("request-failed", method=request.method, path=request.path, exc_info=error)
-        return problem_response(SbonError("internal", "the node failed to answer; its log says why", where=request.path))
+
+class Guard:
+    """The middleware: refuses pages of other sites and clients that ask too often, and writes every refusal as a problem."""
+
+    def __init__(self, settings: ApiSettings) -> None:
+        self._buckets = Buckets(settings.requests_per_s, settings.request_burst, MAX_CLIENTS)
+
+    def middleware(self) -> Middleware:
+        @web.middleware
+        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+            try:
+                check_origin(request.headers)
+                wait_s = self._buckets.take(request.remote or "", asyncio.get_running_loop().time())
+                if wait_s:
+                    return _too_often(wait_s)
+                return await handler(request)
+            except SbonError as error:
+                return problem_response(error)
+            except web.HTTPException as error:
+                if error.status < 400:
+                    raise
+                return _of_http(request, error)
+            except ConnectionResetError:
+                raise
+            except Exception as error:
+                log.error("request-failed", method=request.method, path=request.path, exc_info=error)
+                return problem_response(SbonError("internal", "the node failed to answer; its log says why", where=request.path))
+
+        return guarded
+
+
+def problem_response(error: SbonError, headers: Mapping[str, str] | None = None) -> web.Response:
+    """The refusal with the status its code stands for; whoever may come again soon is told when."""
+    status = status_of(error.code)
+    found = {**(headers or {})}
+    if status in (429, 503):
+        found.setdefault("Retry-After", "1")
+    body = msgspec.json.encode(Problem.of(error))
+    return web.Response(status=status, body=body, content_type="application/problem+json", headers=found)
 
 
 def check_origin(headers: CIMultiDictProxy[str]) -> None:
@@ -45,11 +74,20 @@ def check_origin(headers: CIMultiDictProxy[str]) -> None:
         raise SbonError("forbidden-origin", f"pages of {origin} may not use this API", where="Origin")
 
 
-def _of_http(request: web.Request, error: web.HTTPException) -> SbonError:
+def _too_often(wait_s: float) -> web.Response:
+    hint = "api.requests_per_s and api.request_burst set the limit"
+    error = SbonError("too-many-requests", f"this address asks too often; again in {wait_s:.3f} s", hint=hint)
+    return problem_response(error, {"Retry-After": str(math.ceil(wait_s))})
+
+
+def _of_http(request: web.Request, error: web.HTTPException) -> web.Response:
     code = _HTTP_CODES.get(error.status, "bad-request")
     if code == "too-large":
-        return SbonError(code, "the request body is too large", where=request.path, hint="api.max_body_bytes sets the limit")
-    return SbonError(code, f"{request.method} {request.path}: {error.reason.lower()}", hint="see docs/api.md")
+        told = SbonError(code, "the request body is too large", where=request.path, hint="api.max_body_bytes sets the limit")
+    else:
+        told = SbonError(code, f"{request.method} {request.path}: {error.reason.lower()}", hint="see docs/api.md")
+    allowed = error.headers.get("Allow")
+    return problem_response(told, {"Allow": allowed} if allowed else None)
 
 
 class Uncut:

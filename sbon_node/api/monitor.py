@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection
 from typing import get_args
 
-from aiohttp import web
-
+from sbon_node.api.bodies import EventsQuery
+from sbon_node.api.route import Asked, EventStream, Route
 from sbon_node.errors import SbonError
 from sbon_node.happenings import Bus, Happening, Kind, Level
 
@@ -15,9 +15,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 LEVEL_WORDS: tuple[Level, ...] = get_args(Level)
 
 
-def kinds_of(request: web.Request) -> tuple[Kind, ...]:
-    """Those of ``kinds=membership,logs``; all where none are named. Raises :class:`SbonError` ``bad-request``."""
-    text = request.query.get("kinds", "")
+def kinds_of(text: str) -> tuple[Kind, ...]:
+    """Those of ``membership,logs``; all where none are named. Raises :class:`SbonError` ``bad-request``."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in KINDS]
     if unknown:
@@ -25,13 +24,18 @@ def kinds_of(request: web.Request) -> tuple[Kind, ...]:
     return tuple(kind for kind in KINDS if not words or kind in words)
 
 
-def level_of(request: web.Request) -> Level:
-    """The least level of log lines, ``info`` by default; raises :class:`SbonError` ``bad-request``."""
-    text = request.query.get("level", "info")
+def level_of(text: str) -> Level:
+    """Raises :class:`SbonError` ``bad-request``."""
     for level in LEVEL_WORDS:
         if level == text:
             return level
     raise SbonError("bad-request", f"there is no level {text!r}", where="level", hint=_one_of(LEVEL_WORDS))
+
+
+def events(asked: Asked[EventsQuery, None]) -> EventStream[Happening]:
+    """What happens at the node from now on, without end; nothing is kept for those who come back."""
+    kinds, level = kinds_of(asked.query.kinds), level_of(asked.query.level)
+    return EventStream(happenings(asked.face.bus, kinds, level, asked.settings.event_queue))
 
 
 async def happenings(bus: Bus, kinds: Collection[Kind], level: Level, limit: int) -> AsyncGenerator[Happening]:
@@ -50,3 +54,6 @@ async def happenings(bus: Bus, kinds: Collection[Kind], level: Level, limit: int
 
 def _one_of(words: Collection[str]) -> str:
     return f"known: {', '.join(words)}"
+
+
+ROUTES = (Route("GET", "/v1/events", events),)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import msgspec
-from aiohttp import web
 
 from sbon_node.errors import SbonError
 
@@ -46,6 +45,7 @@ _STATUS = {
     "stopping": 503,
     "too-large": 413,
     "too-many-measurements": 429,
+    "too-many-requests": 429,
     "forbidden-origin": 403,
     "outside-roots": 403,
     "already-followed": 409,
@@ -76,8 +76,3 @@ def status_of(code: str) -> int:
     if code in _STATUS:
         return _STATUS[code]
     return next((r.status for r in _RULES if code.startswith(r.prefix) and code.endswith(r.suffix)), 400)
-
-
-def problem_response(error: SbonError) -> web.Response:
-    body = msgspec.json.encode(Problem.of(error))
-    return web.Response(status=status_of(error.code), body=body, content_type="application/problem+json")

@@ -22,6 +22,13 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keepalive_s: Annotated[
         float, Meta(gt=0, le=30, description="seconds of silence on an event stream after which a comment shows it is alive")
     ] = 10.0
+    requests_per_s: Annotated[
+        float,
+        Meta(gt=0, le=1e6, description="requests a second that one client address may make for long; more are told to come back"),
+    ] = 200.0
+    request_burst: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="requests that one client address may make at once, before the rate counts")
+    ] = 1000
     event_queue: Annotated[
         int,
         Meta(

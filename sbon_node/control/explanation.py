@@ -11,8 +11,7 @@ from msgspec import Meta
 from sbon_node.control.report import OperatorInfo, SourceInfo
 from sbon_node.placement.goal import Goal
 from sbon_node.query.measured import Measurement
-from sbon_node.query.plan import Plan, PlannedOperator, PlannedSource, Rate
-from sbon_node.query.planner import Decompose
+from sbon_node.query.plan import Decompose, Plan, PlannedOperator, PlannedSource, Rate
 
 
 class Question(Goal, frozen=True, kw_only=True):

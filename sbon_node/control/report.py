@@ -14,8 +14,7 @@ from sbon_node.engine.interface import Counted, OperatorStats, PerSecond
 from sbon_node.placement.goal import Goal
 from sbon_node.placement.problem import Placement
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
-from sbon_node.query.plan import Plan
-from sbon_node.query.planner import Decompose
+from sbon_node.query.plan import Decompose, Plan
 from sbon_node.streams.counts import SpillCount
 
 

@@ -7,16 +7,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from sbon_node.placement.objective import objective_named
+from sbon_node.placement.names import DEFAULT_STRATEGY, check_strategy, objective_named
 from sbon_node.placement.problem import Bounds, Objective
-from sbon_node.placement.strategies import DEFAULT_STRATEGY, strategy_named
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
     """Given with a query and kept in its record, so that it is placed anew for the same.
 
-    ``strategy`` is a name of :mod:`~sbon_node.placement.strategies`, ``objective`` a name or weights
-    (:func:`~sbon_node.placement.objective.objective_named`); the bounds are :class:`~sbon_node.placement.problem.Bounds`.
+    ``strategy`` is a name of :mod:`~sbon_node.placement.names`, ``objective`` a name or weights
+    (:func:`~sbon_node.placement.names.objective_named`); the bounds are :class:`~sbon_node.placement.problem.Bounds`.
     """
 
     strategy: str = DEFAULT_STRATEGY
@@ -26,7 +25,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         """Raises :class:`~sbon_node.errors.SbonError` ``unknown-strategy`` or ``unknown-objective``."""
-        strategy_named(self.strategy)
+        check_strategy(self.strategy)
         objective_named(self.objective)
 
     def wishes(self) -> dict[str, Any]:

@@ -7,40 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from sbon_node.errors import SbonError
-from sbon_node.placement.problem import Edge, Objective, PlacementProblem, in_order
+from sbon_node.placement.names import OBJECTIVES as OBJECTIVES
+from sbon_node.placement.names import objective_named as objective_named
+from sbon_node.placement.problem import Edge, PlacementProblem, in_order
 from sbon_node.placement.queueing import Server, side_by_side
 from sbon_node.placement.through_servers import Latencies, ThroughServers
 
 Latency = Callable[[str, str], float]
 """One way between two nodes, in milliseconds."""
-
-
-OBJECTIVES: dict[str, Objective] = {
-    "usage": Objective(),
-    "delay": Objective(usage=1e-9, delay=1.0),
-    "bandwidth": Objective(usage=1e-9, bandwidth=1.0),
-    "latency": Objective(usage=1e-9, latency=1.0),
-}
-"""By name; of placements equal in all else the one that uses the network less is the better."""
-
-
-def objective_named(name: str) -> Objective:
-    """A name, or weights such as ``usage=1,delay=50``. Raises :class:`SbonError` ``unknown-objective``."""
-    if name in OBJECTIVES:
-        return OBJECTIVES[name]
-    weights: dict[str, float] = dict.fromkeys(Objective.__struct_fields__, 0.0)
-    for part in name.split(","):
-        key, _, weight = part.partition("=")
-        try:
-            value = float(weight)
-        except ValueError:
-            value = -1.0
-        if key.strip() not in weights or not 0 <= value < float("inf"):
-            hint = f"there are {', '.join(OBJECTIVES)}, or weights such as usage=1,delay=50"
-            raise SbonError("unknown-objective", f"there is no objective {name!r}", where="objective", hint=hint)
-        weights[key.strip()] = value
-    return Objective(**weights)
 
 
 def network_usage(problem: PlacementProblem, hosts: Mapping[str, str], latency_ms: Latency) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from sbon_node.engine.interface import Needs
-from sbon_node.placement.queueing import Service
+from sbon_node.placement.service import Service
 
 
 class Edge(msgspec.Struct, frozen=True):

@@ -18,19 +18,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from sbon_node.placement.service import Service as Service
+
 Floats = NDArray[np.float64]
 
 MAX_LOAD = 0.95
 """A server with more to do than this share of its time is overloaded."""
 OVERLOADED_MS = 1e6
 """What waiting at an overloaded server is reckoned with, for each unit of load: the less overloaded is the better one."""
-
-
-class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """What one message takes of a processor of speed 1: the mean in milliseconds, and its squared coefficient of variation."""
-
-    mean_ms: float = 0.0
-    scv: float = 1.0
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable
 
-from sbon_node.errors import SbonError
 from sbon_node.placement.ants.strategy import ants
 from sbon_node.placement.auto import auto
 from sbon_node.placement.bottom_up import bottom_up
@@ -20,6 +18,9 @@ from sbon_node.placement.in_network_plus import in_network_plus
 from sbon_node.placement.ip_multicast import ip_multicast
 from sbon_node.placement.local_search import local_search
 from sbon_node.placement.min_delay import min_delay
+from sbon_node.placement.names import AUTO as AUTO
+from sbon_node.placement.names import DEFAULT_STRATEGY as DEFAULT_STRATEGY
+from sbon_node.placement.names import check_strategy
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.opb import opb
 from sbon_node.placement.optimal import optimal
@@ -54,19 +55,8 @@ STRATEGIES: dict[str, Strategy] = {
     "centralized": centralized,
 }
 
-AUTO = "auto"
-"""Takes one of the others, by a rule: :mod:`~sbon_node.placement.auto`."""
-
-DEFAULT_STRATEGY = "hybrid"
-
 
 def strategy_named(name: str) -> Strategy:
     """Raises :class:`SbonError` ``unknown-strategy`` that lists the known ones."""
-    known = {AUTO: auto, **STRATEGIES}
-    if name in known:
-        return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    guess = f"did you mean {near[0]}? " if near else ""
-    raise SbonError(
-        "unknown-strategy", f"there is no strategy {name!r}", where="strategy", hint=f"{guess}there are {', '.join(known)}"
-    )
+    check_strategy(name)
+    return auto if name == AUTO else STRATEGIES[name]

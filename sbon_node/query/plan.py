@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
 from sbon_node.engine.interface import InputSpec, Needs, OperatorSpec, Schema
 from sbon_node.query.catalog import SourceDeclaration
+
+Decompose = Literal["auto", "always", "never"]
+"""Whether aggregates are split into partial ones beside the sources and a final one: where it carries less, always, never."""
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):

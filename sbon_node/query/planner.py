@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from sbon_node.engine.interface import Schema
 from sbon_node.errors import SbonError
@@ -20,14 +19,12 @@ from sbon_node.query.join_window import check_join_window, with_join_window
 from sbon_node.query.literals import check_literals
 from sbon_node.query.logical import Scan, Select, Union
 from sbon_node.query.measured import Measured, Recall, nothing_measured
+from sbon_node.query.plan import Decompose as Decompose
 from sbon_node.query.plan import Plan
 from sbon_node.query.pushdown import push_down
 from sbon_node.query.reader import read_query
 from sbon_node.query.settings import QuerySettings
 from sbon_node.query.stages import Stage, cut, read
-
-Decompose = Literal["auto", "always", "never"]
-"""Whether aggregates are split into partial ones beside the sources and a final one: where it carries less, always, never."""
 
 
 async def plan_query(

@@ -1,0 +1,55 @@
+"""Routes about the node itself and the members it knows."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from sbon_node.api.bodies import JoinBody, Joined, LeaveQuery, MembersQuery, Ready
+from sbon_node.api.route import Asked, Plain, Route
+from sbon_node.control.report import MemberInfo, NodeStatus, PairInfo, RttQuestion
+
+
+async def healthz(asked: Plain) -> web.Response:
+    """Whether the process answers."""
+    return web.Response(text="ok\n")
+
+
+async def readyz(asked: Plain) -> Ready:
+    """Whether the node has started, and is not about to stop."""
+    return Ready(ready=True)
+
+
+async def status(asked: Plain) -> NodeStatus:
+    """The node asked: engine, operators, coordinate, counters."""
+    return asked.face.status()
+
+
+async def members(asked: Asked[MembersQuery, None]) -> list[MemberInfo]:
+    """Every node as the one asked sees it, by name; or by distance from one of them."""
+    return asked.face.members(asked.query.near, asked.query.within_ms)
+
+
+async def rtt(asked: Asked[None, RttQuestion]) -> list[PairInfo]:
+    """Round-trip times between nodes, measured where that is wanted."""
+    return await asked.face.rtt(asked.body)
+
+
+async def join(asked: Asked[None, JoinBody]) -> Joined:
+    """Joins the cluster of the nodes at these addresses."""
+    return Joined(members=await asked.face.join(asked.body.addresses))
+
+
+async def leave(asked: Asked[LeaveQuery, None]) -> None:
+    """Leaves for good; then the node stops. Refused with ``node-in-use`` while queries need it, unless forced."""
+    await asked.face.leave(force=asked.query.force)
+
+
+ROUTES = (
+    Route("GET", "/healthz", healthz, always=True, media="text/plain"),
+    Route("GET", "/readyz", readyz),
+    Route("GET", "/v1/status", status),
+    Route("GET", "/v1/members", members, refusals=(404,)),
+    Route("POST", "/v1/rtt", rtt, refusals=(404,)),
+    Route("POST", "/v1/join", join, uncut=True),
+    Route("POST", "/v1/leave", leave, uncut=True, refusals=(409,)),
+)

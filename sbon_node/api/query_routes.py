@@ -1,0 +1,82 @@
+"""Routes about queries: submitted, explained, followed, stopped."""
+
+from __future__ import annotations
+
+from sbon_node.api.bodies import AcknowledgeBody, RowsQuery
+from sbon_node.api.events import position_of
+from sbon_node.api.route import Asked, EventStream, Plain, Route
+from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.control.explanation import Explanation, Question
+from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.report import Accepted, Bill, Progress, QueryInfo, Submission
+
+
+async def queries(asked: Plain) -> list[QueryInfo]:
+    """Every query of the cluster."""
+    return await asked.face.queries()
+
+
+def submit(asked: Asked[None, Submission]) -> EventStream[Progress | Accepted]:
+    """Submits a query: tells each step, and last that it is accepted. A refusal is a problem at once, or the last event."""
+    return EventStream(asked.face.submit(asked.body))
+
+
+async def query(asked: Plain) -> QueryInfo:
+    """A query: its plan, its operators' hosts and why, its links."""
+    return await asked.face.query(asked.part("id"))
+
+
+async def stop_query(asked: Plain) -> QueryInfo:
+    """Stops a query; one that is over stays as it is."""
+    return await asked.face.stop_query(asked.part("id"))
+
+
+async def bill(asked: Plain) -> Bill:
+    """What a query has cost the network, against shipping every source whole to the consumer."""
+    return await asked.face.bill(asked.part("id"))
+
+
+async def explain_query(asked: Plain) -> Explanation:
+    """The plan of a query with what is measured."""
+    return await asked.face.explain_query(asked.part("id"))
+
+
+async def explain_query_placement(asked: Plain) -> PlacementExplanation:
+    """A query as it is placed, against what would be chosen now."""
+    return await asked.face.explain_query_placement(asked.part("id"))
+
+
+async def explain(asked: Asked[None, Question]) -> Explanation:
+    """The plan that a submission would get; changes nothing."""
+    return await asked.face.explain(asked.body)
+
+
+async def explain_placement(asked: Asked[None, Question]) -> PlacementExplanation:
+    """The placement that a submission would get, and every other; changes nothing."""
+    return await asked.face.explain_placement(asked.body)
+
+
+def rows(asked: Asked[RowsQuery, None]) -> EventStream[Rows | Finished]:
+    """The rows of a query, from the frames after those the reader has; at the consumer's node alone, one reader at a time."""
+    position = position_of(asked.query.after or asked.request.headers.get("Last-Event-ID", ""))
+    return EventStream(asked.face.follow(asked.part("id"), position), position)
+
+
+async def acknowledge(asked: Asked[None, AcknowledgeBody]) -> None:
+    """All frames up to these numbers are written out, and may be forgotten upstream."""
+    await asked.face.acknowledge(asked.part("id"), asked.body.numbers)
+
+
+ROUTES = (
+    Route("GET", "/v1/queries", queries),
+    Route("POST", "/v1/queries", submit, refusals=(403, 404, 409, 504, 507)),
+    Route("GET", "/v1/queries/{id}", query),
+    Route("DELETE", "/v1/queries/{id}", stop_query, uncut=True),
+    Route("GET", "/v1/queries/{id}/bill", bill),
+    Route("GET", "/v1/queries/{id}/explain", explain_query),
+    Route("GET", "/v1/queries/{id}/explain/placement", explain_query_placement),
+    Route("POST", "/v1/explain", explain, refusals=(404,)),
+    Route("POST", "/v1/explain/placement", explain_placement, refusals=(404,)),
+    Route("GET", "/v1/queries/{id}/rows", rows, refusals=(409,)),
+    Route("POST", "/v1/queries/{id}/acknowledge", acknowledge, uncut=True, refusals=(409,)),
+)

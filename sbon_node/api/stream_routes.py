@@ -1,0 +1,47 @@
+"""Routes about streams and their sources."""
+
+from __future__ import annotations
+
+from sbon_node.api.route import Asked, Plain, Route
+from sbon_node.control.report import StreamInfo
+from sbon_node.errors import SbonError
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+
+
+async def streams(asked: Plain) -> list[StreamInfo]:
+    """Every stream of the cluster, with its sources."""
+    return await asked.face.streams()
+
+
+async def create_stream(asked: Asked[None, StreamDeclaration]) -> StreamInfo:
+    """Declares a stream."""
+    await asked.face.create_stream(asked.body)
+    return await asked.face.stream(asked.body.name)
+
+
+async def stream(asked: Plain) -> StreamInfo:
+    """A stream, with the states and counts of its sources."""
+    return await asked.face.stream(asked.part("name"))
+
+
+async def drop_stream(asked: Plain) -> None:
+    """Drops a stream with its sources and what they keep. Refused with ``stream-in-use`` while a query reads it."""
+    await asked.face.drop_stream(asked.part("name"))
+
+
+async def attach_source(asked: Asked[None, SourceDeclaration]) -> StreamInfo:
+    """Attaches a source, at the node it names (empty: the one asked)."""
+    source, name = asked.body, asked.part("name")
+    if source.stream != name:
+        raise SbonError("bad-request", f"the body names stream {source.stream!r}, the path {name!r}", where="stream")
+    await asked.face.attach_source(source)
+    return await asked.face.stream(name)
+
+
+ROUTES = (
+    Route("GET", "/v1/streams", streams),
+    Route("POST", "/v1/streams", create_stream, status=201, uncut=True, refusals=(409,)),
+    Route("GET", "/v1/streams/{name}", stream),
+    Route("DELETE", "/v1/streams/{name}", drop_stream, uncut=True, refusals=(409,)),
+    Route("POST", "/v1/streams/{name}/sources", attach_source, status=201, uncut=True, refusals=(409,)),
+)
