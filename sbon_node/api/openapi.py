@@ -108,15 +108,21 @@ def _parameters(query: Any) -> Iterator[dict[str, Any]]:
 def _answer(route: Route, shape: Shape, schemas: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Status and description of the answer."""
     if shape.events is not None:
-        told = {"type": "string", "description": "Server-sent events: a name, and a line of JSON of `x-event`"}
-        event = {"anyOf": [schemas[repr(shape.events)], schemas[repr(Problem)]]}
-        return "200", {"description": "Events", "content": {"text/event-stream": {"schema": told, "x-event": event}}}
+        return "200", {"description": "Events", "content": {"text/event-stream": {"schema": _event(schemas[repr(shape.events)])}}}
     if shape.own:
         return str(route.status), {"description": "The answer", "content": {route.media: {}}}
     if shape.reply is None:
         return "204", {"description": "Done"}
     content = {"application/json": {"schema": schemas[repr(shape.reply)]}}
     return str(route.status), {"description": "The answer", "content": content}
+
+
+def _event(told: Any) -> dict[str, Any]:
+    """One server-sent event; a problem is the last one."""
+    content = {"anyOf": [told, {"$ref": _COMPONENT.format(name="Problem")}]}
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
+    properties = {"event": {"type": "string"}, "id": {"type": "string"}, "data": data}
+    return {"type": "object", "required": ["event", "data"], "properties": properties}
 
 
 def _refusal(status: int) -> dict[str, Any]:
