@@ -59,8 +59,8 @@ def simulate(scenario: Path, seeds: range, nodes: int | None, trace: bool, json_
         outcome = room.run_scenario(loaded, seed=seed, replay=_replay(scenario, seed, nodes))
         took_s = time.process_time() - began_s
         rows.append(_row(seed, len(loaded.nodes), outcome))
-        speed = f"{outcome.events / took_s:,.0f} events/s, {outcome.virtual_s / took_s:.1f} times real time"
-        err().print(f"seed {seed}: {took_s:.1f} s of a core, {speed}")
+        err().print(f"seed {seed}: {_speed(took_s, outcome.events, outcome.virtual_s)}")
+        err().print(f"once all knew each other: {_speed(*outcome.afterwards)}")
         if trace or outcome.failure:
             lines = outcome.trace if trace else outcome.trace[-TRACE_LINES:]
             err().print(escape("\n".join([*lines, outcome.failure or outcome.ending])))
@@ -70,6 +70,11 @@ def simulate(scenario: Path, seeds: range, nodes: int | None, trace: bool, json_
         print_table(COLUMNS, [[row[column] for column in COLUMNS] for row in rows], title=loaded.name)
     if any(row["failure"] for row in rows):
         sys.exit(EXIT_REFUSED)
+
+
+def _speed(cpu_s: float, events: int, virtual_s: float) -> str:
+    rates = f"{events / cpu_s:,.0f} events/s, {virtual_s / cpu_s:.1f} times real time" if cpu_s else "no time at all"
+    return f"{cpu_s:.1f} s of a core, {rates}"
 
 
 def _row(seed: int, nodes: int, outcome: Any) -> dict[str, Any]:

@@ -19,7 +19,9 @@ import msgspec
 import structlog
 
 from sbon_node.control.context import Context
+from sbon_node.control.pace import Pace
 from sbon_node.errors import SbonError
+from sbon_node.membership.table import Change
 from sbon_node.net.peers import Caller
 from sbon_node.query.catalog import MAX_SOURCES_OF_A_STREAM, CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import check_source, check_stream
@@ -84,6 +86,8 @@ class Catalogue:
         self._context = context
         self._entries = context.store.all("catalogue", CatalogEntry)
         self.on_change: Callable[[CatalogEntry], None] = lambda entry: None
+        self._pace = Pace(context.clock, context.rng, context.settings.sync_interval_s)
+        context.membership.listen(self._heard)
         context.server.handle(PushCatalogue, self._pushed)
         context.server.handle(PullCatalogue, self._pulled)
 
@@ -128,7 +132,8 @@ class Catalogue:
         return entry
 
     async def run(self) -> None:
-        """Compares catalogues with a random member, again and again: what a push missed arrives so, and what is old goes."""
+        """Compares catalogues with a random member, again and again: what a push missed arrives so, and what is old goes. It is
+        done less often while no member and no stream changes, here or at those who ask."""
         context = self._context
         while True:
             try:
@@ -137,13 +142,20 @@ class Catalogue:
                     await self.pull(context.rng.choice(sorted(others)))
             except SbonError as error:
                 log.debug("catalogue-not-compared", reason=str(error))
-            await context.clock.sleep(context.settings.sync_interval_s * context.rng.uniform(0.5, 1.5))
+                self._pace.stir()
+            await self._pace.pause()
 
     async def pull(self, member: str) -> None:
         """Takes what ``member`` knows and this node does not; raises :class:`SbonError` where it is out of reach."""
-        call = PullCatalogue(fingerprints={name: fingerprint(e) for name, e in self._entries.items()})
-        reply = await self._context.ask(member, call, CatalogueEntries)
+        reply = await self._context.ask(member, PullCatalogue(fingerprints=self._fingerprints()), CatalogueEntries)
         self._merge_all(reply.entries, member)
+
+    def _fingerprints(self) -> dict[str, str]:
+        return {name: fingerprint(entry) for name, entry in self._entries.items()}
+
+    def _heard(self, member: str, change: Change) -> None:
+        if change in ("joined", "returned"):
+            self._pace.stir()
 
     async def _change(self, entry: CatalogEntry) -> None:
         self._accept(merge(self._entries.get(entry.declaration.name), entry))
@@ -161,6 +173,7 @@ class Catalogue:
         if self._entries.get(name) != entry:
             self._context.store.put("catalogue", name, entry)
             self._entries[name] = entry
+            self._pace.stir()
             try:
                 self.on_change(entry)
             except Exception:
@@ -201,10 +214,13 @@ class Catalogue:
         self._merge_all(call.entries, caller.node)
 
     async def _pulled(self, call: PullCatalogue, caller: Caller) -> CatalogueEntries:
+        mine = self._fingerprints()
+        if call.fingerprints != mine:
+            self._pace.stir()
         unknown: list[CatalogEntry] = []
         size = 0
         for name, entry in sorted(self._entries.items()):
-            if call.fingerprints.get(name) != fingerprint(entry):
+            if call.fingerprints.get(name) != mine[name]:
                 size += len(_encoded(entry))
                 if unknown and size > MAX_REPLY_BYTES:
                     break

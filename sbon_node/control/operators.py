@@ -21,7 +21,6 @@ from sbon_node.errors import SbonError
 from sbon_node.happenings import OperatorChanged
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
-from sbon_node.query.allowlist import check_fragment
 from sbon_node.query.catalog import is_source
 from sbon_node.streams.counts import SpillCount
 from sbon_node.streams.port import NodePort, PortInput
@@ -183,6 +182,9 @@ class OperatorHost:
         spec: OperatorSpec = decode_record(call.spec, OperatorSpec)
         if len(spec.inputs) > self._context.settings.max_inputs:
             raise SbonError("too-many-inputs", f"{len(spec.inputs)} inputs", where=spec.id, hint="raise control.max_inputs")
+        # SQL's libraries take 12 MB, which a node that hosts nothing does without.
+        from sbon_node.query.allowlist import check_fragment
+
         check_fragment(spec.fragment, len(spec.views()))
         if spec.id in self._hosted:
             raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)

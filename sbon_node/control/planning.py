@@ -18,7 +18,6 @@ from sbon_node.placement.goal import Goal
 from sbon_node.placement.problem import Placement
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.query.plan import Plan
-from sbon_node.query.planner import plan_query
 from sbon_node.query.settings import QuerySettings
 
 
@@ -46,6 +45,9 @@ class Planning:
     async def plan(self, asked: Question | Submission, query: str) -> Plan:
         """With what is remembered of equal sub-plans, and needs that keep to the throughput asked for; all its sources are
         alive."""
+        # SQL's libraries take 12 MB, which a node that plans nothing does without.
+        from sbon_node.query.planner import plan_query
+
         plan = await plan_query(
             asked.sql,
             self._catalogue.entries,

@@ -30,7 +30,12 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         float, Meta(gt=0, le=3600, description="longest such pause, for hosts that have to be told of a query's end; seconds")
     ] = 30.0
     sync_interval_s: Annotated[
-        float, Meta(gt=0, le=3600, description="pause between catalogue comparisons with a random member; seconds")
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="pause between catalogue comparisons with a random member; at rest eight times that; seconds",
+        ),
     ] = 5.0
     max_queries: Annotated[
         int, Meta(ge=1, le=4096, description="query records one node holds, finished ones included; the oldest over ones go")

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from sbon_node.placement.goal import Goal
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
-from sbon_node.query.estimate import IDLE_CORES
-from sbon_node.query.plan import Plan, PlannedOperator
+from sbon_node.query.plan import IDLE_CORES, Plan, PlannedOperator
 
 CONSUMER = "consumer"
 """The vertex of the sink."""

@@ -17,7 +17,7 @@ from sbon_node.query.catalog import MAX_ROW_BYTES, MAX_ROWS_S
 from sbon_node.query.event_time import bounds
 from sbon_node.query.logical import Aggregate, Input, Join, Relation, Select
 from sbon_node.query.measured import Measurement
-from sbon_node.query.plan import Rate
+from sbon_node.query.plan import IDLE_CORES, Rate
 
 EQUALITY = 1 / 10
 COMPARISON = 1 / 3
@@ -30,7 +30,6 @@ OTHER = 1 / 3
 ROWS_S_PER_CORE = 150_000.0
 """What one core of the engine filters, at the least: a cautious third of what docs/figures.md says of two."""
 
-IDLE_CORES = 0.1
 MOST_CORES = 1.0
 OPERATOR_MEMORY_MB = 150.0
 MOST_STATE_MB = 256.0

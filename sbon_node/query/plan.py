@@ -13,6 +13,9 @@ from sbon_node.query.catalog import SourceDeclaration
 Decompose = Literal["auto", "always", "never"]
 """Whether aggregates are split into partial ones beside the sources and a final one: where it carries less, always, never."""
 
+IDLE_CORES = 0.1
+"""What an operator needs that has no rows."""
+
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
     """How much a stream carries, and whether that was measured or only estimated."""

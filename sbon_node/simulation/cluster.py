@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,6 +35,18 @@ from sbon_node.space.coordinate import Coordinate
 from sbon_node.steps import Step
 
 T = TypeVar("T")
+
+
+class Spent(NamedTuple):
+    """Seconds of a core that this process was charged with, turns of the loop, and virtual seconds."""
+
+    cpu_s: float
+    events: int
+    virtual_s: float
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(self.cpu_s - before.cpu_s, self.events - before.events, self.virtual_s - before.virtual_s)
+
 
 CONFIG = Config(control=ControlSettings(cores=4.0, memory_mb=8_000.0))
 """What every node is configured with, but for its name and addresses: nothing is asked of the machine the run is on."""
@@ -81,6 +94,8 @@ class SimulatedCluster:
         self.watch = Watch(config.streams)
         self.trace: list[str] = []
         self.over: asyncio.Future[str] = loop.create_future()
+        self.met = self.spent()
+        """What it took until all knew each other, or so far."""
         self._users: dict[str, asyncio.Task[Any]] = {}
         self._acquainted = False
 
@@ -241,12 +256,17 @@ class SimulatedCluster:
         await self.until(lambda: all(node.ready for node in self.nodes.values()), pause_s=0.001)
         members = {name: node.daemon.membership for name, node in self.nodes.items()}
         acquaint(members, places, random.Random(f"acquainted/{self.seed}"))
+        self.met = self.spent()
 
     async def together(self) -> None:
         """Waits until every node that was booted is up and knows every other."""
         booted = [node for node in self.nodes.values() if node.lives]
         await self.until(lambda: all(node.ready for node in booted))
         await self.until(lambda: all(node.daemon.membership.others_alive == len(booted) - 1 for node in booted))
+        self.met = self.spent()
+
+    def spent(self) -> Spent:
+        return Spent(time.process_time(), self.loop.turns, self.loop.time())
 
     async def until(self, condition: Callable[[], bool], *, pause_s: float = 0.1) -> None:
         """Waits for a condition; raises :class:`CheckFailedError` once the run has failed. Bounded by the loop's own limit."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sbon_node.simulation.checks import CheckFailedError
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.cluster import SimulatedCluster, Spent
 from sbon_node.simulation.disk import watched_databases
 from sbon_node.simulation.faults import Fault
 from sbon_node.simulation.loop import VirtualLoop, VirtualTimeError, run
@@ -32,6 +32,8 @@ class Outcome(NamedTuple):
     steps: tuple[tuple[str, Step], ...]
     submission: int = 0
     ending: str = ""
+    afterwards: Spent = Spent(0.0, 0, 0.0)
+    """What the run took after all knew each other: of this, ``cpu_s`` alone depends on the machine."""
 
 
 class Ended(NamedTuple):
@@ -72,6 +74,7 @@ def run_cluster(build: Build, play: Play, *, seed: int | str, max_time_s: float,
         steps=tuple(plan.history),
         submission=ended.submission,
         ending=ended.ending,
+        afterwards=cluster.spent().since(cluster.met),
     )
 
 

@@ -1,0 +1,36 @@
+"""How often a node compares what it knows with another's."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from sbon_node.clock import Clock
+
+SLOWEST = 8.0
+"""Times the interval: the longest pause."""
+
+
+class Pace:
+    """Pauses that grow from ``interval_s`` to eight times that while nothing happens, each half as long or half as long again at
+    random; :meth:`stir` ends a long one within an interval, and begins anew."""
+
+    def __init__(self, clock: Clock, rng: random.Random, interval_s: float) -> None:
+        self._clock, self._rng, self._interval_s = clock, rng, interval_s
+        self._pause_s = interval_s
+        self._stirred = asyncio.Event()
+
+    def stir(self) -> None:
+        self._stirred.set()
+
+    async def pause(self) -> None:
+        share = self._rng.uniform(0.5, 1.5)
+        try:
+            async with self._clock.timeout(self._pause_s * share):
+                await self._stirred.wait()
+        except TimeoutError:
+            self._pause_s = min(2 * self._pause_s, SLOWEST * self._interval_s)
+            return
+        self._stirred.clear()
+        self._pause_s = self._interval_s
+        await self._clock.sleep(self._interval_s * share)
