@@ -16,7 +16,7 @@ from sbon_cli.settings_flags import decompose_option, join_window_option
 from sbon_cli.submit import text_of
 from sbon_node.control.explanation import ExplainedPart, Explanation, Question
 from sbon_node.placement.goal import Goal
-from sbon_node.query.planner import Decompose
+from sbon_node.query.plan import Decompose
 
 FIGURE = 7
 """Columns a number takes, the space before it included."""

@@ -19,7 +19,7 @@ from sbon_node.control.explanation import Question
 from sbon_node.control.placement_report import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
 from sbon_node.placement.from_plan import CONSUMER
 from sbon_node.placement.goal import Goal
-from sbon_node.query.planner import Decompose
+from sbon_node.query.plan import Decompose
 
 QUERY = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """No SQL is one word."""

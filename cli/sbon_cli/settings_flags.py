@@ -12,7 +12,7 @@ from sbon_cli.durations import milliseconds_of
 from sbon_node.config import Given
 from sbon_node.errors import SbonError
 from sbon_node.placement.strategies import AUTO, DEFAULT_STRATEGY, STRATEGIES
-from sbon_node.query.planner import Decompose
+from sbon_node.query.plan import Decompose
 
 P = ParamSpec("P")
 R = TypeVar("R")

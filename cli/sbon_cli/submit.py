@@ -19,7 +19,7 @@ from sbon_cli.settings_flags import decompose_option, join_window_option
 from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
 from sbon_node.placement.goal import Goal
-from sbon_node.query.planner import Decompose
+from sbon_node.query.plan import Decompose
 
 
 @click.command()

@@ -19,8 +19,7 @@ from sbon_node.query.join_window import check_join_window, with_join_window
 from sbon_node.query.literals import check_literals
 from sbon_node.query.logical import Scan, Select, Union
 from sbon_node.query.measured import Measured, Recall, nothing_measured
-from sbon_node.query.plan import Decompose as Decompose
-from sbon_node.query.plan import Plan
+from sbon_node.query.plan import Decompose, Plan
 from sbon_node.query.pushdown import push_down
 from sbon_node.query.reader import read_query
 from sbon_node.query.settings import QuerySettings

@@ -13,8 +13,8 @@ from sbon_node.control.records import QueryRecord
 from sbon_node.control.report import Accepted, Progress, QueryInfo, SinkSpec, Submission
 from sbon_node.engine.interface import Schema
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.query.plan import Plan
-from sbon_node.query.planner import Decompose, plan_query
+from sbon_node.query.plan import Decompose, Plan
+from sbon_node.query.planner import plan_query
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.evaluate import output_schema

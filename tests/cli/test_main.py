@@ -108,3 +108,10 @@ def test_the_demo_says_at_once_what_it_lacks(missing: str) -> None:
 def without(modules: list[str], *commands: list[str]) -> subprocess.CompletedProcess[str]:
     given = json.dumps([modules, *commands])
     return subprocess.run([sys.executable, "-c", WITHOUT_DEVELOPMENT, given], capture_output=True, text=True, check=False)
+
+
+def test_a_node_does_without_the_libraries_of_sql_until_there_is_a_query() -> None:
+    heavy = ("sqlglot", "duckdb", "pandas", "matplotlib", "scipy", "pyspark", "prompt_toolkit")
+    code = f"import sys, sbon_cli.main, sbon_cli.node, sbon_node.daemon; print([m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
