@@ -10,6 +10,7 @@ from sbon_node.blocking import Blocking
 from sbon_node.clock import Clock
 from sbon_node.config import Config
 from sbon_node.control.context import Context
+from sbon_node.control.drained import Drained
 from sbon_node.control.identity import identify
 from sbon_node.control.store import Store
 from sbon_node.directory.measuring import Measurer
@@ -42,6 +43,7 @@ class Foundation(NamedTuple):
     context: Context
     space: LocalCoordinate
     measurer: Measurer
+    publisher: Publisher
 
 
 def lay_foundation(config: Config, world: World) -> Foundation:
@@ -58,7 +60,8 @@ def lay_foundation(config: Config, world: World) -> Foundation:
     identity = Identity(node.cluster, node.name, stored.instance)
     peers = Peers(world.transport, world.clock, identity, config.net, world.counters)
     server = PeerServer(world.transport, world.clock, identity, config.net, world.counters)
-    server.on_stream(Publisher(outbox, world.clock, config.streams, world.steps).serve)
+    publisher = Publisher(outbox, world.clock, config.streams, world.steps)
+    server.on_stream(publisher.serve)
 
     space = LocalCoordinate(config.space, world.rng)
     membership = _membership(config, world, identity, peers, server, space, stored.incarnation)
@@ -88,8 +91,9 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         steps=world.steps,
         blocking=world.blocking,
         bus=Bus(node.name, world.clock.wall_ms),
+        drained=Drained(store),
     )
-    return Foundation(context, space, measurer)
+    return Foundation(context, space, measurer, publisher)
 
 
 def _membership(

@@ -13,16 +13,16 @@ from msgspec import Meta
 
 from sbon_node.errors import SbonError
 from sbon_node.log_file import LogFile
+from sbon_node.log_levels import NOTHING, Level, LogLevels, let_through, set_levels
+from sbon_node.log_tail import kept
 from sbon_node.log_tap import LogTap
-
-LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is logged and in which form."""
 
     level: Annotated[
-        Literal["debug", "info", "warning", "error"],
+        Level,
         Meta(description="least severity that is written; debug tells of every operator and link, error of failures only"),
     ] = "info"
     format: Annotated[
@@ -40,12 +40,11 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = None) -> LogTap:
     """Sets structlog and the standard library's logging up for this process; ``node`` is bound to every event. What is returned
-    changes the level, and tells those who listen to the node's events.
+    tells those who listen to the node's events.
 
     Raises :class:`SbonError` ``bad-log-file``.
     """
-    out = stream or (_opened(settings) if settings.file else sys.stderr)
-    level = LEVELS[settings.level]
+    out = kept(stream or (_opened(settings) if settings.file else sys.stderr))
     console = settings.format == "console" or (settings.format == "auto" and out.isatty())
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -57,7 +56,7 @@ def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = 
         if console
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_json)]
     )
-    tap = LogTap(level)
+    tap = LogTap()
     structlog.configure(
         processors=[*shared, tap, *rendering],
         logger_factory=structlog.PrintLoggerFactory(out),
@@ -66,7 +65,9 @@ def configure(settings: LogSettings, *, node: str = "", stream: TextIO | None = 
     structlog.contextvars.clear_contextvars()
     if node:
         structlog.contextvars.bind_contextvars(node=node)
-    _take_over_standard_logging([*shared, structlog.stdlib.add_logger_name, tap.copy], rendering, out, level)
+    _take_over_standard_logging([*shared, structlog.stdlib.add_logger_name, tap.copy], rendering, out)
+    let_through(NOTHING)
+    set_levels(LogLevels(level=settings.level))
     return tap
 
 
@@ -82,18 +83,15 @@ def _opened(settings: LogSettings) -> TextIO:
         raise SbonError("bad-log-file", f"cannot be written: {error.strerror}", where=f"log.file {settings.file}") from error
 
 
-def _take_over_standard_logging(shared: list[Any], rendering: list[Any], out: TextIO, level: int) -> None:
-    """Libraries log through the standard library: the same form, and nothing below a warning unless we debug."""
+def _take_over_standard_logging(shared: list[Any], rendering: list[Any], out: TextIO) -> None:
+    """Libraries log through the standard library: the same form."""
     handler = logging.StreamHandler(out)
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
     )
     handler.setFormatter(formatter)
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
-    root.setLevel(level if level == logging.DEBUG else max(level, logging.WARNING))
-    logging.getLogger("asyncio").setLevel(max(level, logging.INFO))
+    logging.getLogger().handlers[:] = [handler]
 
 
 def _json(event: dict[str, Any], **_: Any) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from sbon_node.happenings import LEVELS, Bus, LogLine, Made
+from sbon_node.log_levels import is_written, let_through
 
 MAX_TEXT = 4096
 """Characters of a field that travel."""
@@ -21,31 +22,21 @@ _OWN = frozenset({"event", "level", "timestamp", "node"})
 
 
 class LogTap:
-    """A structlog processor. ``level`` is the least that is written; it may change at any time through :meth:`set_level`."""
+    """A structlog processor; what is written is a matter of :mod:`sbon_node.log_levels`."""
 
-    def __init__(self, level: int) -> None:
-        self._level = level
+    def __init__(self) -> None:
         self._bus: Bus | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._filter()
-
-    @property
-    def level(self) -> int:
-        return self._level
-
-    def set_level(self, level: int) -> None:
-        self._level = level
-        self._filter()
 
     def listen_to(self, bus: Bus) -> None:
         """From now on ``bus`` tells of log lines; call it in the running loop that the bus belongs to."""
         self._bus, self._loop, self._thread = bus, asyncio.get_running_loop(), threading.get_ident()
-        bus.on_listeners = self._filter
+        bus.on_listeners = lambda: let_through(bus.least_level)
 
     def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         self.copy(logger, method, event)
-        if LEVELS.get(str(event.get("level")), logging.CRITICAL) < self._level:
+        if not is_written(LEVELS.get(str(event.get("level")), logging.CRITICAL)):
             raise structlog.DropEvent
         return event
 
@@ -60,10 +51,6 @@ class LogTap:
         elif not loop.is_closed():
             loop.call_soon_threadsafe(bus.tell, "logs", made)
         return event
-
-    def _filter(self) -> None:
-        least = self._level if self._bus is None else min(self._level, self._bus.least_level)
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(least))
 
 
 def _line(event: dict[str, Any]) -> Made:

@@ -57,6 +57,8 @@ from sbon_node.happenings import MemberChanged
 from sbon_node.membership.table import Change
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
+from sbon_node.operations.figures import Rooms
+from sbon_node.operations.service import Operations
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import check_stream
 from sbon_node.steps import Steps, unobserved
@@ -85,7 +87,7 @@ class Node:
         self._config = config
         self.name = config.node.name
         world = World(transport, clock, rng, counters, steps, blocking)
-        self.context, self._space, self._measurer = lay_foundation(config, world)
+        self.context, self._space, self._measurer, publisher = lay_foundation(config, world)
         self._distances = Distances(self.context)
         self.membership, self.outbox, self.bus = self.context.membership, self.context.outbox, self.context.bus
         self._rejoin = Rejoin(
@@ -111,6 +113,18 @@ class Node:
         self._measurements = MeasurementBook(self.context, self._sources)
         self._book = QueryBook(self.context, self._measurements)
         self._leaving = Leaving(self.context, self._book, self._operators, self._sinks)
+        rooms = Rooms(
+            self.context,
+            self.engine,
+            self._space,
+            self._measurer,
+            publisher,
+            self._sources,
+            self._operators,
+            self._sinks,
+            self._book,
+        )
+        self.operations = Operations(config, rooms, self._leaving)
         self._questions = Questions(self.context)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.query, config.placement)
         self._submitter = Submitter(self.context, planning, self._book, self._questions)
@@ -191,6 +205,7 @@ class Node:
             load=coordinate.load,
             members=self.membership.others_alive + 1,
             operators=self._operators.hosted(),
+            drained=bool(self.context.drained),
             counters=self.context.counters.snapshot(),
         )
 

@@ -28,6 +28,10 @@ from sbon_node.control.report import (
 )
 from sbon_node.errors import SbonError
 from sbon_node.happenings import Happening, Kind, Level
+from sbon_node.log_levels import LogLevels
+from sbon_node.operations.finding import Examination
+from sbon_node.operations.inside import Inside
+from sbon_node.operations.readiness import UNREADY, Readiness, unready
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 
 R = TypeVar("R")
@@ -67,7 +71,7 @@ class Client:
 
     def __init__(self, api: str = DEFAULT_API) -> None:
         self.api = api
-        self._host, self._port = host_and_port(api)
+        self.host, self._port = host_and_port(api)
 
     def ask(self, ask: Ask[R], within_s: float = ANSWER_S) -> R:
         with self._open(ask, within_s) as response:
@@ -82,12 +86,38 @@ class Client:
                     raise event.error()
                 yield event
 
+    def readiness(self) -> Readiness:
+        """Whether it can do its work; where it cannot, the worst reason comes first."""
+        try:
+            return self.ask(endpoints.ready())
+        except SbonError as error:
+            if error.code not in UNREADY:
+                raise
+            return unready(error)
+
+    def examine(self) -> Examination:
+        return self.ask(endpoints.examine())
+
+    def inside(self) -> Inside:
+        return self.ask(endpoints.inside())
+
+    def metrics(self) -> bytes:
+        """As Prometheus reads them."""
+        with self._open(Ask("GET", "/metrics", type(None)), ANSWER_S) as response:
+            return response.read()
+
+    def log_levels(self) -> LogLevels:
+        return self.ask(endpoints.log_levels())
+
+    def set_log_levels(self, levels: LogLevels) -> LogLevels:
+        return self.ask(endpoints.set_log_levels(levels))
+
     def ready(self) -> bool:
         """Whether it is there and has started."""
         try:
-            return self.ask(endpoints.ready())["ready"]
+            return self.readiness().ready
         except SbonError as error:
-            if error.code in ("node-unreachable", "starting", "stopping"):
+            if error.code == "node-unreachable":
                 return False
             raise
 
@@ -108,6 +138,9 @@ class Client:
 
     def join(self, *addresses: str) -> int:
         return self.ask(endpoints.join(addresses)).members
+
+    def drain(self) -> None:
+        self.ask(endpoints.drain())
 
     def leave(self, *, force: bool = False) -> None:
         self.ask(endpoints.leave(force=force))
@@ -176,7 +209,7 @@ class Client:
         self.ask(endpoints.acknowledge(query_id, numbers))
 
     def _open(self, ask: Ask[Any], timeout_s: float) -> _Response:
-        connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
+        connection = http.client.HTTPConnection(self.host, self._port, timeout=timeout_s)
         try:
             headers = {"Content-Type": "application/json"} if ask.body is not None else {}
             connection.request(ask.method, ask.path, body=ask.body, headers=headers)

@@ -27,6 +27,10 @@ from sbon_node.control.report import (
 )
 from sbon_node.errors import SbonError
 from sbon_node.happenings import Happening, Kind, Level
+from sbon_node.log_levels import LogLevels
+from sbon_node.operations.finding import Examination
+from sbon_node.operations.inside import Inside
+from sbon_node.operations.readiness import Readiness
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 
 R = TypeVar("R")
@@ -75,8 +79,28 @@ class _Refusal(msgspec.Struct, frozen=True, kw_only=True):
         return SbonError(self.code, self.message, where=self.where, hint=self.hint, details=self.details)
 
 
-def ready() -> Ask[dict[str, bool]]:
-    return Ask("GET", "/readyz", dict[str, bool])
+def ready() -> Ask[Readiness]:
+    return Ask("GET", "/readyz", Readiness)
+
+
+def examine() -> Ask[Examination]:
+    return Ask("POST", "/v1/doctor", Examination)
+
+
+def inside() -> Ask[Inside]:
+    return Ask("GET", "/v1/debug", Inside)
+
+
+def log_levels() -> Ask[LogLevels]:
+    return Ask("GET", "/v1/log", LogLevels)
+
+
+def set_log_levels(levels: LogLevels) -> Ask[LogLevels]:
+    return Ask("PUT", "/v1/log", LogLevels, msgspec.json.encode(levels))
+
+
+def drain() -> Ask[None]:
+    return Ask("POST", "/v1/drain", type(None))
 
 
 def status() -> Ask[NodeStatus]:

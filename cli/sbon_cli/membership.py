@@ -1,4 +1,4 @@
-"""``sbon join`` and ``sbon leave``."""
+"""``sbon join``, ``sbon leave`` and ``sbon drain``."""
 
 from __future__ import annotations
 
@@ -28,3 +28,17 @@ def leave(api: str, force: bool) -> None:
     send it SIGTERM."""
     Client(api).leave(force=force)
     click.echo("left")
+
+
+@click.command()
+@click.confirmation_option(prompt="The node takes no part in queries from now on, for good. Go on?")
+@click.pass_obj
+@reports_errors
+def drain(api: str) -> None:
+    """Has the node take no operators, sources, sinks and queries any more, for good, so that it can be taken away.
+
+    It stays a member until it leaves: sbon leave. A restart changes nothing of it. Refused, with every reason, while anything
+    lives on it: nothing is moved to other nodes yet.
+    """
+    Client(api).drain()
+    click.echo("drained; to take it out of the cluster: sbon leave")

@@ -6,26 +6,40 @@ import os
 import signal
 import sys
 import threading
+from copy import copy
 from pathlib import Path
 
 import click
 
+from sbon_cli.membership import drain
 from sbon_cli.output import reports_errors
 from sbon_cli.settings_flags import flags_of, settings_options
 from sbon_node import log
 from sbon_node.config import load
 
 
-@click.command()
+@click.group(invoke_without_command=True, subcommand_metavar="")
 @settings_options
 @click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Stop when standard input ends: with whoever started us.")
+@click.pass_context
 @reports_errors
-def node(config_file: Path | None, settings: tuple[str, ...], until_stdin_closes: bool, **named: str | None) -> None:
+def node(
+    context: click.Context,
+    /,
+    config_file: Path | None,
+    settings: tuple[str, ...],
+    until_stdin_closes: bool,
+    **named: str | None,
+) -> None:
     """Runs a node in the foreground.
 
     SIGTERM and Ctrl-C make it go away cleanly: operators stop after a committed batch, and it resumes where it was when it is
     started again on the same data directory. A second signal ends it at once. To leave for good: sbon leave.
     """
+    if context.invoked_subcommand is not None:
+        if any(named.values()) or settings:
+            raise click.UsageError("settings are for a node that is to run; another command follows")
+        return
     config, _ = load(config_file, environ=os.environ, flags=flags_of(settings, named))
     tap = log.configure(config.log, node=config.node.name)
     if until_stdin_closes:
@@ -35,6 +49,12 @@ def node(config_file: Path | None, settings: tuple[str, ...], until_stdin_closes
     from sbon_node.daemon import run_node
 
     sys.exit(uvloop.run(run_node(config, tap)))
+
+
+# Whoever looks for it here finds it; it is said to a running node, as all verbs beside ``join`` and ``leave`` are.
+_drain = copy(drain)
+_drain.hidden = True
+node.add_command(_drain)
 
 
 def _end_with_stdin() -> None:

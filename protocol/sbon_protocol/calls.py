@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_protocol.messages import Count, Line, Member, Message, Name, Quantity
+from sbon_protocol.messages import Count, Endpoint, Line, Member, Message, Name, Quantity
 
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
 Names = Annotated[tuple[Line, ...], Meta(max_length=4096)]
@@ -263,6 +263,27 @@ class MeasuredRtts(Message, frozen=True):
     measured: Annotated[tuple[MeasuredRtt, ...], Meta(max_length=MAX_TARGETS)]
 
 
+# -- reachability -----------------------------------------------------------------------------------------------------
+
+
+class ReachBack(Call, frozen=True):
+    """Asks the receiver to ping the caller, and to connect to it, at the address it knows of it. Refused with
+    ``too-many-measurements`` where the caller has asked often."""
+
+
+class ReachedBack(Message, frozen=True):
+    """How that went; ``udp`` and ``tcp`` say why it failed, and are empty where it did not."""
+
+    version: Line
+    wall_ms: Count
+    seen: Endpoint
+    known: Endpoint
+    udp_ms: Quantity = 0.0
+    tcp_ms: Quantity = 0.0
+    udp: Line = ""
+    tcp: Line = ""
+
+
 CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "sync-members": (SyncMembers, Members),
     "check-member": (CheckMember, Members),
@@ -284,6 +305,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "keep-measurements": (KeepMeasurements, None),
     "recall-measurements": (RecallMeasurements, Measurements),
     "measure-rtt": (MeasureRtt, MeasuredRtts),
+    "reach-back": (ReachBack, ReachedBack),
 }
 """Method name to request and reply."""
 

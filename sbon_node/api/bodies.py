@@ -26,10 +26,6 @@ class AcknowledgeBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     numbers: Annotated[dict[str, Annotated[int, Meta(ge=0, le=2**62)]], Meta(max_length=4096)]
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    ready: bool
-
-
 class MembersQuery(msgspec.Struct, frozen=True, kw_only=True):
     near: Annotated[str, Meta(description="sort by distance from this node")] = ""
     within_ms: Annotated[float, Meta(ge=0, le=1e9, description="only those so near")] | None = None

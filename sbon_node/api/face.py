@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from sbon_node.api.operations_face import OperationsFace
 from sbon_node.connectors.delivered import Finished, QueryState, Rows
 from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.placement_report import PlacementExplanation
@@ -59,6 +60,11 @@ class NodeFace(Protocol):
 
     bus: Bus
     """Tells what happens at the node."""
+
+    @property
+    def operations(self) -> OperationsFace:
+        """For whoever runs the node."""
+        ...
 
     def status(self) -> NodeStatus: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import Any, Literal
+from typing import Any
 
 from aiohttp import web
 
@@ -12,8 +12,10 @@ from sbon_node.api.encoding import encode
 from sbon_node.api.events import stream_events
 from sbon_node.api.face import NodeFace
 from sbon_node.api.guard import Guard, Handler, Uncut
+from sbon_node.api.requests import RequestCounts
 from sbon_node.api.route import Asked, EventStream, Route, body_of, query_of, shape_of
 from sbon_node.api.routes import ROUTES
+from sbon_node.api.serving import SERVING, Serving, State, not_ready
 from sbon_node.api.settings import ApiSettings
 from sbon_node.errors import SbonError
 
@@ -28,7 +30,7 @@ class ApiServer:
         self._settings = settings or ApiSettings()
         self._uncut = Uncut()
         self._streaming: set[asyncio.Task[Any]] = set()
-        self._state: Literal["starting", "ready", "stopping"] = "starting"
+        self._state: State = "starting"
         self._listening: asyncio.Server | None = None
         self._runner = web.AppRunner(
             self._application(),
@@ -84,8 +86,10 @@ class ApiServer:
         return server()
 
     def _application(self) -> web.Application:
-        guard = Guard(self._settings).middleware()
-        app = web.Application(middlewares=[guard], client_max_size=self._settings.max_body_bytes)
+        requests, guard = RequestCounts(), Guard(self._settings)
+        middlewares = [requests.middleware(), guard.middleware()]
+        app = web.Application(middlewares=middlewares, client_max_size=self._settings.max_body_bytes)
+        app[SERVING] = Serving(lambda: self._state, lambda: self.connections, requests)
         for route in ROUTES:
             answering = self._answering(route)
             app.router.add_route(route.method, route.path, self._uncut(answering) if route.uncut else answering)
@@ -96,7 +100,7 @@ class ApiServer:
 
         async def answer(request: web.Request) -> web.StreamResponse:
             if self._state != "ready" and not route.always:
-                raise SbonError(self._state, f"the node is {self._state}", hint="try again soon")
+                raise not_ready(self._state)
             query, body = query_of(request, shape.query), await body_of(request, shape.body)
             answered = route.handler(Asked(self._face, self._settings, request, query, body))
             if isinstance(answered, EventStream):

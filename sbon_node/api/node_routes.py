@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from aiohttp import web
-
-from sbon_node.api.bodies import JoinBody, Joined, LeaveQuery, MembersQuery, Ready
+from sbon_node.api.bodies import JoinBody, Joined, LeaveQuery, MembersQuery
 from sbon_node.api.route import Asked, Plain, Route
 from sbon_node.control.report import MemberInfo, NodeStatus, PairInfo, RttQuestion
-
-
-async def healthz(asked: Plain) -> web.Response:
-    """Whether the process answers."""
-    return web.Response(text="ok\n")
-
-
-async def readyz(asked: Plain) -> Ready:
-    """Whether the node has started, and is not about to stop."""
-    return Ready(ready=True)
 
 
 async def status(asked: Plain) -> NodeStatus:
@@ -45,8 +33,6 @@ async def leave(asked: Asked[LeaveQuery, None]) -> None:
 
 
 ROUTES = (
-    Route("GET", "/healthz", healthz, always=True, media="text/plain"),
-    Route("GET", "/readyz", readyz),
     Route("GET", "/v1/status", status),
     Route("GET", "/v1/members", members, refusals=(404,)),
     Route("POST", "/v1/rtt", rtt, refusals=(404,)),

@@ -6,7 +6,7 @@ from functools import cache
 
 from aiohttp import web
 
-from sbon_node.api import monitor, node_routes, query_routes, stream_routes
+from sbon_node.api import monitor, node_routes, operations_routes, query_routes, stream_routes
 from sbon_node.api.encoding import encode
 from sbon_node.api.openapi import description_of
 from sbon_node.api.route import Plain, Route
@@ -24,6 +24,7 @@ def _encoded() -> bytes:
 
 ROUTES: tuple[Route, ...] = (
     *node_routes.ROUTES,
+    *operations_routes.ROUTES,
     *monitor.ROUTES,
     *stream_routes.ROUTES,
     *query_routes.ROUTES,

@@ -35,6 +35,10 @@ class FollowSink:
         self._following = False
         self._over: Finished | None = None
 
+    @property
+    def links(self) -> tuple[Link, ...]:
+        return tuple(self._links.values())
+
     async def run(self) -> None:
         """Until the follower has acknowledged the end of every stream; raises what ends a link for good."""
         for stream, link in self._links.items():

@@ -93,6 +93,10 @@ class SinkRunner:
         self._ended = set(sink.ended)
 
     @property
+    def links(self) -> tuple[Link, ...]:
+        return self._links
+
+    @property
     def rows(self) -> int:
         """Rows durably delivered, restarts included."""
         return self._sink.rows

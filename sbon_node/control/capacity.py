@@ -83,5 +83,10 @@ class Reservations:
         """Those that are here to stay."""
         return tuple(sorted(o for o, held in self._held.items() if held.deadline is None))
 
+    def promised(self, now: float) -> tuple[str, ...]:
+        """Those that room is held for until they come, or their time is up."""
+        self._lapse(now)
+        return tuple(sorted(o for o, held in self._held.items() if held.deadline is not None))
+
     def _lapse(self, now: float) -> None:
         self._held = {o: held for o, held in self._held.items() if held.deadline is None or held.deadline > now}

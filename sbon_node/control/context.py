@@ -11,6 +11,7 @@ import msgspec
 
 from sbon_node.blocking import Blocking
 from sbon_node.clock import Clock
+from sbon_node.control.drained import Drained
 from sbon_node.control.settings import ControlSettings
 from sbon_node.control.store import Store
 from sbon_node.directory.view import Directory
@@ -46,6 +47,7 @@ class Context:
     steps: Steps
     blocking: Blocking
     bus: Bus
+    drained: Drained
 
     async def ask(self, node: str, call: Call, reply: type[Reply], *, timeout_s: float | None = None) -> Reply:
         """Calls a member by name; raises :class:`sbon_node.errors.SbonError` where it refuses or is out of reach."""

@@ -23,6 +23,7 @@ from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
 from sbon_node.query.catalog import is_source
 from sbon_node.streams.counts import SpillCount
+from sbon_node.streams.link import Link
 from sbon_node.streams.port import NodePort, PortInput
 from sbon_node.tasks import Tasks
 from sbon_protocol.calls import AskNode, InstantiateOperator, NodeAnswer, ReportState, ReserveOperator
@@ -121,9 +122,22 @@ class OperatorHost:
             return HELD_BACK
         return f"{', '.join(port.held)} ahead of its other inputs" if port.held else ""
 
+    def all(self) -> list[tuple[str, OperatorInfo]]:
+        """Every operator here, each with its query."""
+        queries = sorted({hosted.spec.query for hosted in self._hosted.values()})
+        return [(query, described) for query in queries for described in self.describe(query)]
+
+    def links(self) -> list[Link]:
+        """Those that bring rows to the operators here."""
+        return [link for port in self._ports.values() for link in port.links]
+
     def parts(self) -> list[tuple[str, str, str]]:
         """Query, operator and the record's holder of every operator here."""
         return sorted((hosted.spec.query, operator, hosted.holder) for operator, hosted in self._hosted.items())
+
+    def promised(self) -> tuple[str, ...]:
+        """Operators that room is held for, and that have yet to come."""
+        return self._reservations.promised(self._context.clock.now())
 
     def hosted(self) -> tuple[str, ...]:
         return tuple(sorted(self._hosted))
@@ -156,7 +170,7 @@ class OperatorHost:
         now = self._context.clock.now()
         needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
         free, _ = self._reservations.free(now)
-        reason = self._reservations.refusal(needs, now)
+        reason = "it has been drained" if self._context.drained else self._reservations.refusal(needs, now)
         return NodeAnswer(
             accepted=not reason,
             reason=reason,
@@ -204,6 +218,7 @@ class OperatorHost:
     def _check_open(self) -> None:
         if self._closing:
             raise SbonError("node-away", "this node is going away", where=self._context.name)
+        self._context.drained.check()
 
     async def _resume(self, hosted: HostedOperator) -> None:
         context, spec = self._context, hosted.spec

@@ -53,6 +53,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     load: float
     members: int
     operators: tuple[str, ...]
+    drained: bool = False
     counters: dict[str, int]
     """Dropped datagrams, refused frames, bad rows ...: everything that was refused, by kind."""
 

@@ -88,6 +88,11 @@ class SinkHost:
             return self._runners[query].rows
         return self._followed[query].rows if query in self._followed else 0
 
+    def links(self) -> list[Link]:
+        """Those that bring rows to the sinks here."""
+        sinks: list[SinkRunner | FollowSink] = [*self._runners.values(), *self._followed.values()]
+        return [link for sink in sinks for link in sink.links]
+
     def parts(self) -> list[tuple[str, str, str]]:
         """Query, part and the record's holder of every sink here."""
         return sorted((hosted.order.query, hosted.order.part, hosted.holder) for hosted in self._hosted.values())
@@ -169,6 +174,7 @@ class SinkHost:
 
     def _check(self, order: SinkOrder) -> None:
         settings, where = self._context.settings, self._context.name
+        self._context.drained.check()
         if self._closing:
             raise SbonError("node-away", "this node is going away", where=where)
         if order.query in self._hosted:

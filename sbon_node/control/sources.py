@@ -88,6 +88,16 @@ class SourceHost:
         runner = self._runners.get(source_id)
         return runner.describe() if runner is not None else None
 
+    def reports(self) -> list[SourceReport]:
+        """Of every source here, in the order of their ids."""
+        return [self._told(source_id, hosted) for source_id, hosted in sorted(self._running.items())]
+
+    def _told(self, source_id: str, hosted: HostedSource) -> SourceReport:
+        runner = self._runners.get(source_id)
+        if runner is not None:
+            return runner.describe()
+        return SourceReport(source=hosted.source, state=f"failed: {self._refused.get(source_id, '')}")
+
     async def _ask(self, node: str, name: str) -> list[SourceInfo]:
         try:
             answer = await self._context.ask(node, DescribeSources(stream=name), SourceStates)
@@ -97,6 +107,7 @@ class SourceHost:
             return []
 
     async def _attach_here(self, source: SourceDeclaration) -> None:
+        self._context.drained.check()
         declaration = self._catalogue.entry(source.stream).declaration
         check_source(source, declaration)
         opened = open_source(source, declaration, self._settings, self._context.clock)
@@ -176,9 +187,4 @@ class SourceHost:
         await self._attach_here(source)
 
     async def _asked_to_describe(self, call: DescribeSources, caller: Caller) -> SourceStates:
-        mine: list[object] = []
-        for source_id, hosted in sorted(self._running.items()):
-            if hosted.source.stream == call.stream:
-                runner, refused = self._runners.get(source_id), self._refused.get(source_id, "")
-                mine.append(runner.describe() if runner else SourceInfo(source=hosted.source, state=f"failed: {refused}"))
-        return SourceStates(sources=tuple(mine))
+        return SourceStates(sources=tuple(report for report in self.reports() if report.source.stream == call.stream))

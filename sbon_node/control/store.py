@@ -13,7 +13,7 @@ import msgspec
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.steps import Steps, unobserved
 
-Kind = Literal["identity", "catalogue", "query", "operator", "sink", "source", "peer"]
+Kind = Literal["identity", "catalogue", "query", "operator", "sink", "source", "peer", "drain"]
 T = TypeVar("T")
 
 _FORMAT = 1

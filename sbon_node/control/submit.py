@@ -30,6 +30,7 @@ class Submitter:
     async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         """Tells what it does, and last that the query is accepted; raises :class:`SbonError` where it is refused."""
         context = self._context
+        context.drained.check()
         submission.check()
         consumer = self._planning.consumer(submission.consumer)
         if consumer == context.name:

@@ -75,6 +75,8 @@ class Measurer:
         self._under_way: dict[Pair, _UnderWay] = {}
         self._tasks, self._numbers = Tasks(), count()
         self._closed = False
+        self.measured = self.failed = 0
+        """Pairs this node has had measured since it started, for itself or for others, and those that could not be."""
         server.handle(MeasureRtt, self._asked)
         membership.listen(self._changed)
 
@@ -92,6 +94,11 @@ class Measurer:
     def fresh(self) -> list[tuple[Pair, Measurement]]:
         """All that :meth:`known` tells."""
         return self._pairs.fresh(self._settings.fresh_s, self._clock.now())
+
+    @property
+    def under_way(self) -> int:
+        """Pairs that are being measured."""
+        return len(self._under_way)
 
     async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> dict[Pair, Outcome]:
         """Of each pair what was measured within ``max_age_s`` (by default, while it is fresh), else measured now.
@@ -195,6 +202,9 @@ class Measurer:
             del self._under_way[begun.pair]
         if isinstance(outcome, Measurement):
             self._pairs.put(begun.pair, outcome)
+            self.measured += 1
+        else:
+            self.failed += 1
         if not begun.outcome.done():
             begun.outcome.set_result(outcome)
 

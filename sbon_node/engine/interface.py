@@ -160,6 +160,11 @@ class Engine(Protocol):
         """``idle``, ``starting``, ``running`` or ``failed: reason``."""
         ...
 
+    @property
+    def starts(self) -> int:
+        """How often its process has been started since this node was; each but the first followed a death."""
+        ...
+
     async def analyse(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
         """The fragment's output schema by the engine's own analyser on empty views; raises :class:`SbonError` with line and
         column. Nothing of the fragment is run."""

@@ -155,6 +155,11 @@ class Membership:
         return name in self._table.there
 
     @property
+    def health(self) -> int:
+        """How ill this node itself seems to be (Lifeguard), 0 for well."""
+        return self._swim.awareness.score
+
+    @property
     def others_alive(self) -> int:
         """How many :meth:`alive` names."""
         return len(self._table.there)

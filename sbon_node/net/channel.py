@@ -28,6 +28,7 @@ class FrameChannel:
     def __init__(self, connection: Connection, counters: Counters) -> None:
         self._connection, self._counters = connection, counters
         self._refused = False
+        self._taken = 0
         self.peer: Hello | Welcome | None = None
 
     @property
@@ -37,16 +38,25 @@ class FrameChannel:
     async def receive(self) -> Frame:
         """Raises :class:`ConnectionLostError`; for a frame that breaks the protocol closes and raises :class:`ProtocolError`.
         One task at a time; after a cancellation the channel is of no more use."""
+        self._taken = 0
         try:
-            return await read_frame(self._connection.read_exactly)
+            frame = await read_frame(self._read)
         except ProtocolError as error:
             self.refuse(error)
             raise
+        self._counters.traffic.frame("received", frame, self._taken)
+        return frame
+
+    async def _read(self, count: int) -> bytes:
+        self._taken += count
+        return await self._connection.read_exactly(count)
 
     async def send(self, frame: Frame) -> None:
         """Queues the frame whole, then waits until the queue is short; raises :class:`ConnectionLostError`, and ``ValueError``
         for a frame over the limit."""
-        self._connection.write(encode_frame(frame))
+        encoded = encode_frame(frame)
+        self._connection.write(encoded)
+        self._counters.traffic.frame("sent", frame, len(encoded))
         await self._connection.drain()
 
     def refuse(self, error: ProtocolError) -> None:

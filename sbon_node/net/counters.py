@@ -7,6 +7,8 @@ from typing import Any
 
 import structlog
 
+from sbon_node.net.traffic import Traffic
+
 log = structlog.get_logger()
 
 MAX_KINDS = 256
@@ -16,10 +18,11 @@ _MAX_FACT_CHARACTERS = 300
 
 
 class Counters:
-    """A node's counts; ``now`` tells monotonic seconds."""
+    """A node's counts; ``now`` tells monotonic seconds. ``traffic`` is what was not refused."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
+        self.traffic = Traffic()
         self._counts: dict[str, int] = {}
         self._warned: dict[str, tuple[float, int]] = {}
 

@@ -84,6 +84,7 @@ class _Arrivals(asyncio.Queue[Any]):
         if len(payload) > MAX_DATAGRAM_BYTES:
             self._counters.refuse("datagram-too-large", peer=str(sender), size=len(payload))
             return
+        self._counters.traffic.datagram("received", payload)
         self._handler(payload, Address(*sender[:2]), stamp)
 
 
@@ -132,6 +133,8 @@ class _SocketDatagrams(DatagramEndpoint):
             self._transport.sendto(payload, (host, to.port))
         except (OSError, ValueError):
             self._counters.count("datagram-error")
+        else:
+            self._counters.traffic.datagram("sent", payload)
         return stamp
 
     def close(self) -> None:

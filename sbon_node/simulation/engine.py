@@ -173,6 +173,10 @@ class SimulatedEngine:
     def status(self) -> str:
         return "idle" if self.host is None else "running" if self.host.process.alive else "starting"
 
+    @property
+    def starts(self) -> int:
+        return self._hosts
+
     async def analyse(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
         return output_schema(fragment, inputs)
 

@@ -33,6 +33,24 @@ class StreamCount(msgspec.Struct, frozen=True, kw_only=True):
     links: dict[str, LinkCount] = {}
 
 
+class OutboxCount(msgspec.Struct, frozen=True, kw_only=True):
+    """All streams of a node together. What was ``shown`` (made visible) and ``sent`` counts since the process started; the rest
+    is as it is now: ``paused`` streams wait for their subscribers, who have yet to receive ``unreceived_bytes``."""
+
+    shown_frames: int = 0
+    shown_rows: int = 0
+    shown_bytes: int = 0
+    sent_frames: int = 0
+    sent_rows: int = 0
+    sent_bytes: int = 0
+    sources: int = 0
+    operators: int = 0
+    paused: int = 0
+    unreceived_bytes: int = 0
+    subscriptions: int = 0
+    failed_subscriptions: int = 0
+
+
 class SpillCount(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator's inputs have spilled to disk while they were held back, in all and at present; bytes as credits count."""
 

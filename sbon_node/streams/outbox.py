@@ -19,7 +19,7 @@ from typing import Literal
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.steps import Steps, unobserved
 from sbon_node.streams import rows
-from sbon_node.streams.counts import LinkCount, StreamCount
+from sbon_node.streams.counts import LinkCount, OutboxCount, StreamCount
 from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
 from sbon_node.streams.ledger import NO_BATCH, Kind, Stream, Tail, advance, number_frames
 from sbon_node.streams.retention import OnGone, Retention
@@ -42,6 +42,8 @@ class Outbox:
         self._store = Store(path, fsync=settings.fsync, max_bytes=settings.outbox_max_bytes)
         self._streams = rows.load(self._store)
         self._retention = Retention(self._store, settings, steps)
+        self._shown, self._sent = [0, 0, 0], [0, 0, 0]
+        """Frames, rows and bytes of payload since the process started."""
 
     def close(self) -> None:
         """Stores what is only counted so far, and closes the file."""
@@ -269,6 +271,23 @@ class Outbox:
     def count_sent(self, stream: str, subscriber: str, frame: Frame) -> None:
         """Counts a frame sent to the subscriber, for the bill."""
         self._retention.count_sent(self._named(stream), subscriber, frame)
+        self._sent = [self._sent[0] + 1, self._sent[1] + frame.rows, self._sent[2] + len(frame.payload)]
+
+    def counts(self) -> OutboxCount:
+        """All streams together."""
+        streams = list(self._streams.values())
+        unreceived = [stream.unreceived() for stream in streams]
+        subscriptions = [one for stream in streams for one in stream.subscriptions.values()]
+        return OutboxCount(
+            **dict(zip(("shown_frames", "shown_rows", "shown_bytes"), self._shown, strict=True)),
+            **dict(zip(("sent_frames", "sent_rows", "sent_bytes"), self._sent, strict=True)),
+            sources=sum(stream.kind == "source" for stream in streams),
+            operators=sum(stream.kind == "operator" for stream in streams),
+            paused=sum(waiting > self._settings.outbox_quota_bytes for waiting in unreceived),
+            unreceived_bytes=sum(unreceived),
+            subscriptions=len(subscriptions),
+            failed_subscriptions=sum(bool(one.failed) for one in subscriptions),
+        )
 
     def link_counts(self, stream: str) -> StreamCount:
         """What the stream and each of its subscriptions have moved, resent frames included."""
@@ -312,7 +331,9 @@ class Outbox:
 
     def _show(self, known: Stream, tail: Tail) -> None:
         known.pending = [one for one in known.pending if one.batch > tail.batch]
-        known.visible = tail
+        before, known.visible = known.visible, tail
+        news = (tail.frames - before.frames, tail.rows - before.rows, tail.bytes - before.bytes)
+        self._shown = [total + new for total, new in zip(self._shown, news, strict=True)]
         self._steps("publish")
         known.news.notify()
 

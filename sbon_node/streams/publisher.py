@@ -52,6 +52,11 @@ class Publisher:
     def connections(self) -> int:
         return len(self._serving)
 
+    @property
+    def outstanding_bytes(self) -> int:
+        """Credit in use: what subscribers have been sent and still hold."""
+        return sum(serving.credit.outstanding for serving in self._serving.values())
+
     async def serve(self, channel: FrameChannel, hello: Hello | None = None) -> None:
         """Serves one connection until it ends, from its Subscribe on; closes it. A new connection of the same subscriber
         replaces the old one. Raises :class:`ProtocolError` for a peer that breaks the protocol, after closing."""

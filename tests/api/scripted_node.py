@@ -33,6 +33,7 @@ from sbon_node.errors import SbonError
 from sbon_node.happenings import Bus
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
 from tests.api.explained_placement import explained_placement
+from tests.api.scripted_operations import ScriptedOperations
 
 STREAM = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"), Column("delay", "int")), event_time="ts")
 
@@ -89,6 +90,7 @@ class ScriptedNode:
     sought: list[tuple[str, float | None]] = field(default_factory=list)
     rtts: list[RttQuestion] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
+    operations: ScriptedOperations = field(default_factory=ScriptedOperations)
     cut: Callable[[], None] = lambda: None
     cut_from_outside: Callable[[], object] = lambda: None
     tell: Callable[..., object] = lambda kind, made: None

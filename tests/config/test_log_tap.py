@@ -12,6 +12,7 @@ import structlog
 from sbon_node import log
 from sbon_node.happenings import Bus, Listener, Listening, LogLine
 from sbon_node.log import LogSettings
+from sbon_node.log_levels import LogLevels, set_levels
 from sbon_node.log_tap import MAX_TEXT
 
 
@@ -44,16 +45,20 @@ async def test_listeners_hear_the_log_at_a_level_of_their_own() -> None:
     assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["written"]
 
 
-async def test_the_level_changes_while_the_node_runs() -> None:
+async def test_the_level_changes_while_the_node_runs_and_listeners_hear_what_they_did() -> None:
     out = StringIO()
     tap = log.configure(LogSettings(level="warning", format="json"), stream=out)
+    bus = Bus("a", lambda: 0)
+    tap.listen_to(bus)
+    listener = bus.listen(["logs"], level="info", limit=99, wake=lambda: None)
     logger = structlog.get_logger()
     logger.info("before")
-    tap.set_level(logging.DEBUG)
+    set_levels(LogLevels(level="debug"))
     logger.debug("after")
-    tap.set_level(logging.ERROR)
+    set_levels(LogLevels(level="error"))
     logger.warning("later")
     assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == ["after"]
+    assert [line.message for line in lines_of(listener)] == ["before", "later"]
 
 
 async def test_lines_of_threads_and_libraries_and_traces_are_told() -> None:

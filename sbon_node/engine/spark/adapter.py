@@ -60,6 +60,10 @@ class SparkEngine:
         return self._supervisor.status
 
     @property
+    def starts(self) -> int:
+        return self._supervisor.starts
+
+    @property
     def host_pid(self) -> int | None:
         """The engine host's process, while there is one."""
         return self._supervisor.pid

@@ -11,9 +11,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
-
-import pyspark
 
 from sbon_node.engine.java import Java, find_java
 from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
@@ -26,8 +27,13 @@ TRAINED_ON = "filters, groups, pairs"
 """What ran while its classes were collected: an archive of less is made again."""
 
 
+@cache
 def class_path() -> str:
-    return str(Path(pyspark.__file__).parent / "jars" / "*")
+    """Of Spark's own jars; finds them without importing Spark."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SbonError("spark-missing", "the package pyspark is not installed", hint="install sbon with all it needs")
+    return str(Path(spec.origin).parent / "jars" / "*")
 
 
 def archive_path(settings: EngineSettings, java: Java) -> Path | None:
@@ -36,9 +42,10 @@ def archive_path(settings: EngineSettings, java: Java) -> Path | None:
     if settings.archive == NO_ARCHIVE:
         return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sbon"
-    exactly = "\n".join((java.build, java.path, pyspark.__version__, class_path(), TRAINED_ON))
+    spark = version("pyspark")
+    exactly = "\n".join((java.build, java.path, spark, class_path(), TRAINED_ON))
     key = hashlib.sha256(exactly.encode()).hexdigest()[:12]
-    name = f"spark-{pyspark.__version__}-java-{java.version}-{key}.jsa"
+    name = f"spark-{spark}-java-{java.version}-{key}.jsa"
     return Path(settings.archive or cache).absolute() / name
 
 

@@ -55,6 +55,7 @@ class Supervisor:
         self._commands: set[asyncio.Task[dict[str, Any]]] = set()
         self._closed = False
         self.status = "idle"
+        self.starts = 0
 
     @property
     def _log(self) -> Path:
@@ -146,6 +147,7 @@ class Supervisor:
                 start_new_session=True,
             )
         self._reaper = asyncio.get_running_loop().create_task(self._reap(self._process, listener), name="engine-host")
+        self.starts += 1
         log.info("engine-starting", pid=self._process.pid)
         try:
             async with asyncio.timeout(self._settings.start_timeout_s):

@@ -1,0 +1,62 @@
+"""``sbon doctor``: what is wrong with a node, its machine, or its place among its peers, and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from sbon_cli.client import Client
+from sbon_cli.output import EXIT_REFUSED, as_json, err, json_option, print_json, print_table, reports_errors
+from sbon_cli.settings_flags import flags_of, settings_options
+from sbon_node.config import load
+from sbon_node.errors import SbonError
+from sbon_node.operations.finding import Examination
+
+MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED"}
+
+
+@click.command()
+@settings_options
+@json_option
+@click.pass_obj
+@reports_errors
+def doctor(api: str, /, config_file: Path | None, settings: tuple[str, ...], json_: bool, **named: str | None) -> None:
+    """Examines the node asked: Java, byte-code, disk, file descriptors, its ports both ways, clocks, versions, addresses.
+
+    Peers are asked to reach back to it by UDP and TCP. Where no node answers, this machine is examined for one with the settings
+    given, as sbon node would take them: then ports must be free, and nodes to join within reach.
+
+    \b
+    Exits 1 where something failed; warnings alone are no failure. Examples:
+      sbon doctor
+      sbon --node http://london:7480 doctor --json
+      sbon doctor --config /etc/sbon/node.toml     # before the first start
+    """
+    found = _examined(api, config_file, settings, named, json_)
+    if as_json(json_):
+        print_json(found)
+    else:
+        rows = [(MARKS[one.verdict], one.check, one.message, one.remedy) for one in found.findings]
+        print_table(("", "looked at", "found", "what to do"), rows, title=found.node or "no node runs")
+    if found.failed:
+        sys.exit(EXIT_REFUSED)
+
+
+def _examined(
+    api: str, config_file: Path | None, settings: tuple[str, ...], named: dict[str, str | None], json_: bool
+) -> Examination:
+    try:
+        if not as_json(json_):
+            err().print("[dim]examining; peers are asked to reach back …[/]")
+        return Client(api).examine()
+    except SbonError as error:
+        if error.code != "node-unreachable":
+            raise
+    from sbon_node.operations.machine import examine_machine
+    from sbon_node.operations.unstarted import examine_unstarted, not_running
+
+    config, _ = load(config_file, environ=os.environ, flags=flags_of(settings, named))
+    return Examination(findings=(*not_running(api), *examine_machine(config), *examine_unstarted(config)))

@@ -1,0 +1,150 @@
+"""An examination of a running node: its machine, its ports as peers find them, clocks, versions, addresses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from importlib.metadata import version
+
+from sbon_node.config import Config
+from sbon_node.control.context import Context
+from sbon_node.errors import SbonError
+from sbon_node.net.names import is_loopback
+from sbon_node.net.transport import Address
+from sbon_node.operations.finding import Examination, Finding, failed, ok, warning
+from sbon_node.operations.machine import examine_machine
+from sbon_node.operations.reach import Reach, Reached
+from sbon_node.operations.readiness import Readiness
+
+MAX_PEERS = 16
+"""That are asked; chosen at random where there are more."""
+LATE_MS, VERY_LATE_MS = 500.0, 10_000.0
+
+
+class Doctor:
+    """One examination at a time."""
+
+    def __init__(self, config: Config, context: Context, reach: Reach) -> None:
+        self._config, self._context, self._reach = config, context, reach
+        self._busy = False
+
+    async def examine(self, readiness: Readiness) -> Examination:
+        """Takes some seconds. Raises :class:`SbonError` ``examination-under-way``."""
+        if self._busy:
+            raise SbonError("examination-under-way", "somebody examines this node already", hint="try again in some seconds")
+        self._busy = True
+        try:
+            machine = await self._context.blocking(partial(examine_machine, self._config))
+            peers = self._context.membership.alive()
+            asked = sorted(self._context.rng.sample(peers, min(len(peers), MAX_PEERS)))
+            reached = await self._reach.ask(asked)
+        finally:
+            self._busy = False
+        held = ok("data-dir", f"{self._context.data_dir}, held by this node")
+        found = [*_node(readiness), *machine, held, *_alone(self._config, peers), *judged(reached, self._config.node.announced)]
+        if len(asked) < len(peers):
+            found.append(ok("peers", f"{len(asked)} of {len(peers)} others were asked"))
+        return Examination(node=self._context.name, findings=tuple(found))
+
+
+def judged(reached: list[Reached], announced: Address) -> list[Finding]:
+    """What peers say of a node that is announced as ``announced``. Pure."""
+    found = [_ways(one, announced.port) for one in reached]
+    answered = [one for one in reached if one.answer is not None]
+    if answered:
+        found += [_address(answered, announced), *_clocks(answered), _versions(answered)]
+    return found
+
+
+def _alone(config: Config, peers: list[str]) -> list[Finding]:
+    if peers:
+        return []
+    if not config.node.join:
+        return [ok("peers", "this node is on its own")]
+    remedy = "see whether the others run; join one of them: sbon join HOST:PORT"
+    return [warning("peers", "no other member can be reached, so ports, clocks and versions were not compared", remedy)]
+
+
+def _node(readiness: Readiness) -> list[Finding]:
+    """As /readyz says."""
+    if not readiness.reasons:
+        return [ok("node", "ready")]
+    verdicts = {"unready": failed, "impaired": warning}
+    return [
+        verdicts[reason.weight]("node", f"{reason.code}: {reason.message}", reason.hint or "wait, and look again")
+        for reason in readiness.reasons
+    ]
+
+
+def _ways(one: Reached, port: int) -> Finding:
+    """UDP and TCP, to a peer and back from it."""
+    check, wrong = f"ports {one.node}", []
+    if one.ping_ms is None:
+        wrong.append("UDP to it or its answers are lost")
+    if one.answer is None:
+        wrong.append(f"TCP to it: {one.refusal}")
+    else:
+        if one.answer.udp:
+            wrong.append(f"UDP from it: {one.answer.udp}")
+        if one.answer.tcp:
+            wrong.append(f"TCP from it: {one.answer.tcp}")
+    if not wrong:
+        assert one.answer is not None
+        return ok(check, f"UDP and TCP both ways, {one.ping_ms:.1f} ms there and back")
+    remedy = (
+        f"let UDP and TCP to port {port} through the firewalls on both sides; behind a NAT forward the port and set "
+        f"node.advertise to the outer address; run sbon doctor on {one.node} too"
+    )
+    return failed(check, "; ".join(wrong), remedy)
+
+
+def _address(answered: list[Reached], announced: Address) -> Finding:
+    """Where peers have this node, and where its connections come from."""
+    seen = sorted({one.answer.seen.host for one in answered if one.answer is not None})
+    told = f"announced as {announced}; peers see connections from {', '.join(seen)}"
+    unreached = [one.node for one in answered if one.answer is not None and (one.answer.udp or one.answer.tcp)]
+    if unreached:
+        remedy = f"set node.advertise to an address that they reach, perhaps {seen[0]}"
+        return failed("address", f"{told}; {', '.join(unreached)} cannot reach it there", remedy)
+    if is_loopback(announced.host) and any(not is_loopback(address) for address in seen):
+        return failed("address", told, f"nobody elsewhere reaches a loopback address: set node.advertise, perhaps to {seen[0]}")
+    stale = sorted({one.node for one in answered if one.answer is not None and _shown(one) != announced})
+    if stale:
+        return warning("address", f"{told}; {', '.join(stale)} know another address of it", "wait for gossip, then look again")
+    return ok("address", told)
+
+
+def _shown(one: Reached) -> Address:
+    assert one.answer is not None
+    return Address(one.answer.known.host, one.answer.known.port)
+
+
+def _clocks(answered: list[Reached]) -> list[Finding]:
+    """Each clock that is off by more than what is uncertain, and one line for the others."""
+    found, well = [], []
+    for one in answered:
+        off_ms = max(0.0, abs(one.offset_ms) - one.uncertain_ms)
+        if off_ms < LATE_MS:
+            well.append(one)
+            continue
+        side = "ahead of" if one.offset_ms > 0 else "behind"
+        told = f"the clock of {one.node} is {abs(one.offset_ms) / 1000:.1f} s {side} this node's"
+        remedy = "synchronise both machines' clocks: timedatectl status, chronyc tracking"
+        found.append((failed if off_ms > VERY_LATE_MS else warning)("clocks", told, remedy))
+    if well:
+        most = max(abs(one.offset_ms) for one in well)
+        found.append(ok("clocks", f"within {most:.0f} ms of {', '.join(one.node for one in well)}"))
+    return found
+
+
+def _versions(answered: list[Reached]) -> Finding:
+    own = version("sbon")
+    said = Counter([own, *(one.answer.version for one in answered if one.answer is not None)])
+    if len(said) == 1:
+        return ok("versions", f"{own} everywhere")
+    others = "; ".join(
+        f"{name}: {', '.join(sorted(one.node for one in answered if one.answer is not None and one.answer.version == name))}"
+        for name in sorted(said)
+        if name != own
+    )
+    return warning("versions", f"{own} here; {others}", "bring all nodes to the same version, one after another")

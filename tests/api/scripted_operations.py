@@ -1,0 +1,117 @@
+"""What whoever runs a node asks of it, answered by script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from sbon_node.connectors.source_runner import SourceReport
+from sbon_node.control.report import OperatorInfo
+from sbon_node.engine.interface import OperatorStats
+from sbon_node.errors import SbonError
+from sbon_node.net.traffic import Flow
+from sbon_node.operations.figures import DiskFigures, LinkFigures, NodeFigures
+from sbon_node.operations.finding import Examination, Finding
+from sbon_node.operations.inside import Inside
+from sbon_node.operations.readiness import Readiness, Reason
+from sbon_node.query.catalog import SourceDeclaration
+from sbon_node.space.coordinate import Coordinate
+from sbon_node.streams.counts import OutboxCount
+
+WELL = Finding(check="java", verdict="ok", message="version 17")
+ALONE = Reason(code="alone", weight="impaired", message="no other member can be reached", hint="look at them")
+
+
+def source_report(name: str, **counts: int) -> SourceReport:
+    source = SourceDeclaration(stream="flights", name=name, node="a", connector="file", options={})
+    return SourceReport(source=source, state="running", **counts)
+
+
+def figures(sources: int = 1) -> NodeFigures:
+    """Of everything some, each number another."""
+    operator = OperatorInfo(
+        id="q1.1",
+        node="a",
+        fragment="SELECT 1",
+        state="running",
+        stats=OperatorStats(rows_in=101, rows_out=102, bytes_in=103, bytes_out=104, batches=105, batch_ms=1060.0),
+    )
+    return NodeFigures(
+        version="1.2.3",
+        members={"alive": 2, "away": 1},
+        health=3,
+        coordinate=Coordinate(vector=(1.0, 2.0), height=4.0, error=0.25, load=6.0),
+        neighbours=7,
+        traffic={
+            ("datagram", "sent", "ping"): Flow(8, 9),
+            ("datagram", "received", "ack"): Flow(10, 11),
+            ("frame", "sent", "data"): Flow(12, 13),
+        },
+        refused={"datagram-malformed": 14},
+        outbox=OutboxCount(
+            shown_frames=15,
+            shown_rows=16,
+            shown_bytes=17,
+            sent_frames=18,
+            sent_rows=19,
+            sent_bytes=20,
+            sources=21,
+            operators=22,
+            paused=23,
+            unreceived_bytes=24,
+            subscriptions=26,
+            failed_subscriptions=1,
+        ),
+        served=27,
+        outstanding_bytes=28,
+        links=LinkFigures({"connected": 29}, 30, 31, 32),
+        sources=[
+            source_report(f"s{number}", rows=33, bytes=34, late=35, bad=36, too_large=37, dropped=38) for number in range(sources)
+        ],
+        operators=[("q1", operator)],
+        sinks=39,
+        queries={"running": 40},
+        engine="failed: no Java",
+        engine_starts=41,
+        pairs_measured=42,
+        pairs_failed=43,
+        pairs_under_way=44,
+        pairs_known=45,
+        disk=DiskFigures(free_bytes=46, free_inodes=47, outbox_bytes=48, dead_letter_bytes=49),
+        tasks=50,
+    )
+
+
+@dataclass
+class ScriptedOperations:
+    """``refuse_drain`` is raised once."""
+
+    told: Readiness = field(default_factory=lambda: Readiness(ready=True))
+    examination: Examination = field(default_factory=lambda: Examination(node="a", findings=(WELL,)))
+    refuse_drain: SbonError | None = None
+    drained: bool = False
+    config: dict[str, object] = field(default_factory=lambda: {"node": {"name": "a"}})
+
+    def figures(self) -> NodeFigures:
+        return figures()
+
+    def readiness(self) -> Readiness:
+        return self.told
+
+    async def examine(self) -> Examination:
+        return self.examination
+
+    async def inside(self) -> Inside:
+        return Inside(
+            versions={"sbon": "1.2.3"}, config=self.config, tasks=("membership\n",), threads=("main",), log=("up",), engine_log=()
+        )
+
+    def drain(self) -> None:
+        if self.refuse_drain is not None:
+            raise self.refuse_drain
+        self.drained = True
+
+
+def not_ready(*reasons: Reason) -> Readiness:
+    return msgspec.structs.replace(Readiness(ready=False), reasons=reasons)

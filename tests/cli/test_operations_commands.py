@@ -1,0 +1,120 @@
+"""``sbon doctor``, ``debug`` and ``drain``: what they print, what they write, how they exit."""
+
+from __future__ import annotations
+
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.log_levels import LogLevels, set_levels
+from sbon_node.operations.finding import Examination, Finding
+from sbon_node.operations.hidden import HIDDEN
+from tests.addresses import own_host
+from tests.api.scripted_node import ScriptedNode
+from tests.cli.commands import on_a_terminal, run
+
+FINE = Finding(check="java", verdict="ok", message="version 17")
+SLOW = Finding(check="fsync", verdict="warning", message="90 ms", remedy="a faster disk")
+BROKEN = Finding(check="ports b", verdict="failed", message="UDP from it: lost", remedy="open port 7400")
+
+
+@pytest.mark.parametrize("findings, code", [((FINE,), 0), ((FINE, SLOW), 0), ((FINE, SLOW, BROKEN), 1)])
+def test_doctor_exits_by_the_worst_finding(
+    node: ScriptedNode, api: str, findings: tuple[Finding, ...], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.operations.examination = Examination(node="a", findings=findings)
+    found = run(api, "doctor", "--json")
+    assert (found.exit_code, [one["check"] for one in json.loads(found.stdout)["findings"]]) == (
+        code,
+        [f.check for f in findings],
+    )
+    on_a_terminal(monkeypatch)
+    shown = run(api, "doctor")
+    assert shown.exit_code == code
+    assert all(finding.message in shown.stdout and finding.remedy in shown.stdout for finding in findings)
+
+
+def test_doctor_examines_this_machine_where_no_node_runs(tmp_path: Path) -> None:
+    nowhere = f"http://{own_host(9)}:1"
+    flags = ("--name", "x", "--data-dir", str(tmp_path / "data"), "--bind", own_host(), "--api-bind", own_host())
+    found = run(nowhere, "doctor", *flags)
+    told = {one["check"]: one["verdict"] for one in json.loads(found.stdout)["findings"]}
+    assert (found.exit_code, told["node"], told["java"], told["port-udp"], told["data-dir"]) == (0, "warning", "ok", "ok", "ok")
+    elsewhere = run(nowhere, "doctor", "--name", "x", "--data-dir", str(tmp_path), "--bind", "192.0.2.1")
+    assert elsewhere.exit_code == 1
+    assert run(nowhere, "doctor", "--set", "streams.fsync=perhaps").exit_code == 2
+
+
+def test_log_levels_are_shown_and_set(api: str) -> None:
+    try:
+        steps = [
+            (("log-level", "warning"), {"level": "warning", "loggers": {}}),
+            (("log-level", "debug", "--logger", "sbon_node.net"), {"level": "warning", "loggers": {"sbon_node.net": "debug"}}),
+            (
+                ("log-level", "error", "--logger", "asyncio"),
+                {"level": "warning", "loggers": {"sbon_node.net": "debug", "asyncio": "error"}},
+            ),
+            (("log-level",), {"level": "warning", "loggers": {"sbon_node.net": "debug", "asyncio": "error"}}),
+            (("log-level", "info", "--reset"), {"level": "info", "loggers": {}}),
+        ]
+        for arguments, expected in steps:
+            found = run(api, "debug", *arguments)
+            printed = found.stdout[found.stdout.index("{\n") :]  # after what the node logs, in this very process
+            assert (found.exit_code, json.loads(printed)) == (0, expected)
+        assert run(api, "debug", "log-level", "debug", "--logger", "sbon_node.nett").exit_code == 1
+        assert run(api, "debug", "log-level", "--logger", "sbon_node.net").exit_code == 2
+        assert run(api, "debug", "log-level", "loud").exit_code == 2
+    finally:
+        set_levels(LogLevels(level="info"))
+
+
+def test_a_dump_holds_what_the_node_tells_and_hides_secrets(
+    node: ScriptedNode, api: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    node.operations.config = {"node": {"name": "a"}, "sinks": {"password": "hunter2", "url": "http://u:hunter2@h/"}}
+    found = run(api, "debug", "dump")
+    assert found.exit_code == 0, found.output
+    path = tmp_path / found.stdout.strip()
+    assert path.name.startswith("sbon-a-")
+    assert path.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(path) as archive:
+        files = {}
+        for member in archive.getmembers():
+            content = archive.extractfile(member)
+            assert content is not None
+            files[member.name.partition("/")[2]] = content.read().decode()
+    assert set(files) >= {"status.json", "members.json", "config.json", "metrics.txt", "tasks.txt", "log.txt", "versions.json"}
+    assert "missing.txt" not in files
+    assert "hunter2" not in "".join(files.values())
+    assert json.loads(files["config.json"])["sinks"]["password"] == HIDDEN
+    assert "sbon_members" in files["metrics.txt"]
+
+
+def test_a_dump_that_cannot_be_written_or_had_says_so(api: str, tmp_path: Path) -> None:
+    assert run(api, "debug", "dump", "--out", str(tmp_path / "no" / "x.tar.gz")).exit_code == 1
+    assert run(f"http://{own_host(9)}:1", "debug", "dump", "--out", str(tmp_path / "x.tar.gz")).exit_code == 3
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("words", [("drain",), ("node", "drain")])
+def test_draining_asks_first_and_tells_every_reason(node: ScriptedNode, api: str, words: tuple[str, ...]) -> None:
+    assert run(api, *words, stdin="n\n").exit_code == 1
+    assert not node.operations.drained
+    node.operations.refuse_drain = SbonError("node-in-use", "a hosts q1.1; has s", details=("hosts q1.1", "has s"))
+    refused = run(api, *words, "--yes")
+    assert refused.exit_code == 1
+    assert "hosts q1.1" in refused.stderr
+    node.operations.refuse_drain = None
+    done = run(api, *words, "--yes")
+    assert (done.exit_code, node.operations.drained) == (0, True)
+    assert "sbon leave" in done.stdout
+
+
+def test_settings_before_another_command_are_refused(api: str) -> None:
+    found = run(api, "node", "--name", "x", "drain", "--yes")
+    assert found.exit_code == 2

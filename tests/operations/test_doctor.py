@@ -1,0 +1,122 @@
+"""What peers say of a node, judged; and peers that really reach back, in virtual time."""
+
+from __future__ import annotations
+
+import math
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.net.transport import Address
+from sbon_node.operations.doctor import judged
+from sbon_node.operations.reach import BURST_FOR_ONE, Reach, Reached
+from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.calls import ReachBack, ReachedBack
+from sbon_protocol.messages import Endpoint
+from tests.control.clusters import ask, in_cluster
+
+HERE = Address("192.0.2.1", 7400)
+ANSWER = ReachedBack(
+    version=version("sbon"), wall_ms=0, seen=Endpoint("192.0.2.1", 40_000), known=Endpoint(*HERE), udp_ms=20.0, tcp_ms=60.0
+)
+
+
+def peer(name: str = "b", *, ping_ms: float | None = 20.0, offset_ms: float = 0.0, refusal: str = "", **answer: Any) -> Reached:
+    told = None if refusal else msgspec.structs.replace(ANSWER, **answer)
+    return Reached(name, ping_ms, told, refusal, offset_ms, 11.0 if told else math.inf)
+
+
+CASES: list[tuple[list[Reached], dict[str, str], str]] = [
+    ([peer()], {"ports b": "ok", "address": "ok", "clocks": "ok", "versions": "ok"}, "20.0 ms"),
+    ([peer(ping_ms=None)], {"ports b": "failed", "address": "ok", "clocks": "ok", "versions": "ok"}, "UDP to it"),
+    (
+        [peer(udp="3 pings were not answered")],
+        {"ports b": "failed", "address": "failed", "clocks": "ok", "versions": "ok"},
+        "UDP from it: 3 pings",
+    ),
+    (
+        [peer(tcp="no answer within 5 s")],
+        {"ports b": "failed", "address": "failed", "clocks": "ok", "versions": "ok"},
+        "node.advertise",
+    ),
+    ([peer(refusal="peer-unreachable: no answer")], {"ports b": "failed"}, "TCP to it: peer-unreachable"),
+    (
+        [peer(known=Endpoint("192.0.2.9", 7400))],
+        {"ports b": "ok", "address": "warning", "clocks": "ok", "versions": "ok"},
+        "b know another address",
+    ),
+    ([peer(offset_ms=700.0)], {"ports b": "ok", "address": "ok", "clocks": "warning", "versions": "ok"}, "0.7 s ahead of"),
+    ([peer(offset_ms=-60_000.0)], {"ports b": "ok", "address": "ok", "clocks": "failed", "versions": "ok"}, "60.0 s behind"),
+    ([peer(version="9.9")], {"ports b": "ok", "address": "ok", "clocks": "ok", "versions": "warning"}, "9.9: b"),
+]
+
+
+@pytest.mark.parametrize("reached, verdicts, told", CASES)
+def test_what_peers_say_is_judged_and_every_finding_has_its_remedy(
+    reached: list[Reached], verdicts: dict[str, str], told: str
+) -> None:
+    found = judged(reached, HERE)
+    assert {finding.check: finding.verdict for finding in found} == verdicts
+    assert any(told in finding.message + finding.remedy for finding in found)
+    assert all(bool(finding.remedy) == (finding.verdict != "ok") for finding in found)
+
+
+def test_a_loopback_address_is_no_use_to_peers_elsewhere() -> None:
+    found = judged([peer(known=Endpoint("127.0.0.1", 7400))], Address("127.0.0.1", 7400))
+    (address,) = [finding for finding in found if finding.check == "address"]
+    assert (address.verdict, "192.0.2.1" in address.remedy) == ("failed", True)
+
+
+def reach_of(cluster: SimulatedCluster, node: str) -> Reach:
+    return cluster.at(node).daemon.operations.reach
+
+
+def test_peers_reach_back_and_say_how_far_and_where(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        reached: list[Reached] = await ask(cluster, "a", reach_of(cluster, "a").ask(["b", "c"]))
+        address = cluster.at("a").address
+        for one, name in zip(reached, ("b", "c"), strict=True):
+            assert (one.node, one.refusal) == (name, "")
+            assert one.answer is not None
+            assert (one.answer.udp, one.answer.tcp, one.answer.version) == ("", "", version("sbon"))
+            assert one.answer.known == Endpoint(*address)
+            assert one.ping_ms == pytest.approx(one.answer.udp_ms, rel=0.5)
+            assert abs(one.offset_ms) < one.uncertain_ms + 1
+        verdicts = {finding.check: finding.verdict for finding in judged(reached, address)}
+        assert verdicts == dict.fromkeys(("ports b", "ports c", "address", "clocks", "versions"), "ok")
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_whoever_asks_too_often_is_told_to_come_again(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        for _ in range(BURST_FOR_ONE):
+            (one,) = await ask(cluster, "a", reach_of(cluster, "a").ask(["b"]))
+            assert one.refusal == ""
+        refused = [(await ask(cluster, "a", reach_of(cluster, "a").ask(["b"])))[0].refusal for _ in range(3)]
+        assert any("too-many-measurements" in refusal for refusal in refused)
+        assert cluster.at("b").daemon.status().counters["reach-refused"] >= 1
+        (other,) = await ask(cluster, "c", reach_of(cluster, "c").ask(["b"]))
+        assert other.refusal == ""
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_nobody_is_reached_that_is_no_member(tmp_path: Path) -> None:
+    """A caller says who it is; it is only ever reached where membership has that one."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        context = cluster.at("a").daemon.context
+        context.peers._identity = context.peers._identity._replace(node="stranger")
+        try:
+            with pytest.raises(SbonError) as refused:
+                await ask(cluster, "a", context.peers.call(cluster.at("b").address, ReachBack()))
+        finally:
+            context.peers._identity = context.peers._identity._replace(node="a")
+        assert refused.value.code == "unknown-node"
+
+    in_cluster(tmp_path, "ab", test)

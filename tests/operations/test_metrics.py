@@ -1,0 +1,76 @@
+"""The metrics: every one that is told is described, by the code and by the documentation, and carries the node's figures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from sbon_node.api.metrics import MAX_SOURCES, METRICS, Scrape, page, samples
+from sbon_node.api.requests import Answered
+from sbon_node.operations.figures import NodeFigures
+from sbon_node.operations.readiness import Readiness
+from tests.api.scripted_operations import ALONE, figures, source_report
+
+DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
+ROW = re.compile(r"^\| `(sbon_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", re.MULTILINE)
+
+
+def scrape(of: NodeFigures | None = None) -> Scrape:
+    requests = {("GET", "/v1/status", 200): Answered(60, 61.0)}
+    return Scrape(of or figures(), Readiness(ready=True, reasons=(ALONE,)), requests, 62, 63)
+
+
+def test_every_metric_has_its_line_in_the_documentation_and_no_other_has() -> None:
+    written = [
+        (name, kind, tuple(re.findall(r"`(\w+)`", labels)), text) for name, kind, labels, text in ROW.findall(DOCS.read_text())
+    ]
+    assert written == [(name, told.kind, told.labels, told.help) for name, told in METRICS.items()]
+
+
+def test_every_metric_that_is_described_is_told_with_its_labels() -> None:
+    told = [(name, labels) for name, labels, _ in samples(scrape())]
+    assert {name for name, _ in told} == set(METRICS)
+    assert [(name, labels) for name, labels in told if len(labels) != len(METRICS[name].labels)] == []
+    assert len(set(told)) == len(told)
+
+
+def test_the_page_is_one_prometheus_reads_and_carries_the_figures() -> None:
+    found = {}
+    for family in text_string_to_metric_families(page(scrape()).decode()):
+        for sample in family.samples:
+            found[sample.name, tuple(sorted(sample.labels.items()))] = (sample.value, family.type)
+    flow = (("direction", "sent"), ("kind", "ping"))
+    source = (("source", "s0"), ("stream", "flights"))
+    operator = (("operator", "q1.1"), ("query", "q1"))
+    expected = {
+        ("sbon_members", (("state", "away"),)): (1, "gauge"),
+        ("sbon_coordinate_height_seconds", ()): (0.004, "gauge"),
+        ("sbon_datagrams_total", flow): (8, "counter"),
+        ("sbon_datagram_bytes_total", flow): (9, "counter"),
+        ("sbon_frame_bytes_total", (("direction", "sent"), ("kind", "data"))): (13, "counter"),
+        ("sbon_refused_total", (("kind", "datagram-malformed"),)): (14, "counter"),
+        ("sbon_subscriptions", (("state", "active"),)): (25, "gauge"),
+        ("sbon_link_sent_bytes_total", ()): (20, "counter"),
+        ("sbon_source_late_rows_total", source): (35, "counter"),
+        ("sbon_source_lost_rows_total", source): (38, "counter"),
+        ("sbon_operator_rows_in_total", operator): (101, "counter"),
+        ("sbon_operator_batch_seconds", operator): (1.06, "gauge"),
+        ("sbon_engine", (("state", "failed"),)): (1, "gauge"),
+        ("sbon_engine", (("state", "running"),)): (0, "gauge"),
+        ("sbon_reason", (("code", "alone"), ("weight", "impaired"))): (1, "gauge"),
+        ("sbon_pairs_measured_total", (("outcome", "failed"),)): (43, "counter"),
+        ("sbon_api_requests_total", (("method", "GET"), ("route", "/v1/status"), ("status", "200"))): (60, "counter"),
+        ("sbon_api_connections", ()): (63, "gauge"),
+    }
+    assert {key: found.get(key) for key in expected} == expected
+    assert found["process_resident_memory_bytes", ()][0] > 1e6
+
+
+def test_however_many_sources_there_are_labels_stay_few_and_no_row_is_forgotten() -> None:
+    many = figures()._replace(sources=[source_report(f"s{number}", rows=number) for number in range(MAX_SOURCES + 50)])
+    rows = {labels: value for name, labels, value in samples(scrape(many)) if name == "sbon_source_rows_total"}
+    assert len(rows) == MAX_SOURCES + 1
+    assert rows["other", "other"] == sum(range(MAX_SOURCES, MAX_SOURCES + 50))
+    assert sum(rows.values()) == sum(range(MAX_SOURCES + 50))
