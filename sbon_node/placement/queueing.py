@@ -24,6 +24,9 @@ Floats = NDArray[np.float64]
 
 MAX_LOAD = 0.95
 """A server with more to do than this share of its time is overloaded."""
+BUSIEST = 0.8
+"""What a machine is taken to be busy with of which no more is known than its load average: work that waits there is no reason to
+refuse all other work, which the machine will share its time among."""
 OVERLOADED_MS = 1e6
 """What waiting at an overloaded server is reckoned with, for each unit of load: the less overloaded is the better one."""
 
@@ -154,9 +157,9 @@ def side_by_side(servers: Sequence[Server]) -> tuple[Floats, Traffic]:
 
 
 def busy(load: float, service_ms: float, speed: float = 1.0) -> Server:
-    """One of which no more is known than its load, 0 to 1: it is taken to serve one flow, of messages that take ``service_ms`` at
-    speed 1."""
+    """One of which no more is known than its load, 1 for as much as it has cores: it is taken to serve one flow, of messages that
+    take ``service_ms`` at speed 1, and to have a little time left."""
     if load <= 0 or service_ms <= 0:
         return Server(speed=speed)
-    rate_s = 1e3 * min(load, MAX_LOAD) * speed / service_ms
+    rate_s = 1e3 * min(load, BUSIEST) * speed / service_ms
     return Server(speed=speed, flows=(Flow(rate_s=rate_s, service=Service(mean_ms=service_ms)),))

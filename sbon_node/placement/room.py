@@ -67,13 +67,16 @@ class Room:
                     if not answer.accepted and needs == smallest:
                         self._reasons[operator, node] = answer.reason
 
-    async def refusal(self, operator: Operator, distances_ms: Mapping[str, float]) -> SbonError:
-        """The error ``no-room`` that tells why each node takes the operator not; those that were not asked for it alone are."""
+    async def refusal(
+        self, operator: Operator, distances_ms: Mapping[str, float], because: Mapping[str, str] | None = None
+    ) -> SbonError:
+        """The error ``no-room`` that tells why each node takes the operator not; those that were not asked for it alone are. Of
+        nodes that would take it, ``because`` says why they were left out, where it was not for the rest of the query."""
         nodes = [node for node in self._view.nodes() if node not in operator.refused]
         silent = [node for node in nodes if (operator.id, node) not in self._reasons]
         answers = await self._view.ask_all(silent, self._needs[operator.id])
         for node, answer in answers.items():
-            self._reasons[operator.id, node] = TOGETHER if answer.accepted else answer.reason
+            self._reasons[operator.id, node] = (because or {}).get(node, TOGETHER) if answer.accepted else answer.reason
         candidates = [
             Candidate(
                 node=node,

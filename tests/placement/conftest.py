@@ -26,6 +26,8 @@ class Plane:
         self.asked: list[list[str]] = []
         self.routes: dict[tuple[str, str], list[str]] | None = {}
         self.parents: dict[str, str] = {}
+        self.busy = 0.0
+        """The load average of every node."""
         self._rng = random.Random(7)
         self._discovery = Discovery(self, lambda _: math.inf)
 
@@ -81,7 +83,7 @@ class Plane:
         if needs.bandwidth_bytes_s > 1e9:
             return Answer(accepted=False, reason="a gigabyte a second is all there is", free=left)
         if needs.cores <= free + 1e-9:
-            return Answer(accepted=True, free=left)
+            return Answer(accepted=True, free=left, load=self.busy)
         return Answer(accepted=False, reason=f"{free:g} cores free, {needs.cores:g} needed", free=left)
 
     async def ask(self, node: str, needs: Needs) -> Answer:

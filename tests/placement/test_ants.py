@@ -288,3 +288,22 @@ async def test_a_joining_query_avoids_the_busy_and_the_full(name: str, plane: An
     with pytest.raises(SbonError) as refused:
         await STRATEGIES[name](problem, plane(points, room=dict.fromkeys(points, 0.3)), PlacementSettings())
     assert refused.value.code == "no-room"
+
+
+async def test_machines_with_more_to_do_than_they_can_take_a_little_and_no_more(plane: Any) -> None:
+    points = {"p": (0.0, 0.0), "c": (100.0, 0.0), **{f"n{i}": (10.0 * i, 5.0) for i in range(1, 10)}}
+    busy_everywhere = plane(points)
+    busy_everywhere.busy = 4.0
+    for row_ms, fits in ((2.0, True), (8.0, False)):
+        problem = PlacementProblem(
+            pinned={"a": "p", "consumer": "c"},
+            operators=(Operator(id="f", needs=Needs(cores=0.4), rows_s=40.0, row_core_ms=row_ms),),
+            edges=(Edge("a", "f", 4e3, 40.0), Edge("f", "consumer", 2e3, 20.0)),
+        )
+        if fits:
+            assert (await STRATEGIES["ants"](problem, busy_everywhere, PlacementSettings())).hosts()
+        else:
+            with pytest.raises(SbonError) as refused:
+                await STRATEGIES["ants"](problem, busy_everywhere, PlacementSettings())
+            assert refused.value.code == "no-room"
+            assert "busy for 1.12 s each second" in refused.value.details[0]

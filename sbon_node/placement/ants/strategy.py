@@ -24,7 +24,7 @@ from sbon_node.placement.mapping import finish
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.offers import NOTHING, Offer, ask_offers
 from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem, has_room
-from sbon_node.placement.queueing import Server
+from sbon_node.placement.queueing import MAX_LOAD, Server
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
 
@@ -47,7 +47,8 @@ async def ants(problem: PlacementProblem, view: NetworkView, settings: Placement
             refused = [node for node in set(placed.values()) if np.isfinite(room.free([node])).any()]
             offers |= {node: offers[node]._replace(free=NOTHING) for node in refused}
         elif wide >= len(nearest):
-            raise await room.refusal(_homeless(problem, offers), {})
+            operator = _homeless(problem, offers)
+            raise await room.refusal(operator, {}, _overloaded(operator, offers))
         else:
             wide *= 2
 
@@ -85,6 +86,16 @@ def _homeless(problem: PlacementProblem, offers: Mapping[str, Offer]) -> Operato
     """The first operator that no node would take even alone, or the first of all."""
     alone = (one for one in problem.operators if not any(has_room([one.needs], offer.free) for offer in offers.values()))
     return next(alone, problem.operators[0])
+
+
+def _overloaded(operator: Operator, offers: Mapping[str, Offer]) -> dict[str, str]:
+    """Of the nodes whose servers could not keep up with the operator's rows, why."""
+    found = {}
+    for node, offer in offers.items():
+        load, more = float(offer.server.traffic().load), operator.rows_s * operator.service.mean_ms / 1e3 / offer.server.speed
+        if load + more > MAX_LOAD:
+            found[node] = f"has room for it, but not the time: it would be busy for {load + more:.2f} s each second"
+    return found
 
 
 def _assignments(problem: PlacementProblem, found: Sequence[Sequence[Report]], cells: int) -> list[Assignment]:
