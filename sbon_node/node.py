@@ -104,7 +104,12 @@ class Node:
         self._catalogue = Catalogue(self.context)
         self._sources = SourceHost(self.context, self._catalogue, config.connectors)
         capacity = self._machine.capacity(config.engine.max_operators)
-        self.membership.describe(cores=capacity.cores, memory_mb=capacity.memory_mb, bandwidth_bytes_s=capacity.bandwidth_bytes_s)
+        self.membership.describe(
+            cores=capacity.cores,
+            memory_mb=capacity.memory_mb,
+            bandwidth_bytes_s=capacity.bandwidth_bytes_s,
+            version=version("sbon"),
+        )
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load)
         self._sinks = SinkHost(self.context, config.connectors)
         self._parts = PartDestroyer(self.context, self._operators, self._sinks)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-LONG = ("live", "suite", "simulation", "cli", "engine")
+LONG = ("live", "suite", "simulation", "dashboard", "cli", "engine")
 """Rooms that take longest, which begin first so that both processes end at about the same time."""
-SHARED = ("live", "suite")
+SHARED = ("live", "suite", "dashboard")
 """Rooms whose tests share one cluster."""
 
 ALONE = ("simulation", "scenarios")

@@ -29,6 +29,9 @@ def test_the_wheel_brings_three_packages_and_nothing_else(tmp_path: Path) -> Non
     names = zipfile.ZipFile(wheel).namelist()
     assert {n.split("/")[0] for n in names if ".dist-info/" not in n} == {"sbon_node", "sbon_protocol", "sbon_cli"}
     assert {"sbon_node/node.py", "sbon_protocol/messages.py", "sbon_cli/main.py"} <= set(names)
+    page = {path.relative_to(ROOT).as_posix() for path in (ROOT / "sbon_node/api/dashboard").rglob("*") if path.is_file()}
+    assert "sbon_node/api/dashboard/index.html" in page
+    assert page <= set(names)
 
 
 PURE = tuple(

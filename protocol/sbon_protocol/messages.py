@@ -50,12 +50,14 @@ MemberState = Literal["alive", "suspect", "away", "left", "dead"]
 
 
 class Traits(Message, frozen=True):
-    """What a node says of itself beside its addresses: words its owner gave it, and how much it could host in all."""
+    """What a node says of itself beside its addresses: words its owner gave it, how much it could host in all, and the
+    ``version`` of the program it runs."""
 
     tags: Annotated[dict[Tag, Tag], Meta(max_length=8)]
     cores: Quantity = 0.0
     memory_mb: Quantity = 0.0
     bandwidth_bytes_s: Quantity = 0.0
+    version: Annotated[str, Meta(max_length=32)] = ""
 
 
 class Member(Message, frozen=True):

@@ -12,6 +12,7 @@ from sbon_node.api.encoding import encode
 from sbon_node.api.events import stream_events
 from sbon_node.api.face import NodeFace
 from sbon_node.api.guard import Guard, Handler, Uncut
+from sbon_node.api.pages import add_dashboard
 from sbon_node.api.requests import RequestCounts
 from sbon_node.api.route import Asked, EventStream, Route, body_of, query_of, shape_of
 from sbon_node.api.routes import ROUTES
@@ -93,6 +94,7 @@ class ApiServer:
         for route in ROUTES:
             answering = self._answering(route)
             app.router.add_route(route.method, route.path, self._uncut(answering) if route.uncut else answering)
+        add_dashboard(app)
         return app
 
     def _answering(self, route: Route) -> Handler:

@@ -24,6 +24,7 @@ from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.streams.frame import END_WATERMARK_MS, FrameDraft
 from sbon_node.streams.outbox import Outbox
 from sbon_node.streams.pace import Pace
+from sbon_node.streams.watermark import told_watermark
 
 log = structlog.get_logger()
 
@@ -66,6 +67,7 @@ class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
     rows_s: float | None = None
     bytes_s: float | None = None
     paced: bool = False
+    watermark_ms: int | None = None
 
 
 @dataclass(slots=True)
@@ -135,6 +137,7 @@ class SourceRunner:
             rows_s=self._pace.rows_s,
             bytes_s=self._pace.bytes_s,
             paced=self._paced,
+            watermark_ms=told_watermark(self._time.watermark_of(self._stored.greatest_ms)),
             **msgspec.structs.asdict(self.counts),
         )
 

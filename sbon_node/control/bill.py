@@ -10,10 +10,28 @@ from collections.abc import Iterable
 from sbon_node.control.context import Context
 from sbon_node.control.describe import Description
 from sbon_node.control.records import QueryRecord
-from sbon_node.control.report import Bill, BillLine
+from sbon_node.control.report import Bill, BillLine, BillPoint
+
+MAX_POINTS = 120
 
 
-def bill_of(context: Context, record: QueryRecord, described: Description) -> Bill:
+class BillHistory:
+    """A query's bill over time. Where there are too many points every other one goes, and from then on only every other one is
+    taken: the whole time stays, told half as finely."""
+
+    def __init__(self, *points: BillPoint) -> None:
+        self.points = list(points)
+        self._offered, self._every = len(points), 1
+
+    def add(self, bill: Bill) -> None:
+        if self._offered % self._every == 0:
+            self.points.append(BillPoint(at_ms=bill.at_ms, byte_ms=bill.byte_ms, whole_byte_ms=bill.whole_byte_ms))
+        self._offered += 1
+        if len(self.points) > MAX_POINTS:
+            self.points, self._every = self.points[::2], 2 * self._every
+
+
+def bill_of(context: Context, record: QueryRecord, described: Description, history: Iterable[BillPoint] = ()) -> Bill:
     """Bytes are of frames as sent (compressed, resent ones included), latencies as measured or estimated by the sender; by this
     node for a source whose node did not answer."""
     links = tuple(
@@ -33,6 +51,8 @@ def bill_of(context: Context, record: QueryRecord, described: Description) -> Bi
         whole=tuple(whole),
         byte_ms=_sum(links),
         whole_byte_ms=_sum(whole),
+        at_ms=context.clock.wall_ms(),
+        history=tuple(history),
     )
 
 

@@ -67,6 +67,7 @@ class Distances:
             tags=member.traits.tags,
             cores=member.traits.cores,
             memory_mb=member.traits.memory_mb,
+            version=member.traits.version,
         )
 
     def _pair(self, pair: Pair, outcome: Outcome | None) -> PairInfo:

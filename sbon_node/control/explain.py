@@ -60,6 +60,7 @@ class Explainer:
             query=info.id,
             state=info.state,
             reason=info.reason,
+            taken=info.rows,
         )
 
     async def _described(self, plan: Plan) -> dict[str, SourceInfo]:

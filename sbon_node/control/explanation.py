@@ -53,6 +53,12 @@ class ExplainedPart(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the plan was made with a measurement of an equal part instead of the estimate."""
     late: int | None = None
     """Of a source: rows dropped because they came later than the stream's delay allows."""
+    rows: int | None = None
+    """That have left it; of the sink, that it has taken. None where that is not known."""
+    watermark_ms: int | None = None
+    """Event time (ms since 1970): no row that follows is earlier. Of a source or operator, once that is known."""
+    ended: bool = False
+    """Whether no row will follow at all."""
 
 
 class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,8 +115,10 @@ def explained(
     query: str = "",
     state: str = "planned",
     reason: str = "",
+    taken: int | None = None,
 ) -> Explanation:
-    """``hosts`` of all operators; ``sources`` and ``operators``, by id, as far as they were described."""
+    """``hosts`` of all operators; ``sources`` and ``operators``, by id, as far as they were described; ``taken``: rows the sink
+    has."""
     sink = f"{query}.sink" if query else "sink"
     parts = {planned.source.id: _source(planned, sources.get(planned.source.id)) for planned in plan.sources}
     planned_rates = {planned.source.id: planned.rate for planned in plan.sources}
@@ -119,7 +127,7 @@ def explained(
         planned_rates[one.id], estimates[one.id] = one.rate, one.estimate or one.rate
         node = hosts.get(one.id, "")
         parts[one.id] = _operator(one, node, estimates, planned_rates, operators.get(one.id), runs=bool(query))
-    parts[sink] = ExplainedPart(id=sink, kind="sink", node=consumer, state=state, reads=plan.outputs)
+    parts[sink] = ExplainedPart(id=sink, kind="sink", node=consumer, state=state, reads=plan.outputs, rows=taken)
     links = tuple(
         _link(parts[read], part, planned_rates[read].bytes_s, latency_ms) for part in parts.values() for read in part.reads
     )
@@ -156,6 +164,9 @@ def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedPart:
         measured=measured,
         remembered=planned.rate.measured,
         late=info.late if info is not None else None,
+        rows=info.rows if info is not None else None,
+        watermark_ms=info.watermark_ms if info is not None else None,
+        ended=info is not None and info.state == "ended",
     )
 
 
@@ -190,6 +201,9 @@ def _operator(
         estimated=_flow(estimates[planned.id], [estimates[read] for read in reads]),
         measured=measured,
         remembered=planned.rate.measured,
+        rows=info.stats.rows_out if info is not None else None,
+        watermark_ms=info.watermark_ms if info is not None else None,
+        ended=info is not None and info.ended,
     )
 
 

@@ -25,6 +25,7 @@ from sbon_node.query.catalog import is_source
 from sbon_node.streams.counts import SpillCount
 from sbon_node.streams.link import Link
 from sbon_node.streams.port import NodePort, PortInput
+from sbon_node.streams.watermark import told_watermark
 from sbon_node.tasks import Tasks
 from sbon_protocol.calls import AskNode, InstantiateOperator, NodeAnswer, ReportState, ReserveOperator
 from sbon_protocol.codec import decode_record
@@ -100,6 +101,7 @@ class OperatorHost:
         for operator, hosted in sorted(self._hosted.items()):
             if hosted.spec.query == query:
                 state, reason = self._states.get(operator, ("starting", ""))
+                watermark_ms, ended = self._promised(operator)
                 port = self._ports.get(operator)
                 if port is not None:
                     reason = reason or self._held_back(port)
@@ -112,6 +114,8 @@ class OperatorHost:
                         reason=reason,
                         stats=self._engine.stats(operator),
                         spilled=port.spilled if port is not None else SpillCount(),
+                        watermark_ms=watermark_ms,
+                        ended=ended,
                     )
                 )
         return described
@@ -130,6 +134,13 @@ class OperatorHost:
     def links(self) -> list[Link]:
         """Those that bring rows to the operators here."""
         return [link for port in self._ports.values() for link in port.links]
+
+    def _promised(self, operator: str) -> tuple[int | None, bool]:
+        """What its output promises, as people are told it; nothing where the stream is not open yet."""
+        outbox = self._context.outbox
+        if operator not in outbox.streams():
+            return None, False
+        return told_watermark(outbox.watermark_ms(operator)), outbox.ended(operator)
 
     def parts(self) -> list[tuple[str, str, str]]:
         """Query, operator and the record's holder of every operator here."""

@@ -10,13 +10,13 @@ import msgspec
 import structlog
 
 from sbon_node.control import deploy
-from sbon_node.control.bill import bill_of
+from sbon_node.control.bill import BillHistory, bill_of
 from sbon_node.control.claims import REFUSED
 from sbon_node.control.context import Context
-from sbon_node.control.describe import describe
+from sbon_node.control.describe import Description, describe
 from sbon_node.control.measurements import MeasurementBook
 from sbon_node.control.records import LIVE, QueryRecord, Records
-from sbon_node.control.report import Bill, QueryInfo, QueryState
+from sbon_node.control.report import Bill, BillPoint, QueryInfo, QueryState
 from sbon_node.control.telling import tell_of_places, tell_of_query
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
@@ -46,6 +46,7 @@ class QueryBook:
         self._context, self._measurements = context, measurements
         self._records = Records(context.store, context.settings.max_queries)
         self._submitting: dict[str, None] = {}
+        self._histories: dict[str, BillHistory] = {}
         self._tasks = Tasks()
         handle = context.server.handle
         handle(ClaimPart, self._claimed)
@@ -61,18 +62,23 @@ class QueryBook:
                 record = self._change(record.id, state="failed", reason="the node restarted while the query was being placed")
             if record.state not in LIVE and not record.cleaned:
                 self._tasks.start(f"clean {record.id}", self._clean(record.id))
+            if record.state in LIVE:
+                self._histories[record.id] = BillHistory()
         self._tasks.start("measure", self._measure())
 
     async def close(self) -> None:
         await self._tasks.close()
 
     async def _measure(self) -> None:
-        """Has what running operators have done remembered; once more when a query ends (:meth:`_conclude`)."""
+        """Has what running operators have done remembered, and what it cost; once more when a query ends (:meth:`_conclude`)."""
         while True:
             await self._context.clock.sleep(self._context.settings.measure_interval_s)
             for record in self._records.all():
                 if record.state == "running":
-                    await self._measurements.tell(record, (await describe(self._context, record)).info.operators)
+                    described = await describe(self._context, record)
+                    if (history := self._histories.get(record.id)) is not None:
+                        history.add(bill_of(self._context, record, described))
+                    await self._measurements.tell(record, described.info.operators)
 
     def new_id(self, name: str) -> str:
         """The name a user chose, if it is free here, else a short random one; raises ``query-exists``."""
@@ -104,6 +110,7 @@ class QueryBook:
         if record.state != "finished":
             self._check_placing(query)
             record = self._change(query, state="running", accepted=True)
+            self._histories[query] = BillHistory(BillPoint(at_ms=self._context.clock.wall_ms(), byte_ms=0.0, whole_byte_ms=0.0))
         self._submitting.pop(query, None)
         return record
 
@@ -157,7 +164,11 @@ class QueryBook:
         if record.last is not None and record.bill is not None:
             return record.last, record.bill
         described = await describe(self._context, record)
-        return described.info, bill_of(self._context, record, described)
+        return described.info, self._bill(record, described)
+
+    def _bill(self, record: QueryRecord, described: Description) -> Bill:
+        history = self._histories.get(record.id)
+        return bill_of(self._context, record, described, history.points if history is not None else ())
 
     async def stop(self, query: str) -> QueryInfo:
         """Ends a running query; one that is over already stays as it is. Hosts out of reach are told when they are back."""
@@ -172,10 +183,11 @@ class QueryBook:
         if record.state not in LIVE:
             return
         described = await describe(self._context, record)
-        bill = bill_of(self._context, record, described)
+        bill = self._bill(record, described)
         if self.record(query).state in LIVE:
             last = msgspec.structs.replace(described.info, state=state, reason=reason)
             self._change(query, state=state, reason=reason, last=last, bill=bill)
+            self._histories.pop(query, None)
             log.info("query-over", query=query, state=state, reason=reason)
             self._tasks.start(f"remember {query}", self._measurements.tell(record, last.operators))
 

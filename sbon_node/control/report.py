@@ -10,7 +10,7 @@ from msgspec import Meta
 from sbon_node.connectors.delivered import Finished as Finished
 from sbon_node.connectors.delivered import QueryState as QueryState
 from sbon_node.connectors.delivered import Rows as Rows
-from sbon_node.engine.interface import Counted, OperatorStats, PerSecond
+from sbon_node.engine.interface import Counted, EventTimeMs, OperatorStats, PerSecond
 from sbon_node.placement.goal import Goal
 from sbon_node.placement.problem import Placement
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
@@ -80,6 +80,8 @@ class MemberInfo(msgspec.Struct, frozen=True, kw_only=True):
     cores: float = 0.0
     """In all, as ``memory_mb``; 0 for unknown."""
     memory_mb: float = 0.0
+    version: str = ""
+    """Of the program it runs; empty for unknown."""
 
 
 class RttQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -131,6 +133,8 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     bytes_s: PerSecond | None = None
     paced: bool = False
     """Whether it goes at a pace of its own, and not as fast as its subscribers take it."""
+    watermark_ms: EventTimeMs | None = None
+    """No row that follows is earlier; None before the first row."""
 
 
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +168,9 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     stats: OperatorStats = OperatorStats()
     spilled: SpillCount = SpillCount()
+    watermark_ms: EventTimeMs | None = None
+    """Of its output: no row that follows is earlier; None before that is known of any time, and once the output has ``ended``."""
+    ended: bool = False
 
 
 class QueryInfo(Goal, frozen=True, kw_only=True):
@@ -197,8 +204,20 @@ class BillLine(msgspec.Struct, frozen=True, kw_only=True):
     """None, as ``latency_ms``, where nothing is known of the way."""
 
 
+class BillPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """The sums of a bill as they were at ``at_ms``, by the clock of the node that holds the query's record."""
+
+    at_ms: int
+    byte_ms: float
+    whole_byte_ms: float
+
+
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
-    """What a query cost the network, against shipping every source whole to the consumer; the sums are of what is known."""
+    """What a query cost the network, against shipping every source whole to the consumer; the sums are of what is known.
+
+    ``history`` are its sums so far, oldest first: some 60 to 120 points over the time since the query began, or since the holder
+    of its record has started. Differences between points, over the time between them, are bytes in flight.
+    """
 
     query: str
     strategy: str
@@ -206,6 +225,9 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     whole: tuple[BillLine, ...]
     byte_ms: float
     whole_byte_ms: float
+    at_ms: int = 0
+    """When it was drawn up, by the same clock as its history."""
+    history: tuple[BillPoint, ...] = ()
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):

@@ -87,6 +87,8 @@ class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 Counted = Annotated[int, Meta(ge=0, le=2**62)]
 PerSecond = Annotated[float, Meta(ge=0, le=1e15)]
+EventTimeMs = Annotated[int, Meta(ge=-(2**53), le=2**53)]
+"""Milliseconds since 1970 (UTC), as JSON carries them whole."""
 
 
 class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):

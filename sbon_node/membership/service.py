@@ -356,10 +356,10 @@ class Membership:
         if news:
             self._gossip.ride(Place(own.name, own.incarnation, coordinate, version))
 
-    def describe(self, *, cores: float, memory_mb: float, bandwidth_bytes_s: float) -> None:
-        """What this node says of itself from now on, beside the tags that are configured."""
+    def describe(self, *, cores: float, memory_mb: float, bandwidth_bytes_s: float, version: str = "") -> None:
+        """What this node says of itself from now on, beside the tags that are configured; ``version`` is its program's."""
         own = self._table.own
-        traits = Traits(self._settings.tag_words, cores, memory_mb, bandwidth_bytes_s)
+        traits = Traits(self._settings.tag_words, cores, memory_mb, bandwidth_bytes_s, version)
         if traits != own.traits:
             self._table.own = msgspec.structs.replace(own, traits=traits, incarnation=own.incarnation + self._started)
             if self._started:

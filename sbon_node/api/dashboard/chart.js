@@ -1,0 +1,118 @@
+// Two lines over time, drawn to be read: a few round ticks, a cursor for mouse and keyboard, and words for who cannot see it.
+
+import { keep, say, set, svg } from "./dom.js";
+import { bytes, clock } from "./format.js";
+
+const HEIGHT = 190;
+const EDGE = { left: 52, right: 12, top: 10, bottom: 24 };
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
+
+export class Chart {
+  /** `lines` are names of the points' fields; `read(point)` is told what the cursor is at, null for the newest. */
+  constructor(parent, lines, label, read) {
+    Object.assign(this, { parent, lines, read, points: [], cursorAt: null });
+    this.axes = svg("g", { class: "axes" });
+    this.paths = lines.map((name) => svg("path", { class: `line ${name}` }));
+    this.rule = svg("line", { class: "cursor", y1: EDGE.top, y2: HEIGHT - EDGE.bottom });
+    this.dots = lines.map((name) => svg("circle", { class: `dot ${name}`, r: 3.5 }));
+    const slider = { role: "slider", tabindex: 0, "aria-label": label, "aria-valuemin": 0, "aria-orientation": "horizontal" };
+    this.drawing = svg("svg", { ...slider, class: "chart", height: HEIGHT });
+    this.drawing.append(this.axes, ...this.paths, this.rule, ...this.dots);
+    parent.append(this.drawing);
+    new ResizeObserver(() => this.draw()).observe(parent);
+    this.drawing.addEventListener("pointermove", (event) => this.point(event));
+    this.drawing.addEventListener("pointerleave", () => this.move(null));
+    this.drawing.addEventListener("blur", () => this.move(null));
+    this.drawing.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  show(points) {
+    this.points = points;
+    this.draw();
+  }
+
+  draw() {
+    const width = Math.round(this.parent.clientWidth);
+    const { points } = this;
+    if (!width || points.length < 2) return;
+    const [from, to] = [points[0].at, points.at(-1).at];
+    const most = Math.max(1, ...points.flatMap((point) => this.lines.map((name) => point[name])));
+    const { ceiling, step } = rounded(most);
+    this.x = (at) => EDGE.left + ((at - from) / (to - from)) * (width - EDGE.left - EDGE.right);
+    this.y = (value) => HEIGHT - EDGE.bottom - (value / ceiling) * (HEIGHT - EDGE.top - EDGE.bottom);
+    set(this.drawing, { width, viewBox: `0 0 ${width} ${HEIGHT}`, "aria-valuemax": points.length - 1 });
+    this.ticks(from, to, ceiling, step, width);
+    this.lines.forEach((name, i) => {
+      const corners = points.map((point) => `${this.x(point.at).toFixed(1)},${this.y(point[name]).toFixed(1)}`);
+      set(this.paths[i], { d: `M${corners.join(" L")}` });
+    });
+    this.mark();
+  }
+
+  ticks(from, to, ceiling, step, width) {
+    const up = [];
+    for (let value = 0; value <= ceiling * 1.001; value += step) up.push({ key: `y${up.length}`, value });
+    const apart = STEPS_S.find((s) => (to - from) / (1000 * s) <= Math.max(2, width / 110)) ?? STEPS_S.at(-1);
+    const along = [];
+    const offset = new Date(from).getTimezoneOffset() * 60_000;
+    for (let at = Math.ceil((from - offset) / (apart * 1000)) * apart * 1000 + offset; at <= to; at += apart * 1000) along.push({ key: `x${along.length}`, at });
+    keep(this.axes, [...up, ...along], (tick) => tick.key, () => svg("g", {}, svg("line"), svg("text")), (group, tick) => {
+      const [line, text] = group.children;
+      const level = tick.value !== undefined;
+      const place = level ? this.y(tick.value) : this.x(tick.at);
+      set(line, level ? { x1: EDGE.left, x2: width - EDGE.right, y1: place, y2: place } : { x1: place, x2: place, y1: HEIGHT - EDGE.bottom, y2: HEIGHT - EDGE.bottom + 4 });
+      const end = !level && place > width - 34 ? "end" : "middle";
+      set(text, level ? { x: EDGE.left - 6, y: place + 4, "text-anchor": "end" } : { x: end === "end" ? width - 2 : place, y: HEIGHT - 6, "text-anchor": end });
+      say(text, level ? bytes(tick.value) : clock(tick.at).slice(0, apart < 60 ? 8 : 5));
+    });
+  }
+
+  point(event) {
+    const left = event.clientX - this.drawing.getBoundingClientRect().left;
+    let best = null;
+    this.points.forEach((point, i) => {
+      const away = Math.abs(this.x(point.at) - left);
+      if (best === null || away < best.away) best = { i, away };
+    });
+    this.move(best?.i ?? null);
+  }
+
+  key(event) {
+    const last = this.points.length - 1;
+    const at = this.index() ?? last;
+    const to = { ArrowLeft: at - 1, ArrowDown: at - 1, ArrowRight: at + 1, ArrowUp: at + 1, PageUp: at - 10, PageDown: at + 10, Home: 0, End: last }[event.key];
+    if (event.key === "Escape") this.move(null);
+    if (to === undefined) return;
+    event.preventDefault();
+    this.move(Math.max(0, Math.min(last, to)));
+  }
+
+  move(index) {
+    this.cursorAt = this.points[index]?.at ?? null;
+    this.mark();
+  }
+
+  /** Where the cursor is; null where there is none. It stays at its moment while points come and go. */
+  index() {
+    const i = this.cursorAt === null ? -1 : this.points.findIndex((point) => point.at >= this.cursorAt);
+    return i < 0 ? null : i;
+  }
+
+  mark() {
+    const i = this.index();
+    const point = i === null ? this.points.at(-1) : this.points[i];
+    if (!point || !this.x) return;
+    set(this.rule, { x1: this.x(point.at), x2: this.x(point.at), class: i === null ? "cursor off" : "cursor" });
+    this.lines.forEach((name, n) => set(this.dots[n], { cx: this.x(point.at), cy: this.y(point[name]) }));
+    const words = this.read(i === null ? null : point, point);
+    set(this.drawing, { "aria-valuenow": i ?? this.points.length - 1, "aria-valuetext": words });
+  }
+}
+
+/** A round height of three to five round steps. */
+function rounded(most) {
+  const rough = most / 4;
+  const size = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((times) => times * size).find((value) => value >= rough);
+  return { step, ceiling: Math.ceil(most / step) * step };
+}

@@ -1,0 +1,30 @@
+// How far each part of a plan is in event time: its watermark, and how far that is behind the sources it stands on.
+
+import { moment, span } from "./format.js";
+
+const NOW_MS = 86_400_000;
+
+/** The newest watermark among the sources below a part; null where none has one. */
+export function reached(part, byId, seen = new Set()) {
+  if (seen.has(part.id)) return null;
+  seen.add(part.id);
+  if (part.kind === "source") return part.watermark_ms;
+  const below = part.reads.map((id) => (byId.has(id) ? reached(byId.get(id), byId, seen) : null)).filter((at) => at !== null);
+  return below.length ? Math.max(...below) : null;
+}
+
+/** `{text, behindMs}` of a source or operator; `behindMs` is null where nothing can be said, 0 where all is through. */
+export function lag(part, byId, nowMs) {
+  if (part.kind === "sink") return { text: "", behindMs: null };
+  if (part.ended && part.watermark_ms === null) return { text: "all rows are through", behindMs: 0 };
+  if (part.watermark_ms === null || part.watermark_ms === undefined) return { text: "no watermark yet", behindMs: null };
+  const at = moment(part.watermark_ms);
+  if (part.kind === "source") {
+    const ago = nowMs - part.watermark_ms;
+    const text = Math.abs(ago) < NOW_MS && !part.ended ? `${at.slice(11)}, ${span(Math.max(0, ago))} ago` : at;
+    return { text, behindMs: null };
+  }
+  const newest = reached(part, byId);
+  const behindMs = newest === null ? null : Math.max(0, newest - part.watermark_ms);
+  return { text: behindMs ? `${span(behindMs)} behind` : at, behindMs };
+}

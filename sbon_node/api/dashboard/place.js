@@ -1,0 +1,76 @@
+// One node, closely: the one that is pointed at on the map, or else the one that was chosen.
+
+import { badge, showBadge } from "./badge.js";
+import { el, keep, say } from "./dom.js";
+import { factList, showFacts } from "./facts.js";
+import { bytes, ms, partName, perSecond } from "./format.js";
+import { KINDS, STATES, glyph } from "./glyphs.js";
+
+export class PlaceView {
+  constructor(model, parent, title) {
+    Object.assign(this, { model, title });
+    this.state = badge();
+    this.facts = factList();
+    this.parts = el("ul", { class: "parts" });
+    this.ways = el("ul", { class: "ways" });
+    this.partsTitle = el("h3", {}, "Runs here");
+    this.waysTitle = el("h3", {}, "Flows");
+    title.after(this.state);
+    parent.append(this.facts, this.partsTitle, this.parts, this.waysTitle, this.ways);
+    model.on(["members", "streams", "flows", "status", "node", "preview"], () => this.draw());
+    this.draw();
+  }
+
+  draw() {
+    const { model } = this;
+    const member = model.member(model.preview) ?? model.member(model.node);
+    say(this.title, member ? member.name : "Node");
+    this.state.hidden = !member;
+    showFacts(this.facts, member ? factsOf(member, model.status) : []);
+    if (member) showBadge(this.state, member.state, STATES[member.state]?.path);
+    const here = member ? model.parts().get(member.name) : null;
+    const parts = here ? Object.entries(here).flatMap(([kind, found]) => found.map((part) => ({ ...part, kind }))) : [];
+    keep(this.parts, parts.slice(0, 40), (part) => `${part.kind} ${part.query} ${part.id}`, (part) => this.part(part), (item, part) => {
+      say(item.querySelector(".told"), told(part));
+    });
+    const ways = member ? model.traffic().filter((way) => way.source === member.name || way.target === member.name) : [];
+    keep(this.ways, ways.slice(0, 40), (way) => way.key, () => el("li"), (item, way) => {
+      const from = way.source === member.name;
+      const rate = `${perSecond(way.bytesS)}${way.measured ? "" : " as planned"}`;
+      say(item, `${from ? `to ${way.target}` : `from ${way.source}`}: ${rate}, ${ms(way.latencyMs)} one way`);
+    });
+    this.partsTitle.hidden = !parts.length;
+    this.waysTitle.hidden = !ways.length;
+  }
+
+  part(part) {
+    const words = el("span", { class: "told" });
+    if (!part.query) return el("li", {}, glyph(KINDS[part.kind], part.kind), words);
+    const button = el("button", { type: "button", class: "link" }, words);
+    button.addEventListener("click", () => this.model.chooseQuery(part.query));
+    return el("li", {}, glyph(KINDS[part.kind], part.kind), button);
+  }
+}
+
+function told({ kind, id, query, state }) {
+  const name = kind === "sink" ? `sink of ${query}` : query ? `${query}: ${partName(id, query)}` : `source ${id}`;
+  return `${name}, ${state}`;
+}
+
+function factsOf(member, status) {
+  const own = status?.name === member.name;
+  const rtt = member.rtt_ms === null ? "not known" : `${ms(member.rtt_ms)}, ${member.measured ? "measured" : "by coordinates"}`;
+  return [
+    ["Round trip", own ? "this node" : rtt],
+    ["Load", ms(member.load_ms)],
+    ["Height", ms(member.height_ms)],
+    ["Coordinate error", own ? `${Math.round(100 * status.error)} %` : null],
+    ["Engine", own ? status.engine : null],
+    ["Cores", member.cores ? String(member.cores) : null],
+    ["Memory", member.memory_mb ? bytes(member.memory_mb * 1e6) : null],
+    ["Version", member.version || "not told"],
+    ["Address", member.address],
+    ["API", member.api],
+    ["Tags", Object.entries(member.tags).map(([name, value]) => `${name}=${value}`).join(", ")],
+  ];
+}
