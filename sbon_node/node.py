@@ -17,6 +17,7 @@ import msgspec
 from sbon_node.blocking import Blocking, in_thread
 from sbon_node.clock import Clock
 from sbon_node.config import Config
+from sbon_node.connectors.push import Post, Pushed
 from sbon_node.control.catalogue import Catalogue
 from sbon_node.control.describe import Descriptions
 from sbon_node.control.distances import Distances
@@ -31,6 +32,7 @@ from sbon_node.control.operators import OperatorHost
 from sbon_node.control.parts import PartDestroyer
 from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.planning import Planning
+from sbon_node.control.pushes import Pushes
 from sbon_node.control.queries import QueryBook
 from sbon_node.control.questions import Questions
 from sbon_node.control.rejoin import Rejoin
@@ -103,6 +105,7 @@ class Node:
 
         self._catalogue = Catalogue(self.context)
         self._sources = SourceHost(self.context, self._catalogue, config.connectors)
+        self._pushes = Pushes(self.context, self._catalogue, self._sources)
         capacity = self._machine.capacity(config.engine.max_operators)
         self.membership.describe(
             cores=capacity.cores,
@@ -132,7 +135,7 @@ class Node:
         self.operations = Operations(config, rooms, self._leaving)
         self._questions = Questions(self.context)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.query, config.placement)
-        self._submitter = Submitter(self.context, planning, self._book, self._questions)
+        self._submitter = Submitter(self.context, planning, self._book, self._questions, config.connectors)
         self._explainer = Explainer(self.context, planning, self._questions, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
         self._placement_explainer = PlacementExplainer(self.context, planning, self._questions, config.placement, knowledge)
@@ -240,6 +243,9 @@ class Node:
 
     async def stream(self, name: str) -> StreamInfo:
         return await self._sources.describe(name)
+
+    async def push(self, stream: str, source: str, post: Post) -> Pushed:
+        return await self._pushes.push(stream, source, post)
 
     async def drop_stream(self, name: str) -> None:
         self._catalogue.entry(name)

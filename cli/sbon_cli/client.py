@@ -12,6 +12,7 @@ from sbon_cli import endpoints
 from sbon_cli.endpoints import Ask, problem_of
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.connectors.push import Pushed
 from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.report import (
@@ -160,6 +161,10 @@ class Client:
     def drop_stream(self, name: str) -> None:
         self.ask(endpoints.drop_stream(name))
 
+    def push(self, name: str, body: bytes, media_type: str, *, source: str = "", key: str = "") -> Pushed:
+        """Posts rows to the stream's source at this node; they are durable when it returns."""
+        return self.ask(endpoints.push(name, source, body, media_type, key))
+
     def queries(self) -> list[QueryInfo]:
         return self.ask(endpoints.queries())
 
@@ -211,8 +216,7 @@ class Client:
     def _open(self, ask: Ask[Any], timeout_s: float) -> _Response:
         connection = http.client.HTTPConnection(self.host, self._port, timeout=timeout_s)
         try:
-            headers = {"Content-Type": "application/json"} if ask.body is not None else {}
-            connection.request(ask.method, ask.path, body=ask.body, headers=headers)
+            connection.request(ask.method, ask.path, body=ask.body, headers=ask.headers)
             response = connection.getresponse()
             if response.status >= 400:
                 raise problem_of(ask, response.status, response.read())

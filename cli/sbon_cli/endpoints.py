@@ -11,6 +11,7 @@ import msgspec
 from sbon_node.api.bodies import AcknowledgeBody, JoinBody, Joined
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.connectors.push import Pushed
 from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.report import (
@@ -37,12 +38,19 @@ R = TypeVar("R")
 
 
 class Ask(NamedTuple, Generic[R]):
-    """One request; ``reply`` is the type of the answer, or of each event."""
+    """One request; ``reply`` is the type of the answer, or of each event. ``key`` names it where it must count once only."""
 
     method: str
     path: str
     reply: type[R]
     body: bytes | None = None
+    media_type: str = "application/json"
+    key: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        named = {"Idempotency-Key": self.key} if self.key else {}
+        return {"Content-Type": self.media_type, **named} if self.body is not None else named
 
     def decoded(self, body: bytes) -> R:
         """The answer, typed; raises :class:`SbonError` ``bad-answer`` where the server is not one of ours."""
@@ -148,6 +156,11 @@ def drop_stream(name: str) -> Ask[None]:
 
 def attach_source(source: SourceDeclaration) -> Ask[StreamInfo]:
     return Ask("POST", f"/v1/streams/{quote(source.stream, safe='')}/sources", StreamInfo, msgspec.json.encode(source))
+
+
+def push(name: str, source: str, body: bytes, media_type: str, key: str) -> Ask[Pushed]:
+    query = "?" + urlencode({"source": source}) if source else ""
+    return Ask("POST", f"/v1/streams/{quote(name, safe='')}/rows{query}", Pushed, body, media_type, key)
 
 
 def queries() -> Ask[list[QueryInfo]]:

@@ -97,11 +97,17 @@ class Follower:
 
 def consumer_client(client: Client, consumer: str) -> Client:
     """A client of the node where the query's rows arrive; raises ``unknown-node``, ``consumer-unreachable``."""
+    return client_at(client, consumer, "the rows arrive at", "follow the query")
+
+
+def client_at(client: Client, consumer: str, why_there: str, what: str) -> Client:
+    """A client of another node; raises ``unknown-node``, ``consumer-unreachable`` saying why it is needed, and that one could do
+    ``what`` there."""
     if not consumer or client.status().name == consumer:
         return client
     member = next((m for m in client.members() if m.name == consumer), None)
     if member is None:
-        raise SbonError("unknown-node", f"the consumer's node {consumer!r} is not known here", hint="see: sbon members")
+        raise SbonError("unknown-node", f"{why_there} {consumer!r}, which is not known here", hint="see: sbon members")
     found = Client(f"http://{member.api}")
     try:
         name = found.status().name
@@ -112,12 +118,10 @@ def consumer_client(client: Client, consumer: str) -> Client:
             return found
     if name == consumer:
         return found
-    reached = (
-        f"follow the query on the machine of {consumer}, or start that node with --api-bind at an address reached from here "
-    )
+    reached = f"{what} on the machine of {consumer}, or start that node with --api-bind at an address reached from here "
     raise SbonError(
         "consumer-unreachable",
-        f"the rows arrive at {consumer}, whose API cannot be reached from here at {member.api}: {why}",
+        f"{why_there} {consumer}, whose API cannot be reached from here at {member.api}: {why}",
         hint=reached + "(the API has no passwords)"
         if member.state == "alive"
         else f"{consumer} is {member.state}: start it again",

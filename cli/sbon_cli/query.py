@@ -55,6 +55,8 @@ def show_query(info: QueryInfo) -> None:
     reason = f" ({info.reason})" if info.reason else ""
     say(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {info.rows:,} rows at {escape(info.consumer)}")
     say(f"[dim]{escape(info.sql.strip())}[/]\n")
+    if info.sink.kind != "follow":
+        _show_delivery(info)
     planned = {o.id: o.rate.rows_s for o in info.plan.operators} if info.plan else {}
     reasons = {a.operator: a.reason for a in info.placement.assignments} if info.placement else {}
     print_table(
@@ -83,6 +85,18 @@ def show_query(info: QueryInfo) -> None:
         [(x.stream, x.source_node, x.target_node, x.rows, bytes_text(x.bytes), x.latency_ms, x.dropped) for x in info.links],
         empty="no links",
     )
+
+
+def _show_delivery(info: QueryInfo) -> None:
+    """Where rows go, and how that goes."""
+    to = info.sink.options.get("url") or info.sink.options.get("path") or ""
+    say(f"to {escape(info.sink.kind)} {escape(str(to))} {escape(str(info.sink.options.get('table', '')))}".rstrip())
+    found = info.delivery
+    if found is not None:
+        letters = f", kept in {found.dead_letters}" if found.dead_letters else ""
+        state = f"{found.state}; {found.rows:,} rows delivered, {found.refused:,} refused{letters}, {found.retries:,} retries"
+        say(escape(state))
+    say()
 
 
 @query.command()

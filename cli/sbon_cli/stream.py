@@ -10,7 +10,9 @@ import msgspec
 
 from sbon_cli.client import Client
 from sbon_cli.durations import milliseconds_of
+from sbon_cli.option_values import options_of
 from sbon_cli.output import as_json, bytes_text, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.push import push
 from sbon_node.control.report import StreamInfo
 from sbon_node.plain_words import in_plain_words
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -62,7 +64,7 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
 @click.argument("stream_name", metavar="STREAM")
 @click.option("--node", "node_name", default="", metavar="NODE", help="Where the rows are born; by default the node asked.")
 @click.option("--name", default="", help="Name of the source among the stream's; by default the node's.")
-@click.option("--connector", default="", help="file, generator or hostmetrics; see docs/connectors.md.")
+@click.option("--connector", default="", help="file, tail, http, generator or hostmetrics; see docs/connectors.md.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the connector; may be repeated.")
 @click.option(
     "--file",
@@ -173,6 +175,9 @@ def drop(api: str, name: str) -> None:
     click.echo(f"{name} dropped")
 
 
+stream.add_command(push)
+
+
 def _misused(error: msgspec.ValidationError, flags: dict[str, str]) -> click.UsageError:
     """The refusal of a declaration, in the words of the command line."""
     field, message = in_plain_words(error)
@@ -195,12 +200,7 @@ def connector_of(
         raise click.UsageError("name one source: --file PATH, --generator, or --connector NAME with --option KEY=VALUE")
     if named[0] != "file" and (format_ or replay is not None):
         raise click.UsageError("--format and --replay are for --file")
-    chosen: dict[str, Any] = {}
-    for option in options:
-        key, separator, value = option.partition("=")
-        if not separator:
-            raise click.UsageError(f"--option: {option!r} is not KEY=VALUE")
-        chosen[key.strip()] = _value(value)
+    chosen = options_of(options)
     if path is not None:
         chosen["path"] = str(Path(path).absolute())
     if format_:
@@ -210,14 +210,6 @@ def connector_of(
     if named[0] == "generator" and rate is not None:
         chosen["rate"] = rate
     return named[0], chosen
-
-
-def _value(text: str) -> Any:
-    """Numbers, truth and JSON as what they are, everything else as text."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text
 
 
 def _tell(info: StreamInfo, json_: bool, text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.markup import escape
@@ -16,6 +15,7 @@ from sbon_cli.goal_flags import goal_options
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
 from sbon_cli.rows import follow_to_the_end
 from sbon_cli.settings_flags import decompose_option, join_window_option
+from sbon_cli.sink_urls import sink_of
 from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
 from sbon_node.placement.goal import Goal
@@ -30,10 +30,12 @@ from sbon_node.query.plan import Decompose
 @click.option("--consumer", default="", metavar="NODE", help="The node the rows go to; by default the one asked.")
 @click.option(
     "--to",
-    "path",
-    metavar="FILE",
-    help="Write the rows to a file on the consumer's node instead of following them; a relative path is taken from here.",
+    "to",
+    metavar="FILE|URL",
+    help="Deliver the rows from the consumer's node instead of following them: to a file there (a relative path is taken from "
+    "here), postgres://USER@HOST/DATABASE/TABLE, http://HOST/PATH, blackhole:; see docs/connectors.md.",
 )
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the sink of --to; may be repeated.")
 @click.option("--format", "format_", type=click.Choice(["csv", "ndjson", "parquet"]), help="Format of --to; else by its ending.")
 @click.option("--follow/--no-follow", "follow", default=None, help="Wait for the rows (default), or for the end with --to.")
 @click.option("--rm", is_flag=True, help="Stop the query when this command ends, however it ends.")
@@ -49,7 +51,8 @@ def submit(
     decompose: Decompose,
     join_window_ms: int | None,
     consumer: str,
-    path: str | None,
+    to: str | None,
+    options: tuple[str, ...],
     format_: str | None,
     follow: bool | None,
     rm: bool,
@@ -61,10 +64,10 @@ def submit(
 
     SQL is the query, @FILE a file that holds it, - standard input. Ctrl-C detaches; the query goes on unless --rm was given.
     """
-    if format_ and not path:
-        raise click.UsageError("--format needs --to")
+    if (format_ or options) and not to:
+        raise click.UsageError("--format and --option need --to")
     client = Client(api)
-    sink = _file_sink(path, format_) if path else SinkSpec()
+    sink = sink_of(to, format_, options) if to else SinkSpec()
     following = follow if follow is not None else sink.kind == "follow"
     if following and sink.kind == "follow":
         consumer_client(client, consumer)  # refused before anything runs
@@ -99,13 +102,6 @@ def text_of(sql: str) -> str:
         return Path(sql[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{sql[1:]} cannot be read: {error}") from error
-
-
-def _file_sink(path: str, format_: str | None) -> SinkSpec:
-    options: dict[str, Any] = {"path": str(Path(path).absolute())}
-    if format_ is not None:
-        options["format"] = format_
-    return SinkSpec(kind="file", options=options)
 
 
 def _submit(client: Client, submission: Submission, *, quiet: bool) -> QueryInfo:

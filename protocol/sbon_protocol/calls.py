@@ -197,6 +197,7 @@ class PartStates(Message, frozen=True):
     links: Records
     latencies_ms: Annotated[dict[Line, Quantity], Meta(max_length=4096)]
     rows: Count
+    sink: Any = None
 
 
 # -- measurements -----------------------------------------------------------------------------------------------------

@@ -39,6 +39,10 @@ class RowsQuery(msgspec.Struct, frozen=True, kw_only=True):
     after: Annotated[str, Meta(description='numbers of frames by stream that the reader has, as JSON: {"stream": 7}')] = ""
 
 
+class PushQuery(msgspec.Struct, frozen=True, kw_only=True):
+    source: Annotated[str, Meta(description="the source, where the node has several of the stream that take rows")] = ""
+
+
 class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
     kinds: Annotated[str, Meta(description="some of membership,placement,queries,logs; empty for all")] = ""
     level: Annotated[str, Meta(description="least level of log lines: debug, info, warning or error")] = "info"

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from sbon_node.api.operations_face import OperationsFace
 from sbon_node.connectors.delivered import Finished, QueryState, Rows
+from sbon_node.connectors.push import Post, Pushed
 from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.report import (
@@ -42,7 +43,9 @@ __all__ = [
     "OperatorInfo",
     "PairInfo",
     "PlacementExplanation",
+    "Post",
     "Progress",
+    "Pushed",
     "QueryInfo",
     "QueryState",
     "Question",
@@ -93,6 +96,10 @@ class NodeFace(Protocol):
     async def streams(self) -> list[StreamInfo]: ...
 
     async def stream(self, name: str) -> StreamInfo: ...
+
+    async def push(self, stream: str, source: str, post: Post) -> Pushed:
+        """Hands rows to a source of the stream at this node that takes them (empty: the only one); they are durable then."""
+        ...
 
     async def drop_stream(self, name: str) -> None: ...
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from multidict import CIMultiDictProxy
 
-from sbon_node.api.problems import Problem, status_of
+from sbon_node.api.problems import RETRY_AFTER_S, Problem, status_of
 from sbon_node.api.rate import Buckets
 from sbon_node.api.settings import ApiSettings
 from sbon_node.errors import SbonError
@@ -62,7 +62,7 @@ def problem_response(error: SbonError, headers: Mapping[str, str] | None = None)
     status = status_of(error.code)
     found = {**(headers or {})}
     if status in (429, 503):
-        found.setdefault("Retry-After", "1")
+        found.setdefault("Retry-After", str(RETRY_AFTER_S.get(error.code, 1)))
     body = msgspec.json.encode(Problem.of(error))
     return web.Response(status=status, body=body, content_type="application/problem+json", headers=found)
 

@@ -50,8 +50,17 @@ _STATUS = {
     "too-large": 413,
     "too-many-measurements": 429,
     "too-many-requests": 429,
+    "source-busy": 429,
+    "source-behind": 503,
+    "source-paused": 503,
+    "source-stopped": 503,
+    "source-elsewhere": 421,
+    "key-reused": 422,
+    "post-too-slow": 408,
+    "unsupported-format": 415,
     "forbidden-origin": 403,
     "outside-roots": 403,
+    "outside-endpoints": 403,
     "already-followed": 409,
     "not-followable": 409,
     "query-over": 409,
@@ -61,6 +70,8 @@ _STATUS = {
     "method-not-allowed": 405,
     "not-json": 415,
 }
+RETRY_AFTER_S = {"source-behind": 5, "source-paused": 5}
+"""Seconds to wait before what was refused for the time being is asked again, where that is more than one."""
 _RULES = (
     _Rule("unknown-", "", 404),
     _Rule("no-such-", "", 404),

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from sbon_node.api.bodies import PushQuery
 from sbon_node.api.route import Asked, Plain, Route
+from sbon_node.connectors.http_source import MEDIA_TYPES
+from sbon_node.connectors.push import Post, Pushed
 from sbon_node.control.report import StreamInfo
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -38,10 +45,28 @@ async def attach_source(asked: Asked[None, SourceDeclaration]) -> StreamInfo:
     return await asked.face.stream(name)
 
 
+async def push_rows(asked: Asked[PushQuery, None]) -> Pushed:
+    """Hands rows to a source of the stream at this node; answered once they are durable. The header Idempotency-Key names the post,
+    so that it counts once however often it is made."""
+    headers = asked.request.headers
+    key = headers.get("Idempotency-Key", "").strip()
+    # The draft of the header's standard writes a string of structured fields (RFC 8941), most clients a plain word.
+    plain = key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
+    post = Post(headers.get("Content-Type", ""), _pieces(asked.request), plain)
+    return await asked.face.push(asked.part("name"), asked.query.source, post)
+
+
+async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
+    """The body is not read before it is known that somebody takes it."""
+    async for piece in request.content.iter_any():
+        yield piece
+
+
 ROUTES = (
     Route("GET", "/v1/streams", streams),
     Route("POST", "/v1/streams", create_stream, status=201, uncut=True, refusals=(409,)),
     Route("GET", "/v1/streams/{name}", stream),
     Route("DELETE", "/v1/streams/{name}", drop_stream, uncut=True, refusals=(409,)),
     Route("POST", "/v1/streams/{name}/sources", attach_source, status=201, uncut=True, refusals=(409,)),
+    Route("POST", "/v1/streams/{name}/rows", push_rows, refusals=(408, 421, 422), takes=tuple(MEDIA_TYPES)),
 )

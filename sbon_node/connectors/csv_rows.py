@@ -48,7 +48,7 @@ class CsvRows:
         text = head[mark:] if head.endswith(b"\n") else head[mark:] + b"\n"
         found = self._record.match(text)
         if found is None or not found[0].strip():
-            raise SbonError("bad-header", "the file has no line of column names", where="options.path", hint="set header=false")
+            raise SbonError("bad-header", "there is no line of column names", where="options.path", hint="set header=false")
         table = arrow_csv.read_csv(
             pa.py_buffer(found[0]),
             read_options=arrow_csv.ReadOptions(use_threads=False, autogenerate_column_names=True),
@@ -65,6 +65,12 @@ class CsvRows:
         while (found := self._record.match(text, end)) is not None:
             end = found.end()
         return end
+
+    def first(self, text: bytes) -> int:
+        """Bytes of the first record, a mark of UTF-8 before it included; all of them where it is not complete."""
+        mark = len(_MARK) if text.startswith(_MARK) else 0
+        found = self._record.match(text, mark)
+        return found.end() if found is not None else len(text)
 
     def parse(self, text: bytes, line: int) -> Parsed:
         table = self._table(text)
@@ -85,13 +91,13 @@ class CsvRows:
         if missing:
             raise SbonError(
                 "missing-columns",
-                f"the file has no column {', '.join(missing)}",
+                f"there is no column {', '.join(missing)}",
                 where="options.path",
                 hint=f"its columns: {', '.join(names)[:500]}",
             )
         twice = [name for name in self._schema.names if names.count(name) > 1]
         if twice:
-            raise SbonError("bad-header", f"the file has several columns {twice[0]}", where="options.path")
+            raise SbonError("bad-header", f"there are several columns {twice[0]}", where="options.path")
         self._names = [f"{i}" for i in range(len(names))]
         self._wanted = [str(names.index(name)) for name in self._schema.names]
 

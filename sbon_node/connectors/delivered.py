@@ -1,10 +1,12 @@
-"""What a follower is given."""
+"""What a follower is given, and what is told of a sink that delivers by itself."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import msgspec
+
+from sbon_node.engine.interface import Counted
 
 QueryState = Literal["placing", "running", "finished", "stopped", "failed"]
 
@@ -26,3 +28,18 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_fi
 
     state: QueryState
     reason: str = ""
+
+
+class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How a sink stands that delivers by itself."""
+
+    state: str
+    """``running``, ``paused: reason`` or ``finished``."""
+    rows: Counted = 0
+    """Delivered, restarts included."""
+    refused: Counted = 0
+    """Not taken at the other end, for what is in them."""
+    dead_letters: str = ""
+    """The file, on the consumer's node, that keeps these."""
+    retries: Counted = 0
+    """Tries that failed for the time being, since the node's start."""

@@ -16,7 +16,8 @@ import pyarrow as pa
 from msgspec import Meta
 
 from sbon_node.blocking import Blocking
-from sbon_node.connectors import frames, sink_files
+from sbon_node.connectors import sink_files
+from sbon_node.connectors.held import Held
 from sbon_node.connectors.sink_files import SinkFormat
 from sbon_node.connectors.sink_position import FilePosition, check_free, lost, make_claim, part_path, position_path, take_up
 from sbon_node.connectors.sink_position import withdraw as withdraw_result
@@ -53,6 +54,9 @@ class FileSink:
     with that claim was, else ``sink-lost``. Making one blocks until the disk has it; later writes are ``blocking``'s.
     """
 
+    refused = 0
+    dead_letters = ""
+
     def __init__(
         self,
         options: FileSinkOptions,
@@ -67,16 +71,12 @@ class FileSink:
         sink_files.check_schema(self._format, schema)
         self._options, self._schema, self._blocking, self._steps = options, schema, blocking, steps
         self._stated = position_path(self.path, self._format)
-        self._held: list[pa.Table] = []
-        self._held_rows = self._held_bytes = 0
-        self._taken: dict[str, int] = {}
         columns = tuple(f"{field.name} {field.type}" for field in schema)
         with named_errors(self.path):
             self._position = (make_claim if fresh else take_up)(self.path, self._format, columns, claim)
             if not fresh:
                 self._clean()
-        self._taken = dict(self._position.streams)
-        self._ended = set(self._position.ended)
+        self._held = Held(schema, self._position.streams, self._position.ended)
 
     @property
     def rows(self) -> int:
@@ -91,27 +91,18 @@ class FileSink:
         return frozenset(self._position.ended)
 
     def take(self, frame: Frame) -> None:
-        if frame.number <= self._taken.get(frame.stream, 0):
-            return
-        rows = decoded(frame, self._schema)
-        self._taken[frame.stream] = frame.number
-        if frame.ended:
-            self._ended.add(frame.stream)
-        if rows.num_rows:
-            self._held.append(rows)
-            self._held_rows += rows.num_rows
-            self._held_bytes += rows.nbytes
+        self._held.take(frame)
 
     @property
     def wants_flush(self) -> bool:
-        return self._held_bytes >= MAX_HELD_BYTES or (self._format == "parquet" and self._held_rows >= self._options.part_rows)
+        return self._held.bytes >= MAX_HELD_BYTES or (self._format == "parquet" and self._held.rows >= self._options.part_rows)
 
     @property
     def flush_after_s(self) -> float:
         return self._options.part_s if self._format == "parquet" else TEXT_FLUSH_S
 
     async def flush(self) -> dict[str, int]:
-        if self._taken != self._position.streams:
+        if self._held.taken != self._position.streams:
             await self._blocking(lambda: self._store(finished=False))
         return self.positions()
 
@@ -120,17 +111,16 @@ class FileSink:
         if not self._position.finished:
             await self._blocking(lambda: self._store(finished=True))
 
-    def close(self) -> None:
-        self._held, self._held_rows, self._held_bytes = [], 0, 0
-        self._taken, self._ended = dict(self._position.streams), set(self._position.ended)
+    async def close(self) -> None:
+        self._held.reset(self._position.streams, self._position.ended)
 
     def _store(self, *, finished: bool) -> None:
         """Rows, synced, then the position that counts them: nothing else touches the sink meanwhile."""
         position = msgspec.structs.replace(
             self._position,
-            streams=dict(sorted(self._taken.items())),
-            ended=tuple(sorted(self._ended)),
-            rows=self._position.rows + self._held_rows,
+            streams=dict(sorted(self._held.taken.items())),
+            ended=tuple(sorted(self._held.ended)),
+            rows=self._position.rows + self._held.rows,
             finished=finished,
         )
         with named_errors(self.path):
@@ -138,12 +128,12 @@ class FileSink:
             self._steps("sink-write")
             replace(self._stated, msgspec.json.encode(position))
         self._position = position
-        self._held, self._held_rows, self._held_bytes = [], 0, 0
+        self._held.clear()
         self._steps("position-write")
 
     def _append(self, position: FilePosition) -> FilePosition:
         content = b"" if position.length else sink_files.beginning(self._format, self._schema)
-        content += b"".join(sink_files.text(self._format, rows) for rows in self._held)
+        content += b"".join(sink_files.text(self._format, one.rows) for one in self._held.frames)
         if not content:
             return position
         with open(self.path, "r+b") as file:
@@ -156,9 +146,10 @@ class FileSink:
         return msgspec.structs.replace(position, length=position.length + len(content))
 
     def _write_part(self, position: FilePosition) -> FilePosition:
-        if not self._held and (position.parts or not position.finished):
+        if not self._held.frames and (position.parts or not position.finished):
             return position
-        rows = pa.concat_tables(self._held) if self._held else self._schema.empty_table()
+        held = [one.rows for one in self._held.frames]
+        rows = pa.concat_tables(held) if held else self._schema.empty_table()
         with open(part_path(self.path, position.parts + 1), "wb") as file:
             file.write(sink_files.part(rows))
             file.flush()
@@ -197,17 +188,6 @@ def check_options(options: FileSinkOptions) -> None:
 def withdraw(options: FileSinkOptions, claim: str, *, delivered: bool) -> None:
     """See :func:`sbon_node.connectors.sink_position.withdraw`."""
     withdraw_result(*_place(options), claim, delivered=delivered)
-
-
-def decoded(frame: Frame, schema: pa.Schema) -> pa.Table:
-    """The rows of a frame; raises ``bad-frame`` for what is none, or of other columns."""
-    try:
-        rows = frames.decode(frame.payload, schema)
-    except frames.BadPayloadError as error:
-        raise SbonError("bad-frame", f"frame {frame.number} cannot be read: {error}", where=frame.stream) from error
-    if rows.num_rows != frame.rows:
-        raise SbonError("bad-frame", f"frame {frame.number} has {rows.num_rows} rows, not {frame.rows}", where=frame.stream)
-    return rows
 
 
 def _place(options: FileSinkOptions) -> tuple[Path, SinkFormat]:

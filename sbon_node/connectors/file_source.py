@@ -13,25 +13,17 @@ from msgspec import Meta
 
 from sbon_node.connectors.blocks import Block, BlockReader
 from sbon_node.connectors.columns import check_timestamp_format
-from sbon_node.connectors.csv_rows import CsvRows
 from sbon_node.connectors.event_time import milliseconds
 from sbon_node.connectors.interface import Chunk
-from sbon_node.connectors.ndjson_rows import NdjsonRows
 from sbon_node.connectors.parquet_rows import ParquetRows
+from sbon_node.connectors.row_format import TEXT_SUFFIXES, Delimiter, Header, Null, TimestampFormat, text_format
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.text_rows import TextRows
 from sbon_node.errors import SbonError
 
 Format = Literal["csv", "ndjson", "parquet"]
 
-SUFFIXES: dict[str, Format] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".ndjson": "ndjson",
-    ".jsonl": "ndjson",
-    ".json": "ndjson",
-    ".parquet": "parquet",
-}
+SUFFIXES: dict[str, Format] = {**TEXT_SUFFIXES, ".parquet": "parquet"}
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -43,25 +35,17 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         float,
         Meta(ge=0, le=1e9, description="0 reads as fast as it goes, 1 at the pace of event time, 60 a minute of it each second"),
     ] = 0.0
-    header: Annotated[bool, Meta(description="CSV: the first line names the columns; else they are the stream's, in order")] = (
-        True
-    )
-    delimiter: Annotated[
-        str, Meta(pattern=r'^[^"\r\n]?$', description="CSV: one character between columns; a comma, or a tab for .tsv")
-    ] = ""
-    null: Annotated[
-        str, Meta(max_length=64, description="CSV: unquoted text that means NULL; elsewhere than in texts, empty does too")
-    ] = ""
-    timestamp_format: Annotated[
-        str,
-        Meta(max_length=64, description="times as of strptime, or epoch_s or epoch_ms; ISO 8601 by default; UTC without zone"),
-    ] = ""
+    header: Header = True
+    delimiter: Delimiter = ""
+    null: Null = ""
+    timestamp_format: TimestampFormat = ""
 
 
 class FileSource:
     """See :class:`sbon_node.connectors.interface.Source`."""
 
     finite = True
+    waits = True
 
     def __init__(self, options: FileOptions, schema: pa.Schema, event_time: str, settings: ConnectorSettings) -> None:
         self._replay = options.replay
@@ -102,7 +86,7 @@ class FileSource:
         bad = block.bad if first == 0 else ()
         return Chunk(rows, block.position(last), lambda i: block.origin(first + i), bad=bad, due_s=due_s)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._reader.close()
 
     def _due(self, block: Block) -> Any:
@@ -129,12 +113,16 @@ def _reader(options: FileOptions, schema: pa.Schema, settings: ConnectorSettings
         )
     if kind == "parquet":
         return ParquetRows(path, schema, settings)
-    if kind == "ndjson":
-        return TextRows(path, NdjsonRows(schema, timestamp_format=options.timestamp_format), settings)
-    delimiter = options.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
-    if len(delimiter.encode()) != 1:
-        raise SbonError("bad-option", "a delimiter is one ASCII character", where="options.delimiter")
-    rows = CsvRows(
-        schema, header=options.header, delimiter=delimiter, null=options.null, timestamp_format=options.timestamp_format
+    rows = text_format(
+        kind,
+        schema,
+        header=options.header,
+        delimiter=options.delimiter or default_delimiter(path),
+        null=options.null,
+        timestamp_format=options.timestamp_format,
     )
     return TextRows(path, rows, settings)
+
+
+def default_delimiter(path: Path) -> str:
+    return "\t" if path.suffix.lower() == ".tsv" else ","

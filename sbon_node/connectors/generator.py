@@ -106,6 +106,10 @@ class GeneratorSource:
     def finite(self) -> bool:
         return self._options.rows > 0
 
+    @property
+    def waits(self) -> bool:
+        return self.finite
+
     def check(self) -> None:
         """Makes a row, to see that every rule fits its column."""
         self._make(0, 1)
@@ -123,7 +127,7 @@ class GeneratorSource:
         due_s = self._next / self._rate if self._rate else None
         return Chunk(rows, b"%d" % self._next, lambda i: (first + i + 1, str(rows.slice(i, 1).to_pylist()[0])), due_s=due_s)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         pass
 
     def _make(self, first: int, count: int) -> pa.RecordBatch:

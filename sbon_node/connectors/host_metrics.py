@@ -29,6 +29,9 @@ class HostMetricsSource:
     """See :class:`sbon_node.connectors.interface.Source`. The stream's columns choose among the metrics, by their names; what
     happened while the node was away is not known, so there is no position to go back to."""
 
+    finite = False
+    waits = False
+
     def __init__(self, options: HostMetricsOptions, schema: pa.Schema, host: str, clock: Clock) -> None:
         self._options, self._schema, self._host, self._clock = options, schema, host, clock
         for field in schema:
@@ -38,10 +41,6 @@ class HostMetricsSource:
         self._due = 0.0
         self._before: _Sight | None = None
         self._count = 0
-
-    @property
-    def finite(self) -> bool:
-        return False
 
     def check(self) -> None:
         """Looks once, to see that every metric is there and fits its column."""
@@ -64,7 +63,7 @@ class HostMetricsSource:
         number = self._count
         return Chunk(rows, b"%d" % number, lambda i: (number, str(rows.to_pylist()[i])))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._before = None
 
     def _look(self) -> _Sight:

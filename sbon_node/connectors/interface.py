@@ -1,8 +1,8 @@
-"""The one interface of all connectors, sources and sinks alike.
+"""The one interface of all connectors, sources and sinks alike; docs/connectors.md shows how to write another.
 
-To write another source: a ``msgspec.Struct`` of its options, a class with the members of :class:`Source`, and a line in
-:mod:`sbon_node.connectors.registry`. The runner does the rest: late rows, frames, watermarks, positions, dead letters, pauses
-and back-pressure (a source is simply not read meanwhile). A sink likewise, with :class:`Sink`.
+A source is a ``msgspec.Struct`` of its options and a class with the members of :class:`Source`. The runner does the rest: late
+rows, frames, watermarks, positions, dead letters, pauses and back-pressure (a source is simply not read meanwhile). A sink
+likewise, with :class:`Sink`.
 
 Both run on the node's event loop, so a step may block it only briefly, and neither knows what time it is but through what it is
 given: the same code runs in virtual time.
@@ -10,13 +10,17 @@ given: the same code runs in virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from sbon_node.streams.frame import Frame
+
+AWAY = "endpoint-unreachable"
+"""The code of an :class:`sbon_node.errors.SbonError` that a source or sink raises where what it talks to is away, or refuses for
+the time being: nothing is lost, and it is tried again, with growing pauses."""
 
 Origin = Callable[[int], tuple[int, str]]
 """Line number (or row number, from 1) and text of the chunk's row ``i``: asked only for rows that are refused later."""
@@ -56,12 +60,19 @@ class Source(Protocol):
         at once, and forget what is older than the retention."""
         ...
 
+    @property
+    def waits(self) -> bool:
+        """Whether it begins with its first subscriber, and is not read on while subscribers have not received what there is.
+        Finite sources do; so should a live one whose rows can be had later just as well."""
+        ...
+
     def check(self) -> None:
         """Called when the source is attached: whatever can be refused then, is (file not there, column missing)."""
         ...
 
     async def open(self, position: bytes | None) -> None:
-        """Goes to ``position``, or to the beginning. May be called again after :meth:`close`."""
+        """Goes to ``position``, or to the beginning. May be called again after :meth:`close`. May raise :data:`AWAY`, as may
+        :meth:`read`: the source is then closed, and opened again after a pause at the position of the last chunk it gave."""
         ...
 
     async def read(self) -> Chunk | None:
@@ -69,17 +80,37 @@ class Source(Protocol):
         nothing."""
         ...
 
-    def close(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What has become of a chunk: how many rows are stored in frames, how many were late, and which were refused."""
+
+    position: bytes
+    rows: int
+    late: int
+    bad: tuple[BadRow, ...]
+
+
+@runtime_checkable
+class Confirmed(Protocol):
+    """A source that answers for its rows: it is told when they are durable."""
+
+    def stored(self, receipts: Sequence[Receipt]) -> None:
+        """Frames and position of these chunks, the next ones in the order they were read, are stored."""
+        ...
 
 
 class Sink(Protocol):
     """Where results go. It takes the frames of several streams, one for each branch of the query.
 
-    Each method may raise :class:`sbon_node.errors.SbonError` ``disk-full``: nothing is lost then, and the call is repeated later.
+    ``flush`` and ``finish`` may raise :class:`sbon_node.errors.SbonError` ``disk-full`` or :data:`AWAY`: nothing is lost then,
+    and the call is repeated later. Nothing more is taken meanwhile.
     """
 
     def positions(self) -> dict[str, int]:
-        """The last frame of each stream that has been durably delivered, as stored; known without having been opened."""
+        """The last frame of each stream that has been durably delivered, as stored."""
         ...
 
     @property
@@ -90,6 +121,16 @@ class Sink(Protocol):
     @property
     def rows(self) -> int:
         """Rows durably delivered, restarts included."""
+        ...
+
+    @property
+    def refused(self) -> int:
+        """Rows that were refused at the other end, and are in the file of :attr:`dead_letters` as far as it has room."""
+        ...
+
+    @property
+    def dead_letters(self) -> str:
+        """The file of rows that were refused; empty where none was."""
         ...
 
     def take(self, frame: Frame) -> None:
@@ -115,6 +156,6 @@ class Sink(Protocol):
         """All inputs have ended and everything is flushed: completes what was delivered."""
         ...
 
-    def close(self) -> None:
-        """Lets go of files; what is not flushed is dropped, for it will be sent again."""
+    async def close(self) -> None:
+        """Lets go of files and connections; what is not flushed is dropped, for it will be sent again."""
         ...

@@ -13,10 +13,12 @@ from sbon_node.clock import Clock
 from sbon_node.connectors.file_source import FileOptions, FileSource
 from sbon_node.connectors.generator import GeneratorOptions, GeneratorSource
 from sbon_node.connectors.host_metrics import HostMetricsOptions, HostMetricsSource
+from sbon_node.connectors.http_source import HttpSource, HttpSourceOptions
 from sbon_node.connectors.interface import Source
 from sbon_node.connectors.options import read_options
 from sbon_node.connectors.roots import check_within
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.tail_source import TailOptions, TailSource
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import to_arrow
@@ -56,8 +58,23 @@ def _host_metrics(context: SourceContext, options: HostMetricsOptions) -> Source
     return HostMetricsSource(options, context.schema, context.declaration.node, context.clock)
 
 
+def _tail(context: SourceContext, options: TailOptions) -> Source:
+    roots = context.settings.data_roots
+    event_time = context.stream.event_time
+    return TailSource(
+        options, context.schema, event_time, context.settings, context.clock, lambda path: check_within(path, roots)
+    )
+
+
+def _http(context: SourceContext, options: HttpSourceOptions) -> Source:
+    event_time = context.stream.event_time
+    return HttpSource(options, context.schema, event_time, context.settings, context.clock, context.declaration.name)
+
+
 SOURCES: dict[str, Connector] = {
     "file": Connector(FileOptions, _file),
+    "tail": Connector(TailOptions, _tail),
+    "http": Connector(HttpSourceOptions, _http),
     "generator": Connector(GeneratorOptions, _generator),
     "hostmetrics": Connector(HostMetricsOptions, _host_metrics),
 }

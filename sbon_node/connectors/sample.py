@@ -47,7 +47,7 @@ async def _first_chunks(source: Source) -> list[Chunk]:
             if chunk.rows.num_rows:
                 chunks.append(chunk)
     finally:
-        source.close()
+        await source.close()
     return chunks
 
 

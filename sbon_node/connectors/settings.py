@@ -24,6 +24,22 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             "name one; / for anywhere; by default the folder files in the data directory",
         ),
     ] = ANYWHERE
+    endpoints: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=256,
+            description="hosts that sources and sinks may talk to, since any peer and any user of the API may name one: names, "
+            "patterns of names or networks, each with a port or without (db.example.org:5432, *.example.org, 10.0.0.0/8); "
+            "by default any",
+        ),
+    ] = ("*",)
+    passwords: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="file of passwords by host and user in the format of netrc, for sources and sinks whose URLs have none",
+        ),
+    ] = ""
     block_bytes: Annotated[
         int,
         Meta(
@@ -61,6 +77,27 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         int, Meta(ge=0, le=MIB, description="characters of a bad row kept in the dead-letter file; the rest is cut off")
     ] = 4 * KIB
     retry_s: Annotated[
-        float, Meta(gt=0, le=3600, description="seconds before a full disk is tried again; doubles up to the maximum")
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="seconds before what fails for the time being is tried again, a full disk or what a source or sink "
+            "talks to; doubles up to the maximum",
+        ),
     ] = 0.5
-    retry_max_s: Annotated[float, Meta(gt=0, le=3600, description="longest pause in seconds between tries of a full disk")] = 30.0
+    retry_max_s: Annotated[float, Meta(gt=0, le=3600, description="longest pause in seconds between such tries")] = 30.0
+    push_max_bytes: Annotated[
+        int,
+        Meta(ge=KIB, le=256 * MIB, description="largest body in bytes of rows posted to an http source; larger ones are refused"),
+    ] = 8 * MIB
+    push_held_bytes: Annotated[
+        int,
+        Meta(
+            ge=KIB,
+            le=2**34,
+            description="bytes of posts an http source holds in memory until they are stored; beyond it posts are refused",
+        ),
+    ] = 64 * MIB
+    push_timeout_s: Annotated[
+        float, Meta(gt=0, le=3600, description="seconds the body of a post may take to come; raise it for slow uplinks")
+    ] = 60.0

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import structlog
 
-from sbon_node.blocking import Blocking
 from sbon_node.clock import Clock
-from sbon_node.connectors.file_sink import FileSink, FileSinkOptions, check_options, withdraw
-from sbon_node.connectors.interface import Sink
-from sbon_node.connectors.options import read_options
-from sbon_node.connectors.roots import ANYWHERE, check_within
+from sbon_node.connectors.delivered import SinkReport
+from sbon_node.connectors.interface import AWAY, Sink
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.engine.interface import Schema
 from sbon_node.errors import SbonError
-from sbon_node.query.schema import to_arrow
-from sbon_node.steps import Steps, unobserved
 from sbon_node.streams.link import Link
 from sbon_node.streams.signals import Signal
 
@@ -27,47 +21,7 @@ log = structlog.get_logger()
 State = Literal["running", "paused", "finished"]
 
 FRAMES_AT_ONCE = 8
-
-
-def check_sink(kind: str, options: Mapping[str, Any], roots: Sequence[str] = ANYWHERE) -> None:
-    """What can be refused at submission is: ``unknown-sink``, ``unknown-option``, ``bad-option``, ``outside-roots``,
-    ``sink-exists``."""
-    if kind == "follow":
-        if options:
-            raise SbonError("unknown-option", "following takes no options", where=f"options.{sorted(options)[0]}")
-        return
-    read = read_options(_options_of(kind), options, kind)
-    check_within(read.path, roots)
-    check_options(read)
-
-
-def open_sink(
-    kind: str,
-    options: Mapping[str, Any],
-    schema: Schema,
-    blocking: Blocking,
-    steps: Steps = unobserved,
-    *,
-    claim: str,
-    fresh: bool,
-) -> Sink:
-    """The sink, as far as it got before unless ``fresh``; raises ``sink-exists`` where something is there already,
-    ``sink-lost`` where what was there is gone. It blocks, and leaves nothing new where it raises."""
-    read = read_options(_options_of(kind), options, kind)
-    return FileSink(read, to_arrow(schema), blocking, steps, claim=claim, fresh=fresh)
-
-
-def withdraw_sink(kind: str, options: Mapping[str, Any], claim: str, *, delivered: bool) -> None:
-    """Removes what :func:`open_sink` made under ``claim``: what was ``delivered`` as well, or else only where nothing was.
-    It blocks, and may be repeated."""
-    if kind != "follow":
-        withdraw(read_options(_options_of(kind), options, kind), claim, delivered=delivered)
-
-
-def _options_of(kind: str) -> type[FileSinkOptions]:
-    if kind != "file":
-        raise SbonError("unknown-sink", f"there is no sink {kind!r}", where="sink.kind", hint="known: follow, file")
-    return FileSinkOptions
+WAITED_OUT = frozenset({"disk-full", AWAY})
 
 
 class SinkRunner:
@@ -84,6 +38,7 @@ class SinkRunner:
         self.query = query
         self.state: State = "running"
         self.reason = ""
+        self.retries = 0
         self._sink, self._links, self._clock = sink, tuple(links), clock
         self._settings = settings or ConnectorSettings()
         self._news = Signal()
@@ -101,16 +56,22 @@ class SinkRunner:
         """Rows durably delivered, restarts included."""
         return self._sink.rows
 
+    def describe(self) -> SinkReport:
+        state = f"{self.state}: {self.reason}" if self.reason else self.state
+        sink = self._sink
+        return SinkReport(state=state, rows=sink.rows, refused=sink.refused, dead_letters=sink.dead_letters, retries=self.retries)
+
     async def run(self) -> None:
         """Until all inputs have ended and everything is delivered. Raises :class:`SbonError` for what ends it otherwise: a link
-        that failed for good, ``bad-frame``, ``disk-error``. A full disk is waited out."""
+        that failed for good, ``bad-frame``, ``disk-error``, ``sink-lost``. A full disk is waited out, as is another end that is
+        away."""
         for link in self._links:
             if link.stream not in self._ended:
                 link.start()
         try:
             await self._deliver()
         finally:
-            self._sink.close()
+            await self._sink.close()
         self._enter("finished")
 
     async def close(self, *, unsubscribe: bool = False) -> None:
@@ -175,14 +136,15 @@ class SinkRunner:
             link.acknowledge(delivered.get(link.stream, 0))
 
     async def _persist(self, *, finish: bool) -> None:
-        """Nothing more is taken while the disk is full: the links' credit bounds what is held."""
+        """Nothing more is taken while it cannot be delivered: the links' credit bounds what is held."""
         pause_s = self._settings.retry_s
         while True:
             try:
                 await (self._sink.finish() if finish else self._sink.flush())
             except SbonError as error:
-                if error.code != "disk-full":
+                if error.code not in WAITED_OUT:
                     raise
+                self.retries += 1
                 self._enter("paused", str(error))
             else:
                 self._enter("running")

@@ -17,7 +17,7 @@ from sbon_node.clock import Clock
 from sbon_node.connectors import frames
 from sbon_node.connectors.dead_letters import DeadLetters
 from sbon_node.connectors.event_time import EventTime
-from sbon_node.connectors.interface import BadRow, Chunk, Source
+from sbon_node.connectors.interface import AWAY, BadRow, Chunk, Confirmed, Receipt, Source
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -79,6 +79,7 @@ class _Pending:
     size: int = 0
     rows: list[pa.RecordBatch] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
     counts: SourceCounts = field(default_factory=SourceCounts)
     position: bytes | None = None
 
@@ -87,7 +88,7 @@ class _Pending:
 
 
 class SourceRunner:
-    """One source of this node. ``wanted`` is awaited before a finite source begins; by default, its first subscription."""
+    """One source of this node. ``wanted`` is awaited before a source that waits begins; by default, its first subscription."""
 
     def __init__(
         self,
@@ -119,6 +120,10 @@ class SourceRunner:
         self._anchor: float | None = None
         self._pace = Pace()
         self._paced = not source.finite
+
+    @property
+    def source(self) -> Source:
+        return self._source
 
     @property
     def counts(self) -> SourceCounts:
@@ -159,15 +164,34 @@ class SourceRunner:
             self._enter("ended")
             return
         self._time.greatest_ms = self._stored.greatest_ms
-        if self._source.finite:
+        if self._source.waits:
             await (self._wanted() if self._wanted else self._outbox.wait_subscribed(name))
         self._letters.open(self._stored.dead_letters)
-        self._enter("running")
-        try:
-            await self._source.open(self._stored.connector)
-            await self._pump()
-        finally:
-            self._source.close()
+        await self._read_on()
+
+    async def _read_on(self) -> None:
+        """To the end of the source, however often what it reads from is away meanwhile."""
+        pause_s = self._settings.retry_s
+        while True:
+            before = self._stored
+            try:
+                await self._source.open(self._stored.connector)
+                self._enter("running")
+                await self._pump()
+                return
+            except SbonError as error:
+                if error.code != AWAY:
+                    raise
+                reason = str(error)
+                if self._pending:
+                    await self._write()
+            finally:
+                await self._source.close()
+            self._enter("paused", reason)
+            self._pace.pause()
+            pause_s = self._settings.retry_s if self._stored is not before else pause_s
+            await self._clock.sleep(pause_s)
+            pause_s = min(2 * pause_s, self._settings.retry_max_s)
 
     async def _pump(self) -> None:
         reading: asyncio.Task[Chunk | None] | None = None
@@ -221,7 +245,9 @@ class SourceRunner:
         pending.position = chunk.position
         pending.rows.append(rows)
         pending.size += rows.nbytes
-        pending.bad += sorted(bad, key=lambda row: row.line)
+        bad.sort(key=lambda row: row.line)
+        pending.bad += bad
+        pending.receipts.append(Receipt(chunk.position, rows.num_rows, found.late, tuple(bad)))
         pending.counts = msgspec.structs.replace(
             pending.counts,
             rows=pending.counts.rows + rows.num_rows,
@@ -236,7 +262,7 @@ class SourceRunner:
         if not pending:
             pending.born_ms, pending.counts = self._clock.wall_ms(), self._stored.counts
         drafts = self._drafts(pending, ended=ended)
-        if drafts and self._source.finite and self._outbox.pressure(name):
+        if drafts and self._source.waits and self._outbox.pressure(name):
             self._enter("paused", "its subscribers have not received what there is")
             await self._outbox.wait_room(name)
             self._enter("running")
@@ -254,6 +280,8 @@ class SourceRunner:
         await self._persist(lambda: self._outbox.write_source(name, drafts, encoded))
         self._pace.observe(self._clock.now(), counts.rows - self._stored.counts.rows, counts.bytes - self._stored.counts.bytes)
         self._stored, self._pending = position, _Pending()
+        if isinstance(self._source, Confirmed):
+            self._source.stored(pending.receipts)
 
     def _drafts(self, pending: _Pending, *, ended: bool) -> list[FrameDraft]:
         # What held before this write: its rows may be as early as that, whichever of its frames they are in.

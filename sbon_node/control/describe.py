@@ -12,10 +12,12 @@ import structlog
 from sbon_node.control.context import Context
 from sbon_node.control.operators import OperatorHost
 from sbon_node.control.records import QueryRecord
-from sbon_node.control.report import LinkInfo, OperatorInfo, QueryInfo
+from sbon_node.control.report import LinkInfo, OperatorInfo, QueryInfo, SinkReport
 from sbon_node.control.sinks import SinkHost
+from sbon_node.control.sources import shown_source
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
+from sbon_node.query.plan import Plan
 from sbon_protocol.calls import DescribeParts, PartStates
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
@@ -43,6 +45,7 @@ class Descriptions:
                 if (one_way_ms := directory.estimate_rtt_ms(name, target).one_way_ms) is not None
             },
             rows=self._sinks.rows(call.query),
+            sink=self._sinks.report(call.query),
         )
 
     def _links(self, streams: Iterable[str]) -> Iterable[LinkInfo]:
@@ -106,16 +109,35 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
-        sink=record.sink,
+        sink=record.sink.shown(),
         **record.wishes(),
         streams=record.streams,
-        plan=record.plan,
+        plan=_shown(record.plan),
         placement=record.placement,
         operators=described,
         links=tuple(sorted(links, key=lambda link: (link.stream, link.target))),
         rows=consumer.rows if consumer is not None else 0,
+        delivery=_delivery(context, consumer),
     )
     return Description(info, {node: answer.latencies_ms for node, answer in answers.items() if answer is not None})
+
+
+def _shown(plan: Plan) -> Plan:
+    """Without what gives access to where rows are born."""
+    sources = tuple(msgspec.structs.replace(planned, source=shown_source(planned.source)) for planned in plan.sources)
+    return msgspec.structs.replace(plan, sources=sources)
+
+
+def _delivery(context: Context, consumer: PartStates | None) -> SinkReport | None:
+    if consumer is None or consumer.sink is None:
+        return None
+    try:
+        found: SinkReport = decode_record(consumer.sink, SinkReport)
+    except ProtocolError as error:
+        context.counters.count("description-refused")
+        log.warning("description-refused", reason=str(error))
+        return None
+    return found
 
 
 async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[str, str], nodes: list[str]) -> PartStates | None:

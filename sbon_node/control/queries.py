@@ -254,7 +254,7 @@ def _short(record: QueryRecord, holder: str) -> QueryInfo:
         submitted_ms=record.submitted_ms,
         node=holder,
         consumer=record.consumer,
-        sink=record.sink,
+        sink=record.sink.shown(),
         **record.wishes(),
         streams=record.streams,
         rows=record.last.rows if record.last else 0,

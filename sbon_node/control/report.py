@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -10,6 +10,8 @@ from msgspec import Meta
 from sbon_node.connectors.delivered import Finished as Finished
 from sbon_node.connectors.delivered import QueryState as QueryState
 from sbon_node.connectors.delivered import Rows as Rows
+from sbon_node.connectors.delivered import SinkReport as SinkReport
+from sbon_node.connectors.endpoints import shown
 from sbon_node.engine.interface import Counted, EventTimeMs, OperatorStats, PerSecond
 from sbon_node.placement.goal import Goal
 from sbon_node.placement.problem import Placement
@@ -19,10 +21,14 @@ from sbon_node.streams.counts import SpillCount
 
 
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Where results go: ``follow`` (to whoever follows the query) or ``file`` (options ``path`` and ``format``)."""
+    """Where results go: ``follow`` (to whoever follows the query), or a sink with its options (docs/connectors.md)."""
 
-    kind: Literal["follow", "file"] = "follow"
+    kind: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,62}$")] = "follow"
     options: dict[str, Any] = {}
+
+    def shown(self) -> SinkSpec:
+        """Without what gives access."""
+        return msgspec.structs.replace(self, options=shown(self.options))
 
 
 class Submission(Goal, frozen=True, kw_only=True):
@@ -190,6 +196,8 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     links: tuple[LinkInfo, ...] = ()
     rows: int = 0
     """Rows the sink has taken."""
+    delivery: SinkReport | None = None
+    """Of a sink that delivers by itself, as long as its node can be asked."""
     streams: tuple[str, ...] = ()
     """Names of the streams it reads."""
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
+from sbon_node.connectors.interface import AWAY
 from sbon_node.control.context import Context
 from sbon_node.control.settings import ControlSettings
 from sbon_node.errors import SbonError
 
 T = TypeVar("T")
 
-PASSING = frozenset({"checkpoint-in-use", "disk-full", "disk-error", "store-busy", "engine-failed", "java-missing", "no-room"})
-"""Codes that tell of this node, not of what it was asked for."""
+PASSING = frozenset(
+    {"checkpoint-in-use", "disk-full", "disk-error", "store-busy", "engine-failed", "java-missing", "no-room", AWAY}
+)
+"""Codes that tell of this node, or of what it talks to, and not of what it was asked for."""
 
 FINAL = frozenset({"checkpoint-mismatch", "checkpoint-unreadable", "fenced", "forbidden-sql", "outbox-corrupt", "sink-lost"})
 """Codes that will be the same however often it is tried. Any other may be chance: it is tried ``control.resume_tries`` times."""

@@ -10,10 +10,12 @@ from typing import Literal
 import msgspec
 import structlog
 
+from sbon_node.connectors.delivered import SinkReport
 from sbon_node.connectors.follow_sink import FollowSink
-from sbon_node.connectors.interface import Sink
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sink_runner import SinkRunner, check_sink, open_sink, withdraw_sink
+from sbon_node.connectors.sink_context import SinkContext
+from sbon_node.connectors.sink_registry import FOLLOW, check_sink, open_sink, withdraw_sink
+from sbon_node.connectors.sink_runner import SinkRunner
 from sbon_node.control.claims import REFUSED, claim, report
 from sbon_node.control.context import Context
 from sbon_node.control.report import Finished, Rows, SinkSpec
@@ -22,6 +24,7 @@ from sbon_node.engine.interface import Schema
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
+from sbon_node.query.schema import to_arrow
 from sbon_node.streams.link import Link
 from sbon_node.tasks import Tasks
 from sbon_protocol.calls import OpenSink, ReportState
@@ -93,6 +96,11 @@ class SinkHost:
         sinks: list[SinkRunner | FollowSink] = [*self._runners.values(), *self._followed.values()]
         return [link for sink in sinks for link in sink.links]
 
+    def report(self, query: str) -> SinkReport | None:
+        """How the query's sink here stands, if it delivers to anything but a follower."""
+        runner = self._runners.get(query)
+        return runner.describe() if runner is not None else None
+
     def parts(self) -> list[tuple[str, str, str]]:
         """Query, part and the record's holder of every sink here."""
         return sorted((hosted.order.query, hosted.order.part, hosted.holder) for hosted in self._hosted.values())
@@ -112,7 +120,7 @@ class SinkHost:
         query, spec = hosted.order.query, hosted.order.spec
         if self._is_current(hosted):
             await self._shut(query, unsubscribe=True)
-        await self._context.blocking(partial(withdraw_sink, spec.kind, spec.options, hosted.claim, delivered=delivered))
+        await withdraw_sink(spec.kind, spec.options, self._sink_context(hosted, fresh=False), delivered=delivered)
         if self._is_current(hosted):
             self._context.store.delete("sink", query)
             del self._hosted[query]
@@ -153,7 +161,7 @@ class SinkHost:
     async def _open(self, call: OpenSink, caller: Caller) -> None:
         order: SinkOrder = decode_record(call.sink, SinkOrder)
         self._check(order)
-        check_sink(order.spec.kind, order.spec.options, self._settings.data_roots)
+        check_sink(order.spec.kind, order.spec.options, self._settings)
         hosted = HostedSink(order=order, holder=call.holder, claim=f"{self._context.rng.getrandbits(64):016x}")
         # Stored before anything is made, so that a restart knows what to remove.
         self._context.store.put("sink", order.query, hosted)
@@ -216,26 +224,35 @@ class SinkHost:
     async def _run(self, hosted: HostedSink, *, fresh: bool) -> None:
         """Raises ``query-over`` where the sink was destroyed while its file was made."""
         context, order = self._context, hosted.order
-        if order.spec.kind == "follow":
+        if order.spec.kind == FOLLOW:
             links = [self._link(order, stream, node, hosted.done.get(stream, 0)) for stream, node in order.inputs]
             sink = FollowSink(order.query, links, context.clock, hosted.ended)
             self._followed[order.query] = sink
             work: Callable[[], Awaitable[None]] = sink.run
         else:
-            file_sink = await context.blocking(partial(self._opened, hosted, fresh=fresh))
+            opened = await open_sink(order.spec.kind, order.spec.options, self._sink_context(hosted, fresh=fresh))
             if not self._is_current(hosted):
+                await opened.close()
                 raise SbonError("query-over", "it ended while its sink was opened", where=order.part)
-            done = file_sink.positions()
+            done = opened.positions()
             links = [self._link(order, stream, node, done.get(stream, 0)) for stream, node in order.inputs]
-            runner = SinkRunner(order.query, file_sink, links, context.clock, self._settings)
+            runner = SinkRunner(order.query, opened, links, context.clock, self._settings)
             self._runners[order.query] = runner
             work = runner.run
         self._tasks.start(f"sink {order.part}", self._deliver(hosted, work))
 
-    def _opened(self, hosted: HostedSink, *, fresh: bool) -> Sink:
-        order, context = hosted.order, self._context
-        return open_sink(
-            order.spec.kind, order.spec.options, order.schema, context.blocking, context.steps, claim=hosted.claim, fresh=fresh
+    def _sink_context(self, hosted: HostedSink, *, fresh: bool) -> SinkContext:
+        context = self._context
+        return SinkContext(
+            part=hosted.order.part,
+            claim=hosted.claim,
+            fresh=fresh,
+            schema=to_arrow(hosted.order.schema),
+            data_dir=context.data_dir,
+            blocking=context.blocking,
+            settings=self._settings,
+            clock=context.clock,
+            steps=context.steps,
         )
 
     async def _deliver(self, hosted: HostedSink, work: Callable[[], Awaitable[None]]) -> None:

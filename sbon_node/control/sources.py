@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import structlog
 
+from sbon_node.connectors.endpoints import shown
 from sbon_node.connectors.registry import open_source
 from sbon_node.connectors.sample import with_sample
 from sbon_node.connectors.settings import ConnectorSettings
@@ -78,9 +79,10 @@ class SourceHost:
         nodes = sorted({s.node for s in entry.sources})
         answers = await asyncio.gather(*(self._ask(node, name) for node in nodes))
         states = {info.source.name: info for infos in answers for info in infos}
+        found = (states.get(s.name) or SourceInfo(source=s, state="unreachable") for s in entry.sources)
         return StreamInfo(
-            entry=entry,
-            sources=tuple(states.get(s.name) or SourceInfo(source=s, state="unreachable") for s in entry.sources),
+            entry=msgspec.structs.replace(entry, sources=tuple(shown_source(s) for s in entry.sources)),
+            sources=tuple(msgspec.structs.replace(info, source=shown_source(info.source)) for info in found),
         )
 
     def report(self, source_id: str) -> SourceReport | None:
@@ -97,6 +99,10 @@ class SourceHost:
         if runner is not None:
             return runner.describe()
         return SourceReport(source=hosted.source, state=f"failed: {self._refused.get(source_id, '')}")
+
+    def runner(self, source_id: str) -> SourceRunner | None:
+        """Of a source that runs, or has run, here."""
+        return self._runners.get(source_id)
 
     async def _ask(self, node: str, name: str) -> list[SourceInfo]:
         try:
@@ -188,3 +194,8 @@ class SourceHost:
 
     async def _asked_to_describe(self, call: DescribeSources, caller: Caller) -> SourceStates:
         return SourceStates(sources=tuple(report for report in self.reports() if report.source.stream == call.stream))
+
+
+def shown_source(source: SourceDeclaration) -> SourceDeclaration:
+    """Without what gives access."""
+    return msgspec.structs.replace(source, options=shown(source.options))

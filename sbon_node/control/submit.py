@@ -7,7 +7,8 @@ from contextlib import aclosing
 
 import structlog
 
-from sbon_node.connectors.sink_runner import check_sink
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sink_registry import check_sink
 from sbon_node.control import deploy
 from sbon_node.control.context import Context
 from sbon_node.control.planning import Planning
@@ -24,8 +25,11 @@ log = structlog.get_logger()
 class Submitter:
     """Takes queries at this node, which then holds their records."""
 
-    def __init__(self, context: Context, planning: Planning, book: QueryBook, questions: Questions) -> None:
+    def __init__(
+        self, context: Context, planning: Planning, book: QueryBook, questions: Questions, settings: ConnectorSettings
+    ) -> None:
         self._context, self._planning, self._book, self._questions = context, planning, book, questions
+        self._settings = settings
 
     async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         """Tells what it does, and last that the query is accepted; raises :class:`SbonError` where it is refused."""
@@ -34,7 +38,7 @@ class Submitter:
         submission.check()
         consumer = self._planning.consumer(submission.consumer)
         if consumer == context.name:
-            check_sink(submission.sink.kind, submission.sink.options)
+            check_sink(submission.sink.kind, submission.sink.options, self._settings)
         query = await self._name(submission.name)
         yield Progress(step="parsing", message="reading the query; the engine analyses it (its first start takes some seconds)")
         plan = await self._planning.plan(submission, query)

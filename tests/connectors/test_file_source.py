@@ -37,7 +37,7 @@ async def take(one: FileSource, position: bytes | None = None) -> list[Chunk]:
     chunks = []
     while (chunk := await one.read()) is not None:
         chunks.append(chunk)
-    one.close()
+    await one.close()
     return chunks
 
 

@@ -33,7 +33,7 @@ def rows(count: int, schema: str = ALL, **options: Any) -> list[dict[str, Any]]:
         opened.check()
         await opened.open(None)
         found = [(await opened.read()).rows.to_pylist()[0] for _ in range(count)]
-        opened.close()
+        await opened.close()
         return found
 
     return asyncio.run(main())

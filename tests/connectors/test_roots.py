@@ -8,7 +8,7 @@ import pytest
 
 from sbon_node.connectors.registry import open_source
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sink_runner import check_sink
+from sbon_node.connectors.sink_registry import check_sink
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import parse_schema
@@ -22,7 +22,7 @@ def source(path: Path, roots: tuple[str, ...]) -> None:
 
 
 def sink(path: Path, roots: tuple[str, ...]) -> None:
-    check_sink("file", {"path": str(path)}, roots)
+    check_sink("file", {"path": str(path)}, ConnectorSettings(data_roots=roots))
 
 
 @pytest.fixture

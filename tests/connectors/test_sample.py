@@ -89,7 +89,11 @@ def test_a_sample_is_bounded_and_closed(monkeypatch: pytest.MonkeyPatch) -> None
         reads.append(1)
         return await read()
 
+    async def counted_close() -> None:
+        closed.append(1)
+        await close()
+
     monkeypatch.setattr(source, "read", counted)
-    monkeypatch.setattr(source, "close", lambda: closed.append(close()))
+    monkeypatch.setattr(source, "close", counted_close)
     asyncio.run(with_sample(declared, source))
     assert (len(reads), len(closed)) == (sample.MAX_CHUNKS, 1)

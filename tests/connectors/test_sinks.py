@@ -18,22 +18,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sbon_node.blocking import in_thread, inline
+from sbon_node.blocking import Blocking, in_thread, inline
 from sbon_node.clock import Clock
 from sbon_node.connectors import frames
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.connectors.follow_sink import FollowSink
 from sbon_node.connectors.interface import Sink
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sink_context import SinkContext
 from sbon_node.connectors.sink_position import FilePosition, position_path
-from sbon_node.connectors.sink_runner import SinkRunner, check_sink, open_sink, withdraw_sink
-from sbon_node.engine.interface import Column
+from sbon_node.connectors.sink_registry import check_sink, open_sink, withdraw_sink
+from sbon_node.connectors.sink_runner import SinkRunner
 from sbon_node.errors import SbonError
 from sbon_node.simulation.loop import run
+from sbon_node.steps import unobserved
 from sbon_node.streams.frame import Frame
 from sbon_node.streams.inbox import Inbox
 
 FORMATS = ["out.csv", "out.ndjson", "out.parquet"]
-SCHEMA = (Column("stream", "string"), Column("n", "bigint"), Column("ts", "timestamp"), Column("x", "double"))
 ARROW = pa.schema([("stream", pa.string()), ("n", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64())])
 
 
@@ -86,8 +88,18 @@ class FakeLink:
             await asyncio.wait([self.task])
 
 
+def context(claim: str = "mine", *, fresh: bool = True, blocking: Blocking = inline, steps: Any = unobserved) -> SinkContext:
+    return SinkContext(
+        part="q.sink", claim=claim, fresh=fresh, schema=ARROW, data_dir=Path("/nowhere"), blocking=blocking, steps=steps
+    )
+
+
 def opened(options: dict[str, Any], claim: str = "mine", *, fresh: bool = True) -> Sink:
-    return open_sink("file", options, SCHEMA, inline, claim=claim, fresh=fresh)
+    return asyncio.run(open_sink("file", options, context(claim, fresh=fresh)))
+
+
+def withdrawn(options: dict[str, Any], claim: str = "mine", *, delivered: bool) -> None:
+    asyncio.run(withdraw_sink("file", options, context(claim, fresh=False), delivered=delivered))
 
 
 class Killed(Exception):
@@ -109,7 +121,8 @@ class World:
 
     def run(self) -> SinkRunner:
         async def main() -> SinkRunner:
-            sink = open_sink("file", self.options, SCHEMA, inline, lambda step: self.steps(step), claim="mine", fresh=self.fresh)
+            steps = lambda step: self.steps(step)  # noqa: E731
+            sink = await open_sink("file", self.options, context(fresh=self.fresh, steps=steps))
             self.fresh = False
             done = sink.positions()
             links: list[Any] = [FakeLink(s, self.acknowledged, self.pause_s, done.get(n, 0)) for n, s in SENT.items()]
@@ -229,7 +242,7 @@ def test_what_is_there_already_is_not_touched(tmp_path: Path, name: str) -> None
     foreign = tmp_path / name / "x" if name == "out.parquet" else tmp_path / name
     foreign.parent.mkdir(exist_ok=True)
     foreign.write_text("mine")
-    for call in (lambda o: check_sink("file", o), opened):
+    for call in (lambda o: check_sink("file", o, ConnectorSettings()), opened):
         with pytest.raises(SbonError) as caught:
             call({"path": str(tmp_path / name)})
         assert caught.value.code == "sink-exists"
@@ -290,16 +303,16 @@ def test_a_refused_submission_leaves_the_path_free(tmp_path: Path, name: str, de
     else:
         opened(world.options)
     for _ in range(2):  # it may be repeated
-        withdraw_sink("file", world.options, "mine", delivered=True)
+        withdrawn(world.options, "mine", delivered=True)
         assert found_under(tmp_path) == set()
-    check_sink("file", world.options)
+    check_sink("file", world.options, ConnectorSettings())
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_stopped_query_keeps_what_it_has_delivered(tmp_path: Path, name: str) -> None:
     world = World(tmp_path / name)
     world.run()
-    withdraw_sink("file", world.options, "mine", delivered=False)
+    withdrawn(world.options, "mine", delivered=False)
     assert world.rows() == EXPECTED
 
 
@@ -308,7 +321,7 @@ def test_withdrawing_touches_nothing_of_others(tmp_path: Path, name: str) -> Non
     theirs = World(tmp_path / name)
     theirs.run()
     before = found_under(tmp_path)
-    withdraw_sink("file", theirs.options, "another", delivered=True)
+    withdrawn(theirs.options, "another", delivered=True)
     assert found_under(tmp_path) == before
     assert theirs.rows() == EXPECTED
 
@@ -318,12 +331,12 @@ def test_withdrawing_keeps_a_folder_and_files_that_were_there_or_came(tmp_path: 
     folder.mkdir()
     options = {"path": str(folder)}
     opened(options)
-    withdraw_sink("file", options, "mine", delivered=True)
+    withdrawn(options, "mine", delivered=True)
     assert folder.is_dir()
     folder.rmdir()
     opened(options)
     (folder / "notes").write_text("theirs")
-    withdraw_sink("file", options, "mine", delivered=True)
+    withdrawn(options, "mine", delivered=True)
     assert found_under(tmp_path) == {"out.parquet", "out.parquet/notes"}
 
 
@@ -351,7 +364,7 @@ def test_writing_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
 
     async def main() -> Mapping[str, int]:
         options = {"path": str(tmp_path / name)}
-        sink = open_sink("file", options, SCHEMA, in_thread, slow, claim="mine", fresh=True)
+        sink = await open_sink("file", options, context(blocking=in_thread, steps=slow))
         beating = asyncio.create_task(heart())
         for frame in SENT["a"]:
             sink.take(frame)
@@ -372,7 +385,7 @@ def test_a_write_that_is_cancelled_is_over_when_the_cancelling_is(tmp_path: Path
         assert go_on.wait(60)
 
     async def main() -> None:
-        sink = open_sink("file", {"path": str(tmp_path / "out.csv")}, SCHEMA, in_thread, slow, claim="mine", fresh=True)
+        sink = await open_sink("file", {"path": str(tmp_path / "out.csv")}, context(blocking=in_thread, steps=slow))
         sink.take(SENT["a"][0])
         task = asyncio.ensure_future(sink.flush())
         await asyncio.to_thread(writing.wait, 60)
@@ -399,7 +412,7 @@ def test_a_write_that_is_cancelled_is_over_when_the_cancelling_is(tmp_path: Path
 )
 def test_what_is_refused_at_submission(kind: str, options: dict[str, Any], code: str, where: str) -> None:
     with pytest.raises(SbonError) as caught:
-        check_sink(kind, options)
+        check_sink(kind, options, ConnectorSettings())
     assert (caught.value.code, caught.value.where) == (code, where)
 
 

@@ -41,6 +41,7 @@ class Scripted:
     """Gives the chunks of a script, each of event times in milliseconds; position is the number of the next."""
 
     finite = True
+    waits = True
 
     def __init__(self, script: list[list[int | None]], pause_s: float = 0.0) -> None:
         self.script, self.pause_s, self.next = script, pause_s, 0
@@ -60,7 +61,7 @@ class Scripted:
         rows = pa.RecordBatch.from_pydict({"ts": at(times), "n": range(before, before + len(times))}, SCHEMA)
         return Chunk(rows, b"%d" % self.next, lambda i: (before + i + 1, f"row {before + i}"))
 
-    def close(self) -> None: ...
+    async def close(self) -> None: ...
 
 
 class Killed(Exception):

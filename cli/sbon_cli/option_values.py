@@ -1,0 +1,27 @@
+"""``--option KEY=VALUE``: what a user says to a connector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import msgspec
+
+
+def options_of(given: tuple[str, ...]) -> dict[str, Any]:
+    """Raises a usage error for what is not KEY=VALUE."""
+    chosen: dict[str, Any] = {}
+    for option in given:
+        key, separator, value = option.partition("=")
+        if not separator:
+            raise click.UsageError(f"--option: {option!r} is not KEY=VALUE")
+        chosen[key.strip()] = _value(value)
+    return chosen
+
+
+def _value(text: str) -> Any:
+    """Numbers, truth and JSON as what they are, everything else as text."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text

@@ -1,0 +1,173 @@
+"""Sink ``http``: posts the rows of each frame to a URL, at least once (a webhook).
+
+The frame's name, the same however often it is posted, is in ``Idempotency-Key``: whoever remembers it has each row once. A source
+``http`` does. A frame that is refused for what is in it goes to the dead letters; everything else is tried again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from msgspec import Meta
+from yarl import URL
+
+from sbon_node.connectors import sink_files
+from sbon_node.connectors.endpoints import Endpoint, read_endpoint, without_password
+from sbon_node.connectors.held import Held, HeldRows
+from sbon_node.connectors.interface import AWAY
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sink_context import SinkContext
+from sbon_node.connectors.stated import Refused, Stated, StatedFile, StatedSink, letters_of
+from sbon_node.errors import SbonError
+from sbon_node.streams.frame import Frame
+
+PORTS = {"http": 80, "https": 443}
+MEDIA_TYPES = {"ndjson": "application/x-ndjson", "csv": "text/csv"}
+REFUSALS = frozenset({400, 413, 415, 422})
+"""Answers that say of the rows themselves that they will never be taken."""
+MAX_HELD_BYTES = 4 * 1024 * 1024
+FLUSH_S = 0.05
+MAX_WAIT_S = 300.0
+
+
+class HttpSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the sink ``http``."""
+
+    url: Annotated[
+        str, Meta(min_length=1, max_length=4096, description="where to post; user:password@ become basic authentication")
+    ]
+    format: Annotated[Literal["ndjson", "csv"], Meta(description="of the body; CSV names its columns in the first line")] = (
+        "ndjson"
+    )
+    headers: Annotated[
+        dict[str, str], Meta(max_length=32, description='more headers, as {"Authorization": "Bearer ..."}; never shown')
+    ] = {}
+    timeout_s: Annotated[float, Meta(gt=0, le=3600, description="seconds a post may take")] = 30.0
+
+
+def check_http(options: HttpSinkOptions, settings: ConnectorSettings) -> Endpoint:
+    """Raises ``bad-option``, ``outside-endpoints``."""
+    for name, value in options.headers.items():
+        if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum() or not value.isprintable():
+            raise SbonError("bad-option", "no name and value of a header", where=f"options.headers.{name[:40]}")
+    endpoint = read_endpoint(options.url, PORTS, settings)
+    try:
+        URL(options.url)
+    except ValueError as error:
+        raise SbonError("bad-option", "no URL that can be posted to", where="options.url") from error
+    return endpoint
+
+
+class HttpSink(StatedSink):
+    """See :class:`sbon_node.connectors.interface.Sink`."""
+
+    flush_after_s = FLUSH_S
+
+    def __init__(self, context: SinkContext, options: HttpSinkOptions, stated: Stated) -> None:
+        super().__init__(stated, letters_of(context.data_dir, context.part, context.claim, context.settings), context.blocking)
+        endpoint = check_http(options, context.settings)
+        self._context, self._options = context, options
+        self._url = URL(options.url).with_user(None)
+        self._shown = without_password(str(self._url.with_query(None)))
+        login = aiohttp.encode_basic_auth(endpoint.user, endpoint.password) if endpoint.user else ""
+        self._login = {"Authorization": login} if login else {}
+        self._file = StatedFile(context.data_dir, context.claim)
+        self._held = Held(context.schema, stated.streams, stated.ended)
+        self._session: aiohttp.ClientSession | None = None
+        self._not_before = -math.inf
+
+    def take(self, frame: Frame) -> None:
+        self._held.take(frame)
+
+    @property
+    def wants_flush(self) -> bool:
+        return self._held.bytes >= MAX_HELD_BYTES
+
+    async def flush(self) -> Mapping[str, int]:
+        if self._held.taken != self._at.streams:
+            await self._deliver(finished=False)
+        return self.positions()
+
+    async def finish(self) -> None:
+        if not self._at.finished:
+            await self._deliver(finished=True)
+
+    async def close(self) -> None:
+        self._held.reset(self._at.streams, self._at.ended)
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _deliver(self, *, finished: bool) -> None:
+        """As far as it goes: what was taken at the other end is stated, also where the next frame was not."""
+        streams, rows, done = self.positions(), 0, 0
+        refused: list[Refused] = []
+        trouble: SbonError | None = None
+        for one in self._held.frames:
+            try:
+                reason = await self._post(one)
+            except SbonError as error:
+                trouble = error
+                break
+            streams[one.stream], done = one.number, done + 1
+            if reason:
+                refused += [Refused(one.stream, one.number, i, one.rows, reason) for i in range(one.rows.num_rows)]
+            else:
+                rows += one.rows.num_rows
+        if trouble is None:
+            streams = self._held.taken
+        await self._write_letters(refused)
+        ended = self._held.ended if trouble is None else self._at.ended
+        stated = self._advanced(streams, ended, rows, refused=len(refused), finished=finished and trouble is None)
+        if stated != self._at:
+            await self._blocking(lambda: self._file.store(stated))
+        self._at = stated
+        self._held.drop(done)
+        if trouble is not None:
+            raise trouble
+
+    async def _post(self, frame: HeldRows) -> str:
+        """Why its rows were refused, empty where they were taken; raises :data:`AWAY` for whatever may be otherwise later."""
+        await self._context.clock.sleep(max(0.0, self._not_before - self._context.clock.now()))
+        content = sink_files.beginning(self._options.format, self._context.schema)
+        content += sink_files.text(self._options.format, frame.rows)
+        headers = {
+            "Content-Type": MEDIA_TYPES[self._options.format],
+            **self._login,
+            **self._options.headers,
+            "Idempotency-Key": quote(f"{self._context.claim}-{frame.stream}-{frame.number}", safe="@.-_"),
+        }
+        try:
+            async with self._opened().post(self._url, data=content, headers=headers, allow_redirects=False) as answer:
+                status = answer.status
+                if 200 <= status < 300:
+                    return ""
+                if status in REFUSALS:
+                    return f"{self._shown} answers {status} {answer.reason}"
+                self._put_off(answer.headers.get("Retry-After", ""))
+                raise SbonError(AWAY, f"it answers {status} {answer.reason}", where=self._shown)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = str(error) or f"no answer within {self._options.timeout_s:g} s"
+            raise SbonError(AWAY, reason, where=self._shown) from error
+
+    def _put_off(self, retry_after: str) -> None:
+        """As many seconds as were asked for, within reason."""
+        if retry_after.strip().isdigit():
+            self._not_before = self._context.clock.now() + min(float(retry_after), MAX_WAIT_S)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=self._options.timeout_s)
+            self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+        return self._session
+
+
+async def open_http(context: SinkContext, options: HttpSinkOptions) -> HttpSink:
+    check_http(options, context.settings)
+    file = StatedFile(context.data_dir, context.claim)
+    return HttpSink(context, options, await context.blocking(file.make if context.fresh else file.take_up))

@@ -1,0 +1,218 @@
+"""Webhooks: every frame at least once, under one key however often it is posted, in order, and paced by the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sink_registry import check_sink
+from sbon_node.errors import SbonError
+from tests.addresses import own_host
+from tests.connectors.sink_world import Sinking
+from tests.connectors.test_sinks import EXPECTED, SENT
+
+PORT = 18080
+HOST = own_host(40)
+URL = f"http://{HOST}:{PORT}/hook?x=1"
+
+
+class Hook:
+    """Takes posts; ``answers`` are statuses for the next ones, 200 after those."""
+
+    def __init__(self) -> None:
+        self.answers: list[int | tuple[int, str]] = []
+        self.posts: list[tuple[str, list[dict[str, Any]]]] = []
+        self.headers: list[dict[str, str]] = []
+        self.delay_s = 0.0
+
+    async def take(self, request: web.Request) -> web.Response:
+        body = await request.text()
+        await asyncio.sleep(self.delay_s)
+        self.headers.append(dict(request.headers))
+        answer = self.answers.pop(0) if self.answers else 200
+        status, after = answer if isinstance(answer, tuple) else (answer, "")
+        if status < 300:
+            self.posts.append((request.headers["Idempotency-Key"], [json.loads(line) for line in body.splitlines()]))
+        return web.Response(status=status, headers={"Retry-After": after} if after else {})
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[None]:
+        app = web.Application()
+        app.router.add_post("/hook", self.take)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, HOST, PORT, reuse_address=True).start()
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+    @property
+    def once(self) -> list[tuple[Any, ...]]:
+        """The rows of each key, once."""
+        found = dict(self.posts)
+        return sorted((row["stream"], row["n"], row["x"]) for rows in found.values() for row in rows)
+
+
+def letters_in(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_frames_are_posted_in_order_with_a_key_each(tmp_path: Path) -> None:
+    hook = Hook()
+    sinking = Sinking(tmp_path, "http", {"url": URL.replace("//", "//me:pw@"), "headers": {"X-One": "1"}})
+    async with hook.served():
+        runner = await sinking.run()
+    assert hook.once == EXPECTED
+    assert len(hook.posts) == len({key for key, _ in hook.posts}) == sum(1 for s in SENT.values() for f in s if f.rows)
+    for name in SENT:
+        numbers = [row["n"] for key, rows in hook.posts for row in rows if row["stream"] == name]
+        assert numbers == sorted(numbers)
+    assert (hook.headers[0]["X-One"], hook.headers[0]["Content-Type"]) == ("1", "application/x-ndjson")
+    assert hook.headers[0]["Authorization"] == "Basic bWU6cHc="
+    assert sinking.acknowledged == {"a": 13, "b": 6}
+    assert runner.describe().rows == len(EXPECTED)
+    again = await sinking.run()
+    assert (again.rows, len(hook.headers)) == (len(EXPECTED), len(hook.posts)), "what has ended is not posted again"
+
+
+async def test_what_fails_for_the_time_being_is_posted_again_under_the_same_key(tmp_path: Path) -> None:
+    hook = Hook()
+    hook.answers = [500, 503, (429, "0"), 404, 301, 200, 502]
+    sinking = Sinking(tmp_path, "http", {"url": URL})
+    async with hook.served():
+        runner = await sinking.run()
+    assert hook.once == EXPECTED
+    keys = [headers["Idempotency-Key"] for headers in hook.headers]
+    assert keys[:6] == [keys[0]] * 6
+    assert runner.describe().retries == 6
+    assert runner.describe().refused == 0
+
+
+async def test_rows_that_are_refused_are_kept_and_the_rest_goes_on(tmp_path: Path) -> None:
+    hook = Hook()
+    hook.answers = [200, 422, 200, 413]
+    sinking = Sinking(tmp_path, "http", {"url": URL.replace("//", "//me:pw@")})
+    async with hook.served():
+        runner = await sinking.run()
+    report = runner.describe()
+    letters = letters_in(report.dead_letters)
+    assert report.refused == len(letters) > 0
+    assert report.rows == len(EXPECTED) - len(letters)
+    refused = [json.loads(letter["text"]) for letter in letters]
+    assert sorted([*hook.once, *((r["stream"], r["n"], r["x"]) for r in refused)]) == EXPECTED
+    assert "answers 422" in letters[0]["reason"]
+    assert "pw" not in "".join(letter["reason"] for letter in letters)
+
+
+async def test_the_other_end_killed_and_started_again_misses_nothing(tmp_path: Path) -> None:
+    hook = Hook()
+    sinking = Sinking(tmp_path, "http", {"url": URL}, pause_s=0.05)
+    task = asyncio.ensure_future(sinking.run())
+    await until(lambda: hasattr(sinking, "runner") and sinking.runner.state == "paused")
+    assert "hook" in sinking.runner.reason
+    for count in (3, 8):
+        async with hook.served():
+            await until(lambda count=count: len(hook.posts) >= count)  # type: ignore[misc]
+        await until(lambda: sinking.runner.state == "paused" or task.done())
+    async with hook.served():
+        await task
+    assert hook.once == EXPECTED
+
+
+async def test_killed_itself_it_posts_again_what_it_had_not_stated(tmp_path: Path) -> None:
+    hook = Hook()
+    sinking = Sinking(tmp_path, "http", {"url": URL}, pause_s=0.01)
+    async with hook.served():
+        for count in (2, 5, 9):
+            task = asyncio.ensure_future(sinking.run())
+            await until(lambda count=count: len(hook.posts) >= count)  # type: ignore[misc]
+            task.cancel()
+            await asyncio.wait([task])
+        await sinking.run()
+    assert hook.once == EXPECTED
+
+
+async def test_a_slow_end_is_waited_for_and_given_up_after_the_timeout(tmp_path: Path) -> None:
+    hook = Hook()
+    hook.delay_s = 0.3
+    sinking = Sinking(tmp_path, "http", {"url": URL, "timeout_s": 0.1})
+    async with hook.served():
+        task = asyncio.ensure_future(sinking.run())
+        await until(lambda: hasattr(sinking, "runner") and sinking.runner.retries > 2)
+        assert sinking.acknowledged == {}
+        assert "no answer within 0.1 s" in sinking.runner.describe().state
+        hook.delay_s = 0.0
+        await task
+    assert hook.once == EXPECTED
+
+
+async def test_csv(tmp_path: Path) -> None:
+    bodies: list[str] = []
+
+    async def take(request: web.Request) -> web.Response:
+        bodies.append(await request.text())
+        return web.Response()
+
+    hook = Hook()
+    hook.take = take  # type: ignore[method-assign]
+    async with hook.served():
+        await Sinking(tmp_path, "http", {"url": URL, "format": "csv"}, sent={"a": SENT["a"][:1]}).open()
+        sinking = Sinking(tmp_path, "http", {"url": URL, "format": "csv"}, claim="other")
+        await sinking.run()
+    assert bodies[0] == '"stream","n","ts","x"\n"a",10,1970-01-01 00:16:40.000000Z,0.5\n'
+
+
+@pytest.mark.parametrize(
+    "options, code, where",
+    [
+        ({}, "bad-option", "options.url"),
+        ({"url": "ftp://a/b"}, "bad-option", "options.url"),
+        ({"url": "http:///b"}, "bad-option", "options.url"),
+        ({"url": "http://[::1/b"}, "bad-option", "options.url"),
+        ({"url": "http://a:b/"}, "bad-option", "options.url"),
+        ({"url": "http://db.example.org/"}, "outside-endpoints", "options.url"),
+        ({"url": "http://in.example.org:81/"}, "outside-endpoints", "options.url"),
+        ({"url": "http://10.2.0.1/"}, "outside-endpoints", "options.url"),
+        ({"url": "http://in.example.org/", "headers": {"a\r\nb": "c"}}, "bad-option", "options.headers.a\r\nb"),
+        ({"url": "http://in.example.org/", "headers": {"a": "b\r\nc: d"}}, "bad-option", "options.headers.a"),
+    ],
+)
+def test_what_is_refused_at_submission(options: dict[str, Any], code: str, where: str) -> None:
+    settings = ConnectorSettings(endpoints=("in.example.org:80", "*.in.example.org", "10.1.0.0/16", "fd00::/8"))
+    with pytest.raises(SbonError) as caught:
+        check_sink("http", options, settings)
+    assert (caught.value.code, caught.value.where) == (code, where)
+    for allowed in ("in.example.org", "a.in.example.org:99", "10.1.2.3", "[fd00::1]:8080"):
+        check_sink("http", {"url": f"http://{allowed}/x"}, settings)
+
+
+async def test_blackhole_counts_and_ends_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    sinking = Sinking(tmp_path, "blackhole", {}, pause_s=0.1)
+    task = asyncio.ensure_future(sinking.run())
+    await until(lambda: bool(sinking.acknowledged))
+    task.cancel()
+    await asyncio.wait([task])
+    before = sinking.acknowledged.copy()
+    runner = await sinking.run()
+    assert runner.rows == len(EXPECTED)
+    assert sinking.acknowledged == {"a": 13, "b": 6} != before
+    await sinking.withdraw(delivered=False)
+    assert not list((tmp_path / "sinks").iterdir())
+    with pytest.raises(SbonError) as caught:
+        await sinking.run()
+    assert caught.value.code == "sink-lost"
