@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sbon_node.connectors.push import Post, Pushed
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.streams.settings import StreamSettings
 from tests.control.clusters import ask, declare, in_cluster, source_at
 
 
@@ -64,10 +66,11 @@ def test_posts_are_refused_while_every_reader_is_far_behind(tmp_path: Path) -> N
         outbox.subscribe(name, "far behind", 0)
         taken = 0
         while not outbox.pressure(name):
-            taken += (await push(cluster, "a", count=100_000)).rows
+            taken += (await push(cluster, "a", count=1000)).rows
         assert (await refused(cluster, "a")).code == "source-behind"
         outbox.acknowledge(name, "far behind", outbox.latest(name))
         assert (await push(cluster, "a")).rows == 10
         assert outbox.link_counts(name).rows == taken + 10
 
-    in_cluster(tmp_path, "a", test)
+    config = msgspec.structs.replace(CONFIG, streams=StreamSettings(outbox_quota_bytes=20_000))
+    in_cluster(tmp_path, "a", test, configs={"a": config})
