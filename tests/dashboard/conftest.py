@@ -1,0 +1,71 @@
+"""One small cluster with a query that runs, and a browser, for all tests of the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
+from sbon_node.control.report import SinkSpec, Submission
+from sbon_node.engine.interface import Column
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from tests.dashboard.chromium import chromium
+
+QUERY = "warm"
+MARKUP = "<img src=x onerror=alert(1)>"
+"""What would be an element, were it read as markup."""
+SQL = f"SELECT site, value, ts FROM readings WHERE value > 0.9e0 AND site <> '{MARKUP}'"
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    path, missing = chromium()
+    if not path:
+        pytest.skip(f"THE DASHBOARD IS NOT TESTED: {missing}")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="package")
+def cluster(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """New York has the sources and the operators, Singapore the sink; two generators, and a file with a row that is bad."""
+    folder = tmp_path_factory.mktemp("rows")
+    with LocalCluster(4, latency="cities", overrides=SHORT_LIVED) as running:
+        declare(running, folder)
+        submission = Submission(
+            sql=SQL,
+            name=QUERY,
+            strategy="producer",
+            consumer="singapore",
+            sink=SinkSpec(kind="file", options={"path": str(folder / "out.csv")}),
+        )
+        running["london"].client.submitted(submission)
+        yield running
+
+
+def declare(running: LocalCluster, folder: Path) -> None:
+    client = running["new-york"].client
+    schema = (Column("ts", "timestamp"), Column("site", "string"), Column("value", "double"))
+    client.create_stream(StreamDeclaration(name="readings", schema=schema, event_time="ts", delay_ms=500))
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    for name in ("harbour", "park"):
+        columns = {
+            "ts": {"kind": "timestamp", "start": now, "jitter_ms": 900},
+            "site": {"kind": "choice", "values": [name]},
+            "value": {"kind": "uniform"},
+        }
+        options = {"rate": 200.0, "columns": columns}
+        client.attach_source(
+            SourceDeclaration(stream="readings", name=name, node="new-york", connector="generator", options=options)
+        )
+    file = folder / "tower.csv"
+    file.write_text(f"ts,site,value\n{now},tower,0.95\nnot a time,tower,0.5\n{now},tower,0.99\n", encoding="utf-8")
+    client.attach_source(
+        SourceDeclaration(stream="readings", name="tower", node="new-york", connector="file", options={"path": str(file)})
+    )

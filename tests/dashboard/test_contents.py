@@ -1,0 +1,128 @@
+"""What the dashboard shows of a cluster at work, in a real browser, against what the API says."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import Browser, Page, expect
+
+from sbon_cli.local_cluster import LocalCluster
+from sbon_node.control.report import Submission
+from tests.dashboard.conftest import MARKUP, QUERY, SQL
+from tests.dashboard.looking import PATIENCE_MS, looking, texts
+
+NODES = ["frankfurt", "london", "new-york", "singapore"]
+expect.set_options(timeout=PATIENCE_MS)
+
+
+def row(page: Page, table: str, first: str) -> dict[str, str]:
+    """The cells of a table's row by the heads of their columns."""
+    heads = texts(page, f"#{table} thead th")
+    cells = page.locator(f"#{table} tbody tr", has=page.locator(f"th:text-is('{first}'), th button:text-is('{first}')"))
+    return dict(zip(heads, [text.strip() for text in cells.first.locator("th, td").all_inner_texts()], strict=True))
+
+
+def test_the_map_shows_nodes_what_is_on_them_and_what_flows(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api) as page:
+        link = page.locator("[data-link='new-york singapore']")
+        expect(link.locator("title")).to_have_text(re.compile(r"^new-york to singapore: [\d.]+ k?B/s, 1\d\d ms one way$"))
+        assert sorted(node.get_attribute("data-node") for node in page.locator(".node").all()) == NODES
+        label = page.locator("[data-node='new-york']")
+        expect(label).to_have_attribute(
+            "aria-label", re.compile(r"^new-york, alive, \d+ ms away, load .*, 3 sources, 3 operators$")
+        )
+        expect(page.locator("[data-node='singapore']")).to_have_attribute("aria-label", re.compile(", 1 sink$"))
+        expect(page.locator("[data-node='london'] .name")).to_have_text("london, this node")
+        assert float(link.locator(".way").get_attribute("stroke-width") or 0) > 1
+        drawn = {name: page.locator(f"[data-node='{name}'] .hit").bounding_box() for name in NODES}
+        places = {name: (box["x"], box["y"]) for name, box in drawn.items() if box}
+
+        def apart(a: str, b: str) -> float:
+            return float(sum((p - q) ** 2 for p, q in zip(places[a], places[b], strict=True)) ** 0.5)
+
+        assert apart("london", "frankfurt") < apart("london", "new-york") < apart("new-york", "singapore")
+
+
+def test_a_node_is_shown_closely(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api) as page:
+        page.locator("#members").get_by_role("button", name="new-york").click()
+        expect(page.locator("#place-title")).to_have_text("new-york")
+        place = page.locator("#place")
+        expect(place).to_contain_text("source readings/harbour, running")
+        expect(place).to_contain_text(re.compile(r"to singapore: [\d.]+ k?B/s, 1\d\d ms one way"))
+        page.locator("[data-node='singapore'] .hit").hover()
+        expect(page.locator("#place-title")).to_have_text("singapore")
+        expect(place).to_contain_text(f"sink of {QUERY}, running")
+
+
+def test_the_plan_tells_rates_selectivities_and_watermarks(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
+        explanation = cluster["london"].client.explain_query(QUERY)
+        assert sorted(card.get_attribute("data-part") for card in page.locator(".card").all()) == sorted(
+            part.id for part in explanation.parts
+        )
+        harbour = page.locator(".card.source", has_text="harbour")
+        expect(harbour.locator(".flow")).to_have_text(re.compile(r"^\d+ rows/s, [\d.]+ k?B/s$"))
+        expect(harbour.locator(".time")).to_have_text(re.compile(r"^[\d:]{8}, [\d.]+ (s|ms|min) ago$"))
+        operator = page.locator(".card.operator").first
+        expect(operator.locator(".passes")).to_have_text(re.compile(r"^[\d.]+ % of rows pass$"))
+        lags = page.locator(".card.operator .time")
+        expect(lags.filter(has_text=re.compile(r"behind|20\d\d-")).nth(1)).to_be_visible()
+        expect(page.locator(".card.sink .flow")).to_have_text(re.compile(r"^[\d.]+k? rows taken$"))
+        operator.click()
+        expect(page.locator("#part pre")).to_contain_text("SELECT")
+        expect(page.locator("#part")).to_contain_text("Rows passed, planned")
+
+
+def test_a_query_is_told_with_its_text_as_text(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api) as page:
+        expect(page.locator("#query-title")).to_have_text(f"Query {QUERY}")
+        expect(page.locator(".sql")).to_have_text(SQL)
+        expect(page.locator(f"[data-query='{QUERY}'] code")).to_contain_text(MARKUP)
+        assert page.locator("img").count() == 0
+        expect(page.locator("#why tbody tr")).to_have_count(3)
+        expect(page.locator("#why tbody tr").first).to_contain_text("new-york")
+        page.get_by_role("button", name="Weigh the alternatives now").click()
+        expect(page.locator("#why [role=status]")).to_have_text("Weighed by what is known now.")
+        page.locator("summary", has_text="What other strategies would do").click()
+        expect(page.locator("#why")).to_contain_text("relaxation")
+
+
+def test_the_bill_over_time(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api) as page:
+        chart = page.get_by_role("slider", name="Bytes in flight over time")
+        expect(chart).to_have_attribute("aria-valuetext", re.compile(r"as placed [\d.]+ k?B, shipped whole [\d.]+ k?B$"))
+        expect(page.locator("#bill .total")).to_have_text(re.compile(r"^So far .* shipped whole: \d\d % less\.$"))
+        assert page.locator(".line.placed[d^='M']").count() == 2  # the line, and its sample in the key
+
+
+def test_members_and_streams_are_told_as_the_api_has_them(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api) as page:
+        expect(page.locator("#members-note")).to_have_text("4 of 4 alive")
+        version = cluster["london"].client.status().version
+        own, other = row(page, "members", "london"), row(page, "members", "singapore")
+        assert (own["Round trip"], own["Version"], other["Version"]) == ("here", version, version)
+        assert re.fullmatch(r"(≈ )?1\d\d ms", other["Round trip"])
+        assert other["State"] == "alive"
+        sources = page.locator("#streams tbody tr")
+        expect(sources).to_have_count(3)
+        harbour = sources.filter(has_text="harbour at new-york")
+        expect(harbour.locator("[data-head='Rate']")).to_have_text(re.compile(r"^\d+ rows/s$"))
+        expect(harbour.locator("[data-head='Late']")).to_have_text(re.compile(r"^[1-9]"))
+        tower = sources.filter(has_text="tower at new-york")
+        expect(tower.locator("[data-head='Dead letters']")).to_contain_text("1 in /")
+        expect(tower.locator("[data-head='State']")).to_have_text("ended")
+
+
+def test_what_happens_is_logged(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api) as page:
+        expect(page.locator("#log-note")).to_have_text("")
+        client = cluster["london"].client
+        client.submitted(Submission(sql=SQL, name="again", strategy="producer", consumer="singapore"))
+        log = page.locator("#log li")
+        expect(log.filter(has_text="placed at new-york by producer").first).to_be_visible()
+        expect(log.filter(has_text="again running")).to_be_visible()
+        client.stop_query("again")
+        expect(log.filter(has_text="again stopped")).to_be_visible()
+        page.get_by_role("checkbox", name="queries").uncheck()
+        expect(log.filter(has_text="again stopped")).to_have_count(0)

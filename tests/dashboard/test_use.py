@@ -1,0 +1,185 @@
+"""The dashboard with a keyboard, in the dark, on a telephone, and when nodes die."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from sbon_cli.local_cluster import LocalCluster
+from tests.dashboard.conftest import QUERY
+from tests.dashboard.looking import PATIENCE_MS, looking
+
+expect.set_options(timeout=PATIENCE_MS)
+
+CONTRASTS = """(selectors) => {
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = (rgb) => {
+    const [r, g, b] = rgb.slice(0, 3).map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = numbers(getComputedStyle(at).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  return Object.fromEntries(selectors.map((selector) => {
+    const element = document.querySelector(selector);
+    const style = getComputedStyle(element);
+    const ink = element.namespaceURI.endsWith("svg") ? style.fill : style.color;
+    const [a, b] = [light(numbers(ink)), light(behind(element))];
+    return [selector, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05)];
+  }));
+}"""
+"""The contrast of text with what it stands on, as WCAG 2 reckons it."""
+
+READ = [
+    "body",
+    ".quiet",
+    "h2",
+    ".card .time",
+    ".node .name",
+    "#members td",
+    "thead th",
+    "a",
+    ".key b",
+    "dl.facts dt",
+    ".sql code",
+]
+
+
+def focused(page: Page, attribute: str) -> str:
+    return str(page.evaluate("(name) => document.activeElement.getAttribute(name) ?? ''", attribute))
+
+
+def test_arrow_keys_go_from_node_to_node(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api) as page:
+        expect(page.locator(".node")).to_have_count(4)
+        page.locator("[data-node][tabindex='0']").focus()
+        seen = {focused(page, "data-node")}
+        boxes = {node.get_attribute("data-node"): node.locator(".hit").bounding_box() for node in page.locator(".node").all()}
+        for key, axis, sign in (("ArrowRight", "x", 1), ("ArrowLeft", "x", -1), ("ArrowUp", "y", -1), ("ArrowDown", "y", 1)):
+            for _ in range(4):
+                before = focused(page, "data-node")
+                page.keyboard.press(key)
+                after = focused(page, "data-node")
+                seen.add(after)
+                here, there = boxes[before], boxes[after]
+                assert here
+                assert there
+                assert (there[axis] - here[axis]) * sign > 0 or before == after  # type: ignore[literal-required]
+        assert seen == set(boxes)
+        page.keyboard.press("Home")
+        first = focused(page, "data-node")
+        expect(page.locator("#place-title")).to_have_text(first)
+        assert page.locator("[data-node][tabindex='0']").count() == 1
+        outline = page.evaluate("() => getComputedStyle(document.activeElement.querySelector('.hit')).strokeWidth")
+        assert outline == "3px"
+        page.keyboard.press("Enter")
+        expect(page.locator(f"[data-node='{first}']")).to_have_attribute("aria-pressed", "true")
+        expect(page.locator("#spoken")).to_have_text(f"{first}, alive")
+        page.keyboard.press("Escape")
+        expect(page.locator("[data-node='london']")).to_have_attribute("aria-pressed", "true")
+
+
+def test_tab_reaches_everything_and_shows_where_it_is(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api) as page:
+        expect(page.locator(".card")).to_have_count(7)
+        expect(page.locator("#members tbody tr")).to_have_count(4)
+        page.keyboard.press("Tab")
+        assert page.evaluate("() => document.activeElement.className") == "skip"
+        expect(page.locator(".skip")).to_be_in_viewport()
+        reached: set[str] = set()
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            where, width = page.evaluate(
+                """() => {
+                  const active = document.activeElement;
+                  const mark = active.closest(".node") ? active.querySelector(".hit") : active;
+                  const style = getComputedStyle(mark);
+                  const outline = style.outlineStyle === "none" ? "0" : style.outlineWidth;
+                  const shown = active.closest(".node") ? style.strokeWidth : outline;
+                  return [active.closest("section, nav")?.className ?? active.tagName, parseFloat(shown)];
+                }"""
+            )
+            if where == "BODY":
+                break
+            assert width >= 2, where
+            reached.add(where.removeprefix("panel "))
+        assert {"map", "queries", "query", "members", "log"} <= reached
+
+
+def test_cards_and_the_chart_are_read_with_arrows(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
+        cards = page.locator(".card")
+        cards.first.focus()
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        expect(cards.nth(1)).to_have_attribute("aria-expanded", "true")
+        page.keyboard.press("Escape")
+        expect(cards.nth(1)).to_have_attribute("aria-expanded", "false")
+        chart = page.get_by_role("slider")
+        expect(chart).to_have_attribute("aria-valuemax", re.compile(r"^([3-9]|\d\d+)$"))
+        chart.focus()
+        page.keyboard.press("Home")
+        expect(chart).to_have_attribute("aria-valuenow", "0")
+        page.keyboard.press("ArrowRight")
+        expect(chart).to_have_attribute("aria-valuenow", "1")
+        expect(page.locator(".keys")).to_contain_text("at ")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_legible_by_day_and_night(browser: Browser, cluster: LocalCluster, scheme: Any) -> None:
+    with looking(browser, cluster["london"].client.api, color_scheme=scheme) as page:
+        expect(page.locator(".card")).to_have_count(7)
+        page.get_by_role("slider").wait_for()
+        paper = page.evaluate("() => getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+        assert max(paper) < 60 if scheme == "dark" else min(paper) > 200
+        contrasts = page.evaluate(CONTRASTS, READ)
+        assert {selector: ratio for selector, ratio in contrasts.items() if ratio < 4.5} == {}
+
+
+def test_a_telephone_shows_all_without_scrolling_sideways(browser: Browser, cluster: LocalCluster) -> None:
+    small = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "has_touch": True, "is_mobile": True}
+    with looking(browser, cluster["london"].client.api, **small) as page:
+        expect(page.locator(".card")).to_have_count(7)
+        expect(page.locator("#streams tbody tr")).to_have_count(3)
+        page.get_by_role("slider").wait_for()
+        page.locator(".card.operator").first.tap()
+        expect(page.locator("#part pre")).to_be_visible()
+        assert page.evaluate("() => document.documentElement.scrollWidth") == 390
+        beyond = page.evaluate(
+            """() => [...document.querySelectorAll("main *")].filter((element) => {
+              const box = element.getBoundingClientRect();
+              const hidden = element.closest(".visually-hidden, thead, svg, .choice code");
+              return !hidden && box.width && (box.left < 0 || box.right > 390);
+            }).map((element) => element.outerHTML.slice(0, 80))"""
+        )
+        assert beyond == []
+        page.locator("[data-node='frankfurt'] .hit").tap()
+        expect(page.locator("#place-title")).to_have_text("frankfurt")
+
+
+def test_nodes_that_die_are_shown_dead(browser: Browser, cluster: LocalCluster) -> None:
+    """Another one first, then the page's own, which then comes back."""
+    own = cluster["london"]
+    with looking(browser, own.client.api, fails=True) as page:
+        expect(page.locator(".node.alive")).to_have_count(4)
+        cluster["frankfurt"].kill()
+        dead = page.locator("#members tr", has_text="frankfurt")
+        expect(dead.locator("[data-head='State']")).to_have_text("dead")
+        mark = page.locator("[data-node='frankfurt']")
+        expect(mark).to_have_attribute("aria-label", re.compile(r"^frankfurt \(dead\)"))
+        expect(page.locator("#members-note")).to_have_text("3 of 4 alive")
+        expect(page.locator("#log li", has_text="frankfurt is dead")).to_be_visible()
+        own.kill()
+        expect(page.locator("#connection")).to_contain_text("No news: the node does not answer; trying again")
+        expect(page.locator("#age")).to_contain_text("as of")
+        expect(page.locator(".node")).to_have_count(4)
+        own.restart()
+        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.locator("#age")).to_have_text("")
