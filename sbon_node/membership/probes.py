@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import random
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import NamedTuple
 
 import msgspec
@@ -187,10 +189,14 @@ class Probes:
             del self._relays[ack.sequence]
             return [Send(relay.asker, Ack(relay.sequence, ack.source, ack.coordinate, ack.coordinate_version))]
         row = self._table.get(ack.source)
+        probe = self._probes.get(ack.sequence)
         if row is None or (self._measuring.get(ack.sequence) != ack.source and not self.reached(ack.source, ack.sequence)):
             return []
-        # A relayed answer says that the member lives, not how far away it is.
-        return [Measured(ack.source, ack.sequence)] if sender == row.member.address else []
+        # A relayed answer says that the member lives, not how far away it is. Of one that is announced by a name no sender is
+        # known to be it; but as long as nobody was asked, nobody has relayed.
+        relayed = probe is not None and bool(probe.asked)
+        direct = sender == row.member.address or (not relayed and not _is_address(row.member.address.host))
+        return [Measured(ack.source, ack.sequence)] if direct else []
 
     def reached(self, name: str, sequence: int) -> bool:
         """The probe has been answered, in whatever way; whether there was one."""
@@ -208,6 +214,16 @@ class Probes:
 
     def forget(self, name: str) -> None:
         self._probes = {s: p for s, p in self._probes.items() if p.name != name}
+
+
+@lru_cache(maxsize=4096)
+def _is_address(host: str) -> bool:
+    """Whether a host is given by its IP address, and not by a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def finding_of(row: Row) -> Finding | None:

@@ -132,8 +132,8 @@ def _clocks(answered: list[Reached]) -> list[Finding]:
         remedy = "synchronise both machines' clocks: timedatectl status, chronyc tracking"
         found.append((failed if off_ms > VERY_LATE_MS else warning)("clocks", told, remedy))
     if well:
-        most = max(abs(one.offset_ms) for one in well)
-        found.append(ok("clocks", f"within {most:.0f} ms of {', '.join(one.node for one in well)}"))
+        most = max(abs(one.offset_ms) + one.uncertain_ms for one in well)
+        found.append(ok("clocks", f"at most {most:.0f} ms off those of {', '.join(one.node for one in well)}"))
     return found
 
 

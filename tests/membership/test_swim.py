@@ -275,6 +275,32 @@ def test_an_answer_ends_the_probe_and_is_a_measurement_if_direct(
     assert later == ([Happened("suspected", "b")] if expected is None else [])
 
 
+@pytest.mark.parametrize(
+    "host, sender, asked, measured",
+    [
+        ("192.0.2.2", "192.0.2.2", False, True),
+        ("192.0.2.2", "192.0.2.9", False, False),
+        ("b.example.org", "192.0.2.2", False, True),
+        ("b.example.org", "192.0.2.9", True, False),
+    ],
+    ids=["as-announced", "another-address", "announced-by-name", "by-name-and-perhaps-relayed"],
+)
+def test_who_is_announced_by_a_name_is_measured_too(host: str, sender: str, asked: bool, measured: bool) -> None:
+    swim = core(others="cd")
+    swim.heard((msgspec.structs.replace(member("b"), address=Endpoint(host, 7400)),), 0.0)
+    (probe,) = swim.ping("b", 0.0)
+    assert isinstance(probe, Send)
+    only_this(swim)
+    if asked:
+        swim.tick(0.05)
+        swim.tick(0.7)
+    out = swim.received(Ack(probe.message.sequence, "b"), Endpoint(sender, 7400), 0.8)
+    assert out == ([Measured("b", probe.message.sequence)] if measured else [])
+    sequence, _ = swim.measure("b") or (0, None)
+    out = swim.received(Ack(sequence, "b"), Endpoint(sender, 7400), 0.9)
+    assert out == ([Measured("b", sequence)] if host != "192.0.2.2" or sender == host else [])
+
+
 def test_a_helper_relays_the_answer_or_says_that_there_was_none() -> None:
     swim = core(others="bc")
     only_this(swim)
