@@ -17,8 +17,8 @@ import msgspec
 from sbon_cli.client import Client
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors
 from sbon_node.errors import SbonError
+from sbon_node.hidden import hidden
 from sbon_node.log_levels import LEVELS, Level, LogLevels
-from sbon_node.operations.hidden import hidden
 
 
 @click.group()

@@ -8,14 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
-
-HIDDEN = "***"
-SECRET_WORDS = ("password", "secret", "token", "headers")
-"""Options with such a word in their name are not shown, whatever connector they are of."""
+from sbon_node.hidden import hidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,24 +96,4 @@ def _remembered(settings: ConnectorSettings, host: str, user: str) -> tuple[str,
 
 def shown(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as people may see them: without what gives access."""
-    return {name: _shown(name, value) for name, value in options.items()}
-
-
-def _shown(name: str, value: Any) -> Any:
-    if any(word in name.lower() for word in SECRET_WORDS) and value:
-        return dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else HIDDEN
-    if isinstance(value, str) and "://" in value:
-        return without_password(value)
-    return value
-
-
-def without_password(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return HIDDEN
-    if parts.password is None:
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    masked = SplitResult(parts.scheme, f"{user.partition(':')[0]}:{HIDDEN}@{host}", parts.path, parts.query, parts.fragment)
-    return urlunsplit(masked)
+    return {name: hidden(value, name) for name, value in options.items()}

@@ -17,7 +17,7 @@ from msgspec import Meta
 from yarl import URL
 
 from sbon_node.connectors import sink_files
-from sbon_node.connectors.endpoints import Endpoint, read_endpoint, without_password
+from sbon_node.connectors.endpoints import Endpoint, read_endpoint
 from sbon_node.connectors.held import Held, HeldRows
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
@@ -73,7 +73,7 @@ class HttpSink(StatedSink):
         endpoint = check_http(options, context.settings)
         self._context, self._options = context, options
         self._url = URL(options.url).with_user(None)
-        self._shown = without_password(str(self._url.with_query(None)))
+        self._shown = str(self._url.with_query(None))
         login = aiohttp.encode_basic_auth(endpoint.user, endpoint.password) if endpoint.user else ""
         self._login = {"Authorization": login} if login else {}
         self._file = StatedFile(context.data_dir, context.claim)

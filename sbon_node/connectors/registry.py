@@ -1,4 +1,5 @@
-"""Which connectors there are: a name, the struct of its options, and what makes a source of them."""
+"""Which sources there are: a name, the struct of its options, and what makes a source of them. Packages may bring others
+(:mod:`sbon_node.connectors.installed`)."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ import msgspec
 import pyarrow as pa
 
 from sbon_node.clock import Clock
+from sbon_node.connectors import installed
 from sbon_node.connectors.file_source import FileOptions, FileSource
 from sbon_node.connectors.generator import GeneratorOptions, GeneratorSource
 from sbon_node.connectors.host_metrics import HostMetricsOptions, HostMetricsSource
 from sbon_node.connectors.http_source import HttpSource, HttpSourceOptions
 from sbon_node.connectors.interface import Source
+from sbon_node.connectors.mqtt_options import MqttOptions
 from sbon_node.connectors.options import read_options
 from sbon_node.connectors.roots import check_within
 from sbon_node.connectors.settings import ConnectorSettings
@@ -71,10 +74,17 @@ def _http(context: SourceContext, options: HttpSourceOptions) -> Source:
     return HttpSource(options, context.schema, event_time, context.settings, context.clock, context.declaration.name)
 
 
+def _mqtt(context: SourceContext, options: MqttOptions) -> Source:
+    from sbon_node.connectors.mqtt_source import MqttSource
+
+    return MqttSource(options, context.schema, context.stream.event_time, context.settings, context.clock)
+
+
 SOURCES: dict[str, Connector] = {
     "file": Connector(FileOptions, _file),
     "tail": Connector(TailOptions, _tail),
     "http": Connector(HttpSourceOptions, _http),
+    "mqtt": Connector(MqttOptions, _mqtt),
     "generator": Connector(GeneratorOptions, _generator),
     "hostmetrics": Connector(HostMetricsOptions, _host_metrics),
 }
@@ -87,11 +97,10 @@ def open_source(
     ``bad-option``, ``outside-roots``. Its ``check`` looks at what the options name."""
     connector = SOURCES.get(declaration.connector)
     if connector is None:
-        raise SbonError(
-            "unknown-connector",
-            f"there is no connector {declaration.connector!r}",
-            where="connector",
-            hint=f"known: {', '.join(SOURCES)}",
-        )
+        connector = installed.installed(installed.SOURCES, declaration.connector, Connector)
+    if connector is None:
+        known = ", ".join([*SOURCES, *installed.names(installed.SOURCES)])
+        message = f"there is no connector {declaration.connector!r}"
+        raise SbonError("unknown-connector", message, where="connector", hint=f"known: {known}")
     options = read_options(connector.options, declaration.options, declaration.connector)
     return connector.make(SourceContext(declaration, stream, to_arrow(stream.schema), settings, clock or Clock.real()), options)

@@ -1,4 +1,5 @@
-"""Which sinks there are: a name, the struct of its options, and how one is checked, opened and withdrawn."""
+"""Which sinks there are: a name, the struct of its options, and how one is checked, opened and withdrawn. Packages may bring
+others (:mod:`sbon_node.connectors.installed`)."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ from typing import Any
 
 import msgspec
 
-from sbon_node.connectors import file_sink
+from sbon_node.connectors import file_sink, installed
 from sbon_node.connectors.blackhole_sink import BlackholeOptions, open_blackhole
 from sbon_node.connectors.file_sink import FileSink, FileSinkOptions
 from sbon_node.connectors.http_sink import HttpSinkOptions, check_http, open_http
 from sbon_node.connectors.interface import Sink
 from sbon_node.connectors.options import read_options
+from sbon_node.connectors.postgres_options import PostgresOptions, check_postgres
 from sbon_node.connectors.roots import check_within
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sink_context import SinkContext
@@ -55,9 +57,22 @@ async def withdraw_stated(context: SinkContext, options: object, delivered: bool
     await context.blocking(StatedFile(context.data_dir, context.claim).remove)
 
 
+async def _open_postgres(context: SinkContext, options: PostgresOptions) -> Sink:
+    from sbon_node.connectors.postgres_sink import open_postgres
+
+    return await open_postgres(context, options)
+
+
+async def _withdraw_postgres(context: SinkContext, options: PostgresOptions, delivered: bool) -> None:
+    from sbon_node.connectors.postgres_sink import withdraw_postgres
+
+    await withdraw_postgres(context, options, delivered)
+
+
 SINKS: dict[str, SinkConnector] = {
     "file": SinkConnector(FileSinkOptions, _check_file, _open_file, _withdraw_file),
     "http": SinkConnector(HttpSinkOptions, check_http, open_http, withdraw_stated),
+    "postgres": SinkConnector(PostgresOptions, check_postgres, _open_postgres, _withdraw_postgres),
     "blackhole": SinkConnector(BlackholeOptions, lambda options, settings: None, open_blackhole, withdraw_stated),
 }
 
@@ -89,8 +104,8 @@ async def withdraw_sink(kind: str, options: Mapping[str, Any], context: SinkCont
 
 
 def _named(kind: str) -> SinkConnector:
-    connector = SINKS.get(kind)
+    connector = SINKS.get(kind) or installed.installed(installed.SINKS, kind, SinkConnector)
     if connector is None:
-        known = ", ".join([FOLLOW, *SINKS])
+        known = ", ".join([FOLLOW, *SINKS, *installed.names(installed.SINKS)])
         raise SbonError("unknown-sink", f"there is no sink {kind!r}", where="sink.kind", hint=f"known: {known}")
     return connector

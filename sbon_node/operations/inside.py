@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from sbon_node.hidden import hidden, without_passwords
 from sbon_node.log_tail import tail
-from sbon_node.operations.hidden import hidden, without_passwords
 
 MAX_TASKS = 2000
 MAX_FRAMES = 20

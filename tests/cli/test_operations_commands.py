@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
+from sbon_node.hidden import HIDDEN
 from sbon_node.log_levels import LogLevels, set_levels
 from sbon_node.operations.finding import Examination, Finding
-from sbon_node.operations.hidden import HIDDEN
 from tests.addresses import own_host
 from tests.api.scripted_node import ScriptedNode
 from tests.cli.commands import on_a_terminal, run

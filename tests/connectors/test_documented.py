@@ -10,16 +10,27 @@ import pytest
 
 from sbon_node.connectors.host_metrics import METRICS
 from sbon_node.connectors.registry import SOURCES
+from sbon_node.connectors.sink_registry import SINKS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "connectors.md").read_text(encoding="utf-8")
+
+
+def documented(section: str) -> list[str]:
+    """The options of the section's table, in its order."""
+    table = section.split("| option | what it is |")[1].split("\n\n")[0]
+    return re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_options_are_documented(name: str) -> None:
     section = TEXT.split(f"\n## {name}\n")[1].split("\n## ")[0]
-    table = section.split("| option | what it is |")[1].split("\n\n")[0]
-    documented = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    assert documented == [field.encode_name for field in msgspec.structs.fields(SOURCES[name].options)]
+    assert documented(section) == [field.encode_name for field in msgspec.structs.fields(SOURCES[name].options)]
+
+
+@pytest.mark.parametrize("name", [name for name in SINKS if msgspec.structs.fields(SINKS[name].options)])
+def test_options_of_sinks_are_documented(name: str) -> None:
+    section = TEXT.split(f"\n## Sink {name}\n")[1].split("\n## ")[0]
+    assert documented(section) == [field.encode_name for field in msgspec.structs.fields(SINKS[name].options)]
 
 
 def test_metrics_are_documented() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sbon_node.config import Config, keys
-from sbon_node.operations.hidden import HIDDEN, hidden, without_passwords
+from sbon_node.hidden import HIDDEN, hidden, without_passwords
 
 CASES: list[tuple[Any, Any]] = [
     ({"password": "x"}, {"password": HIDDEN}),

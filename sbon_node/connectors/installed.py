@@ -1,0 +1,44 @@
+"""Connectors of other packages, found by their entry points: a name in the group ``sbon.sources`` or ``sbon.sinks`` that leads to
+a :class:`sbon_node.connectors.registry.Connector` or a :class:`sbon_node.connectors.sink_registry.SinkConnector`.
+
+A package is imported when its connector is first asked for, and runs with all that the node may do: install what you trust.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import TypeVar
+
+from sbon_node.errors import SbonError
+
+SOURCES = "sbon.sources"
+SINKS = "sbon.sinks"
+
+C = TypeVar("C")
+
+
+def names(group: str) -> list[str]:
+    """Those that are installed, without importing them."""
+    return sorted({found.name for found in entry_points(group=group)})
+
+
+def installed(group: str, name: str, kind: type[C]) -> C | None:
+    """The connector of that name, None where none is installed. Raises :class:`SbonError` ``bad-connector`` where it cannot be
+    used."""
+    found = [entry for entry in entry_points(group=group) if entry.name == name]
+    if not found:
+        return None
+    if len({entry.value for entry in found}) > 1:
+        packages = ", ".join(sorted(entry.dist.name if entry.dist else entry.value for entry in found))
+        raise _unusable(name, f"several packages have one: {packages}", "uninstall all but one")
+    try:
+        connector = found[0].load()
+    except (ImportError, AttributeError) as error:
+        raise _unusable(name, f"{found[0].value} cannot be imported: {error}", "see that its package is whole") from error
+    if not isinstance(connector, kind):
+        raise _unusable(name, f"{found[0].value} is no {kind.__name__}", "see docs/connectors.md")
+    return connector
+
+
+def _unusable(name: str, why: str, hint: str) -> SbonError:
+    return SbonError("bad-connector", f"the installed connector {name!r} cannot be used: {why}", where="connector", hint=hint)

@@ -1,0 +1,163 @@
+"""Sink ``postgres``: each row exactly once in a table, for rows and position are stored in one transaction.
+
+The position is a row of the table ``sbon_positions`` beside it, found by the sink's claim. A transaction changes it from what
+this process knows to what is next, or does nothing: so of a commit whose answer was lost, the position tells whether it happened.
+Rows that the table refuses (a value out of range, a constraint) are found by halving, and go to the dead letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import structlog
+
+from sbon_node.connectors.held import Held
+from sbon_node.connectors.postgres_database import Database, PostgresPosition
+from sbon_node.connectors.postgres_options import PostgresOptions, check_postgres
+from sbon_node.connectors.postgres_table import check_schema, read_name
+from sbon_node.connectors.sink_context import SinkContext
+from sbon_node.connectors.stated import Refused, Stated, StatedSink, letters_of
+from sbon_node.errors import SbonError
+from sbon_node.streams.frame import Frame
+
+log = structlog.get_logger()
+
+MAX_HELD_BYTES = 8 * 1024 * 1024
+FLUSH_S = 0.1
+
+
+class PostgresSink(StatedSink):
+    """See :class:`sbon_node.connectors.interface.Sink`."""
+
+    flush_after_s = FLUSH_S
+
+    def __init__(self, context: SinkContext, database: Database, stored: PostgresPosition) -> None:
+        super().__init__(stored, letters_of(context.data_dir, context.part, context.claim, context.settings), context.blocking)
+        self._context, self._database = context, database
+        self._held = Held(context.schema, stored.streams, stored.ended)
+        self._tried: Stated | None = None
+
+    def take(self, frame: Frame) -> None:
+        self._held.take(frame)
+
+    @property
+    def wants_flush(self) -> bool:
+        return self._held.bytes >= MAX_HELD_BYTES
+
+    async def flush(self) -> Mapping[str, int]:
+        if self._held.taken != self._at.streams:
+            await self._deliver(finished=False)
+        return self.positions()
+
+    async def finish(self) -> None:
+        if not self._at.finished:
+            await self._deliver(finished=True)
+
+    async def close(self) -> None:
+        self._held.reset(self._at.streams, self._at.ended)
+        self._database.close()
+
+    async def _deliver(self, *, finished: bool) -> None:
+        async with self._database.named_errors():
+            connection = await self._database.connected()
+            await self._settle(connection)
+            async with connection.transaction():
+                refused = await self._copy(connection)
+                self._context.steps("sink-write")
+                await self._write_letters(refused)
+                held = self._held
+                rows = held.rows - len(refused)
+                tried = self._tried = self._advanced(held.taken, held.ended, rows, refused=len(refused), finished=finished)
+                if not await self._database.advance(connection, self._context.claim, self._at, tried):
+                    raise _lost(self._database, "somebody else has changed it")
+            self._delivered(tried)
+        self._context.steps("position-write")
+
+    async def _settle(self, connection: Any) -> None:
+        """Of a commit whose answer never came it is asked whether it happened; waits for one that is still under way."""
+        tried = self._tried
+        if tried is None:
+            return
+        stored = await self._database.stored(connection, self._context.claim)
+        if stored == tried:
+            self._delivered(tried)
+        elif stored != self._at:
+            raise _lost(self._database, "somebody else has changed it")
+        self._tried = None
+
+    def _delivered(self, stated: Stated) -> None:
+        """What was taken after ``stated`` stays held."""
+        self._at, self._tried = stated, None
+        upto = stated.streams
+        self._held.drop(sum(one.number <= upto.get(one.stream, 0) for one in self._held.frames))
+
+    async def _copy(self, connection: Any) -> list[Refused]:
+        """Copies what is held; returns the rows that the table refuses."""
+        if not self._held.frames:
+            return []
+        whole = pa.concat_tables([one.rows for one in self._held.frames])
+        refused = []
+        spans = [(0, whole.num_rows)]
+        while spans:
+            start, count = spans.pop()
+            reason = await self._database.copy(connection, whole.slice(start, count))
+            if not reason:
+                continue
+            if count == 1:
+                refused.append(self._refused(start, reason))
+            else:
+                half = count // 2
+                spans += [(start + half, count - half), (start, half)]
+        return refused
+
+    def _refused(self, row: int, reason: str) -> Refused:
+        for one in self._held.frames:
+            if row < one.rows.num_rows:
+                return Refused(one.stream, one.number, row, one.rows, reason)
+            row -= one.rows.num_rows
+        raise IndexError(row)
+
+
+async def open_postgres(context: SinkContext, options: PostgresOptions) -> PostgresSink:
+    """Raises ``bad-table`` where the table cannot hold the rows, ``sink-lost``, ``endpoint-unreachable``."""
+    check_schema(context.schema)
+    database = _database(context, options)
+    try:
+        async with database.named_errors():
+            connection = await database.connected()
+            if context.fresh:
+                stored = await database.make(connection, context.claim, context.schema)
+            else:
+                taken_up = await database.stored(connection, context.claim)
+                if taken_up is None:
+                    raise _lost(database, "its position is gone")
+                stored = taken_up
+    except BaseException:
+        database.close()
+        raise
+    return PostgresSink(context, database, stored)
+
+
+async def withdraw_postgres(context: SinkContext, options: PostgresOptions, delivered: bool) -> None:
+    """The position goes, and the table if it was made for this sink alone and holds nothing that is to stay. A server that is
+    away keeps both: nothing of ours waits for it."""
+    database = _database(context, options)
+    try:
+        async with database.named_errors():
+            await database.withdraw(await database.connected(), context.claim, delivered=delivered)
+    except SbonError as error:
+        log.warning("sink-not-withdrawn", sink=context.part, reason=str(error))
+    finally:
+        database.close()
+
+
+def _database(context: SinkContext, options: PostgresOptions) -> Database:
+    return Database(check_postgres(options, context.settings), read_name(options.table), options.timeout_s)
+
+
+def _lost(database: Database, why: str) -> SbonError:
+    return SbonError(
+        "sink-lost", f"how far was delivered is not known: {why}", where=str(database), hint="submit the query again"
+    )
