@@ -81,10 +81,10 @@ class PostgresSink(StatedSink):
         if tried is None:
             return
         stored = await self._database.stored(connection, self._context.claim)
-        if stored == tried:
-            self._delivered(tried)
-        elif stored != self._at:
+        if stored is None or stored not in (tried, self._at):
             raise _lost(self._database, "somebody else has changed it")
+        if stored == tried:
+            self._delivered(stored)
         self._tried = None
 
     def _delivered(self, stated: Stated) -> None:
