@@ -13,7 +13,7 @@ from sbon_node.placement.mapping import delay_bound, legs
 from sbon_node.placement.network_view import Answer, NetworkView
 from sbon_node.placement.objective import longest_delay_ms, network_usage, processing_ms
 from sbon_node.placement.partial import Partial
-from sbon_node.placement.problem import Bounds, Operator, Placement, PlacementProblem, total
+from sbon_node.placement.problem import Bounds, Operator, Placement, PlacementProblem, has_room, total
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies import strategy_named
 
@@ -53,7 +53,8 @@ async def place(problem: PlacementProblem, view: NetworkView, settings: Placemen
 
 
 async def _asked(problem: PlacementProblem, view: NetworkView, hosts: Mapping[str, str]) -> dict[str, Answer]:
-    """What each host says that has room for all of the query's operators there, and can send enough for them."""
+    """What each host says that has room for all of the query's operators there, and can send enough for them. Who lacks other
+    room, or is out of reach, is for those who reserve to pass over."""
     by_id = {operator.id: operator for operator in problem.operators}
     together: dict[str, list[Operator]] = {}
     for operator, node in hosts.items():
@@ -65,7 +66,7 @@ async def _asked(problem: PlacementProblem, view: NetworkView, hosts: Mapping[st
         lacking = needs.bandwidth_bytes_s - answer.free.bandwidth_bytes_s
         if answer.accepted:
             found[node] = answer
-        elif problem.bounds.min_throughput_bytes_s is not None and lacking > 0:
+        elif problem.bounds.min_throughput_bytes_s is not None and lacking > 0 and has_room([_modest(needs)], answer.free):
             names = ", ".join(operator.id for operator in operators)
             raise SbonError(
                 "throughput-bound",
@@ -82,8 +83,7 @@ async def _slow(problem: PlacementProblem, view: NetworkView, refused: SbonError
     least = problem.bounds.min_throughput_bytes_s
     if operator is None or least is None:
         return refused
-    modest = Needs(cores=operator.needs.cores, memory_mb=operator.needs.memory_mb)
-    answers = await view.ask_all([node for node in view.nodes() if node not in operator.refused], modest)
+    answers = await view.ask_all([node for node in view.nodes() if node not in operator.refused], _modest(operator.needs))
     left = {node: answer.free.bandwidth_bytes_s for node, answer in answers.items() if answer.accepted}
     if not left:
         return refused
@@ -98,3 +98,8 @@ async def _slow(problem: PlacementProblem, view: NetworkView, refused: SbonError
         hint="ask for less, stop queries, or add nodes",
         details=refused.details,
     )
+
+
+def _modest(needs: Needs) -> Needs:
+    """The same, but nothing to send."""
+    return Needs(cores=needs.cores, memory_mb=needs.memory_mb)

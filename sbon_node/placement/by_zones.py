@@ -3,7 +3,9 @@
 The query is placed by its zones' coordinators (:mod:`~sbon_node.placement.zones`) over the nodes of the query's ends and, where a
 strategy wants them, those that the overlay's routes between the proxy and the sources pass. Links of what comes out that are only
 estimated are measured, and it is placed again, until there are none: so a bound on delay is kept by what was measured. Hosts are
-asked for room; what does not fit goes elsewhere, and where nothing considered has room, all nodes are considered.
+asked for room; what does not fit goes elsewhere, and where nothing considered has room, all nodes are considered. As operators
+follow each other from one full host to the next, that may end where nobody has room left; then those that fit where they are stay
+there, and the others are placed around them.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from sbon_node.errors import SbonError
 from sbon_node.placement.configurations import DeadEndError, Locations
 from sbon_node.placement.consumer import consumer_of
 from sbon_node.placement.instance import Floats, numbers
-from sbon_node.placement.mapping import delay_bound, finish
+from sbon_node.placement.mapping import delay_bound, finish, nowhere_in_time
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem, total
 from sbon_node.placement.room import Room
@@ -52,14 +54,12 @@ async def place_by_zones(
     before = view.questions
     room = Room(problem, view)
     nodes = sorted({*problem.pinned.values(), *(between(problem, view) if between else ())})
-    while True:
-        search = _Search(problem, view, settings, rule, charge, room, nodes)
+    everyone = sorted({*view.nodes(), *problem.pinned.values()})
+    for considered, stay in ((nodes, False), (everyone, False), (everyone, True)):
+        search = _Search(problem, view, settings, rule, charge, room, considered, stay=stay)
         if await search.run():
             return finish(name, problem, search.assignments(), view, before)
-        everyone = sorted({*view.nodes(), *problem.pinned.values()})
-        if len(nodes) == len(everyone):
-            raise await search.refusal()
-        nodes = everyone
+    raise await search.refusal()
 
 
 def on_routes(problem: PlacementProblem, view: NetworkView) -> set[str]:
@@ -71,7 +71,7 @@ def on_routes(problem: PlacementProblem, view: NetworkView) -> set[str]:
 
 
 class _Search:
-    """Over the locations ``nodes``."""
+    """Over the locations ``nodes``; with ``stay`` operators that have found room where others were too many remain there."""
 
     def __init__(
         self,
@@ -82,6 +82,8 @@ class _Search:
         charge: Charge,
         room: Room,
         nodes: Sequence[str],
+        *,
+        stay: bool,
     ) -> None:
         self._problem, self._view, self._settings, self._room = problem, view, settings, room
         self._rule, self._charge = rule, charge
@@ -91,6 +93,7 @@ class _Search:
         lost = [node for node in nodes if node not in ends and view.coordinate(node) is None]
         self._ways = Ways(view, nodes, lost)
         self._number = {node: place for place, node in enumerate(nodes)}
+        self._stay, self._held = stay, dict[str, str]()
         self._crowded: dict[str, set[str]] = {operator.id: set() for operator in problem.operators}
         self._coordinator = {operator.id: view.owner(operator.id) for operator in problem.operators}
         self._asked: set[tuple[int, int]] = set()
@@ -149,7 +152,8 @@ class _Search:
         for operator in self._crowded:
             allowed[operator] = np.zeros(len(latency_ms), dtype=np.bool_)
             refused = self._room.rejected[operator] | self._crowded[operator]
-            allowed[operator][numbers([node for node in self._hosts if node not in refused], self._number)] = True
+            hosts = [self._held[operator]] if operator in self._held else self._hosts
+            allowed[operator][numbers([node for node in hosts if node not in refused], self._number)] = True
         return run(self._problem, Step(self._rule, locations, allowed, self._coordinator.__getitem__))
 
     async def _measured(self, links: Sequence[tuple[int, int]]) -> bool:
@@ -173,17 +177,21 @@ class _Search:
         return [(self._number[node], proxy) for node in self._problem.pinned.values()]
 
     def _spread(self, hosts: Mapping[str, str]) -> None:
-        """Operators that do not fit beside those before them at the same node are not for it."""
+        """Operators that do not fit beside those before them at the same node, those that stay first, are not for it."""
         needs = {operator.id: operator.needs for operator in self._problem.operators}
         beside: dict[str, list[str]] = {}
-        for operator, node in hosts.items():
+        full: set[str] = set()
+        for operator, node in sorted(hosts.items(), key=lambda one: one[0] not in self._held):
             there = beside.setdefault(node, [])
             both = total([needs[one] for one in (*there, operator)])
             wanted = np.array([both.cores, both.memory_mb, both.bandwidth_bytes_s, len(there) + 1.0])
             if (wanted > self._room.free([node])[0] + 1e-9).any():
                 self._crowded[operator].add(node)
+                full.add(node)
             else:
                 there.append(operator)
+        if self._stay:
+            self._held |= {operator: node for node in sorted(full) for operator in beside[node]}
 
 
 def _late(problem: PlacementProblem, view: NetworkView) -> SbonError:
@@ -194,6 +202,4 @@ def _late(problem: PlacementProblem, view: NetworkView) -> SbonError:
     direct_ms = max(view.latency_ms(node, proxy) for vertex, node in problem.pinned.items() if vertex in sources)
     if direct_ms > bound:
         return delay_bound(bound, direct_ms)
-    hint = "allow more delay, or stop queries where there is no room near the consumer"
-    message = f"no placement was found within {bound:g} ms on nodes that have room"
-    return SbonError("delay-bound", message, where="max_delay_ms", hint=hint)
+    return nowhere_in_time(bound)

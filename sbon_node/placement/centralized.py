@@ -18,7 +18,7 @@ from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
 from sbon_node.placement.queueing import Server
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.solver import penalised
+from sbon_node.placement.solver import least_gain, penalised
 
 MOST_STEPS = 10_000
 
@@ -47,7 +47,7 @@ async def centralized(problem: PlacementProblem, view: NetworkView, settings: Pl
         found = steepest_descent(instance.narrowed(fitting))
         cost = instance.evaluate(found[None])
         if cost.overload[0] > 0.0:
-            raise await room.refusal(problem.operators[0], {})
+            raise await room.nowhere()
         placed = instance.named(found.tolist())
         if await room.grants(placed):
             why = f"steepest descent over {len(hosts)} nodes"
@@ -67,7 +67,7 @@ def steepest_descent(instance: Instance) -> Ints:
         moves = np.concatenate([_moved(hosts, operator, candidates) for operator, candidates in enumerate(instance.candidates)])
         costs = _costs(instance, moves)
         best = int(costs.argmin())
-        if costs[best] >= current - 1e-9 * abs(current):
+        if costs[best] >= current - least_gain(instance, current):
             break
         hosts, current = moves[best], float(costs[best])
     return hosts

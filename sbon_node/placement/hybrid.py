@@ -144,8 +144,7 @@ class _Search:
         bound = self._problem.bounds.max_delay_ms
         if self._found is not None and bound is not None and self._found.delay_ms > bound:
             return delay_bound(bound, self._found.delay_ms)
-        operator = self._problem.operators[0]
-        return await self._room.refusal(operator, self._distances[operator.id])
+        return await self._room.nowhere(self._distances[self._problem.operators[0].id])
 
     def _instance(self) -> Instance:
         """The pool as it is known now, without the nodes that have too little room for an operator."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbon_node.placement.problem import PlacementProblem, in_order
-from sbon_node.placement.queueing import Server, side_by_side
+from sbon_node.placement.queueing import OVERLOADED_MS, Server, side_by_side
 from sbon_node.placement.through_servers import ThroughServers
 
 Floats = NDArray[np.float64]
@@ -81,6 +81,7 @@ class Instance:
                 beside[one].add(self.pinned_node(other))
         self._beside = [sorted(nodes) for nodes in beside]
         self._block: tuple[Ints, Ints, Floats] | None = None
+        self._scale: float | None = None
         self._through = self._queueing()
 
     def narrowed(self, candidates: Sequence[Ints], latency_ms: Floats | None = None) -> Instance:
@@ -88,7 +89,7 @@ class Instance:
         other = copy(self)
         other.candidates, other._block = list(candidates), None
         if latency_ms is not None:
-            other.latency_ms = latency_ms
+            other.latency_ms, other._scale = latency_ms, None
             other._through = other._queueing()
         return other
 
@@ -160,6 +161,16 @@ class Instance:
         weights = self.problem.objective
         found: Floats = cost.additive + weights.delay * cost.delay_ms + weights.latency * cost.latency_ms
         return found
+
+    @property
+    def scale(self) -> float:
+        """More than the objective of any placement, hosts that cannot keep up left aside."""
+        if self._scale is None:
+            weights, rate = self.problem.objective, float(self.rates.sum())
+            per_ms = weights.usage * rate / 1000.0 + (weights.delay + weights.latency) * len(self._vertex)
+            longest_ms = float(self.latency_ms.max(initial=0.0))
+            self._scale = 1.0 + per_ms * longest_ms + weights.bandwidth * rate + weights.latency * OVERLOADED_MS
+        return self._scale
 
     def named(self, hosts: Sequence[int]) -> dict[str, str]:
         """The node of each operator, by name."""

@@ -1,7 +1,8 @@
 """LOCAL-SEARCH: what NES's strategies place, improved move by move over all nodes. Ours.
 
 Whatever the hierarchy: a link costs its rate times the latency between its ends. Nodes are taken to have room until one refuses;
-then what it and the others that operators would go to have left is asked, and the search goes on with that.
+then what it and the others that operators would go to have left is asked, and the search goes on with that, as long as it finds
+what keeps to it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ async def local_search(problem: PlacementProblem, view: NetworkView, settings: P
         improved = np.array([_improved(instance, start) for start in starts])
         costs = penalised(instance, instance.evaluate(improved))
         best = improved[costs.argmin()]
+        if instance.evaluate(best[None]).overload[0] > 0.0:
+            raise await room.nowhere()
         if await room.grants(instance.named(best.tolist())):
             break
         await room.learn({nodes[host] for few in Moves(instance, best).cheapest(WIDTH) for host in few.tolist()})

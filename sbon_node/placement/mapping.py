@@ -125,6 +125,13 @@ def delay_bound(bound_ms: float, reached_ms: float, details: Sequence[str] = ())
     )
 
 
+def nowhere_in_time(bound_ms: float) -> SbonError:
+    """The error where nodes have room for each operator, and ways are short enough elsewhere, but not both for all."""
+    hint = "allow more delay, or stop queries where there is no room near the consumer"
+    message = f"no placement was found that takes at most {bound_ms:g} ms and for which nodes have room"
+    return SbonError("delay-bound", message, where="max_delay_ms", hint=hint)
+
+
 def finish(
     strategy: str,
     problem: PlacementProblem,

@@ -70,6 +70,8 @@ def optimum(instance: Instance) -> Optimum | None:
     except TooWideError:
         return integer_optimum(instance)
     best = _best(instance, exact)
+    if not instance.operators and instance.problem.bounds.max_delay_ms is not None:
+        return Optimum(best.hosts, exact.least) if best.delay_ms[0] <= instance.problem.bounds.max_delay_ms else None
     bound, weights = instance.problem.bounds.max_delay_ms, instance.problem.objective
     in_time = weights.additive and (bound is None or best.delay_ms[0] <= bound)
     if in_time and best.overload[0] == 0.0:
@@ -155,4 +157,4 @@ async def _infeasible(instance: Instance, room: Room) -> SbonError:
             )
             hint = "allow more delay, or add nodes near the sources or the consumer"
             return SbonError("delay-bound", message, where="max_delay_ms", hint=hint)
-    return await room.refusal(instance.problem.operators[0], {})
+    return await room.nowhere()

@@ -9,7 +9,7 @@ import numpy as np
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.instance import RESOURCES, Floats
-from sbon_node.placement.mapping import no_room
+from sbon_node.placement.mapping import no_room, nowhere_in_time
 from sbon_node.placement.network_view import UNKNOWN_MS, Answer, NetworkView
 from sbon_node.placement.problem import Candidate, Operator, PlacementProblem, least, total
 
@@ -71,12 +71,17 @@ class Room:
         self, operator: Operator, distances_ms: Mapping[str, float], because: Mapping[str, str] | None = None
     ) -> SbonError:
         """The error ``no-room`` that tells why each node takes the operator not; those that were not asked for it alone are. Of
-        nodes that would take it, ``because`` says why they were left out, where it was not for the rest of the query."""
+        nodes that would take it, ``because`` says why they were left out, where it was not for the rest of the query or the bound
+        on delay; where it was for that, it is ``delay-bound``."""
+        because = because or {}
         nodes = [node for node in self._view.nodes() if node not in operator.refused]
         silent = [node for node in nodes if (operator.id, node) not in self._reasons]
         answers = await self._view.ask_all(silent, self._needs[operator.id])
         for node, answer in answers.items():
-            self._reasons[operator.id, node] = (because or {}).get(node, TOGETHER) if answer.accepted else answer.reason
+            self._reasons[operator.id, node] = because.get(node, TOGETHER) if answer.accepted else answer.reason
+        bound = self._problem.bounds.max_delay_ms
+        if bound is not None and any(answer.accepted and node not in because for node, answer in answers.items()):
+            return nowhere_in_time(bound)
         candidates = [
             Candidate(
                 node=node,
@@ -87,6 +92,12 @@ class Room:
             for node in nodes
         ]
         return no_room(operator, sorted(candidates, key=lambda one: (one.distance_ms, one.node)))
+
+    async def nowhere(self, distances_ms: Mapping[str, float] | None = None) -> SbonError:
+        """The error where every operator has candidates, but nothing found has room for all of them, and in time;
+        ``distances_ms`` are those from the first operator's virtual place."""
+        bound = self._problem.bounds.max_delay_ms
+        return await self.refusal(self._problem.operators[0], distances_ms or {}) if bound is None else nowhere_in_time(bound)
 
     def reason(self, operator: str, node: str) -> str:
         """Why it does not take the operator; empty where it does, or was not asked."""

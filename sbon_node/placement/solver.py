@@ -16,8 +16,11 @@ TRADE_OFFS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 CONDITIONINGS = 6
 """Rounds in which links that are left out of a wide query's tree are reckoned with as they were last."""
 SWEEPS = 20
+MOST_EXCHANGED = 5_000
+"""Placements tried at once in which operators have each other's hosts; where there would be more, none is."""
 OUT_OF_BOUNDS = 1e6
-"""A placement beyond a bound is worse than any within, by its share beyond."""
+"""Times what a placement can cost at most, for being beyond a bound by as much again: whatever it costs, it is worse than any
+within, and than those that are nearer to the bound."""
 
 
 class Solution(NamedTuple):
@@ -55,11 +58,13 @@ def solve(instance: Instance) -> Solution:
 def _homeward(instance: Instance) -> Ints:
     """Every operator as near as may be to the consumers: where any placement is in time, this one mostly is."""
     sinks = instance.sinks()
-    return np.array([hosts[instance.latency_ms[hosts][:, sinks].sum(axis=1).argmin()] for hosts in instance.candidates])
+    nearest = (hosts[instance.latency_ms[hosts][:, sinks].sum(axis=1).argmin()] for hosts in instance.candidates)
+    return np.array(list(nearest), dtype=int)
 
 
 def descend(instance: Instance, hosts: Ints) -> Ints:
-    """Moves one operator, or two that are linked to one host, wherever that is best, until nothing is better."""
+    """Moves one operator, or two that are linked to one host, wherever that is best, until nothing is better; where that is still
+    out of bounds, exchanges the hosts of two operators, or lets one have another's, which goes elsewhere."""
     current = float(_penalised(instance, hosts[None])[0])
     moves = [(operator,) for operator in range(len(hosts))] + instance.inner_links()
     for _ in range(SWEEPS):
@@ -74,11 +79,31 @@ def descend(instance: Instance, hosts: Ints) -> Ints:
             moved[:, list(operators)] = common[:, None]
             costs = _penalised(instance, moved)
             best = int(costs.argmin())
-            if costs[best] < current - 1e-9 * abs(current):
+            if costs[best] < current - least_gain(instance, current):
                 hosts, current = moved[best], float(costs[best])
         if current >= before:
-            break
+            many = len(hosts) * sum(len(candidates) for candidates in instance.candidates)
+            if current < instance.scale or many > MOST_EXCHANGED:
+                break
+            moved = _exchanged(instance, hosts)
+            costs = _penalised(instance, moved)
+            best = int(costs.argmin())
+            if costs[best] >= current - least_gain(instance, current):
+                break
+            hosts, current = moved[best], float(costs[best])
     return hosts
+
+
+def _exchanged(instance: Instance, hosts: Ints) -> Ints:
+    """Placements [k, operators], this one first, in which an operator is where another was, and that is anywhere it may be."""
+    found = [hosts[None]]
+    for guest, candidates in enumerate(instance.candidates):
+        for operator, may in enumerate(instance.candidates):
+            if hosts[operator] != hosts[guest] and hosts[guest] in may:
+                moved = np.repeat(hosts[None], len(candidates), axis=0)
+                moved[:, operator], moved[:, guest] = hosts[guest], candidates
+                found.append(moved)
+    return np.concatenate(found)
 
 
 def _additive(instance: Instance, per_ms: float) -> tuple[Ints, list[Floats]]:
@@ -139,12 +164,18 @@ def _penalised(instance: Instance, hosts: Ints) -> Floats:
 
 
 def penalised(instance: Instance, cost: Cost) -> Floats:
-    """By the objective, and far worse where a bound is broken."""
+    """By the objective, and far worse where a bound is broken, by how far: what it costs plays no part in that, or all operators
+    would stay crowded where that is cheap."""
     found = instance.total(cost)
     bound = instance.problem.bounds.max_delay_ms
     beyond = cost.overload if bound is None else cost.overload + np.maximum(cost.delay_ms - bound, 0.0) / max(bound, 1e-3)
-    penalty: Floats = found + OUT_OF_BOUNDS * (1.0 + np.abs(found)) * beyond
+    penalty: Floats = found + OUT_OF_BOUNDS * instance.scale * beyond
     return penalty
+
+
+def least_gain(instance: Instance, penalty: float) -> float:
+    """What is less than this is none, of placements of about that :func:`penalised` cost."""
+    return 1e-9 * min(abs(penalty), instance.scale)
 
 
 def _solution(instance: Instance, hosts: Ints, least: list[Floats]) -> Solution:

@@ -8,6 +8,7 @@ import pytest
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
+from sbon_node.placement.names import STRATEGY_NAMES
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.producer import producers_of
 from sbon_node.placement.settings import PlacementSettings
@@ -91,6 +92,10 @@ async def test_random_reaches_every_node(plane: Any) -> None:
         view.rng.seed(seed)
         picked |= set((await STRATEGIES["random"](PROBLEM, view, SETTINGS)).hosts().values())
     assert picked == set(POINTS) - {"n"}
+
+
+def test_those_that_are_named_are_those_there_are() -> None:
+    assert list(STRATEGIES) == [*STRATEGY_NAMES]
 
 
 def test_an_unknown_strategy_lists_the_known() -> None:
