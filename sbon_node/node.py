@@ -238,6 +238,10 @@ class Node:
     async def attach_source(self, source: SourceDeclaration) -> None:
         await self._sources.attach(msgspec.structs.replace(source, node=source.node or self.name))
 
+    async def detach_source(self, stream: str, source: str) -> None:
+        await self._questions.check_unread(self._catalogue.entry(stream).declaration.name)
+        await self._catalogue.detach(stream, source)
+
     async def streams(self) -> list[StreamInfo]:
         return [await self._sources.describe(name) for name in self._catalogue.entries]
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from sbon_cli import endpoints
 from sbon_cli.endpoints import Ask, problem_of
+from sbon_cli.waiting import waiting
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.connectors.push import Pushed
@@ -70,12 +71,16 @@ def host_and_port(api: str) -> tuple[str, int]:
 class Client:
     """Asks one node. Every method raises :class:`SbonError`: the node's refusal, or ``node-unreachable``."""
 
-    def __init__(self, api: str = DEFAULT_API) -> None:
+    def __init__(self, api: str = DEFAULT_API, *, patience_s: float | None = None) -> None:
+        """``patience_s`` is the longest wait for a plain answer, in place of those above."""
         self.api = api
         self.host, self._port = host_and_port(api)
+        self._patience_s = patience_s
 
     def ask(self, ask: Ask[R], within_s: float = ANSWER_S) -> R:
-        with self._open(ask, within_s) as response:
+        if self._patience_s is not None:
+            within_s = self._patience_s
+        with waiting(f"{ask.method} {ask.path.partition('?')[0]} at {self.api}"), self._open(ask, within_s) as response:
             return ask.decoded(response.read())
 
     def events(self, ask: Ask[R]) -> Iterator[R]:
@@ -157,6 +162,9 @@ class Client:
 
     def attach_source(self, source: SourceDeclaration) -> StreamInfo:
         return self.ask(endpoints.attach_source(source))
+
+    def detach_source(self, stream: str, source: str) -> StreamInfo:
+        return self.ask(endpoints.detach_source(stream, source))
 
     def drop_stream(self, name: str) -> None:
         self.ask(endpoints.drop_stream(name))

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from sbon_cli.output import as_json, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.reading import ReadablePath
 from sbon_cli.settings_flags import flags_of, settings_options
 from sbon_node.config import keys, load
 
@@ -46,7 +47,7 @@ def show(
 
 
 @config.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=ReadablePath(), metavar="FILE|-")
 @reports_errors
 def check(file: Path) -> None:
     """Checks FILE alone, without environment and flags; exits 2 and lists what is wrong, one line each."""

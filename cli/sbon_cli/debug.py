@@ -34,15 +34,7 @@ def debug() -> None:
 @click.pass_obj
 @reports_errors
 def log_level(api: str, level: Level | None, loggers: tuple[str, ...], reset: bool, json_: bool) -> None:
-    """Shows, or sets, what the node logs from now on, until it is started again.
-
-    \b
-    Examples:
-      sbon debug log-level
-      sbon debug log-level debug
-      sbon debug log-level debug --logger sbon_node.membership --logger sbon_node.net
-      sbon debug log-level info --reset
-    """
+    """Shows, or sets, what the node logs from now on, until it is started again."""
     if loggers and level is None:
         raise click.UsageError("--logger needs a LEVEL")
     client = Client(api)

@@ -29,11 +29,7 @@ def doctor(api: str, /, config_file: Path | None, settings: tuple[str, ...], jso
     Peers are asked to reach back to it by UDP and TCP. Where no node answers, this machine is examined for one with the settings
     given, as sbon node would take them: then ports must be free, and nodes to join within reach.
 
-    \b
-    Exits 1 where something failed; warnings alone are no failure. Examples:
-      sbon doctor
-      sbon --node http://london:7480 doctor --json
-      sbon doctor --config /etc/sbon/node.toml     # before the first start
+    Exits 1 where something failed; warnings alone are no failure.
     """
     found = _examined(api, config_file, settings, named, json_)
     if as_json(json_):

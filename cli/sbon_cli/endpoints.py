@@ -163,6 +163,10 @@ def push(name: str, source: str, body: bytes, media_type: str, key: str) -> Ask[
     return Ask("POST", f"/v1/streams/{quote(name, safe='')}/rows{query}", Pushed, body, media_type, key)
 
 
+def detach_source(stream: str, source: str) -> Ask[StreamInfo]:
+    return Ask("DELETE", f"/v1/streams/{quote(stream, safe='')}/sources/{quote(source, safe='')}", StreamInfo)
+
+
 def queries() -> Ask[list[QueryInfo]]:
     return Ask("GET", "/v1/queries", list[QueryInfo])
 

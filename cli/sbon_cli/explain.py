@@ -11,9 +11,10 @@ from rich.markup import escape
 from sbon_cli.client import Client
 from sbon_cli.explain_placement import placement
 from sbon_cli.goal_flags import goal_options
+from sbon_cli.names import NODE, QUERY
 from sbon_cli.output import as_json, bytes_text, cell_text, json_option, out, print_json, print_table, reports_errors, say
+from sbon_cli.reading import text_of
 from sbon_cli.settings_flags import decompose_option, join_window_option
-from sbon_cli.submit import text_of
 from sbon_node.control.explanation import ExplainedPart, Explanation, Question
 from sbon_node.placement.goal import Goal
 from sbon_node.query.plan import Decompose
@@ -44,13 +45,11 @@ explain.add_command(placement)
 
 @explain.command()
 @click.argument("sql", metavar="[SQL|@FILE|-]", default="")
-@click.option(
-    "--query", "query_id", default="", metavar="QUERY", help="A query of the cluster instead of SQL, with what is measured."
-)
+@click.option("--query", "query_id", default="", type=QUERY, help="A query of the cluster instead of SQL, with what is measured.")
 @goal_options
 @decompose_option
 @join_window_option
-@click.option("--consumer", default="", metavar="NODE", help="The node the rows would go to; by default the one asked.")
+@click.option("--consumer", default="", type=NODE, help="The node the rows would go to; by default the one asked.")
 @json_option
 @click.pass_obj
 @reports_errors

@@ -11,28 +11,29 @@ from rich.markup import escape
 from sbon_cli.client import Client
 from sbon_cli.goal_flags import goal_options
 from sbon_cli.map import check_suffix
+from sbon_cli.names import NODE, QUERY
 from sbon_cli.output import as_json, bytes_text, cell_text, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.placement_picture import save
+from sbon_cli.reading import text_of
 from sbon_cli.settings_flags import decompose_option, join_window_option
-from sbon_cli.submit import text_of
 from sbon_node.control.explanation import Question
 from sbon_node.control.placement_report import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
 from sbon_node.placement.from_plan import CONSUMER
 from sbon_node.placement.goal import Goal
 from sbon_node.query.plan import Decompose
 
-QUERY = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+QUERY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """No SQL is one word."""
 SHOWN = 8
 """Candidates of an operator, and turning points, on a terminal; JSON has all."""
 
 
 @click.command()
-@click.argument("what", metavar="SQL|@FILE|-|QUERY")
+@click.argument("what", type=QUERY, metavar="SQL|@FILE|-|QUERY")
 @goal_options
 @decompose_option
 @join_window_option
-@click.option("--consumer", default="", metavar="NODE", help="The node the rows would go to; by default the one asked.")
+@click.option("--consumer", default="", type=NODE, help="The node the rows would go to; by default the one asked.")
 @click.option(
     "--out",
     "file",
@@ -64,7 +65,7 @@ def placement(
     """
     check_suffix(file)
     client = Client(api)
-    if QUERY.fullmatch(what):
+    if QUERY_NAME.fullmatch(what):
         found = client.explain_query_placement(what)
     else:
         question = Question(

@@ -13,6 +13,7 @@ import msgspec
 
 from sbon_cli.acknowledge import Acknowledger
 from sbon_cli.client import Client
+from sbon_cli.interrupts import whole
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.errors import SbonError
 
@@ -54,8 +55,7 @@ class Follower:
                     lost_since, tries, followed = None, 0, True
                     if isinstance(event, Finished):
                         return self._told(event)
-                    self._take(event)
-                    acknowledger.written(event.stream, self.seen[event.stream])
+                    self._take(event, acknowledger)
                 error = SbonError("node-unreachable", f"the node at {self.client.api} ended the connection")
             except SbonError as refusal:
                 error = refusal
@@ -71,11 +71,13 @@ class Follower:
             self.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
             tries += 1
 
-    def _take(self, frame: Rows) -> None:
+    def _take(self, frame: Rows, acknowledger: Acknowledger) -> None:
         if frame.number > self.seen.get(frame.stream, 0):
-            self.write(frame)
-            self.rows += len(frame.rows)
-            self.seen[frame.stream] = frame.number
+            with whole():
+                self.write(frame)
+                self.rows += len(frame.rows)
+                self.seen[frame.stream] = frame.number
+                acknowledger.written(frame.stream, frame.number)
 
     def _told(self, end: Finished) -> Finished:
         """A sink that is closed knows no more than that: why it was, its query's record says."""

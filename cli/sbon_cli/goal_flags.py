@@ -13,7 +13,7 @@ from sbon_cli.durations import milliseconds_of
 from sbon_cli.settings_flags import strategy_option
 from sbon_node.errors import SbonError
 from sbon_node.placement.goal import Goal
-from sbon_node.placement.objective import OBJECTIVES, objective_named
+from sbon_node.placement.names import OBJECTIVES, objective_named
 
 _UNITS_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 

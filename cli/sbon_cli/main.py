@@ -4,40 +4,66 @@ from __future__ import annotations
 
 import importlib
 import sys
-from importlib.metadata import version
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
-from sbon_cli.output import EXIT_CODES, EXIT_INTERRUPTED
+from sbon_cli import waiting
+from sbon_cli.examples import with_examples
+from sbon_cli.exit_codes import EXIT_CODES, EXIT_INTERRUPTED
 
-VERBS = {
-    "node": "sbon_cli.node:node",
-    "cluster": "sbon_cli.cluster:cluster",
-    "demo": "sbon_cli.demo:demo",
-    "stream": "sbon_cli.stream:stream",
-    "submit": "sbon_cli.submit:submit",
-    "explain": "sbon_cli.explain:explain",
-    "query": "sbon_cli.query:query",
-    "status": "sbon_cli.members:status",
-    "members": "sbon_cli.members:members",
-    "rtt": "sbon_cli.rtt:rtt",
-    "monitor": "sbon_cli.monitor:monitor",
-    "map": "sbon_cli.map:map_",
-    "join": "sbon_cli.membership:join",
-    "leave": "sbon_cli.membership:leave",
-    "drain": "sbon_cli.membership:drain",
-    "doctor": "sbon_cli.doctor:doctor",
-    "debug": "sbon_cli.debug:debug",
-    "config": "sbon_cli.config:config",
-    "bench": "sbon_cli.bench:bench",
-    "simulate": "sbon_cli.simulate:simulate",
-    "experiment": "sbon_cli.experiment:experiment",
+DEFAULT_API = "http://127.0.0.1:7480"
+
+
+class Verb(NamedTuple):
+    """``help`` is the first sentence of the command's own, so that a list of all need not load them."""
+
+    target: str
+    help: str
+
+
+SECTIONS: dict[str, dict[str, Verb]] = {
+    "Nodes": {
+        "node": Verb("sbon_cli.node:node", "Runs a node in the foreground."),
+        "cluster": Verb("sbon_cli.cluster:cluster", "Runs a cluster of nodes on this machine."),
+        "join": Verb("sbon_cli.membership:join", "Joins the cluster of the nodes at these addresses."),
+        "leave": Verb("sbon_cli.membership:leave", "Makes the node leave for good."),
+        "drain": Verb("sbon_cli.membership:drain", "Has the node take no operators, sources, sinks and queries any more."),
+        "status": Verb("sbon_cli.members:status", "Shows the node asked."),
+        "members": Verb("sbon_cli.members:members", "Lists the nodes of the cluster as the node asked sees them."),
+        "rtt": Verb("sbon_cli.rtt:rtt", "Shows the round-trip time between nodes A and B."),
+        "map": Verb("sbon_cli.map:map_", "Draws the cost space: who is near whom."),
+        "monitor": Verb("sbon_cli.monitor:monitor", "Tells what happens at the node asked."),
+        "doctor": Verb("sbon_cli.doctor:doctor", "Examines the node asked."),
+        "debug": Verb("sbon_cli.debug:debug", "Looks inside a running node."),
+        "config": Verb("sbon_cli.config:config", "Shows and checks a node's configuration."),
+    },
+    "Streams and queries": {
+        "stream": Verb("sbon_cli.stream:stream", "Creates, fills, lists and drops streams."),
+        "streams": Verb("sbon_cli.stream:list_", "Lists the streams of the cluster."),
+        "sql": Verb("sbon_cli.sql:sql", "A shell for queries."),
+        "submit": Verb("sbon_cli.submit:submit", "Submits a query and prints its rows as they arrive."),
+        "explain": Verb("sbon_cli.explain:explain", "Explains a query that is not submitted, or one that is."),
+        "query": Verb("sbon_cli.query:query", "Lists, shows, follows and stops queries."),
+        "queries": Verb("sbon_cli.query:list_", "Lists every query of the cluster."),
+        "bill": Verb("sbon_cli.query:bill", "Shows what a query cost the network."),
+    },
+    "Trying and measuring": {
+        "demo": Verb("sbon_cli.demo:demo", "Six nodes in six cities."),
+        "bench": Verb("sbon_cli.bench:bench", "Measures."),
+        "simulate": Verb("sbon_cli.simulate:simulate", "Runs whole daemons through a scenario in virtual time."),
+        "experiment": Verb("sbon_cli.experiment:experiment", "Repeats an experiment."),
+    },
+    "This command": {
+        "completion": Verb("sbon_cli.completion:completion", "Prints what makes a shell complete this command."),
+    },
 }
+VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, verb in section.items()}
 
 
 class Verbs(click.Group):
-    """Finds verbs in ``VERBS``, and has a word for one misspelt."""
+    """Finds verbs in ``VERBS``, lists them without loading any, and has a word for one misspelt."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -45,10 +71,19 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module, _, attribute = VERBS[cmd_name].partition(":")
+        module, _, attribute = VERBS[cmd_name].target.partition(":")
         found: Any = getattr(importlib.import_module(module), attribute)
         assert isinstance(found, click.Command)
-        return found
+        return with_examples(found, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, section in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, verb.help) for name, verb in section.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        verbs = [CompletionItem(name, help=verb.help) for name, verb in VERBS.items() if name.startswith(incomplete)]
+        return [*verbs, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         try:
@@ -70,25 +105,26 @@ def _near(word: str, words: list[str]) -> str:
     "--node",
     "api",
     envvar="SBON_API",
-    default="http://127.0.0.1:7480",
+    default=DEFAULT_API,
     show_default=True,
     metavar="URL",
     help="API of the node to talk to, also from SBON_API.",
 )
-@click.version_option(version("sbon"), prog_name="sbon")
+@click.version_option(package_name="sbon", prog_name="sbon")
 @click.pass_context
 def sbon(ctx: click.Context, api: str) -> None:
     """A stream-based overlay network: queries over wide-area streams, run by Spark where the network likes it best.
 
-    Results are tables on a terminal and JSON in a pipe or with --json.
+    Results are tables on a terminal, and JSON in a pipe or with --json: a line for each, or for the one there is.
     """
     ctx.obj = api
 
 
 def main() -> None:
     """Runs the command line; the exit codes are those of ``sbon --help``."""
+    waiting.told = True
     try:
-        code = sbon.main(standalone_mode=False)
+        code = sbon.main(prog_name="sbon", standalone_mode=False)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -2,35 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 import msgspec
 
 from sbon_cli.client import Client
 from sbon_cli.durations import milliseconds_of
+from sbon_cli.names import NODE
 from sbon_cli.output import as_json, json_option, print_json, print_table, reports_errors
 from sbon_node.control.report import MemberInfo
 
+STATES = ("alive", "suspect", "away", "dead", "left")
+
 
 @click.command()
-@click.option("--near", default="", metavar="NODE", help="Sort by round-trip time from that node.")
+@click.option("--near", default="", type=NODE, help="Sort by round-trip time from that node.")
 @click.option(
     "--within",
     callback=lambda context, parameter, value: None if value is None else milliseconds_of(value, "--within"),
     metavar="DURATION",
     help="Only nodes so near to --near, by default to the node asked, as far as that is known: 30ms, 0.5s.",
 )
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only nodes in this state; may be repeated.")
+@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Only nodes with this tag; may be repeated.")
 @json_option
 @click.pass_obj
 @reports_errors
-def members(api: str, near: str, within: float | None, json_: bool) -> None:
+def members(api: str, near: str, within: float | None, states: tuple[str, ...], tags: tuple[str, ...], json_: bool) -> None:
     """Lists the nodes of the cluster as the node asked sees them; or those near one of them, the nearest first.
 
     Times are measured where the node asked has measured them lately, and else estimated from the coordinates.
     """
-    listed = Client(api).members(near, within)
+    wanted = _wanted(tags)
+    found = Client(api).members(near, within)
+    listed = [m for m in found if (not states or m.state in states) and wanted.items() <= m.tags.items()]
     if as_json(json_):
         print_json(listed)
-        return
+    else:
+        show_members(listed, near, within)
+
+
+def _wanted(tags: tuple[str, ...]) -> dict[str, str]:
+    wanted = {}
+    for tag in tags:
+        key, separator, value = tag.partition("=")
+        if not separator:
+            raise click.UsageError(f"--tag: {tag!r} is not KEY=VALUE")
+        wanted[key] = value
+    return wanted
+
+
+def show_members(listed: Sequence[MemberInfo], near: str = "", within: float | None = None) -> None:
+    """The members for people; with distances where some were asked for."""
     if near or within is not None:
         print_table(
             ("node", f"from {near or 'here'} ms", "", "state", "address", "coordinate", "tags"),
@@ -44,6 +68,7 @@ def members(api: str, near: str, within: float | None, json_: bool) -> None:
     print_table(
         ("node", "state", "address", "api", "rtt ms", "", "coordinate", "tags"),
         [(m.name, m.state, m.address, m.api, m.rtt_ms, _kind(m.rtt_ms, m.measured), *_place_and_words(m)) for m in listed],
+        empty="no such members",
     )
 
 

@@ -28,14 +28,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
     return tuple(kind for kind in KINDS if kind in words)
 
 
-@click.command(
-    epilog="""\b
-Examples:
-  sbon monitor
-  sbon monitor --events membership,placement
-  sbon monitor --events logs --log-level debug
-  sbon monitor --events queries | jq 'select(.state == "failed")'"""
-)
+@click.command()
 @click.option(
     "--events",
     "kinds",

@@ -17,6 +17,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from sbon_cli.exit_codes import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from sbon_cli.exit_codes import EXIT_REFUSED as EXIT_REFUSED
+from sbon_cli.exit_codes import exit_code_of as exit_code_of
 from sbon_node.errors import SbonError
 
 P = ParamSpec("P")
@@ -24,42 +27,6 @@ R = TypeVar("R")
 
 UNBROKEN = 32
 """Longer words than that are broken in a table of a narrow terminal."""
-
-EXIT_REFUSED = 1
-EXIT_USAGE = 2
-EXIT_UNREACHABLE = 3
-EXIT_INTERRUPTED = 130
-
-EXIT_CODES = """\b
-Exit codes:
-  0    done
-  1    the node refused, or the work failed
-  2    wrong usage or bad configuration
-  3    the node cannot be reached
-  130  interrupted"""
-
-_CONFIGURATION_CODES = frozenset(
-    {
-        "bad-address",
-        "bad-config",
-        "bad-delays",
-        "bad-latency",
-        "bad-log-file",
-        "bad-scenario",
-        "bad-schema",
-        "bad-type",
-        "data-dir",
-        "data-dir-in-use",
-        "not-my-data",
-        "port-in-use",
-    }
-)
-
-
-def exit_code_of(error: SbonError) -> int:
-    if error.code in ("node-unreachable", "consumer-unreachable"):
-        return EXIT_UNREACHABLE
-    return EXIT_USAGE if error.code in _CONFIGURATION_CODES else EXIT_REFUSED
 
 
 def err() -> Console:
@@ -114,8 +81,9 @@ def as_json(forced: bool = False) -> bool:
 
 
 def print_json(value: Any) -> None:
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    print(text)
+    """A line of JSON for each of a list, or for the one value there is."""
+    for one in value if isinstance(value, list | tuple) else (value,):
+        print(msgspec.json.encode(one).decode(), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "nothing") -> None:
@@ -156,4 +124,4 @@ def bytes_text(count: float) -> str:
 
 
 def json_option(command: Callable[P, R]) -> Callable[P, R]:
-    return click.option("--json", "json_", is_flag=True, help="Print JSON, as in a pipe.")(command)
+    return click.option("--json", "json_", is_flag=True, help="Print JSON lines, as in a pipe.")(command)

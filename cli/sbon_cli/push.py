@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import click
-import pyarrow as pa
 
 from sbon_cli.client import Client
 from sbon_cli.follow import client_at
+from sbon_cli.names import STREAM
 from sbon_cli.output import EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
-from sbon_node.connectors.csv_rows import CsvRows
 from sbon_node.connectors.push import MAX_TOLD, Pushed, RefusedRow
-from sbon_node.connectors.row_format import TEXT_SUFFIXES
 from sbon_node.errors import SbonError
 
 POST_BYTES = 1024 * 1024
@@ -36,7 +34,7 @@ PASSING = frozenset(
 
 
 @click.command()
-@click.argument("stream_name", metavar="STREAM")
+@click.argument("stream_name", type=STREAM, metavar="STREAM")
 @click.argument("file", metavar="[FILE|-]", default="-")
 @click.option("--format", "format_", type=click.Choice(["csv", "ndjson"]), help="Else by the name, or the first byte.")
 @click.option("--source", default="", metavar="NAME", help="The source, where the stream has several that take rows.")
@@ -46,13 +44,11 @@ PASSING = frozenset(
 def push(api: str, stream_name: str, file: str, format_: str | None, source: str, json_: bool) -> None:
     """Posts the rows of FILE, or of standard input, to STREAM's http source, and returns when they are stored.
 
-    \b
-    sbon stream push clicks clicks.csv
-    tail -f clicks.ndjson | sbon stream push clicks -
-
     Rows that cannot be read are named with their lines, and the exit code is 1. Where the node does not answer, or has no room,
     it is asked again, and no row counts twice.
     """
+    from sbon_node.connectors.row_format import TEXT_SUFFIXES  # with what reads rows, and so here alone
+
     client, source = _where(Client(api), stream_name, source)
     with ExitStack() as opened:
         input_ = sys.stdin.buffer if file == "-" else opened.enter_context(_opened(file))
@@ -93,6 +89,10 @@ class Records:
     """Complete records of a text as they come, with the line of the first. Of CSV each piece has the line of names again."""
 
     def __init__(self, file: BinaryIO, kind: str | None, *, tabs: bool = False) -> None:
+        import pyarrow as pa
+
+        from sbon_node.connectors.csv_rows import CsvRows
+
         self._file = file
         self._first = self._more()
         self.kind = kind or ("ndjson" if self._first.lstrip()[:1] == b"{" else "csv")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
 from rich.markup import escape
 
 from sbon_cli.client import Client
+from sbon_cli.names import QUERY
 from sbon_cli.output import as_json, bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.rows import follow_to_the_end
 from sbon_node.control.report import Bill, QueryInfo
@@ -28,7 +30,12 @@ def list_(api: str, json_: bool) -> None:
     queries = Client(api).queries()
     if as_json(json_):
         print_json(queries)
-        return
+    else:
+        show_queries(queries)
+
+
+def show_queries(queries: Sequence[QueryInfo]) -> None:
+    """The queries for people."""
     print_table(
         ("query", "state", "consumer", "strategy", "submitted", "rows", "sql"),
         [(q.id, q.state, q.consumer, q.strategy, _time(q.submitted_ms), q.rows, _short(q.sql)) for q in queries],
@@ -37,7 +44,7 @@ def list_(api: str, json_: bool) -> None:
 
 
 @query.command()
-@click.argument("query_id", metavar="QUERY")
+@click.argument("query_id", type=QUERY, metavar="QUERY")
 @json_option
 @click.pass_obj
 @reports_errors
@@ -100,7 +107,7 @@ def _show_delivery(info: QueryInfo) -> None:
 
 
 @query.command()
-@click.argument("query_id", metavar="QUERY")
+@click.argument("query_id", type=QUERY, metavar="QUERY")
 @json_option
 @click.pass_obj
 @reports_errors
@@ -114,7 +121,7 @@ def stop(api: str, query_id: str, json_: bool) -> None:
 
 
 @query.command()
-@click.argument("query_id", metavar="QUERY")
+@click.argument("query_id", type=QUERY, metavar="QUERY")
 @json_option
 @click.pass_obj
 @reports_errors
@@ -151,7 +158,7 @@ def _mega(value: float | None) -> float | None:
 
 
 @query.command()
-@click.argument("query_id", metavar="QUERY")
+@click.argument("query_id", type=QUERY, metavar="QUERY")
 @click.option("--rm", is_flag=True, help="Stop the query when this command ends.")
 @json_option
 @click.pass_obj

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,6 +22,7 @@ class LineWriter:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console
         self._widths: list[int] = []
+        self.rows = 0
 
     def __call__(self, frame: Rows) -> None:
         cells = [[_cell(value) for value in row] for row in frame.rows]
@@ -37,6 +37,7 @@ class LineWriter:
             console.print(f"[bold]{escape(self._line(list(frame.columns)))}[/]", soft_wrap=True)
         for row in cells:
             console.print(escape(self._line(row)), soft_wrap=True)
+            self.rows += 1
         console.file.flush()
 
     def _line(self, cells: list[str]) -> str:
@@ -51,35 +52,44 @@ def _number(frame: Rows, position: int) -> bool:
     return all(row[position] is None or isinstance(row[position], int | float) for row in frame.rows)
 
 
-def write_ndjson(frame: Rows) -> None:
-    for row in frame.rows:
-        sys.stdout.buffer.write(row_line(frame, row) + b"\n")
-    sys.stdout.flush()
+class NdjsonWriter:
+    """A line of JSON for each row, on stdout."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def __call__(self, frame: Rows) -> None:
+        for row in frame.rows:
+            sys.stdout.buffer.write(row_line(frame, row) + b"\n")
+            self.rows += 1
+        sys.stdout.flush()
 
 
 def _cell(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, int) else cell_text(value)
 
 
-def writer(json_: bool) -> Callable[[Rows], None]:
-    return write_ndjson if as_json(json_) else LineWriter()
+def writer(json_: bool) -> LineWriter | NdjsonWriter:
+    return NdjsonWriter() if as_json(json_) else LineWriter()
 
 
 def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_after: bool) -> int:
     """Prints the query's rows until it is over; returns the exit code.
 
-    Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to us.
+    Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to us. What has arrived is printed whole first, so
+    that the next follower begins with the rows after it; a second Ctrl-C does not wait for that.
     """
-    follower = Follower(client, info.id, writer(json_), _notice)
+    write = writer(json_)
+    follower = Follower(client, info.id, write, _notice)
     try:
         follower.client = consumer_client(client, info.consumer)
         end = follower.run()
     except KeyboardInterrupt:
         if stop_after:
             client.stop_query(info.id)
-            _notice(f"stopped {info.id} after {follower.rows:,} rows")
+            _notice(f"stopped {info.id} after {write.rows:,} rows")
         else:
-            _notice(f"detached after {follower.rows:,} rows; {info.id} goes on: sbon query follow {info.id}")
+            _notice(f"detached after {write.rows:,} rows; {info.id} goes on: sbon query follow {info.id}")
         return EXIT_INTERRUPTED
     except BaseException:
         if stop_after:
@@ -88,7 +98,7 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
     if end.state == "failed":
         err().print(f"[bold red]error[/]: {escape(info.id)} failed: {escape(end.reason)}")
         return EXIT_REFUSED
-    _notice(f"{info.id} {end.state}: {follower.rows:,} rows")
+    _notice(f"{info.id} {end.state}: {write.rows:,} rows")
     return 0
 
 

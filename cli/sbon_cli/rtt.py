@@ -5,14 +5,15 @@ from __future__ import annotations
 import click
 
 from sbon_cli.client import Client
+from sbon_cli.names import NODE
 from sbon_cli.output import as_json, json_option, print_json, print_table, reports_errors
 from sbon_node.control.report import PairInfo, RttQuestion
 from sbon_node.errors import SbonError
 
 
 @click.command()
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="[B]", default="")
+@click.argument("a", type=NODE, metavar="A")
+@click.argument("b", type=NODE, metavar="[B]", default="")
 @click.option("--measure/--cached", default=None, help="Measure anew whatever is known, or measure nothing.")
 @json_option
 @click.pass_obj

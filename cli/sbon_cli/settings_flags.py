@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import ParamSpec, TypeVar, get_args
 
 import click
 
 from sbon_cli.durations import milliseconds_of
+from sbon_cli.reading import ReadablePath
 from sbon_node.config import Given
 from sbon_node.errors import SbonError
-from sbon_node.placement.strategies import AUTO, DEFAULT_STRATEGY, STRATEGIES
+from sbon_node.placement.names import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 from sbon_node.query.plan import Decompose
 
 P = ParamSpec("P")
@@ -37,7 +37,7 @@ NAMED = {
 
 strategy_option = click.option(
     "--strategy",
-    type=click.Choice([AUTO, *STRATEGIES]),
+    type=click.Choice([AUTO, *STRATEGY_NAMES]),
     default=DEFAULT_STRATEGY,
     show_default=True,
     help="How operators are placed; auto takes the exact optimum where all is measured and few hosts can be, else hybrid.",
@@ -75,8 +75,8 @@ def settings_options(command: Callable[P, R]) -> Callable[P, R]:
         "--config",
         "config_file",
         envvar="SBON_CONFIG",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
+        type=ReadablePath(),
+        metavar="FILE|-",
         help="TOML file, also from SBON_CONFIG.",
     )(command)
 

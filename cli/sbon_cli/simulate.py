@@ -14,6 +14,7 @@ import click
 from rich.markup import escape
 
 from sbon_cli.output import EXIT_REFUSED, as_json, err, json_option, print_json, print_table, reports_errors
+from sbon_cli.reading import ReadablePath
 from sbon_node import log
 
 TRACE_LINES = 60
@@ -35,7 +36,7 @@ class Seeds(click.ParamType[range]):
 
 
 @click.command()
-@click.argument("scenario", type=click.Path(path_type=Path), metavar="SCENARIO.toml")
+@click.argument("scenario", type=ReadablePath(), metavar="SCENARIO.toml|-")
 @click.option("--seed", "--seeds", "seeds", type=Seeds(), default="1", show_default=True, help="Of a run, or of one run each.")
 @click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N", help="As many nodes in all; more join those it names.")
 @click.option("--trace", is_flag=True, help="Print what happened, step by step, to stderr.")
@@ -46,9 +47,6 @@ def simulate(scenario: Path, seeds: range, nodes: int | None, trace: bool, json_
 
     What is printed depends on the seeds alone; how long it took goes to stderr. A run that fails ends with its trace and the
     command that runs it again, and exits 1.
-
-    \b
-    sbon simulate tests/scenarios/random_faults.toml --seeds 1..20
     """
     log.silence()
     room: Any = importlib.import_module("sbon_node.simulation.scenario")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ import msgspec
 
 from sbon_cli.client import Client
 from sbon_cli.durations import milliseconds_of
+from sbon_cli.names import NODE, STREAM
 from sbon_cli.option_values import options_of
 from sbon_cli.output import as_json, bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.push import push
+from sbon_cli.reading import text_of
 from sbon_node.control.report import StreamInfo
+from sbon_node.errors import SbonError
 from sbon_node.plain_words import in_plain_words
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import parse_schema
@@ -26,7 +30,7 @@ def stream() -> None:
 
 @stream.command()
 @click.argument("name")
-@click.option("--schema", required=True, metavar='"ts timestamp, x double"', help="Columns with Spark SQL types.")
+@click.option("--schema", required=True, metavar='"ts timestamp, x double"|@FILE|-', help="Columns with Spark SQL types.")
 @click.option("--event-time", required=True, metavar="COLUMN", help="The column that says when a row happened.")
 @click.option(
     "--delay", default="0s", show_default=True, help="How far behind the newest row a row may still come: 500ms, 10s, 5m."
@@ -41,7 +45,7 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
         declaration = msgspec.convert(
             {
                 "name": name,
-                "schema": parse_schema(schema),
+                "schema": parse_schema(text_of(schema, "--schema").strip()),
                 "event_time": event_time,
                 "delay_ms": milliseconds_of(delay, "--delay"),
                 "comment": comment,
@@ -61,8 +65,8 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
 
 
 @stream.command()
-@click.argument("stream_name", metavar="STREAM")
-@click.option("--node", "node_name", default="", metavar="NODE", help="Where the rows are born; by default the node asked.")
+@click.argument("stream_name", type=STREAM, metavar="STREAM")
+@click.option("--node", "node_name", default="", type=NODE, help="Where the rows are born; by default the node asked.")
 @click.option("--name", default="", help="Name of the source among the stream's; by default the node's.")
 @click.option("--connector", default="", help="file, tail, http, generator or hostmetrics; see docs/connectors.md.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the connector; may be repeated.")
@@ -102,6 +106,38 @@ def attach(api: str, /, stream_name: str, node_name: str, name: str, options: tu
     _tell(client.attach_source(source), json_, f"{source.name} attached to {stream_name} at {at}")
 
 
+@stream.command()
+@click.argument("stream_name", type=STREAM, metavar="STREAM")
+@click.option("--node", "node_name", default="", type=NODE, help="The node of the source, where it has but one of the stream.")
+@click.option("--name", default="", help="The name of the source.")
+@json_option
+@click.pass_obj
+@reports_errors
+def detach(api: str, stream_name: str, node_name: str, name: str, json_: bool) -> None:
+    """Takes a source away from STREAM, with what it keeps. Refused while a query reads the stream.
+
+    Without --node and --name it is the source at the node asked.
+    """
+    client = Client(api)
+    source = _source_of(client.stream(stream_name), name, node_name or ("" if name else client.status().name))
+    _tell(client.detach_source(stream_name, source), json_, f"{source} detached from {stream_name}")
+
+
+def _source_of(info: StreamInfo, name: str, node: str) -> str:
+    """The one source of that name, at that node; empty for any."""
+    stream, sources = info.entry.declaration.name, info.entry.sources
+    found = [s.name for s in sources if (not name or s.name == name) and (not node or s.node == node)]
+    if len(found) == 1:
+        return found[0]
+    what = " ".join(part for part in (repr(name) if name else "", f"at {node}" if node else "") if part)
+    if found:
+        raise SbonError(
+            "ambiguous-source", f"{stream} has {len(found)} sources {what}", hint=f"name one: --name {' or '.join(found)}"
+        )
+    there = ", ".join(f"{s.name} at {s.node}" for s in sources) or "none"
+    raise SbonError("unknown-source", f"{stream} has no source {what}", hint=f"there is {there}")
+
+
 @stream.command("list")
 @json_option
 @click.pass_obj
@@ -111,7 +147,12 @@ def list_(api: str, json_: bool) -> None:
     streams = Client(api).streams()
     if as_json(json_):
         print_json(streams)
-        return
+    else:
+        show_streams(streams)
+
+
+def show_streams(streams: Sequence[StreamInfo]) -> None:
+    """The streams for people."""
     print_table(
         ("stream", "columns", "event time", "delay ms", "sources"),
         [
@@ -129,7 +170,7 @@ def list_(api: str, json_: bool) -> None:
 
 
 @stream.command()
-@click.argument("name")
+@click.argument("name", type=STREAM, metavar="STREAM")
 @json_option
 @click.pass_obj
 @reports_errors
@@ -138,7 +179,12 @@ def show(api: str, name: str, json_: bool) -> None:
     info = Client(api).stream(name)
     if as_json(json_):
         print_json(info)
-        return
+    else:
+        show_stream(info)
+
+
+def show_stream(info: StreamInfo) -> None:
+    """A stream for people."""
     declaration = info.entry.declaration
     say(f"[bold]{declaration.name}[/] by {declaration.event_time}, delay {declaration.delay_ms:,} ms {declaration.comment}")
     print_table(("column", "type"), [(c.name, c.type) for c in declaration.schema])
@@ -166,7 +212,7 @@ def show(api: str, name: str, json_: bool) -> None:
 
 
 @stream.command()
-@click.argument("name")
+@click.argument("name", type=STREAM, metavar="STREAM")
 @click.pass_obj
 @reports_errors
 def drop(api: str, name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
 import click
 from rich.markup import escape
@@ -12,10 +11,13 @@ from rich.markup import escape
 from sbon_cli.client import Client
 from sbon_cli.follow import consumer_client
 from sbon_cli.goal_flags import goal_options
+from sbon_cli.names import NODE
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
+from sbon_cli.reading import text_of
 from sbon_cli.rows import follow_to_the_end
 from sbon_cli.settings_flags import decompose_option, join_window_option
 from sbon_cli.sink_urls import sink_of
+from sbon_cli.waiting import waiting
 from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
 from sbon_node.placement.goal import Goal
@@ -27,7 +29,7 @@ from sbon_node.query.plan import Decompose
 @goal_options
 @decompose_option
 @join_window_option
-@click.option("--consumer", default="", metavar="NODE", help="The node the rows go to; by default the one asked.")
+@click.option("--consumer", default="", type=NODE, help="The node the rows go to; by default the one asked.")
 @click.option(
     "--to",
     "to",
@@ -80,7 +82,7 @@ def submit(
         consumer=consumer,
         sink=sink,
     )
-    info = _submit(client, submission, quiet=quiet)
+    info = submitted(client, submission, quiet=quiet)
     if not following:
         if as_json(json_):
             print_json(info)
@@ -92,26 +94,16 @@ def submit(
     sys.exit(_wait(client, info, stop_after=rm))
 
 
-def text_of(sql: str) -> str:
-    """The query itself, of ``@FILE``, or of standard input where ``-`` stands for it; raises a usage error."""
-    if sql == "-":
-        return sys.stdin.read()
-    if not sql.startswith("@"):
-        return sql
-    try:
-        return Path(sql[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{sql[1:]} cannot be read: {error}") from error
-
-
-def _submit(client: Client, submission: Submission, *, quiet: bool) -> QueryInfo:
+def submitted(client: Client, submission: Submission, *, quiet: bool = False) -> QueryInfo:
+    """The query as it is accepted; what the node does meanwhile is told on a terminal, unless ``quiet``."""
     console = err()
+    told = not quiet and console.is_terminal
     for event in client.submit(submission):
         if isinstance(event, Accepted):
             if not quiet:
                 console.print(f"[bold]{event.query.id}[/] runs, rows arrive at {escape(event.query.consumer)}")
             return event.query
-        if not quiet:
+        if told:
             console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
     raise SbonError("node-unreachable", f"the node at {client.api} ended the connection before the query was accepted")
 
@@ -119,9 +111,10 @@ def _submit(client: Client, submission: Submission, *, quiet: bool) -> QueryInfo
 def _wait(client: Client, info: QueryInfo, *, stop_after: bool) -> int:
     """Until the query is over; its rows go to a file meanwhile."""
     try:
-        while info.state in ("placing", "running"):
-            time.sleep(0.5)
-            info = client.query(info.id)
+        with waiting(f"{info.id} runs"):
+            while info.state in ("placing", "running"):
+                time.sleep(0.5)
+                info = client.query(info.id)
     except KeyboardInterrupt:
         if stop_after:
             client.stop_query(info.id)

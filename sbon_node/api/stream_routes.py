@@ -62,6 +62,12 @@ async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
         yield piece
 
 
+async def detach_source(asked: Plain) -> StreamInfo:
+    """Takes a source away, with what it keeps. Refused with ``stream-in-use`` while a query reads the stream."""
+    await asked.face.detach_source(asked.part("name"), asked.part("source"))
+    return await asked.face.stream(asked.part("name"))
+
+
 ROUTES = (
     Route("GET", "/v1/streams", streams),
     Route("POST", "/v1/streams", create_stream, status=201, uncut=True, refusals=(409,)),
@@ -69,4 +75,5 @@ ROUTES = (
     Route("DELETE", "/v1/streams/{name}", drop_stream, uncut=True, refusals=(409,)),
     Route("POST", "/v1/streams/{name}/sources", attach_source, status=201, uncut=True, refusals=(409,)),
     Route("POST", "/v1/streams/{name}/rows", push_rows, refusals=(408, 421, 422), takes=tuple(MEDIA_TYPES)),
+    Route("DELETE", "/v1/streams/{name}/sources/{source}", detach_source, uncut=True, refusals=(409,)),
 )

@@ -1,8 +1,8 @@
 """The catalogue, known to every node: a join-semilattice of entries, pushed on change and compared now and then.
 
 Of two entries for one name the greater ``version`` (the generation of the name) wins. Within a generation a drop wins over
-everything, the smaller origin's declaration over the greater's, and sources are united by name. So any two nodes that have
-seen the same entries, in whatever order, know the same.
+everything, the smaller origin's declaration over the greater's, and sources are united by name: of one name the later turn wins,
+and what was detached up to some turn is gone. So any two nodes that have seen the same entries, in whatever order, know the same.
 
 What was dropped is remembered for :data:`TOMBSTONE_S`, longer than the partitions and absences of up to seven days that SPEC
 promises to heal without reviving anything. Whoever is away for longer than a tombstone lasts may bring a dropped stream back,
@@ -35,6 +35,8 @@ MAX_VERSION = 2**53
 TOMBSTONE_S = 30 * 86_400.0
 MAX_TOMBSTONES = 2048
 """The oldest go first. With ``control.max_streams`` standing entries they still fit one comparison (``PullCatalogue``)."""
+MAX_DETACHED = 4 * MAX_SOURCES_OF_A_STREAM
+"""Names of detached sources that a stream remembers."""
 MAX_REPLY_BYTES = 1024 * 1024
 """Entries of one answer; the next comparison brings the rest."""
 
@@ -49,8 +51,10 @@ def merge(mine: CatalogEntry | None, theirs: CatalogEntry) -> CatalogEntry:
         theirs = mine
     first, second = sorted((mine, theirs), key=lambda e: (e.origin, _encoded(e.declaration)))
     sources: dict[str, SourceDeclaration] = {}
-    for source in sorted(mine.sources + theirs.sources, key=lambda s: (s.name, s.node, _encoded(s))):
-        sources.setdefault(source.name, source)
+    detached = {name: max(e.detached.get(name, 0) for e in (mine, theirs)) for name in {**mine.detached, **theirs.detached}}
+    for source in sorted(mine.sources + theirs.sources, key=lambda s: (s.name, -s.turn, s.node, _encoded(s))):
+        if source.turn > detached.get(source.name, 0):
+            sources.setdefault(source.name, source)
     dropped = mine.dropped or theirs.dropped
     return CatalogEntry(
         declaration=first.declaration,
@@ -59,6 +63,7 @@ def merge(mine: CatalogEntry | None, theirs: CatalogEntry) -> CatalogEntry:
         origin=min(first.origin, second.origin),
         dropped=dropped,
         dropped_ms=max(mine.dropped_ms, theirs.dropped_ms),
+        detached={} if dropped else detached,
     )
 
 
@@ -73,8 +78,12 @@ def check_entry(entry: CatalogEntry) -> None:
         raise SbonError("bad-entry", "the version, or the number of sources, is out of bounds", where=entry.declaration.name)
     if entry.dropped != (0 < entry.dropped_ms <= MAX_VERSION):
         raise SbonError("bad-entry", "what is dropped says since when, and nothing else does", where=entry.declaration.name)
+    if len(entry.detached) > MAX_DETACHED or not all(0 < turn <= MAX_VERSION for turn in entry.detached.values()):
+        raise SbonError("bad-entry", "the sources that were detached are out of bounds", where=entry.declaration.name)
     for source in entry.sources:
         check_source(source, entry.declaration)
+        if source.turn <= entry.detached.get(source.name, 0):
+            raise SbonError("bad-entry", f"the source {source.name!r} was detached", where=entry.declaration.name)
         if source.version != entry.version:
             raise SbonError("bad-entry", f"the source {source.name!r} is of another version", where=entry.declaration.name)
 
@@ -122,13 +131,27 @@ class Catalogue:
             raise SbonError("source-exists", f"{source.stream} has a source {source.name!r} already", where="name")
         if len(entry.sources) >= MAX_SOURCES_OF_A_STREAM:
             raise SbonError("too-many-sources", f"a stream has at most {MAX_SOURCES_OF_A_STREAM} sources", where="stream")
-        source = msgspec.structs.replace(source, version=entry.version)
+        source = msgspec.structs.replace(source, version=entry.version, turn=entry.detached.get(source.name, 0) + 1)
         await self._change(msgspec.structs.replace(entry, sources=(*entry.sources, source)))
+
+    async def detach(self, stream: str, name: str) -> None:
+        """Takes a source away; raises ``unknown-source``, or ``too-many-sources`` where no more names can be remembered."""
+        entry = self.entry(stream)
+        source = next((s for s in entry.sources if s.name == name), None)
+        if source is None:
+            hint = f"there are {', '.join(s.name for s in entry.sources)}" if entry.sources else "it has none"
+            raise SbonError("unknown-source", f"{stream} has no source {name!r}", where="source", hint=hint)
+        detached = {**entry.detached, name: source.turn}
+        if len(detached) > MAX_DETACHED:
+            hint = "drop the stream and declare it anew"
+            raise SbonError("too-many-sources", f"{MAX_DETACHED} names have been detached already", where=stream, hint=hint)
+        kept = tuple(s for s in entry.sources if s is not source)
+        await self._change(msgspec.structs.replace(entry, sources=kept, detached=detached))
 
     async def drop(self, name: str) -> CatalogEntry:
         entry = self.entry(name)
         now_ms = self._context.clock.wall_ms()
-        await self._change(msgspec.structs.replace(entry, sources=(), dropped=True, dropped_ms=now_ms))
+        await self._change(msgspec.structs.replace(entry, sources=(), detached={}, dropped=True, dropped_ms=now_ms))
         return entry
 
     async def run(self) -> None:

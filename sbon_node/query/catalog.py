@@ -32,8 +32,9 @@ class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
 class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     """A physical source of a stream: a connector with its options, pinned to ``node``.
 
-    ``version`` is that of the catalogue entry, which sets it. ``id`` is the identity of the source's own stream of frames:
-    ``source/<stream>@<version>/<name>``, so that what is declared again never continues what was dropped.
+    ``version`` is that of the catalogue entry, which sets it, as it sets ``turn``: 1, more for a name that was detached before.
+    ``id`` is the identity of the source's own stream of frames: ``source/<stream>@<version>/<name>``, with ``~<turn>`` from the
+    second turn on, so that what is declared again never continues what was dropped.
     """
 
     stream: str
@@ -44,12 +45,14 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     rows_s: Annotated[float, Meta(gt=0, le=MAX_ROWS_S)] | None = None
     row_bytes: Annotated[float, Meta(gt=0, le=MAX_ROW_BYTES)] | None = None
     version: int = 1
+    turn: Annotated[int, Meta(ge=1, le=2**53)] = 1
     sampled: bool = False
     """Whether its node took one of the two from the source's beginning, for want of a declared one."""
 
     @property
     def id(self) -> str:
-        return f"{_SOURCE}{self.stream}@{self.version}/{self.name}"
+        again = f"~{self.turn}" if self.turn > 1 else ""
+        return f"{_SOURCE}{self.stream}@{self.version}/{self.name}{again}"
 
     @property
     def expected_rows_s(self) -> float:
@@ -67,7 +70,8 @@ def is_source(stream: str) -> bool:
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A stream with its sources as of ``version``; a dropped stream stays as a tombstone, so that no peer revives it, from
-    ``dropped_ms`` (since 1970, by the clock of who dropped it) on."""
+    ``dropped_ms`` (since 1970, by the clock of who dropped it) on. ``detached`` holds by name the last turn of the sources that
+    were detached, for the same reason."""
 
     declaration: StreamDeclaration
     sources: tuple[SourceDeclaration, ...] = ()
@@ -75,3 +79,4 @@ class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
     origin: str = ""
     dropped: bool = False
     dropped_ms: int = 0
+    detached: dict[str, int] = {}

@@ -35,6 +35,8 @@ from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDecla
 from tests.api.explained_placement import explained_placement
 from tests.api.scripted_operations import ScriptedOperations
 
+WAIT = Finished(state="running")
+"""In a script: nothing more comes."""
 STREAM = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"), Column("delay", "int")), event_time="ts")
 
 
@@ -163,6 +165,9 @@ class ScriptedNode:
     async def attach_source(self, source: SourceDeclaration) -> None:
         self.attached.append(source)
 
+    async def detach_source(self, stream: str, source: str) -> None:
+        self.stopped.append(f"{stream}/{source}")
+
     async def streams(self) -> list[StreamInfo]:
         return [await self.stream("flights")]
 
@@ -243,6 +248,8 @@ class ScriptedNode:
                 await asyncio.Event().wait()
             elif isinstance(event, SbonError):
                 raise event
+            elif event == WAIT:
+                await asyncio.Event().wait()
             elif event == Finished(state="finished"):
                 await self.all_acknowledged(sent)
                 yield event

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from click.testing import CliRunner, Result
 
@@ -11,6 +14,11 @@ from sbon_node.connectors.delivered import Finished, Rows
 
 def run(api: str, *arguments: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(sbon, ["--node", api, *arguments], input=stdin)
+
+
+def lines(text: str) -> list[Any]:
+    """The values of JSON lines."""
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def frame(number: int, *values: int, stream: str = "o1") -> Rows:

@@ -32,7 +32,7 @@ def test_show_tells_each_value_and_its_origin(tmp_path: Path) -> None:
     flags = ("--config", str(file), "--name", "from-flag", "--set", "log.format=json")
     result = config("show", "--origin", *flags, SBON_NODE_PORT="7003", SBON_NODE_NAME="from-environment")
     assert (result.returncode, result.stderr) == (0, "")
-    shown = {row["setting"]: row for row in json.loads(result.stdout)}
+    shown = {row["setting"]: row for row in map(json.loads, result.stdout.splitlines())}
     found = {name: (shown[name]["value"], shown[name]["origin"]) for name in ("node.name", "node.port", "node.api_port")}
     assert found == {
         "node.name": ("from-flag", "--name"),

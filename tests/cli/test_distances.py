@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import pytest
 
 from sbon_cli.cities import cities
 from sbon_cli.local_cluster import LocalCluster, LocalNode
-from tests.cli.commands import run
+from tests.cli.commands import lines, run
 
 pytestmark = pytest.mark.live
 
@@ -27,7 +26,8 @@ def nodes() -> Iterator[dict[str, LocalNode]]:
 def answer(node: LocalNode, *arguments: str) -> Any:
     result = run(node.client.api, *arguments)
     assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
+    told = lines(result.stdout)
+    return told if arguments[0] == "members" else told[0]
 
 
 AREA = cities()

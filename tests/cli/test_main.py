@@ -67,7 +67,7 @@ def test_exit_codes_of_the_process(api: str, arguments: list[str], code: int) ->
     result = subprocess.run([*SBON, "--node", api, *arguments], capture_output=True, text=True, check=False)
     assert result.returncode == code
     if code == 0:
-        assert json.loads(result.stdout)[0]["entry"]["declaration"]["name"] == "flights"
+        assert json.loads(result.stdout.splitlines()[0])["entry"]["declaration"]["name"] == "flights"
     else:
         assert (result.stdout, "Traceback" in result.stderr) == ("", False)
     assert ("Did you mean 'stream'?" in result.stderr) == (code == 2)

@@ -197,7 +197,7 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         result = CliRunner().invoke(sbon, ["cluster", *arguments, "--dir", str(tmp_path / "c")])
         assert result.exit_code == 0, result.output
         said.extend(result.stderr.splitlines())
-        return json.loads(result.stdout) if result.stdout else None
+        return [json.loads(line) for line in result.stdout.splitlines()]
 
     try:
         up = run("up", "-n", "2")

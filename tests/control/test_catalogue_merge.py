@@ -19,6 +19,7 @@ sources = st.builds(
     node=st.sampled_from(["a", "b"]),
     connector=st.just("generator"),
     rows_s=st.sampled_from([1.0, 2.0]),
+    turn=st.sampled_from([1, 2, 3]),
 )
 entries = st.builds(
     CatalogEntry,
@@ -33,6 +34,7 @@ entries = st.builds(
     version=st.sampled_from([1, 2]),
     origin=st.sampled_from(["a", "b"]),
     dropped_ms=st.sampled_from([0, 5, 9]),
+    detached=st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from([1, 2]), max_size=2),
 ).map(lambda entry: msgspec.structs.replace(entry, dropped=entry.dropped_ms > 0))
 
 
@@ -58,3 +60,13 @@ def test_a_dropped_stream_stays_dropped_within_its_generation(a: CatalogEntry, b
     if a.version == b.version and (a.dropped or b.dropped):
         assert both.dropped
         assert both.sources == ()
+
+
+@given(entries, entries)
+def test_what_was_detached_stays_so_and_its_next_turn_stands(a: CatalogEntry, b: CatalogEntry) -> None:
+    both = merge(a, b)
+    if a.version == b.version and not both.dropped:
+        for name in ("x", "y"):
+            gone = max(a.detached.get(name, 0), b.detached.get(name, 0))
+            turns = [source.turn for source in (*a.sources, *b.sources) if source.name == name and source.turn > gone]
+            assert [source.turn for source in both.sources if source.name == name] == ([max(turns)] if turns else [])

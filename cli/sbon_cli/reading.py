@@ -1,0 +1,37 @@
+"""Where commands read from: a file, or standard input where ``-`` stands for it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+STDIN = Path("/dev/stdin")
+
+
+class ReadablePath(click.Path):
+    """A path; of ``-``, that of standard input."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, allow_dash=True)
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        return STDIN if str(value) == "-" else Path(str(value))
+
+
+def text_of(text: str, flag: str = "") -> str:
+    """The text itself, that of ``@FILE``, or of standard input where it is ``-``; raises a usage error."""
+    if text == "-":
+        return sys.stdin.read()
+    return text_in(text[1:], flag) if text.startswith("@") else text
+
+
+def text_in(file: str, flag: str = "") -> str:
+    """Of a file, or of standard input where it is ``-``; raises a usage error that names ``flag``."""
+    if file == "-":
+        return sys.stdin.read()
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{f'{flag}: ' if flag else ''}{file} cannot be read: {error}") from error

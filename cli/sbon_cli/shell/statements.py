@@ -1,0 +1,88 @@
+"""A text cut into statements at its semicolons; those in strings, quoted names and comments end nothing. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_PIECE = re.compile(
+    r"""(?P<comment>--[^\n]*)|(?P<block>/\*)|(?P<raw>(?<![A-Za-z0-9_])[rR](?:'[^']*'?|"[^"]*"?))"""
+    r"""|(?P<string>'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?)|(?P<quoted>`(?:[^`]|``)*`?)|(?P<end>;)|(?P<other>[A-Za-z0-9_]+|.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_OPEN = {"raw": 3, "string": 2, "quoted": 2}
+"""The least length of one that is closed."""
+
+
+class Statement(NamedTuple):
+    """``text`` as written, without its semicolon; ``line`` and ``column`` of the whole text are where it begins, from 1."""
+
+    text: str
+    line: int = 1
+    column: int = 1
+
+
+def split(text: str) -> tuple[list[Statement], Statement]:
+    """The statements that are ended, without empty ones, and what is left after them; blank where there is nothing left."""
+    found: list[Statement] = []
+    start = at = 0
+    while at < len(text):
+        piece = _PIECE.match(text, at)
+        assert piece is not None
+        if piece.lastgroup == "end":
+            _add(found, text, start, at)
+            start = piece.end()
+        at = _after_comment(text, at) if piece.lastgroup == "block" else piece.end()
+    rest = _statement(text, start, len(text))
+    return found, rest if _says_something(rest.text) else Statement("")
+
+
+def complete(text: str) -> bool:
+    """Whether nothing more is to be typed: all is ended by a semicolon, or is a word to the shell itself, or blank."""
+    return is_word(text) or not split(text)[1].text
+
+
+def is_word(text: str) -> bool:
+    """Whether it is for the shell itself, and needs no semicolon: ``\\help``, ``quit``."""
+    stripped = text.strip()
+    return stripped.startswith("\\") or stripped.lower() in ("exit", "quit", "help")
+
+
+def blanked(text: str) -> str:
+    """The text with spaces in place of its comments, so that offsets stay."""
+    kept: list[str] = []
+    at = 0
+    while at < len(text):
+        piece = _PIECE.match(text, at)
+        assert piece is not None
+        end = _after_comment(text, at) if piece.lastgroup == "block" else piece.end()
+        comment = piece.lastgroup in ("comment", "block")
+        kept.append(re.sub(r"[^\n]", " ", text[at:end]) if comment else text[at:end])
+        at = end
+    return "".join(kept)
+
+
+def _after_comment(text: str, start: int) -> int:
+    """Comments of this kind lie in each other."""
+    depth = 0
+    for bracket in re.finditer(r"/\*|\*/", text[start:]):
+        depth += 1 if bracket.group() == "/*" else -1
+        if depth == 0:
+            return start + bracket.end()
+    return len(text)
+
+
+def _add(found: list[Statement], text: str, start: int, end: int) -> None:
+    statement = _statement(text, start, end)
+    if _says_something(statement.text):
+        found.append(statement)
+
+
+def _statement(text: str, start: int, end: int) -> Statement:
+    while start < end and text[start].isspace():
+        start += 1
+    return Statement(text[start:end].rstrip(), text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
+
+
+def _says_something(text: str) -> bool:
+    return bool(blanked(text).strip())

@@ -1,0 +1,78 @@
+"""``sbon sql``: a shell for queries, on a terminal or from a file."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from rich.markup import escape
+
+from sbon_cli.client import Client
+from sbon_cli.goal_flags import goal_options
+from sbon_cli.names import NODE
+from sbon_cli.output import err, json_option, reports_errors
+from sbon_cli.reading import text_in
+from sbon_cli.settings_flags import decompose_option, join_window_option
+from sbon_cli.shell.run import Runner
+from sbon_cli.shell.statements import Statement, is_word, split
+from sbon_node.placement.goal import Goal
+from sbon_node.query.plan import Decompose
+
+
+@click.command()
+@click.option("-f", "--file", metavar="FILE|-", help="Run the statements of a file, or of standard input, one after another.")
+@click.option("-c", "--command", metavar="SQL", help="Run these statements.")
+@goal_options
+@decompose_option
+@join_window_option
+@click.option("--consumer", type=NODE, default="", help="The node the rows go to; by default the one asked.")
+@json_option
+@click.pass_obj
+@reports_errors
+def sql(
+    api: str,
+    file: str | None,
+    command: str | None,
+    goal: Goal,
+    decompose: Decompose,
+    join_window_ms: int | None,
+    consumer: str,
+    json_: bool,
+) -> None:
+    """A shell for queries: their rows arrive as they come, Ctrl-C stops the query and not the shell; \\help tells the rest.
+
+    On a terminal with history and completion; else the statements of standard input, of a file or of -c run one after another,
+    until one of them fails, whose exit code is that of the command. Statements end with a semicolon; the last may do without.
+    """
+    if file is not None and command is not None:
+        raise click.UsageError("give either --file or --command")
+    client = Client(api)
+    wishes = {**goal.wishes(), "decompose": decompose, "join_window_ms": join_window_ms, "consumer": consumer}
+    if file is None and command is None and sys.stdin.isatty():
+        from sbon_cli.shell.known import Known
+        from sbon_cli.shell.prompt import converse
+
+        status = client.status()
+        err().print(f"[dim]at {escape(status.name)} of {escape(status.cluster)}, {status.members} members; \\\\help for help[/]")
+        converse(Runner(client, wishes, json_=json_), Known(api))
+        return
+    text = command if command is not None else text_in(file or "-", "--file")
+    runner = Runner(client, wishes, json_=json_, file=file if file not in (None, "-") else "")
+    for statement in statements_of(text):
+        code = runner.run(statement)
+        if code is None:
+            return
+        if code:
+            sys.exit(code)
+
+
+def statements_of(text: str) -> list[Statement]:
+    """Also the last one, where no semicolon ends it; words to the shell have lines of their own."""
+    found: list[Statement] = []
+    kept = list(text.split("\n"))
+    for number, line in enumerate(kept):
+        if is_word(line) and not split("\n".join(kept[:number]))[1].text:
+            kept[number] = line.rstrip().rstrip(";") + ";"
+    ended, rest = split("\n".join(kept))
+    found += ended
+    return [*found, rest] if rest.text else found

@@ -1,0 +1,186 @@
+"""The help of every command: what it says, its examples, and that saying it loads nothing heavy."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from sbon_cli.examples import EXAMPLES
+from sbon_cli.main import VERBS, sbon
+
+CLI = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+
+
+def commands(group: click.Command, path: str, context: click.Context) -> Iterator[tuple[str, click.Command]]:
+    if path:
+        yield path, group
+    if isinstance(group, click.Group):
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None
+            yield from commands(command, f"{path} {name}".strip(), context)
+
+
+ALL = dict(commands(sbon, "", click.Context(sbon)))
+
+
+def test_there_are_examples_of_every_command_and_of_no_other() -> None:
+    assert set(ALL) == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_help_tells_what_it_does_with_examples(path: str) -> None:
+    result = CliRunner().invoke(sbon, [*path.split(), "--help"], terminal_width=200)
+    assert result.exit_code == 0, result.output
+    assert ALL[path].help
+    for line in EXAMPLES[path]:
+        assert f"  {line}\n" in result.output
+
+
+def invocations(line: str) -> Iterator[list[str]]:
+    """The arguments of each ``sbon`` in a line for a shell."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|>;")
+    lexer.whitespace_split = True
+    words: list[str] = []
+    for word in [*lexer, "|"]:
+        if word in ("|", ">", ">>", ";"):
+            while words and "=" in words[0]:
+                words.pop(0)
+            if words[:1] == ["sbon"]:
+                yield words[1:]
+            words = []
+        else:
+            words.append(word)
+
+
+LINES = [(path, line) for path, lines in EXAMPLES.items() for line in lines if path != "completion"]
+
+
+@pytest.mark.parametrize("path, line", LINES, ids=[line for _, line in LINES])
+def test_examples_are_understood(path: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsed as the command itself would, down to its options, but not run."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("latencies.npz", "schema.txt", "report.sql", "sbon.toml"):
+        Path(name).write_text("")
+    found = list(invocations(line))
+    assert found, line
+    for arguments in found:
+        with CliRunner().isolation(input="y\n"):
+            parsed = path_of(arguments)
+        assert parsed == path or isinstance(ALL[path], click.Group), parsed
+
+
+def path_of(arguments: list[str]) -> str:
+    context = sbon.make_context("sbon", list(arguments))
+    path: list[str] = []
+    command: click.Command = sbon
+    while isinstance(command, click.Group) and (left := [*context._protected_args, *context.args]):
+        name, below, rest = command.resolve_command(context, left)
+        assert below is not None
+        path.append(str(name))
+        context, command = below.make_context(name, rest, parent=context), below
+    return " ".join(path)
+
+
+def test_the_list_of_verbs_says_what_each_says_of_itself() -> None:
+    for name, verb in VERBS.items():
+        told = " ".join((ALL[name].help or "").split())
+        assert told.startswith(verb.help.rstrip(".")), name
+
+
+def test_the_documentation_has_every_command_and_exit_code() -> None:
+    for path in ALL:
+        assert f"`sbon {path}`" in CLI or f"`sbon {path} " in CLI, path
+    for code in (0, 1, 2, 3, 130):
+        assert f"| {code} |" in CLI
+
+
+HEAVY = ["pyspark", "py4j", "sqlglot", "pyarrow", "scipy", "numpy", "aiohttp", "matplotlib", "duckdb", "prompt_toolkit", "psutil"]
+LIGHT = [["--help"], ["members"], ["stream", "list"], ["query", "show", "q1"], ["queries"], ["bill", "q1"], ["join", "--help"]]
+LOADED = """
+import sys
+from sbon_cli.main import main
+sys.argv = ["sbon", *sys.argv[1:]]
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("arguments", LIGHT, ids=" ".join)
+def test_small_commands_load_nothing_heavy(api: str, arguments: list[str]) -> None:
+    command = [sys.executable, "-c", LOADED, *arguments]
+    result = subprocess.run(command, env={**os.environ, "SBON_API": api}, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    loaded = set(result.stderr.split())
+    assert "sbon_cli.main" in loaded
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_what_is_heavy_is_loaded_where_it_is_used(api: str) -> None:
+    """So that the test above is known to see it."""
+    command = [sys.executable, "-c", LOADED, "bench", "planning", "--queries", "none"]
+    result = subprocess.run(command, env={**os.environ, "SBON_API": api}, capture_output=True, text=True, check=False)
+    assert "sqlglot" in result.stderr.split()
+
+
+def completed(shell_words: str, api: str) -> list[str]:
+    """What bash would offer for a line that ends where the last word does."""
+    words = shell_words.split(" ")
+    environment = {**os.environ, "_SBON_COMPLETE": "bash_complete", "COMP_WORDS": shell_words, "COMP_CWORD": str(len(words) - 1)}
+    command = [sys.executable, "-m", "sbon_cli.main"]
+    result = subprocess.run(command, env={**environment, "SBON_API": api}, capture_output=True, text=True, check=False)
+    assert result.stderr == ""
+    return [line.partition(",")[2] for line in result.stdout.splitlines() if line]
+
+
+COMPLETED: list[tuple[str, list[str]]] = [
+    ("sbon mem", ["members"]),
+    ("sbon stream sh", ["show"]),
+    ("sbon members --ne", ["--near"]),
+    ("sbon members --near ", ["a", "b"]),
+    ("sbon rtt b", ["b"]),
+    ("sbon stream show fl", ["flights"]),
+    ("sbon query follow ", ["q1"]),
+    ("sbon bill q", ["q1"]),
+    ("sbon submit --consumer ", ["a", "b"]),
+    ("sbon completion ", ["bash", "zsh", "fish"]),
+]
+
+
+@pytest.mark.parametrize("line, expected", COMPLETED)
+def test_shells_complete_verbs_options_and_names(api: str, line: str, expected: list[str]) -> None:
+    assert completed(line, api) == expected
+
+
+def test_where_no_node_answers_names_are_silently_not_completed() -> None:
+    assert completed("sbon members --near ", "http://127.0.0.1:1") == []
+    assert completed("sbon members --ne", "http://127.0.0.1:1") == ["--near"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_of_the_shell(shell: str) -> None:
+    script = CliRunner().invoke(sbon, ["completion", shell]).output
+    assert "_SBON_COMPLETE" in script
+    assert "sbon" in script
+    if shell == "bash":
+        ask = f"{script}\ncomplete -p sbon"
+        told = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, check=False)
+        assert "-F _sbon_completion" in told.stdout, told.stderr
+
+
+def test_lists_are_lines_of_json(api: str) -> None:
+    result = CliRunner().invoke(sbon, ["--node", api, "members"])
+    told: list[Any] = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [member["name"] for member in told] == ["a", "b"]

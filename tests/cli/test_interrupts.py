@@ -1,0 +1,67 @@
+"""Ctrl-C while rows are written: what has arrived is written whole and counted, and the next follower begins after it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.cli.commands import frame
+
+ROWS = 20_000
+"""More than a pipe holds."""
+
+
+@contextmanager
+def writing(api: str, node: Any, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A command in the middle of a frame: its reader does not read on."""
+    node.script = [[frame(1, *range(ROWS))]]
+    command = [sys.executable, "-m", "sbon_cli.main", "--node", api, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdout is not None
+        try:
+            assert json.loads(process.stdout.readline()) == {"x": 0, "name": "r0"}
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    "arguments, said, stopped",
+    [
+        (("submit", "select 1", "--rm"), f"stopped q1 after {ROWS:,} rows", ["q1"]),
+        (("query", "follow", "q1"), f"detached after {ROWS:,} rows", []),
+    ],
+)
+def test_a_frame_half_written_is_finished_and_counted(
+    api: str, node: Any, arguments: tuple[str, ...], said: str, stopped: list[str]
+) -> None:
+    with writing(api, node, *arguments) as process:
+        process.send_signal(signal.SIGINT)
+        rest, told = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert [json.loads(line)["x"] for line in rest.splitlines()] == list(range(1, ROWS))
+        assert said in told.decode()
+    assert node.acknowledged[-1] == {"o1": 1}
+    assert node.stopped == stopped
+
+
+def test_a_second_ctrl_c_does_not_wait_and_tells_what_was_written(api: str, node: Any) -> None:
+    with writing(api, node, "query", "follow", "q1") as process:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)  # two at once would be one
+        process.send_signal(signal.SIGINT)
+        rest, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    written = rest.count(b"\n")
+    assert 0 < written < ROWS - 1
+    assert b"Traceback" not in told
+    assert b"detached after 0 rows" not in told
+    assert node.acknowledged == []
