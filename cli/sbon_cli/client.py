@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -83,10 +84,11 @@ class Client:
         with waiting(f"{ask.method} {ask.path.partition('?')[0]} at {self.api}"), self._open(ask, within_s) as response:
             return ask.decoded(response.read())
 
-    def events(self, ask: Ask[R]) -> Iterator[R]:
-        """The events of a response; raises the problem a stream ends with, and ``node-unreachable`` where it breaks."""
+    def events(self, ask: Ask[R], wanted: Callable[[], bool] = lambda: True) -> Iterator[R]:
+        """The events of a response, until they are ``wanted`` no more, which is asked at each sign of life; raises the problem a
+        stream ends with, and ``node-unreachable`` where it breaks."""
         with self._open(ask, SILENCE_S) as response:
-            for data in data_of(response.lines()):
+            for data in data_of(takewhile(lambda _: wanted(), response.lines())):
                 event = ask.decoded(data)
                 if isinstance(event, Problem):
                     raise event.error()
@@ -212,9 +214,11 @@ class Client:
                 return event.query
         raise unreachable(self.api, "the connection ended before the query was accepted")
 
-    def rows(self, query_id: str, after: dict[str, int] | None = None) -> Iterator[Rows | Finished]:
-        """Frames after those numbers, until the query is over or the connection is lost."""
-        for event in self.events(endpoints.rows(query_id, after or {})):
+    def rows(
+        self, query_id: str, after: dict[str, int] | None = None, wanted: Callable[[], bool] = lambda: True
+    ) -> Iterator[Rows | Finished]:
+        """Frames after those numbers, until the query is over or the connection is lost, or they are ``wanted`` no more."""
+        for event in self.events(endpoints.rows(query_id, after or {}), wanted):
             assert not isinstance(event, Problem)
             yield event
 

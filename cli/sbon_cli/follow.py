@@ -6,8 +6,9 @@ A frame is acknowledged only after its rows have been written out; what the node
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
@@ -26,6 +27,8 @@ _PASSING = frozenset({"node-unreachable", "peer-unreachable", "starting", "stopp
 """Refusals that a restart brings with it and that pass."""
 _PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "not-followable"})
 
+Frames = Generator[tuple[Rows, Callable[[], None]], None, Finished]
+
 
 @dataclass
 class Follower:
@@ -33,29 +36,47 @@ class Follower:
 
     client: Client
     query: str
-    write: Callable[[Rows], None]
+    write: Callable[[Rows], None] = lambda frame: None
     notice: Callable[[str], None] = lambda text: None
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
+    wanted: Callable[[], bool] = lambda: True
+    """Asked now and then, also while there are no rows; it ends with ``abandoned`` where they are not."""
     seen: dict[str, int] = field(default_factory=dict)
     rows: int = 0
 
     def run(self) -> Finished:
         """Until the query is over; raises :class:`SbonError` where it cannot be followed (any more)."""
-        with Acknowledger(self.client, self.query, self.notice) as acknowledger:
-            return self._run(acknowledger)
+        frames = self.frames()
+        while True:
+            try:
+                frame, written = next(frames)
+            except StopIteration as end:
+                over: Finished = end.value
+                return over
+            with whole():
+                self.write(frame)
+                written()
 
-    def _run(self, acknowledger: Acknowledger) -> Finished:
+    def frames(self) -> Frames:
+        """Each frame once, with what to call when its rows have been stored; returns how the query ended, raises as :meth:`run`."""
+        with Acknowledger(self.client, self.query, self.notice) as acknowledger:
+            return (yield from self._frames(acknowledger))
+
+    def _frames(self, acknowledger: Acknowledger) -> Frames:
         lost_since: float | None = None
         tries = 0
         followed = False
         while True:
             try:
-                for event in self.client.rows(self.query, self.seen):
+                for event in self.client.rows(self.query, self.seen, self.wanted):
                     lost_since, tries, followed = None, 0, True
                     if isinstance(event, Finished):
                         return self._told(event)
-                    self._take(event, acknowledger)
+                    if event.number > self.seen.get(event.stream, 0):
+                        yield event, partial(self._written, event, acknowledger)
+                if not self.wanted():
+                    raise SbonError("abandoned", "its rows are wanted no more", where=self.query)
                 error = SbonError("node-unreachable", f"the node at {self.client.api} ended the connection")
             except SbonError as refusal:
                 error = refusal
@@ -71,13 +92,10 @@ class Follower:
             self.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
             tries += 1
 
-    def _take(self, frame: Rows, acknowledger: Acknowledger) -> None:
-        if frame.number > self.seen.get(frame.stream, 0):
-            with whole():
-                self.write(frame)
-                self.rows += len(frame.rows)
-                self.seen[frame.stream] = frame.number
-                acknowledger.written(frame.stream, frame.number)
+    def _written(self, frame: Rows, acknowledger: Acknowledger) -> None:
+        self.rows += len(frame.rows)
+        self.seen[frame.stream] = frame.number
+        acknowledger.written(frame.stream, frame.number)
 
     def _told(self, end: Finished) -> Finished:
         """A sink that is closed knows no more than that: why it was, its query's record says."""
