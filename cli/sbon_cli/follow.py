@@ -59,7 +59,7 @@ class Follower:
                 written()
 
     def frames(self) -> Frames:
-        """Each frame once, with what to call when its rows have been stored; returns how the query ended, raises as :meth:`run`."""
+        """Each frame once, with what to call when its rows are stored; returns how the query ended, and raises as :meth:`run`."""
         with Acknowledger(self.client, self.query, self.notice) as acknowledger:
             return (yield from self._frames(acknowledger))
 
