@@ -12,7 +12,21 @@ import msgspec
 from sbon_cli.output import as_json, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.reading import ReadablePath
 from sbon_cli.settings_flags import flags_of, settings_options
+from sbon_node.allowed import allowed
 from sbon_node.config import keys, load
+
+REFERENCE_HEAD = """# Configuration
+
+A node takes each setting from its default, then from the TOML file named with `--config`, then from the environment, then from flags;
+`sbon config show --origin` tells which it was, `sbon config check FILE` whether a file is right. `streams.reconnect_s`, say, is
+
+| where | how |
+| --- | --- |
+| file | `[streams]` and below it `reconnect_s = 1.0` |
+| environment | `SBON_STREAMS_RECONNECT_S=1.0` |
+| flag | `--set streams.reconnect_s=1.0` |
+
+This page is what `sbon config reference` prints."""
 
 
 @click.group()
@@ -47,12 +61,35 @@ def show(
 
 
 @config.command()
+def reference() -> None:
+    """Prints what can be set, as docs/configuration.md has it: name, default, what is allowed, meaning."""
+    click.echo(reference_text(), nl=False)
+
+
+@config.command()
 @click.argument("file", type=ReadablePath(), metavar="FILE|-")
 @reports_errors
 def check(file: Path) -> None:
     """Checks FILE alone, without environment and flags; exits 2 and lists what is wrong, one line each."""
     load(file)
     say(f"{file}: ok")
+
+
+def reference_text() -> str:
+    """Markdown: a table for each section."""
+    lines = [REFERENCE_HEAD]
+    section = ""
+    for name, key in keys().items():
+        if key.section != section:
+            section = key.section
+            lines += ["", f"## {section}", "", "| setting | default | allowed | meaning |", "| --- | --- | --- | --- |"]
+        default = _shown(key.default) or "empty"
+        lines.append(f"| `{name}` | {_cell(default)} | {_cell(allowed(key.type))} | {_cell(key.description)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _shown(value: object) -> str:

@@ -54,6 +54,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbon config show --config sbon.toml --origin",
         "SBON_LOG_LEVEL=debug sbon config show --origin",
     ),
+    "config reference": ("sbon config reference > docs/configuration.md",),
     "config check": ("sbon config check sbon.toml", "cat sbon.toml | sbon config check -"),
     "stream": (CREATE, "sbon stream attach trades --node london --file trades.csv", "sbon stream show trades"),
     "stream create": (CREATE, "cat schema.txt | sbon stream create trades --schema - --event-time ts --delay 10s"),

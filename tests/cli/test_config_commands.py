@@ -67,3 +67,8 @@ def test_check_of_no_file_is_one_line_and_a_hint(tmp_path: Path) -> None:
     error, hint = result.stderr.splitlines()
     assert error.startswith(f"error: {tmp_path}/none.toml: ")
     assert hint.startswith("  hint: ")
+
+
+def test_the_documented_reference_is_what_there_is() -> None:
+    documented = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert config("reference").stdout == documented, "run: sbon config reference > docs/configuration.md"
