@@ -115,16 +115,19 @@ def _of_size(
                 settings = PlacementSettings() if count is None else PlacementSettings(iterations=count)
                 ground = guessed if strategy == "hybrid" else known
                 key = Key(network.name, sources, strategy, count)
+                view = GroundView(ground, number, free=free)
+                labels: dict[str, Any] = {**key._asdict(), "seed": seed, "query": number, "optimum_with_room": optimum}
+                labels |= {"free_cores": free.round(6).tolist(), "cores_needed": CORES}
                 try:
-                    placed, questions, cpu_ms = place(problem, strategy, GroundView(ground, number, free=free), settings)
+                    placed, questions, cpu_ms = place(problem, strategy, view, settings)
                 except SbonError as error:
                     if error.code != "no-room":
                         raise
+                    lines.refused(problem, ground, error.code, view.questions, **labels)
                     yield key, Outcome(None, optimum, 0)
                     continue
                 trial = judged(problem, network, placed, lower, questions, cpu_ms)
-                labels: dict[str, Any] = {**key._asdict(), "seed": seed, "query": number, "optimum_with_room": optimum}
-                lines.write(problem, ground, placed, trial, **labels, free_cores=free.round(6).tolist(), cores_needed=CORES)
+                lines.write(problem, ground, placed, trial, **labels)
                 yield key, Outcome(trial, optimum, _overloaded(placed, free))
 
 

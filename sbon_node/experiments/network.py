@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from sbon_node.errors import SbonError
 from sbon_node.experiments.rtt_matrix import read_matrix
 
 Floats = NDArray[np.float64]
@@ -35,9 +36,9 @@ class Network(NamedTuple):
 
 def measured(path: Path) -> Network:
     """Of an .npz file of round-trip times (:func:`~sbon_node.experiments.rtt_matrix.read_matrix`): the median round, the mean of
-    both directions. A pair without a time is as far as by its best relay.
+    both directions. A pair without a time is as far as by its best relay, or by several.
 
-    Raises :class:`SbonError` ``bad-matrix``.
+    Raises :class:`SbonError` ``bad-matrix``, also where there is no way at all between some.
     """
     matrix = read_matrix(path)
     both = np.stack([matrix.truth, matrix.truth.T])
@@ -45,8 +46,16 @@ def measured(path: Path) -> Network:
     rtt_ms = np.where(known, both, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     rtt_ms[~known.any(axis=0)] = np.inf
     np.fill_diagonal(rtt_ms, 0.0)
-    for one, other in np.argwhere(np.isinf(rtt_ms)):
-        rtt_ms[one, other] = float((rtt_ms[one] + rtt_ms[:, other]).min())
+    missing = np.argwhere(np.isinf(rtt_ms))
+    while len(missing):
+        for one, other in missing:
+            rtt_ms[one, other] = float((rtt_ms[one] + rtt_ms[:, other]).min())
+        left = np.argwhere(np.isinf(rtt_ms))
+        if len(left) == len(missing):
+            apart = int((np.isfinite(rtt_ms[0])).sum())
+            message = f"no times lead from {apart} of its {len(rtt_ms)} nodes to the others"
+            raise SbonError("bad-matrix", message, where=str(path), hint="leave out those that cannot be reached")
+        missing = left
     return plain(matrix.name, rtt_ms / 2)
 
 

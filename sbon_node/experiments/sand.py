@@ -156,15 +156,19 @@ def _of_query(
     whole = judged(problem, network, at_proxy, at_proxy, 0, 0.0)
     least = math.nan
 
-    def outcome(bounded: PlacementProblem, bound: float | None, strategy: str, found: _Placed | None) -> tuple[Cell, Outcome]:
+    def outcome(
+        bounded: PlacementProblem, bound: float | None, strategy: str, found: _Placed | None, asked: int = 0
+    ) -> tuple[Cell, Outcome]:
         where = (series.figure, network.name, series.latencies, series.sources, series.shape.name)
         cell = Cell(*where, series.selectivity, series.lie.asd, bound, strategy)
+        labels = {**cell._asdict(), "seed": seed, "query": number, "max_delay_ms": bounded.bounds.max_delay_ms}
+        labels["whole_usage"] = whole.usage
         if found is None:
+            lines.refused(bounded, ground, "delay-bound", asked, **labels)
             return cell, Outcome(None, whole.usage, False, (0, 0, 0), lie)
         trial = judged(bounded, network, found.hosts, at_proxy, found.questions, found.cpu_ms)
         trial = trial._replace(best=trial.usage if strategy == "optimal" else least)
-        labels = {**cell._asdict(), "seed": seed, "query": number, "max_delay_ms": bounded.bounds.max_delay_ms}
-        lines.write(bounded, ground, found.hosts, trial, **labels, whole_usage=whole.usage)
+        lines.write(bounded, ground, found.hosts, trial, **labels)
         kept = bound is None or trial.delay_ms <= bound * whole.direct_ms + ROUNDING_MS
         return cell, Outcome(trial, whole.usage, kept, _where(bounded, found.hosts), lie)
 
@@ -176,13 +180,14 @@ def _of_query(
     for bound in series.bounds:
         bounded = msgspec.structs.replace(problem, bounds=Bounds(max_delay_ms=bound * whole.direct_ms))
         for strategy in series.strategies:
+            view = GroundView(ground, number)
             try:
-                found = _Placed(*place(bounded, strategy, GroundView(ground, number), PlacementSettings()))
+                found = _Placed(*place(bounded, strategy, view, PlacementSettings()))
             except SbonError as error:
                 if error.code != "delay-bound":
                     raise
                 found = None
-            yield outcome(bounded, bound, strategy, found)
+            yield outcome(bounded, bound, strategy, found, view.questions)
 
 
 class _Placed(NamedTuple):

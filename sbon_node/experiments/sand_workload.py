@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sbon_node.engine.interface import Needs
+from sbon_node.errors import SbonError
 from sbon_node.experiments.ground import name_of, number_of
 from sbon_node.experiments.network import Floats, Ints
 from sbon_node.experiments.workload import CORES
@@ -70,8 +71,11 @@ def tree(shape: Shape, lie: Lie, selectivity: float, latency_ms: Floats, rng: np
 def ends(count: int, lie: Lie, latency_ms: Floats, rng: np.random.Generator) -> tuple[int, Ints]:
     """A proxy and ``count`` sources at nodes of their own, by number: of many draws the one whose APD and ASD, and the ratio of
     these, are nearest to ``lie``. Sources are drawn from those nodes, more or less many, that are nearest to one of them, and the
-    proxy is the node that suits them best."""
+    proxy is the node that suits them best. Raises :class:`SbonError` ``too-few-nodes``."""
     diameter_ms, nodes = float(latency_ms.max()), len(latency_ms)
+    if nodes <= count:
+        message = f"the network has {nodes} nodes, and the query {count} sources and a proxy at nodes of their own"
+        raise SbonError("too-few-nodes", message, where="--data", hint="take a network of more than 32 nodes")
     best, least = (0, np.empty(0, dtype=int)), np.inf
     for _ in range(DRAWS):
         near = np.argsort(latency_ms[int(rng.integers(nodes))], kind="stable")

@@ -160,19 +160,21 @@ def _sequences(
             free = left[strategy]
             key = Key("sequence", strategy, network.name, network.nodes, 0, number // BLOCK * BLOCK)
             view = GroundView(ground, number, free=free)
+            labels: dict[str, Any] = {**key._asdict(), "seed": seed, "query": number, "cores_needed": CORES}
+            labels["free_cores"] = free.round(6).tolist()
             try:
                 placed, questions, cpu_ms = place(problem, strategy, view, PlacementSettings())
             except SbonError as error:
                 if error.code != "no-room":
                     raise
+                lines.refused(problem, ground, error.code, view.questions, **labels)
                 yield key, Outcome(None, None, None, 1 - float(free.sum() / room.sum()))
                 continue
             optimum = None
             if number % EXACT_EVERY == 0:
                 optimum = network_usage(problem, best_hosts(problem, ground, free), true_latency(network))
             trial = judged(problem, network, placed, lower, questions, cpu_ms)
-            labels: dict[str, Any] = {**key._asdict(), "seed": seed, "query": number, "optimum_with_room": optimum}
-            lines.write(problem, ground, placed, trial, **labels, free_cores=free.round(6).tolist(), cores_needed=CORES)
+            lines.write(problem, ground, placed, trial, **labels, optimum_with_room=optimum)
             _take(free, placed)
             yield key, Outcome(trial, None, optimum, 1 - float(free.sum() / room.sum()))
 

@@ -150,6 +150,10 @@ class Dump:
         }
         self._file.write(json.dumps(line) + "\n")
 
+    def refused(self, problem: PlacementProblem, ground: Ground, code: str, questions: int, /, **labels: Any) -> None:
+        """What was not placed, and why: the placement is empty."""
+        self.record(problem, ground, {}, {"refused": code, "questions": questions}, **labels)
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

@@ -19,9 +19,15 @@ CORES = 0.25
 """What an operator needs."""
 
 
+def ends_at(count: int, nodes: int, rng: np.random.Generator) -> list[int]:
+    """So many nodes at random, by number: each another one, unless the network has fewer."""
+    drawn = rng.permutation(nodes)[:count] if count <= nodes else rng.integers(nodes, size=count)
+    return [int(node) for node in drawn]
+
+
 def aggregator(nodes: int, rng: np.random.Generator) -> PlacementProblem:
     """SBON's query: four producers and a consumer at nodes of their own."""
-    ends = rng.permutation(nodes)[: PRODUCERS + 1].tolist()
+    ends = ends_at(PRODUCERS + 1, nodes, rng)
     pinned = {f"p{i}": name_of(node) for i, node in enumerate(ends[:-1])} | {"consumer": name_of(ends[-1])}
     edges = [Edge(f"p{i}", "o0", PRODUCED_BYTES_S) for i in range(PRODUCERS)]
     edges.append(Edge("o0", "consumer", PRODUCERS * PRODUCED_BYTES_S * SHARE))
@@ -30,7 +36,7 @@ def aggregator(nodes: int, rng: np.random.Generator) -> PlacementProblem:
 
 def binary_tree(operators: int, nodes: int, rng: np.random.Generator) -> PlacementProblem:
     """A complete binary tree of operators, each leaf of which reads two producers; rates and selectivities at random."""
-    ends = rng.permutation(nodes)[: operators + 2].tolist()
+    ends = ends_at(operators + 2, nodes, rng)
     pinned = {f"p{i}": name_of(node) for i, node in enumerate(ends[:-1])} | {"consumer": name_of(ends[-1])}
     rates = {f"p{i}": float(rng.uniform(*RATES_BYTES_S)) for i in range(operators + 1)}
     edges: list[Edge] = []

@@ -23,9 +23,14 @@ def experiment(*options: str) -> dict[str, Any]:
     return found
 
 
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def checked(path: Path) -> list[dict[str, Any]]:
-    """Every line's usage is that of its placement by the whole matrix, and no host has more than it had room for."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    """The lines of what was placed: usage is that of the placement by the whole matrix, and no host has more than it had room
+    for."""
+    lines = [line for line in read(path) if "refused" not in line]
     for line in lines:
         whole = np.load(path.parent / line["network"])["latency_ms"]
         at = {vertex: int(node[1:]) for vertex, node in {**line["pinned"], **line["placement"]}.items()}
@@ -83,6 +88,9 @@ def test_scale_counts_what_placements_take_and_fills_the_nodes(tmp_path: Path) -
     lines = checked(tmp_path / "scale.jsonl")
     placed = [line for line in lines if line["part"] == "sequence" and line["strategy"] == "hybrid"]
     assert len(placed) == 120 - turns["hybrid", 0]["refused"] - turns["hybrid", 100]["refused"]
+    refused = [line for line in read(tmp_path / "scale.jsonl") if "refused" in line]
+    assert len(refused) == sum(row["refused"] for row in turns.values()) > 0
+    assert all((line["refused"], line["placement"]) == ("no-room", {}) and line["edges"] for line in refused)
     for before, after in itertools.pairwise(placed):
         used = np.array(before["free_cores"]) - np.array(after["free_cores"])
         assert used.sum() == pytest.approx(len(before["placement"]) * before["cores_needed"])
@@ -97,6 +105,25 @@ def test_pictures_are_written_beside_the_json(tmp_path: Path) -> None:
     pictures = {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     assert {path.name for path in tmp_path.iterdir()} == pictures | {"nes.json", "scale.json"}
     assert json.loads((tmp_path / "nes.json").read_text()) == result
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    """Ten nodes."""
+    places = np.random.default_rng(3).uniform(0, 100, (10, 2))
+    np.savez(tmp_path / "tiny.npz", rtt_ms=np.linalg.norm(places[:, None] - places, axis=-1))
+    return str(tmp_path / "tiny.npz")
+
+
+def test_a_query_with_more_ends_than_there_are_nodes_shares_them(tiny: str) -> None:
+    found = experiment("scale", "--data", tiny, "--queries", "1", "--operators", "15", "--sequence", "0")
+    assert all(row["ratio_mean"] >= 1 for row in found["rows"])
+
+
+def test_sand_says_where_nodes_are_too_few(tiny: str) -> None:
+    result = CliRunner().invoke(sbon, ["experiment", "sand", "--data", tiny, "--queries", "1", "--figure", "9"])
+    assert result.exit_code == 1
+    assert "the network has 10 nodes, and the query 32 sources" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,19 @@ def test_a_measured_matrix_has_no_gaps_left(tmp_path: Path) -> None:
     assert network.latency_ms[0, 1] == pytest.approx(np.min((rtt_ms[0, 2:] + rtt_ms[2:, 1]) / 2), rel=1e-5)
 
 
+def test_gaps_take_as_many_relays_as_there_must_be(tmp_path: Path) -> None:
+    """A row of nodes, of which only neighbours are measured; or where it is broken."""
+    row = np.full((12, 12), np.nan)
+    row[np.arange(11), np.arange(1, 12)] = 2.0
+    np.savez(tmp_path / "row.npz", rtt_ms=row)
+    away = np.abs(np.arange(12) - np.arange(12)[:, None])
+    np.testing.assert_allclose(measured(tmp_path / "row.npz").latency_ms, away, rtol=1e-5)
+    row[4, 5] = np.nan
+    np.savez(tmp_path / "broken.npz", rtt_ms=row)
+    with pytest.raises(SbonError, match="no times lead from 5 of its 12 nodes to the others"):
+        measured(tmp_path / "broken.npz")
+
+
 def test_coordinates_of_a_whole_network_tell_its_latencies() -> None:
     network = plain("flat", between(np.random.default_rng(2).uniform(0, 100, (60, 2))))
     everyone, apart = np.arange(60), ~np.eye(60, dtype=np.bool_)
