@@ -16,6 +16,7 @@ from typing import Any
 import aiomqtt
 import msgspec
 import pyarrow as pa
+import structlog
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -28,7 +29,10 @@ from sbon_node.connectors.row_format import Arrival, text_format
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 
+log = structlog.get_logger()
+
 CONNECT_S = 10.0
+GOODBYE_S = 2.0
 PACKET_FACTOR = 8
 """The broker is told never to send a message of more than so many times the limit: it could not be refused before it is here."""
 REFUSED = 0x80
@@ -130,12 +134,13 @@ class MqttSource:
         if client is None:
             return
         self._unacknowledged.clear()
-        try:
-            await client.__aexit__(None, None, None)
-        except aiomqtt.MqttError:
-            return  # gone already
-        finally:
-            client.look_at_the_end()
+        # The first is answered in its turn: a broker that sees the end at once may drop acknowledgements it has not read yet.
+        for last in (client.unsubscribe(f"{self._at.client}/none", timeout=GOODBYE_S), client.__aexit__(None, None, None)):
+            try:
+                await last
+            except aiomqtt.MqttError as error:
+                log.debug("mqtt-gone", reason=str(error))
+        client.look_at_the_end()
 
     def _made(self) -> _Client:
         options, endpoint = self._options, self._endpoint

@@ -1,0 +1,50 @@
+"""Results in a real PostgreSQL, from real nodes and Spark: each row once, whether the server or the consumer's node is killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+
+from sbon_node.control.report import SinkSpec
+from tests.connectors.servers import PASSWORD, Postgres
+from tests.live.world import SQL, World, finished, submit, wait_for
+
+pytestmark = pytest.mark.live
+
+
+def test_rows_are_those_of_duckdb_whoever_dies(world: World) -> None:
+    ada, dee = world.cluster["ada"], world.cluster["dee"]
+    with Postgres(21) as database:
+        world.declare("banked", replay=700.0)
+        sink = SinkSpec(kind="postgres", options={"url": database.url(quote(PASSWORD, safe="")), "table": "banked"})
+        info = submit(ada, sql=SQL.replace("readings", "banked"), consumer="dee", sink=sink, strategy="producer")
+
+        def count() -> int:
+            return int(database.sql("SELECT count(*) FROM banked")[0][0])
+
+        def delivery() -> str:
+            told = ada.client.query(info.id).delivery
+            return told.state if told is not None else ""
+
+        wait_for(lambda: count() > 0, "rows arrive")
+        database.kill()
+        wait_for(lambda: delivery().startswith("paused: postgres://"), "the query says for what it waits")
+        told = msgspec.json.encode(ada.client.query(info.id)).decode()
+        assert PASSWORD not in told
+        assert quote(PASSWORD, safe="") not in told
+        database.start()
+        before = count()
+        wait_for(lambda: count() > before, "rows arrive again")
+        dee.kill(signal.SIGKILL)
+        dee.restart()
+        wait_for(lambda: finished(ada, info.id), "the query is finished")
+        text = "SELECT row_to_json(t) FROM (SELECT site, n, twice, note, (ts AT TIME ZONE 'UTC')::text AS ts FROM banked) t"
+        rows: list[tuple[Any, ...]] = [tuple(json.loads("|".join(one)).values()) for one in database.sql(text)]
+        assert sorted(rows, key=repr) == sorted(((*row[:4], str(row[4])) for row in world.answer()), key=repr)
+        assert ada.client.query(info.id).rows == len(rows)
+        wait_for(lambda: database.sql("SELECT count(*) FROM sbon_positions") == [["0"]], "nothing of it is left")
