@@ -92,6 +92,37 @@ def test_a_series_tells_bytes_in_flight_and_stays_short(page: Page) -> None:
 
 
 @pytest.mark.parametrize(
+    "lines, ticks",
+    [
+        ([[100, 190], [300, 380]], [0, 100, 200, 300, 400]),
+        ([[0, 0, 0], [0, 0, 0]], [0, 0.25, 0.5, 0.75, 1]),
+        ([[15, 17, 16], [2100, 72_000, 2300]], [1, 10, 100, 1000, 10_000, 100_000]),
+    ],
+)
+def test_a_chart_has_round_marks_and_both_lines_are_apart_from_its_foot(
+    page: Page, lines: list[list[float]], ticks: list[float]
+) -> None:
+    work = "(() => { const { share, ticks } = m.scaleOf(x); return [ticks, ticks.map(share), x.flat().map(share)]; })()"
+    marks, heights, shares = run(page, "chart", work, lines)  # type: ignore[misc]
+    assert marks == pytest.approx(ticks)
+    assert heights == pytest.approx([i / (len(ticks) - 1) for i in range(len(ticks))])
+    assert all(0 <= share <= 1 for share in shares)
+    assert all(share > 0.1 for share, value in zip(shares, [v for line in lines for v in line], strict=True) if value)
+
+
+def test_a_feed_that_fails_waits_longer_each_time_and_not_for_ever(page: Page) -> None:
+    work = """[0, 1, 2, 3, 4, 100].map((failures) => {
+      const feed = new m.Feed(2000, () => null, () => {});
+      feed.failures = failures;
+      return feed.pauseMs();
+    })"""
+    pauses = run(page, "feed", work)
+    assert isinstance(pauses, list)
+    for pause, expected in zip(pauses, [2000, 4000, 8000, 16_000, 30_000, 30_000], strict=True):
+        assert 0.9 * expected <= pause <= 1.1 * expected
+
+
+@pytest.mark.parametrize(
     "work, text",
     [
         ("m.bytes(0)", "0 B"),

@@ -164,6 +164,25 @@ def test_a_telephone_shows_all_without_scrolling_sideways(browser: Browser, clus
         expect(page.locator("#place-title")).to_have_text("frankfurt")
 
 
+def test_a_page_nobody_sees_asks_nothing(browser: Browser, cluster: LocalCluster) -> None:
+    hide = """(hidden) => {
+      Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    with looking(browser, cluster["london"].client.api) as page:
+        expect(page.locator(".card")).to_have_count(7)
+        page.evaluate(hide, True)
+        expect(page.locator("#connection")).to_have_text("Paused while nobody looks")
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.wait_for_timeout(6000)
+        assert asked == []
+        page.evaluate(hide, False)
+        expect(page.locator("#connection")).to_have_text("Live")
+        with page.expect_request("**/v1/members"):
+            pass
+
+
 def test_nodes_that_die_are_shown_dead(browser: Browser, cluster: LocalCluster) -> None:
     """Another one first, then the page's own, which then comes back."""
     own = cluster["london"]

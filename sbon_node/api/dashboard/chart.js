@@ -36,12 +36,11 @@ export class Chart {
     const { points } = this;
     if (!width || points.length < 2) return;
     const [from, to] = [points[0].at, points.at(-1).at];
-    const most = Math.max(1, ...points.flatMap((point) => this.lines.map((name) => point[name])));
-    const { ceiling, step } = rounded(most);
+    const scale = scaleOf(this.lines.map((name) => points.map((point) => point[name])));
     this.x = (at) => EDGE.left + ((at - from) / (to - from)) * (width - EDGE.left - EDGE.right);
-    this.y = (value) => HEIGHT - EDGE.bottom - (value / ceiling) * (HEIGHT - EDGE.top - EDGE.bottom);
+    this.y = (value) => HEIGHT - EDGE.bottom - scale.share(value) * (HEIGHT - EDGE.top - EDGE.bottom);
     set(this.drawing, { width, viewBox: `0 0 ${width} ${HEIGHT}`, "aria-valuemax": points.length - 1 });
-    this.ticks(from, to, ceiling, step, width);
+    this.ticks(from, to, scale.ticks, width);
     this.lines.forEach((name, i) => {
       const corners = points.map((point) => `${this.x(point.at).toFixed(1)},${this.y(point[name]).toFixed(1)}`);
       set(this.paths[i], { d: `M${corners.join(" L")}` });
@@ -49,9 +48,8 @@ export class Chart {
     this.mark();
   }
 
-  ticks(from, to, ceiling, step, width) {
-    const up = [];
-    for (let value = 0; value <= ceiling * 1.001; value += step) up.push({ key: `y${up.length}`, value });
+  ticks(from, to, levels, width) {
+    const up = levels.map((value, i) => ({ key: `y${i}`, value }));
     const apart = STEPS_S.find((s) => (to - from) / (1000 * s) <= Math.max(2, width / 110)) ?? STEPS_S.at(-1);
     const along = [];
     const offset = new Date(from).getTimezoneOffset() * 60_000;
@@ -109,10 +107,25 @@ export class Chart {
   }
 }
 
-/** A round height of three to five round steps. */
-function rounded(most) {
-  const rough = most / 4;
-  const size = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((times) => times * size).find((value) => value >= rough);
-  return { step, ceiling: Math.ceil(most / step) * step };
+const APART = 20;
+
+/**
+ * How high values stand, as a share of the height, and the round values that are marked. Where one line mostly lies far below the
+ * other, each mark is tenfold the one below: both are to be read.
+ */
+export function scaleOf(lines) {
+  const most = Math.max(1, ...lines.flat());
+  const middles = lines.map((values) => [...values].sort((a, b) => a - b)[values.length >> 1]);
+  const least = Math.min(...middles);
+  if (most <= APART * least || least <= 0) {
+    const rough = most / 4;
+    const size = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 2.5, 5, 10].map((times) => times * size).find((value) => value >= rough);
+    const steps = Math.ceil(most / step);
+    return { share: (value) => value / (steps * step), ticks: Array.from({ length: steps + 1 }, (_, i) => i * step) };
+  }
+  const low = Math.floor(Math.log10(least)) - 1;
+  const high = Math.ceil(Math.log10(most));
+  const share = (value) => Math.max(0, (Math.log10(Math.max(value, Number.MIN_VALUE)) - low) / (high - low));
+  return { share, ticks: Array.from({ length: high - low + 1 }, (_, i) => 10 ** (low + i)) };
 }

@@ -212,7 +212,7 @@ export function legend(parent) {
     sample("source", shape("source")),
     sample("operator", shape("operator")),
     sample("sink", shape("sink")),
-    sample("height: the way to the network", circle("ring", 7.5)),
+    sample("height", circle("ring", 7.5)),
     sample(`load, half at ${HALF_LOAD_MS} ms`, circle("gauge", 6), circle("load", 6, { pathLength: 100, "stroke-dasharray": "35 100" })),
     sample("1 kB/s", line(1e3)),
     sample("1 MB/s", line(1e6)),

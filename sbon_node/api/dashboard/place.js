@@ -69,8 +69,7 @@ function factsOf(member, status) {
     ["Cores", member.cores ? String(member.cores) : null],
     ["Memory", member.memory_mb ? bytes(member.memory_mb * 1e6) : null],
     ["Version", member.version || "not told"],
-    ["Address", member.address],
-    ["API", member.api],
-    ["Tags", Object.entries(member.tags).map(([name, value]) => `${name}=${value}`).join(", ")],
+    ["Address", `${member.address}, API ${member.api}`, true],
+    ["Tags", Object.entries(member.tags).map(([name, value]) => `${name}=${value}`).join(", "), true],
   ];
 }
