@@ -36,3 +36,12 @@ def looking(browser: Browser, api: str, *, fails: bool = False, query: str = "",
 
 def texts(page: Page, selector: str) -> list[str]:
     return [text.strip() for text in page.locator(selector).all_inner_texts()]
+
+
+def middle(page: Page, node: str) -> tuple[float, float]:
+    """Where the node is on the screen."""
+    mark = page.locator(f"[data-node='{node}'] .hit")
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2

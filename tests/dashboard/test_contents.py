@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 from sbon_cli.local_cluster import LocalCluster
 from sbon_node.control.report import Submission
 from tests.dashboard.conftest import MARKUP, QUERY, SQL
-from tests.dashboard.looking import PATIENCE_MS, looking, texts
+from tests.dashboard.looking import PATIENCE_MS, looking, middle, texts
 
 NODES = ["frankfurt", "london", "new-york", "singapore"]
 expect.set_options(timeout=PATIENCE_MS)
@@ -50,7 +50,7 @@ def test_a_node_is_shown_closely(browser: Browser, cluster: LocalCluster) -> Non
         place = page.locator("#place")
         expect(place).to_contain_text("source readings/harbour, running")
         expect(place).to_contain_text(re.compile(r"to singapore: [\d.]+ k?B/s, 1\d\d ms one way"))
-        page.locator("[data-node='singapore'] .hit").hover()
+        page.mouse.move(*middle(page, "singapore"))
         expect(page.locator("#place-title")).to_have_text("singapore")
         expect(place).to_contain_text(f"sink of {QUERY}, running")
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from sbon_cli.local_cluster import LocalCluster
 from tests.dashboard.conftest import QUERY
-from tests.dashboard.looking import PATIENCE_MS, looking
+from tests.dashboard.looking import PATIENCE_MS, looking, middle
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -160,7 +160,7 @@ def test_a_telephone_shows_all_without_scrolling_sideways(browser: Browser, clus
             }).map((element) => element.outerHTML.slice(0, 80))"""
         )
         assert beyond == []
-        page.locator("[data-node='frankfurt'] .hit").tap()
+        page.touchscreen.tap(*middle(page, "frankfurt"))
         expect(page.locator("#place-title")).to_have_text("frankfurt")
 
 

@@ -10,6 +10,7 @@ const HALF_LOAD_MS = 50;
 /** One runnable process per core, as nodes reckon by default, is half an arc; it never closes. */
 const arc = (loadMs) => (100 * loadMs) / (loadMs + HALF_LOAD_MS);
 
+const REACH_PX = 20;
 const LABELLED_LINKS = 14;
 const LABELLED_FROM_PX = 520;
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
@@ -24,6 +25,9 @@ export class MapView {
     parent.append(this.drawing, this.empty);
     new ResizeObserver(() => this.draw()).observe(parent);
     this.drawing.addEventListener("keydown", (event) => this.key(event));
+    this.drawing.addEventListener("pointermove", (event) => this.look(this.under(event)));
+    this.drawing.addEventListener("pointerleave", () => this.look(""));
+    this.drawing.addEventListener("click", (event) => this.under(event) && this.choose(this.under(event)));
     model.on(["members", "streams", "flows", "status", "node"], () => this.draw());
   }
 
@@ -97,9 +101,6 @@ export class MapView {
     );
     group.addEventListener("focus", () => this.look(name));
     group.addEventListener("blur", () => this.look(""));
-    group.addEventListener("pointerenter", () => this.look(name));
-    group.addEventListener("pointerleave", () => this.look(""));
-    group.addEventListener("click", () => this.choose(name));
     return group;
   }
 
@@ -109,7 +110,7 @@ export class MapView {
     const chosen = node.name === this.model.node;
     set(group, {
       transform: `translate(${x.toFixed(1)},${y.toFixed(1)})`,
-      class: `node ${member.state}${chosen ? " chosen" : ""}`,
+      class: `node ${member.state}${chosen ? " chosen" : ""}${node.name === this.model.preview ? " pointed" : ""}`,
       tabindex: node.name === this.at ? 0 : -1,
       "aria-pressed": String(chosen),
       "aria-label": this.told(node),
@@ -158,8 +159,19 @@ export class MapView {
     });
   }
 
+  /** The node that is nearest to the pointer, and near it: where nodes lie close together, none covers another. */
+  under(event) {
+    const box = this.drawing.getBoundingClientRect();
+    const away = (node) => Math.hypot(node.x - (event.clientX - box.left), node.y - (event.clientY - box.top));
+    const nearest = this.nodes.reduce((best, node) => (best && away(best) <= away(node) ? best : node), null);
+    return nearest && away(nearest) <= REACH_PX ? nearest.name : "";
+  }
+
   look(name) {
+    if (name === this.model.preview) return;
     this.model.preview = name;
+    for (const [key, group] of this.layers.nodes.kept) group.classList.toggle("pointed", key === name);
+    this.drawing.classList.toggle("points", name !== "");
     this.model.changed("preview");
   }
 
