@@ -19,7 +19,8 @@ from sbon_node.connectors.stated import Stated
 from sbon_node.errors import SbonError
 
 POSITIONS = "sbon_positions"
-CONNECT_S = 10.0
+CONNECT_S = 5.0
+"""Less than a node waits for another to open a sink: so whoever submits is told why it cannot be."""
 MAX_REASON = 300
 
 ROW_CLASSES = ("21", "22", "23")

@@ -134,6 +134,13 @@ async def open_postgres(context: SinkContext, options: PostgresOptions) -> Postg
                 if taken_up is None:
                     raise _lost(database, "its position is gone")
                 stored = taken_up
+    except SbonError as error:
+        database.close()
+        if context.fresh and error.code == "sink-lost":
+            raise SbonError(
+                "bad-table", error.message, where="options.table", hint="let the user make and write tables"
+            ) from error
+        raise
     except BaseException:
         database.close()
         raise

@@ -45,12 +45,15 @@ class Pushes:
         if taking:
             hint = f"choose with source={'|'.join(sorted(taking))}"
             raise SbonError("ambiguous-source", f"{stream} has several sources here that take rows", where="source", hint=hint)
-        elsewhere = [one for one in named if one.connector == CONNECTOR and one.node != self._context.name]
-        if not elsewhere:
-            which = f"a source {source!r}" if source else "a source"
+        known = [one for one in named if one.connector == CONNECTOR]
+        if any(one.node == self._context.name for one in known):
+            hint = "post it again a little later"
+            raise SbonError("source-stopped", "the source does not run yet", where="source", hint=hint)
+        if not known:
+            which = f"no source {source!r}" if source else "no source"
             hint = f"sbon stream attach {stream} --connector {CONNECTOR}"
-            raise SbonError("unknown-source", f"{stream} has not {which} that takes rows", where="source", hint=hint)
-        first = elsewhere[0]
+            raise SbonError("unknown-source", f"{stream} has {which} that takes rows", where="source", hint=hint)
+        first = known[0]
         member = self._context.membership.get(first.node)
         at = f" at http://{member.api}" if member is not None else ""
         raise SbonError(

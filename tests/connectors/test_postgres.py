@@ -267,6 +267,16 @@ async def test_refused_words_and_hosts(database: Postgres, tmp_path: Path) -> No
         assert "wrong" not in str(caught.value)
 
 
+async def test_a_table_that_may_not_be_made_or_written_to_is_told_at_once(database: Postgres, tmp_path: Path) -> None:
+    database.sql("DROP ROLE IF EXISTS poor; CREATE ROLE poor LOGIN PASSWORD 'poor'; CREATE TABLE theirs (n bigint)")
+    url = f"postgres://poor:poor@{database.host}:{database.port}/postgres"
+    for table in ("t", "theirs"):
+        with pytest.raises(SbonError) as caught:
+            await Sinking(tmp_path, "postgres", {"url": url, "table": table}, settings=QUICK).run()
+        assert (caught.value.code, caught.value.where) == ("bad-table", "options.table")
+        assert "permission denied" in caught.value.message
+
+
 @pytest.mark.parametrize(
     "url, table, where",
     [
