@@ -120,12 +120,29 @@ def sbon(ctx: click.Context, api: str) -> None:
     ctx.obj = api
 
 
+_PLAIN = {
+    "is not a valid float range": "is not a number",
+    "is not a valid integer range": "is not a whole number",
+    "is not a valid float": "is not a number",
+    "is not a valid integer": "is not a whole number",
+    "is not a valid boolean": "is neither true nor false",
+}
+
+
+def _plain(message: str) -> str:
+    """What click says of a value, without the words for types of programmes."""
+    for said, plain in _PLAIN.items():
+        message = message.replace(said, plain)
+    return message
+
+
 def main() -> None:
     """Runs the command line; the exit codes are those of ``sbon --help``."""
     waiting.told = True
     try:
         code = sbon.main(prog_name="sbon", standalone_mode=False)
     except click.ClickException as error:
+        error.message = _plain(error.message)
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):

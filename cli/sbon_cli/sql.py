@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 import click
-from rich.markup import escape
 
 from sbon_cli.client import Client
 from sbon_cli.goal_flags import goal_options
@@ -53,7 +52,8 @@ def sql(
         from sbon_cli.shell.prompt import converse
 
         status = client.status()
-        err().print(f"[dim]at {escape(status.name)} of {escape(status.cluster)}, {status.members} members; \\\\help for help[/]")
+        told = f"at {status.name} of {status.cluster}, {status.members} members; \\help for help"
+        err().print(told, style="dim", markup=False)
         converse(Runner(client, wishes, json_=json_), Known(api))
         return
     text = command if command is not None else text_in(file or "-", "--file")

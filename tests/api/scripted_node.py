@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,6 +80,9 @@ class ScriptedNode:
     script: list[list[Rows | Finished | SbonError | None]] = field(default_factory=list)
     state: str = "running"
     refuse_submit: SbonError | None = None
+    refuse_detach: SbonError | None = None
+    delay_s: float = 0.0
+    """Which listing members takes."""
     declared: list[StreamDeclaration] = field(default_factory=list)
     attached: list[SourceDeclaration] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
@@ -118,6 +122,7 @@ class ScriptedNode:
 
     def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
         found = []
+        time.sleep(self.delay_s)
         self.sought.append((near, within_ms))
         for name, rtt_ms in (("a", None), ("b", 91.25)):
             found.append(
@@ -166,6 +171,8 @@ class ScriptedNode:
         self.attached.append(source)
 
     async def detach_source(self, stream: str, source: str) -> None:
+        if self.refuse_detach is not None:
+            raise self.refuse_detach
         self.stopped.append(f"{stream}/{source}")
 
     async def streams(self) -> list[StreamInfo]:

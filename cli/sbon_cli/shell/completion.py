@@ -74,9 +74,10 @@ def _columns_of(alias: str, whole: str, names: Names) -> tuple[str, ...]:
 
 
 def _columns_read(whole: str, names: Names) -> list[str]:
+    """Of all streams, where none of those that are read is known yet."""
     known = names.streams()
     read = [stream for stream in relations(whole).values() if stream in known]
-    return sorted({column for stream in read for column in known[stream]})
+    return sorted({column for stream in read or known for column in known[stream]})
 
 
 def _cased(word: str, found: Iterable[str]) -> list[str]:

@@ -181,6 +181,7 @@ def test_columns_are_those_of_the_streams_that_are_read() -> None:
     assert candidates("SELECT de", whole, Names())[0] == "dep_delay"
     assert candidates("SELECT w.", whole, Names()) == ["ts", "temp"]
     assert candidates("SELECT F.c", whole, Names()) == ["carrier"]
+    assert candidates("SELECT de", "SELECT de", Names())[0] == "dep_delay"
     assert "dep_delay" not in candidates("SELECT de", "SELECT de FROM weather", Names())
 
 

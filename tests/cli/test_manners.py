@@ -1,0 +1,134 @@
+"""What holds for all commands: colours and progress on terminals only, standard input for ``-``, plain words of what is wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from sbon_cli import waiting
+from sbon_node.errors import SbonError
+from tests.cli.commands import lines, run
+from tests.cli.shell.terminal import Terminal
+
+SBON = (sys.executable, "-m", "sbon_cli.main")
+
+
+def sbon(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*SBON, *arguments], input=stdin, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_pipes_carry_no_colours_and_no_progress(api: str, node: Any) -> None:
+    for command in (["members"], ["explain", "SELECT 1"], ["stream", "show", "none"], ["submit", "--no-follow", "SELECT 1"]):
+        result = sbon("--node", api, *command)
+        assert "\x1b" not in result.stdout + result.stderr, command
+        assert "placing" not in result.stderr
+
+
+def raw_on_a_terminal(api: str, **environment: str) -> str:
+    """All that is written to a terminal."""
+    child = pexpect.spawn(
+        SBON[0],
+        [*SBON[1:], "--node", api, "members"],
+        env={**os.environ, "TERM": "xterm", **environment},
+        encoding="utf-8",
+        timeout=60,
+    )
+    child.expect(pexpect.EOF)
+    return str(child.before)
+
+
+def test_no_color_is_obeyed_on_a_terminal(api: str) -> None:
+    coloured = raw_on_a_terminal(api, SBON_API=api)
+    plain = raw_on_a_terminal(api, NO_COLOR="1")
+    assert "\x1b[" in coloured
+    assert not any(f"\x1b[{code}m" in plain for code in range(30, 38))
+
+
+def test_what_takes_longer_than_a_second_is_told_on_a_terminal(api: str, node: Any, tmp_path: Path) -> None:
+    node.delay_s = 3.0
+    terminal = Terminal(tmp_path, "--node", api, "members")
+    terminal.until(f"GET /v1/members at {api}")
+    shown = terminal.until("rtt ms")
+    assert "GET /v1/members" not in shown
+    assert terminal.end() == 0
+
+
+def test_who_uses_the_client_as_a_library_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
+    for told in (False, True):
+        monkeypatch.setattr(waiting, "told", told)
+        with waiting.waiting("counting sheep"):
+            deadline = time.monotonic() + 60
+            while told and "sheep" not in screen.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.01)
+        assert ("counting sheep" in screen.getvalue()) is told
+
+
+def test_a_dash_is_standard_input_wherever_a_text_is_taken(api: str, node: Any) -> None:
+    assert lines(sbon("--node", api, "explain", "-", stdin="SELECT 7").stdout)[0]["query"] == ""
+    assert node.asked[-1].sql == "SELECT 7"
+    assert sbon("--node", api, "explain", "placement", "-", stdin="SELECT 8").returncode == 0
+    assert node.asked[-1].sql == "SELECT 8"
+    create = ("stream", "create", "s", "--schema", "-", "--event-time", "ts")
+    assert sbon("--node", api, *create, stdin="ts timestamp,\n x double\n").returncode == 0
+    assert [column.name for column in node.declared[-1].schema] == ["ts", "x"]
+    assert sbon("config", "check", "-", stdin="[log]\nlevel = 'debug'\n").returncode == 0
+    wrong = sbon("config", "check", "-", stdin="[log]\nlevel = 'loud'\n")
+    assert (wrong.returncode, "log.level" in wrong.stderr) == (2, True)
+    shown = sbon("config", "show", "--config", "-", stdin="[log]\nlevel = 'debug'\n")
+    assert {row["setting"]: row["value"] for row in lines(shown.stdout)}["log.level"] == "debug"
+
+
+WRONG = [
+    (("stream", "attach", "s", "--generator", "--rate", "fast"), "'fast' is not a number"),
+    (("cluster", "up", "-n", "few"), "'few' is not a whole number"),
+    (("members", "--tag", "zone"), "'zone' is not KEY=VALUE"),
+    (("members", "--state", "ill"), "'ill' is not one of"),
+]
+
+
+@pytest.mark.parametrize("arguments, said", WRONG)
+def test_what_is_wrong_is_said_in_plain_words(arguments: tuple[str, ...], said: str) -> None:
+    result = sbon(*arguments)
+    assert result.returncode == 2
+    assert said in result.stderr
+
+
+def test_members_of_a_state_or_with_a_tag(api: str, node: Any) -> None:
+    node.consumer, node.consumer_state = "b", "dead"
+    assert [m["name"] for m in lines(run(api, "members", "--state", "dead").stdout)] == ["b"]
+    assert [m["name"] for m in lines(run(api, "members", "--state", "dead", "--state", "alive").stdout)] == ["a", "b"]
+    assert lines(run(api, "members", "--tag", "zone=eu").stdout) == []
+
+
+def test_a_source_is_detached_by_its_node_or_its_name(api: str, node: Any) -> None:
+    for flags in ((), ("--node", "a"), ("--name", "jfk"), ("--name", "jfk", "--node", "a")):
+        assert run(api, "stream", "detach", "flights", *flags).exit_code == 0
+    assert node.stopped == ["flights/jfk"] * 4
+    for flags in (("--node", "b"), ("--name", "ewr")):
+        result = run(api, "stream", "detach", "flights", *flags)
+        assert (result.exit_code, "there is jfk at a" in result.stderr) == (1, True)
+    assert len(node.stopped) == 4
+
+
+def test_a_refused_detaching_says_why(api: str, node: Any) -> None:
+    node.refuse_detach = SbonError("stream-in-use", "flights is read by q1", hint="stop them first")
+    result = run(api, "stream", "detach", "flights")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == ["error: flights is read by q1", "  hint: stop them first"]
