@@ -142,8 +142,8 @@ def main() -> None:
     try:
         code = sbon.main(prog_name="sbon", standalone_mode=False)
     except click.ClickException as error:
-        error.message = _plain(error.message)
-        error.show()
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        click.UsageError(_plain(error.format_message()), context).show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         print("\ninterrupted", file=sys.stderr)
