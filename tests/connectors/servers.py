@@ -3,6 +3,7 @@ this process, started, killed and started again as tests want it."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -28,7 +29,10 @@ def program(name: str, package: str, places: Sequence[str] = ("/usr/sbin", "/usr
     """Path of a server's program; skips the test where it is neither there nor can be installed, and says why. In CI it fails."""
     reason = ""
     if _found(name, places) is None:
-        reason = _install(package)
+        # Another process of these tests may be at it.
+        with open(Path(tempfile.gettempdir()) / "sbon-tests-apt.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            reason = "" if _found(name, places) is not None else _install(package)
     found = _found(name, places)
     if found is not None:
         return found
@@ -56,7 +60,7 @@ def _install(package: str) -> str:
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         said = ""
         for arguments in (["install"], ["update"], ["install"]):
-            command = ["apt-get", "-q", "-y", "--no-install-recommends", *arguments]
+            command = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=600", "--no-install-recommends", *arguments]
             command += [package] if arguments == ["install"] else []
             try:
                 done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=APT_S)
