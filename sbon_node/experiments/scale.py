@@ -5,14 +5,14 @@ processor's time, the most memory in use at once, and the questions (nodes asked
 answer) of one placement; the penalty beside the exact optimum, where tables for that fit. ``sequence``: queries of 1, 3 and 7
 operators one after another, none of which ends, on nodes that have room for as many operators as all queries have together;
 a row for every hundred. ``ratio_mean`` is usage / that of the optimum with room for everything everywhere; ``optimum_ratio_mean``
-is beside the exact optimum with the room that was left, of every tenth query.
+is beside the exact optimum with the room that was left, of every tenth query. Intervals are over seeds, where there are several.
 """
 
 from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from sbon_node.experiments.embedding import refitted
 from sbon_node.experiments.ground import Ground, GroundView, number_of
 from sbon_node.experiments.network import Floats, Network
 from sbon_node.experiments.networks import networks_of
-from sbon_node.experiments.trials import Dump, Trial, best_hosts, judged, place, true_latency
+from sbon_node.experiments.trials import Dump, Trial, best_hosts, interval, judged, place, true_latency
 from sbon_node.experiments.workload import CORES, query
 from sbon_node.placement.objective import network_usage
 from sbon_node.placement.problem import PlacementProblem
@@ -58,6 +58,7 @@ class Outcome(NamedTuple):
     """``trial`` is None where it was refused; ``memory_mb`` and ``optimum``, a usage, where they are known; ``filled`` is the
     share of all room that is taken after it."""
 
+    seed: int
     trial: Trial | None
     memory_mb: float | None
     optimum: float | None
@@ -112,7 +113,7 @@ def _of_size(key: Key, ground: Ground, queries: int, seed: int, lines: Dump) -> 
         best = best_hosts(problem, ground) if small else None
         trial = _judged(problem, network, placed, best, questions, cpu_ms)
         lines.write(problem, ground, placed, trial, **key._asdict(), seed=seed, query=number)
-        yield Outcome(trial, peak_mb, None, 0.0)
+        yield Outcome(seed, trial, peak_mb, None, 0.0)
 
 
 def _judged(
@@ -168,7 +169,7 @@ def _sequences(
                 if error.code != "no-room":
                     raise
                 lines.refused(problem, ground, error.code, view.questions, **labels)
-                yield key, Outcome(None, None, None, 1 - float(free.sum() / room.sum()))
+                yield key, Outcome(seed, None, None, None, 1 - float(free.sum() / room.sum()))
                 continue
             optimum = None
             if number % EXACT_EVERY == 0:
@@ -176,7 +177,7 @@ def _sequences(
             trial = judged(problem, network, placed, lower, questions, cpu_ms)
             lines.write(problem, ground, placed, trial, **labels, optimum_with_room=optimum)
             _take(free, placed)
-            yield key, Outcome(trial, None, optimum, 1 - float(free.sum() / room.sum()))
+            yield key, Outcome(seed, trial, None, optimum, 1 - float(free.sum() / room.sum()))
 
 
 def _take(free: Floats, placed: dict[str, str]) -> None:
@@ -190,6 +191,10 @@ def _row(key: Key, outcomes: list[Outcome]) -> dict[str, Any]:
     beside = [trial.penalty + 1 for trial in trials if not np.isnan(trial.best)]
     exact = [one.trial.usage / one.optimum for one in outcomes if one.trial is not None and one.optimum is not None]
     cpu_ms = [trial.cpu_ms for trial in trials]
+    by_seed: dict[int, list[Trial]] = {}
+    for one in outcomes:
+        if one.trial is not None:
+            by_seed.setdefault(one.seed, []).append(one.trial)
     in_turn = key.part == "sequence"
     return {
         "part": key.part,
@@ -199,15 +204,23 @@ def _row(key: Key, outcomes: list[Outcome]) -> dict[str, Any]:
         "operators": None if in_turn else key.operators,
         "first_query": key.first if in_turn else None,
         "cpu_ms": _rounded(np.mean, cpu_ms, 1),
+        "cpu_ci95_ms": _spread(by_seed.values(), lambda trial: trial.cpu_ms, 1),
         "cpu_median_ms": _rounded(np.median, cpu_ms, 1),
         "memory_mb": _rounded(np.mean, [one.memory_mb for one in outcomes if one.memory_mb is not None], 2),
         "questions_mean": _rounded(np.mean, [trial.questions for trial in trials], 1),
         "ratio_mean": _rounded(np.mean, beside, 3),
+        "ratio_ci95": _spread(by_seed.values(), lambda trial: trial.penalty + 1, 3),
         "optimum_ratio_mean": _rounded(np.mean, exact, 3),
         "filled_pct": _rounded(np.max, [100 * one.filled for one in outcomes], 1) if in_turn else None,
         "refused": sum(one.trial is None for one in outcomes),
         "queries": len(outcomes),
     }
+
+
+def _spread(by_seed: Iterable[Sequence[Trial]], of: Callable[[Trial], float], digits: int) -> float | None:
+    """Of the mean over seeds; None of a single one, and where it is not known."""
+    found = interval([float(np.mean([of(trial) for trial in trials])) for trials in by_seed])
+    return None if found is None or np.isnan(found) else round(found, digits)
 
 
 def _rounded(of: Callable[[Sequence[float]], Any], values: Sequence[float], digits: int) -> float | None:

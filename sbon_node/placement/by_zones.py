@@ -3,9 +3,8 @@
 The query is placed by its zones' coordinators (:mod:`~sbon_node.placement.zones`) over the nodes of the query's ends and, where a
 strategy wants them, those that the overlay's routes between the proxy and the sources pass. Links of what comes out that are only
 estimated are measured, and it is placed again, until there are none: so a bound on delay is kept by what was measured. Hosts are
-asked for room; what does not fit goes elsewhere, and where nothing considered has room, all nodes are considered. As operators
-follow each other from one full host to the next, that may end where nobody has room left; then those that fit where they are stay
-there, and the others are placed around them.
+asked for room; those that fit stay where others were too many, or they would follow each other from one full host to the next,
+and the others are placed around them. Where nothing considered has room, all nodes are considered.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ async def place_by_zones(
     room = Room(problem, view)
     nodes = sorted({*problem.pinned.values(), *(between(problem, view) if between else ())})
     everyone = sorted({*view.nodes(), *problem.pinned.values()})
-    for considered, stay in ((nodes, False), (everyone, False), (everyone, True)):
-        search = _Search(problem, view, settings, rule, charge, room, considered, stay=stay)
+    for considered in (nodes, everyone):
+        search = _Search(problem, view, settings, rule, charge, room, considered)
         if await search.run():
             return finish(name, problem, search.assignments(), view, before)
     raise await search.refusal()
@@ -71,7 +70,7 @@ def on_routes(problem: PlacementProblem, view: NetworkView) -> set[str]:
 
 
 class _Search:
-    """Over the locations ``nodes``; with ``stay`` operators that have found room where others were too many remain there."""
+    """Over the locations ``nodes``."""
 
     def __init__(
         self,
@@ -82,8 +81,6 @@ class _Search:
         charge: Charge,
         room: Room,
         nodes: Sequence[str],
-        *,
-        stay: bool,
     ) -> None:
         self._problem, self._view, self._settings, self._room = problem, view, settings, room
         self._rule, self._charge = rule, charge
@@ -93,7 +90,7 @@ class _Search:
         lost = [node for node in nodes if node not in ends and view.coordinate(node) is None]
         self._ways = Ways(view, nodes, lost)
         self._number = {node: place for place, node in enumerate(nodes)}
-        self._stay, self._held = stay, dict[str, str]()
+        self._held: dict[str, str] = {}
         self._crowded: dict[str, set[str]] = {operator.id: set() for operator in problem.operators}
         self._coordinator = {operator.id: view.owner(operator.id) for operator in problem.operators}
         self._asked: set[tuple[int, int]] = set()
@@ -190,8 +187,7 @@ class _Search:
                 full.add(node)
             else:
                 there.append(operator)
-        if self._stay:
-            self._held |= {operator: node for node in sorted(full) for operator in beside[node]}
+        self._held |= {operator: node for node in sorted(full) for operator in beside[node]}
 
 
 def _late(problem: PlacementProblem, view: NetworkView) -> SbonError:

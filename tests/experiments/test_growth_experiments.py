@@ -116,8 +116,14 @@ def tiny(tmp_path: Path) -> str:
 
 
 def test_a_query_with_more_ends_than_there_are_nodes_shares_them(tiny: str) -> None:
-    found = experiment("scale", "--data", tiny, "--queries", "1", "--operators", "15", "--sequence", "0")
-    assert all(row["ratio_mean"] >= 1 for row in found["rows"])
+    command = ("scale", "--data", tiny, "--queries", "1", "--operators", "15", "--sequence", "0")
+    alone = [experiment(*command, "--seeds", str(seed))["rows"] for seed in (1, 2)]
+    for *single, both in zip(*alone, experiment(*command, "--seeds", "1,2")["rows"], strict=True):
+        assert [row["ratio_ci95"] for row in single] == [None, None]
+        ratios = [row["ratio_mean"] for row in single]
+        assert min(ratios) >= 1
+        assert both["ratio_mean"] == pytest.approx(np.mean(ratios), abs=1e-3)
+        assert both["ratio_ci95"] == pytest.approx(12.71 * abs(ratios[0] - ratios[1]) / 2, abs=0.02)
 
 
 def test_sand_says_where_nodes_are_too_few(tiny: str) -> None:

@@ -49,6 +49,15 @@ async def test_an_operator_on_each_node_is_found(name: str, nodes: int, plane: A
     assert len(set(placed.hosts().values())) == 4
 
 
+@pytest.mark.parametrize("name", ["edge", "edge+", "in-network", "in-network+"])
+async def test_operators_do_not_follow_each_other_over_all_nodes(name: str, plane: Any) -> None:
+    points = scattered(60, 1)
+    view = plane(points, room=dict.fromkeys(points, 0.25))
+    placed = await place(DIAMOND, view, SETTINGS, name)
+    assert placed.usage < 13.5
+    assert placed.questions < 100
+
+
 @pytest.mark.parametrize("name", [AUTO, *sorted(STRATEGIES)])
 async def test_room_that_is_too_far_is_no_placement(name: str, plane: Any) -> None:
     """Three operators, two nodes near enough with room for one each, and one that is too far; who asks on and on is stopped."""
