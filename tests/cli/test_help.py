@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from click.testing import CliRunner
 
 from sbon_cli.examples import EXAMPLES
 from sbon_cli.main import VERBS, sbon
+from tests.cli.parsed import invocations, path_of
 
 CLI = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 
@@ -47,22 +47,6 @@ def test_help_tells_what_it_does_with_examples(path: str) -> None:
         assert f"  {line}\n" in result.output
 
 
-def invocations(line: str) -> Iterator[list[str]]:
-    """The arguments of each ``sbon`` in a line for a shell."""
-    lexer = shlex.shlex(line, posix=True, punctuation_chars="|>;")
-    lexer.whitespace_split = True
-    words: list[str] = []
-    for word in [*lexer, "|"]:
-        if word in ("|", ">", ">>", ";"):
-            while words and "=" in words[0]:
-                words.pop(0)
-            if words[:1] == ["sbon"]:
-                yield words[1:]
-            words = []
-        else:
-            words.append(word)
-
-
 LINES = [(path, line) for path, lines in EXAMPLES.items() for line in lines if path != "completion"]
 
 
@@ -78,18 +62,6 @@ def test_examples_are_understood(path: str, line: str, tmp_path: Path, monkeypat
         with CliRunner().isolation(input="y\n"):
             parsed = path_of(arguments)
         assert parsed == path or isinstance(ALL[path], click.Group), parsed
-
-
-def path_of(arguments: list[str]) -> str:
-    context = sbon.make_context("sbon", list(arguments))
-    path: list[str] = []
-    command: click.Command = sbon
-    while isinstance(command, click.Group) and (left := [*context._protected_args, *context.args]):
-        name, below, rest = command.resolve_command(context, left)
-        assert below is not None
-        path.append(str(name))
-        context, command = below.make_context(name, rest, parent=context), below
-    return " ".join(path)
 
 
 def test_the_list_of_verbs_says_what_each_says_of_itself() -> None:
