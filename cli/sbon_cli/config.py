@@ -17,8 +17,8 @@ from sbon_node.config import keys, load
 
 REFERENCE_HEAD = """# Configuration
 
-A node takes each setting from its default, then from the TOML file named with `--config`, then from the environment, then from flags;
-`sbon config show --origin` tells which it was, `sbon config check FILE` whether a file is right. `streams.reconnect_s`, say, is
+A node takes each setting from its default, then from the TOML file named with `--config`, then from the environment, then from
+flags; `sbon config show --origin` tells which it was, `sbon config check FILE` whether a file is right. `streams.reconnect_s` is
 
 | where | how |
 | --- | --- |
