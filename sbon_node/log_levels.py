@@ -12,7 +12,6 @@ from difflib import get_close_matches
 from typing import Annotated, Literal
 
 import msgspec
-import structlog
 from msgspec import Meta
 
 from sbon_node.errors import SbonError
@@ -79,6 +78,8 @@ def is_written(level: int) -> bool:
 def _filter() -> None:
     """Nothing is made of events that are neither written nor listened to."""
     least = min(LEVELS[level] for level in (_levels.level, *_of_ours(_levels).values()))
+    import structlog  # not needed to name levels, as the command line does
+
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(min(least, _let_through)))
 
 

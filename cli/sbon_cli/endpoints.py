@@ -29,8 +29,8 @@ from sbon_node.control.report import (
 from sbon_node.errors import SbonError
 from sbon_node.happenings import Happening, Kind, Level
 from sbon_node.log_levels import LogLevels
+from sbon_node.operations.dumped import Inside
 from sbon_node.operations.finding import Examination
-from sbon_node.operations.inside import Inside
 from sbon_node.operations.readiness import Readiness
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 

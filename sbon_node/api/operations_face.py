@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from sbon_node.operations.dumped import Inside
 from sbon_node.operations.figures import NodeFigures
 from sbon_node.operations.finding import Examination
-from sbon_node.operations.inside import Inside
 from sbon_node.operations.readiness import Readiness
 
 

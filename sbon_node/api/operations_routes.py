@@ -9,8 +9,8 @@ from sbon_node.api.route import Asked, Plain, Route
 from sbon_node.api.serving import SERVING, not_ready
 from sbon_node.errors import SbonError
 from sbon_node.log_levels import LogLevels, levels, set_levels
+from sbon_node.operations.dumped import Inside
 from sbon_node.operations.finding import Examination
-from sbon_node.operations.inside import Inside
 from sbon_node.operations.readiness import Readiness, Reason
 
 log = structlog.get_logger()

@@ -10,12 +10,12 @@ import sys
 import traceback
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from sbon_node.hidden import hidden, without_passwords
 from sbon_node.log_tail import tail
+from sbon_node.operations.dumped import Inside
 
 MAX_TASKS = 2000
 MAX_FRAMES = 20
@@ -33,17 +33,6 @@ PACKAGES = (
     "sqlglot",
     "uvloop",
 )
-
-
-class Inside(msgspec.Struct, frozen=True, kw_only=True):
-    """Secrets are hidden in all of it. ``log`` are the last lines, ``engine_log`` the end of the engine's."""
-
-    versions: dict[str, str]
-    config: dict[str, Any]
-    tasks: tuple[str, ...]
-    threads: tuple[str, ...]
-    log: tuple[str, ...]
-    engine_log: tuple[str, ...]
 
 
 def look_inside(config: msgspec.Struct, data_dir: Path) -> Inside:

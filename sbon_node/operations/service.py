@@ -10,9 +10,10 @@ from sbon_node.config import Config
 from sbon_node.control.leaving import Leaving
 from sbon_node.operations.doctor import Doctor
 from sbon_node.operations.draining import Draining
+from sbon_node.operations.dumped import Inside
 from sbon_node.operations.figures import NodeFigures, Rooms, disk_figures, figures_of
 from sbon_node.operations.finding import Examination
-from sbon_node.operations.inside import Inside, look_inside, tasks
+from sbon_node.operations.inside import look_inside, tasks
 from sbon_node.operations.reach import Reach
 from sbon_node.operations.readiness import Condition, Readiness, Reason, readiness_of
 

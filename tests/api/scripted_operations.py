@@ -11,9 +11,9 @@ from sbon_node.control.report import OperatorInfo
 from sbon_node.engine.interface import OperatorStats
 from sbon_node.errors import SbonError
 from sbon_node.net.traffic import Flow
+from sbon_node.operations.dumped import Inside
 from sbon_node.operations.figures import DiskFigures, LinkFigures, NodeFigures
 from sbon_node.operations.finding import Examination, Finding
-from sbon_node.operations.inside import Inside
 from sbon_node.operations.readiness import Readiness, Reason
 from sbon_node.query.catalog import SourceDeclaration
 from sbon_node.space.coordinate import Coordinate

@@ -77,7 +77,10 @@ def test_the_documentation_has_every_command_and_exit_code() -> None:
         assert f"| {code} |" in CLI
 
 
-HEAVY = ["pyspark", "py4j", "sqlglot", "pyarrow", "scipy", "numpy", "aiohttp", "matplotlib", "duckdb", "prompt_toolkit", "psutil"]
+HEAVY = [
+    *("pyspark", "py4j", "sqlglot", "pyarrow", "scipy", "numpy", "aiohttp", "asyncio", "structlog", "matplotlib", "duckdb"),
+    *("prompt_toolkit", "psutil"),
+]
 LIGHT = [["--help"], ["members"], ["stream", "list"], ["query", "show", "q1"], ["queries"], ["bill", "q1"], ["join", "--help"]]
 LOADED = """
 import sys
