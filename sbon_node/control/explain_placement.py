@@ -95,11 +95,11 @@ class PlacementExplainer:
         candidates = self._candidates(problem, view, virtual, [hosts, *_hosts_of(asked, *placed.values())], asked)
         known = await self._known(problem, view, virtual, candidates)
         weighed = await self._context.blocking(lambda: weigh(problem, candidates, known, hosts))
-        now = _compared(subject.goal.strategy, asked, problem, view, known.cores)
+        now = _compared(subject.goal.strategy, asked, problem, view, known)
         if isinstance(asked, Placement):
             now = replace(now, strategy=asked.strategy)
-        best = alternative("best of the candidates", problem, weighed.best, view.latency_ms, known.cores)
-        stands = alternative(subject.goal.strategy, problem, hosts, view.latency_ms, known.cores)
+        best = alternative("best of the candidates", problem, weighed.best, view.latency_ms, known)
+        stands = alternative(subject.goal.strategy, problem, hosts, view.latency_ms, known)
         names = [operator.id for operator in problem.operators]
         turning = [turning_point(turn, known, weighed.best, names) for turn in weighed.turning]
         ends = {*problem.pinned.values(), *known.nodes}
@@ -127,7 +127,7 @@ class PlacementExplainer:
                 for operator in problem.operators
             ),
             links=tuple(self._knowledge.links(problem, hosts)),
-            strategies=tuple(_compared(name, one, problem, view, known.cores) for name, one in placed.items()),
+            strategies=tuple(_compared(name, one, problem, view, known) for name, one in placed.items()),
             checks=tuple(await self._checks(problem, view, stands)),
             turns=tuple(sorted((self._knowledge.dated(turn) for turn in turning if _turns(turn)), key=_change)),
             settled=weighed.looked_at - sum(_turns(turn) for turn in turning),
@@ -249,11 +249,11 @@ def _hosts_of(*placed: Placement | SbonError) -> list[dict[str, str]]:
 
 
 def _compared(
-    name: str, placed: Placement | SbonError, problem: PlacementProblem, view: HeldRoomView, cores: Mapping[str, float]
+    name: str, placed: Placement | SbonError, problem: PlacementProblem, view: HeldRoomView, known: Known
 ) -> Alternative:
     if isinstance(placed, SbonError):
         return Alternative(strategy=name, refused=f"{placed.code}: {placed.message}")
-    return alternative(name, problem, placed.hosts(), view.latency_ms, cores, questions=placed.questions)
+    return alternative(name, problem, placed.hosts(), view.latency_ms, known, questions=placed.questions)
 
 
 def _turns(turn: TurningPoint) -> bool:

@@ -14,7 +14,9 @@ from sbon_node.engine.interface import Needs
 from sbon_node.placement.instance import RESOURCES, Instance, Ints, numbers
 from sbon_node.placement.network_view import UNKNOWN_MS, Answer
 from sbon_node.placement.objective import Latency, cost, longest_delay_ms, network_bandwidth, network_usage, processing_ms
+from sbon_node.placement.offers import server_of
 from sbon_node.placement.problem import PlacementProblem
+from sbon_node.placement.queueing import Server
 from sbon_node.placement.sensitivity import Turn, turns, ways_of, with_each
 from sbon_node.placement.solver import Solution, solve
 
@@ -40,6 +42,10 @@ class Known(NamedTuple):
         """Free at each node that would take some operator."""
         return {node: answer.free.cores for (_, node), answer in self.answers.items() if answer.accepted}
 
+    def servers(self, problem: PlacementProblem) -> dict[str, Server]:
+        """What each node serves that has answered."""
+        return {node: server_of(problem, answer) for (_, node), answer in self.answers.items()}
+
 
 class Weighed(NamedTuple):
     """``candidates`` by operator; ``looked_at`` counts the ways whose turning points were sought."""
@@ -61,7 +67,9 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
         refused = {name: [_weighed(name, node, known, None, None, "") for node in nodes] for name, nodes in candidates.items()}
         return Weighed(refused, {}, [], 0)
     chosen = [numbers(room[operator.id], number) for operator in problem.operators]
-    measured = Instance(problem, known.nodes, known.known_ms, chosen, _free(problem, known))
+    servers = known.servers(problem)
+    busy = [servers.get(node, Server()) for node in known.nodes]
+    measured = Instance(problem, known.nodes, known.known_ms, chosen, _free(problem, known), busy)
     predicted = measured.narrowed(chosen, known.predicted_ms)
     best = solve(measured)
     costs = with_each(measured), with_each(predicted)
@@ -87,20 +95,20 @@ def alternative(
     problem: PlacementProblem,
     hosts: Mapping[str, str],
     latency_ms: Latency,
-    cores: Mapping[str, float],
+    known: Known,
     *,
     questions: int = 0,
 ) -> Alternative:
-    """What that placement costs by these latencies, and with what hosts have free."""
+    """What that placement costs by these latencies, and with what hosts have free and serve already."""
     if not set(hosts) >= {operator.id for operator in problem.operators}:
         return Alternative(strategy=strategy, refused="no host was found for every operator")
-    delay_ms = longest_delay_ms(problem, hosts, latency_ms, processing_ms(problem, hosts, cores))
+    delay_ms = longest_delay_ms(problem, hosts, latency_ms, processing_ms(problem, hosts, known.cores))
     bound = problem.bounds.max_delay_ms
     breaks = f"{delay_ms - bound:.1f} ms over the {bound:g} ms allowed" if bound is not None and delay_ms > bound + 1e-9 else ""
     return Alternative(
         strategy=strategy,
         hosts=dict(hosts),
-        cost=cost(problem, hosts, latency_ms),
+        cost=cost(problem, hosts, latency_ms, known.servers(problem)),
         usage=network_usage(problem, hosts, latency_ms),
         delay_ms=delay_ms,
         bandwidth_bytes_s=network_bandwidth(problem, hosts),

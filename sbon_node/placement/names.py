@@ -27,6 +27,10 @@ OBJECTIVES: dict[str, Objective] = {
 """By name; of placements equal in all else the one that uses the network less is the better."""
 
 
+MOST_WEIGHT = 1e12
+"""Of a part of the objective: with it costs are numbers still."""
+
+
 def check_strategy(name: str) -> None:
     """Raises :class:`SbonError` ``unknown-strategy`` that lists the known ones."""
     known = (AUTO, *STRATEGY_NAMES)
@@ -50,8 +54,11 @@ def objective_named(name: str) -> Objective:
             value = float(weight)
         except ValueError:
             value = -1.0
-        if key.strip() not in weights or not 0 <= value < float("inf"):
+        if key.strip() not in weights or not 0 <= value <= MOST_WEIGHT:
             hint = f"there are {', '.join(OBJECTIVES)}, or weights such as usage=1,delay=50"
             raise SbonError("unknown-objective", f"there is no objective {name!r}", where="objective", hint=hint)
         weights[key.strip()] = value
+    if not any(weights.values()):
+        hint = "give one of them a weight"
+        raise SbonError("unknown-objective", f"{name!r} minimises nothing", where="objective", hint=hint)
     return Objective(**weights)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sbon_node.engine.interface import Needs
-from sbon_node.placement.network_view import NetworkView
+from sbon_node.placement.network_view import Answer, NetworkView
 from sbon_node.placement.problem import PlacementProblem, least
 from sbon_node.placement.queueing import Server, busy
 
@@ -21,14 +21,20 @@ class Offer(NamedTuple):
 
 
 async def ask_offers(problem: PlacementProblem, view: NetworkView, nodes: Sequence[str]) -> dict[str, Offer]:
-    """One question to each node, about room for what needs least. Where a node tells its load alone, it is taken to serve
-    messages such as this query's are on average."""
-    like_ms = sum(operator.service.mean_ms for operator in problem.operators) / len(problem.operators)
+    """One question to each node, about room for what needs least."""
     answers = await view.ask_all(nodes, least([operator.needs for operator in problem.operators]))
     return {
         node: Offer(
-            server=busy(answer.load, like_ms) if answer.server is None else answer.server,
+            server=server_of(problem, answer),
             free=answer.free if answer.accepted else NOTHING,
         )
         for node, answer in answers.items()
     }
+
+
+def server_of(problem: PlacementProblem, answer: Answer) -> Server:
+    """What the node serves already. Where it tells its load alone, it is taken to be messages such as this query's are on
+    average."""
+    if answer.server is not None:
+        return answer.server
+    return busy(answer.load, sum(operator.service.mean_ms for operator in problem.operators) / len(problem.operators))

@@ -154,6 +154,8 @@ async def test_without_highspy_it_says_what_is_missing(plane: Any, monkeypatch: 
 
 def test_objectives_are_names_or_weights() -> None:
     assert objective_named("usage=2, delay=3").delay == 3
-    for name in ("usages", "usage=x", "delay=-1", "delay=nan"):
+    for name in ("usage=1e300", "usages", "usage=x", "delay=-1", "delay=nan"):
         with pytest.raises(SbonError, match="there is no objective"):
             objective_named(name)
+    with pytest.raises(SbonError, match="'usage=0,delay=0' minimises nothing"):
+        objective_named("usage=0,delay=0")
