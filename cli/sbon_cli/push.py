@@ -29,7 +29,7 @@ PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 MEDIA_TYPES = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
 PASSING = frozenset(
     {"node-unreachable", "source-behind", "source-busy", "source-paused", "source-stopped", "starting", "stopping"}
-    | {"too-many-connections", "disk-full"}
+    | {"too-many-connections", "too-many-requests", "disk-full"}
 )
 
 

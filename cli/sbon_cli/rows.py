@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from sbon_cli.client import Client
 from sbon_cli.follow import Follower, consumer_client, row_line
+from sbon_cli.interrupts import leave_on_signals
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, cell_text, err, out
 from sbon_node.connectors.delivered import Rows
 from sbon_node.control.report import QueryInfo
@@ -79,6 +80,8 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
     Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to us. What has arrived is printed whole first, so
     that the next follower begins with the rows after it; a second Ctrl-C does not wait for that.
     """
+    if stop_after:
+        leave_on_signals()
     write = writer(json_)
     follower = Follower(client, info.id, write, _notice)
     try:

@@ -25,10 +25,10 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     requests_per_s: Annotated[
         float,
         Meta(gt=0, le=1e6, description="requests a second that one client address may make for long; more are told to come back"),
-    ] = 200.0
+    ] = 500.0
     request_burst: Annotated[
         int, Meta(ge=1, le=1_000_000, description="requests that one client address may make at once, before the rate counts")
-    ] = 1000
+    ] = 2000
     event_queue: Annotated[
         int,
         Meta(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.scripted_node import WAIT
 from tests.cli.commands import frame
 
 ROWS = 20_000
@@ -65,3 +66,18 @@ def test_a_second_ctrl_c_does_not_wait_and_tells_what_was_written(api: str, node
     assert b"Traceback" not in told
     assert b"detached after 0 rows" not in told
     assert node.acknowledged == []
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("command", [("sql", "-c", "SELECT 1"), ("submit", "SELECT 1", "--rm")])
+def test_a_terminal_that_is_closed_stops_the_query_that_was_tied_to_it(
+    api: str, node: Any, command: tuple[str, ...], signum: signal.Signals
+) -> None:
+    node.script = [[frame(1, 7), WAIT]]
+    process = subprocess.Popen([sys.executable, "-m", "sbon_cli.main", "--node", api, *command], stdout=subprocess.PIPE)
+    with process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["x"] == 7
+        process.send_signal(signum)
+        assert process.wait(60) == 128 + signum
+    assert node.stopped == ["q1"]
