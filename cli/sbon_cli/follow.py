@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,7 +24,9 @@ PATIENCE_S = 600.0
 FIRST_PATIENCE_S = 10.0
 """The same before its first event."""
 _PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
-_PASSING = frozenset({"node-unreachable", "peer-unreachable", "starting", "stopping", "too-many-connections", "not-owner"})
+_PASSING = frozenset(
+    {"node-unreachable", "peer-unreachable", "starting", "stopping", "too-many-connections", "too-many-requests", "not-owner"}
+)
 """Refusals that a restart brings with it and that pass."""
 _PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "not-followable"})
 
@@ -47,16 +50,16 @@ class Follower:
 
     def run(self) -> Finished:
         """Until the query is over; raises :class:`SbonError` where it cannot be followed (any more)."""
-        frames = self.frames()
-        while True:
-            try:
-                frame, written = next(frames)
-            except StopIteration as end:
-                over: Finished = end.value
-                return over
-            with whole():
-                self.write(frame)
-                written()
+        with closing(self.frames()) as frames:
+            while True:
+                try:
+                    frame, written = next(frames)
+                except StopIteration as end:
+                    over: Finished = end.value
+                    return over
+                with whole():
+                    self.write(frame)
+                    written()
 
     def frames(self) -> Frames:
         """Each frame once, with what to call when its rows are stored; returns how the query ended, and raises as :meth:`run`."""
