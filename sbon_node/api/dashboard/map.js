@@ -10,6 +10,7 @@ const HALF_LOAD_MS = 50;
 /** One runnable process per core, as nodes reckon by default, is half an arc; it never closes. */
 const arc = (loadMs) => (100 * loadMs) / (loadMs + HALF_LOAD_MS);
 
+const CROWD = 120;
 const REACH_PX = 20;
 const LABELLED_LINKS = 14;
 const LABELLED_FROM_PX = 520;
@@ -48,6 +49,7 @@ export class MapView {
     set(this.drawing, { width, height, viewBox: `0 0 ${width} ${height}` });
     const unplaced = this.model.members.filter((member) => member.state !== "left").length - members.length;
     say(this.note, `two axes show ${Math.round(100 * share)} % of the spread${unplaced ? `; ${unplaced} not placed yet` : ""}`);
+    this.drawing.classList.toggle("crowd", members.length > CROWD);
     this.grid();
     this.place(members);
     this.links();
