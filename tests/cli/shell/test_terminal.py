@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+from prompt_toolkit.history import FileHistory
+
+from sbon_cli.shell.prompt import history
 from sbon_node.connectors.delivered import Finished
 from sbon_node.errors import SbonError
 from tests.api.scripted_node import WAIT
@@ -152,3 +156,14 @@ def test_queries_are_placed_as_the_command_says(api: str, node: Any) -> None:
     (sent,), (asked,) = node.submitted, node.asked
     assert (sent.strategy, sent.max_delay_ms, sent.join_window_ms) == ("optimal", 80.0, 3_600_000)
     assert (asked.strategy, asked.sql.strip(), json.dumps(asked.max_delay_ms)) == ("optimal", "SELECT 2", "80.0")
+
+
+def test_the_history_s_older_half_goes_when_it_has_grown_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sbon_cli.shell.prompt.MAX_HISTORY_BYTES", 2000)
+    kept = tmp_path / "sql_history"
+    for number in range(200):
+        FileHistory(str(kept)).append_string(f"SELECT {number};")
+    found = list(history(kept).load_history_strings())
+    assert found[0] == "SELECT 199;"
+    assert 10 < len(found) < 100
+    assert found == [f"SELECT {number};" for number in range(199, 199 - len(found), -1)]
