@@ -1,0 +1,121 @@
+"""A Docker engine for the tests, where none runs: Debian's packages, the daemon started by hand, a base image of packages.
+
+Nothing of this is part of the product. Everything lies in one folder, which the variable ``SBON_TEST_DOCKER`` may name: then the
+engine's images are kept for the next run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+PACKAGES = ("docker.io", "docker-compose", "debootstrap", "iptables")
+NEEDED = ("dockerd", "docker-compose", "debootstrap", "iptables")
+DOCKER = "/usr/bin/docker"
+BASE = "sbon-test-base"
+SUITE = "bookworm"
+INCLUDED = "python3,python3-venv,ca-certificates,openjdk-17-jre-headless,tini"
+"""Of the base image: Python, and what the Dockerfile adds anyway, which is so brought in one step."""
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+PASSED = ("PIP_INDEX_URL", "PIP_TRUSTED_HOST", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+"""Variables by which this machine reaches its package index, where it has any."""
+
+
+class NoEngineError(Exception):
+    """Why no Docker engine can be had here."""
+
+
+class Engine:
+    """``run`` talks to it; ``environment`` is for others that do."""
+
+    def __init__(self, host: str) -> None:
+        self.environment = {**os.environ, "DOCKER_HOST": host, "DOCKER_BUILDKIT": "0", "COMPOSE_DOCKER_CLI_BUILD": "0"}
+
+    def run(self, *command: str, cwd: Path | None = None, stdin: bytes | None = None, check: bool = True) -> str:
+        """What the command prints; raises ``AssertionError`` with all it said where it fails."""
+        done = subprocess.run(command, cwd=cwd, env=self.environment, input=stdin, capture_output=True, check=False)
+        said = done.stdout.decode(errors="replace")
+        assert done.returncode == 0 or not check, (
+            f"{' '.join(command)}\n{said[-4000:]}{done.stderr.decode(errors='replace')[-4000:]}"
+        )
+        return said
+
+    def has_image(self, name: str) -> bool:
+        return bool(self.run(DOCKER, "images", "-q", name).strip())
+
+
+@contextmanager
+def engine(folder: Path) -> Iterator[Engine]:
+    """Raises :class:`NoEngineError` where the daemon cannot be started."""
+    _install()
+    socket = f"unix://{folder}/docker.sock"
+    command = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--host", socket]
+    command += ["--pidfile", f"{folder}/pid", "--bridge", "none", "--log-level", "warn"]
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "dockerd.log").open("wb") as log:
+        daemon = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    try:
+        made = Engine(socket)
+        _wait(made, daemon, folder / "dockerd.log")
+        yield made
+    finally:
+        daemon.terminate()
+        daemon.wait(120)
+
+
+def _install() -> None:
+    if os.geteuid() != 0:
+        raise NoEngineError("only root can start a Docker engine")
+    if all(shutil.which(program) for program in NEEDED):
+        return
+    if shutil.which("apt-get") is None:
+        raise NoEngineError("no Docker engine is installed, and there is no apt-get to install one")
+    apt = ("apt-get", "-o", "DPkg::Lock::Timeout=300", "-qq")
+    for command in ((*apt, "update"), (*apt, "install", "-y", "--no-install-recommends", *PACKAGES)):
+        done = subprocess.run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, capture_output=True, check=False)
+        if done.returncode:
+            raise NoEngineError(f"{' '.join(command)}: {done.stderr.decode(errors='replace')[-500:]}")
+
+
+def _wait(made: Engine, daemon: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 120
+    while "Server Version" not in made.run(DOCKER, "info", check=False):
+        if daemon.poll() is not None or time.monotonic() > deadline:
+            raise NoEngineError(f"dockerd does not start: {log.read_text(errors='replace')[-1000:]}")
+        time.sleep(0.2)
+
+
+def make_base(made: Engine, folder: Path) -> str:
+    """The stand-in for the image that a registry would give; raises :class:`NoEngineError` where packages are out of reach."""
+    if made.has_image(BASE):
+        return BASE
+    root = folder / "base"
+    shutil.rmtree(root, ignore_errors=True)
+    command = ["debootstrap", "--variant=minbase", f"--include={INCLUDED}", SUITE, str(root), *_mirror()]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        raise NoEngineError(f"debootstrap: {done.stdout.decode(errors='replace')[-500:]}")
+    shutil.copyfile(CERTIFICATES, root / str(CERTIFICATES).lstrip("/"))
+    packed = folder / "base.tar"
+    with tarfile.open(packed, "w") as archive:
+        archive.add(root, arcname=".")
+    variables = {name: os.environ[name] for name in PASSED if os.environ.get(name)}
+    variables |= {"SSL_CERT_FILE": str(CERTIFICATES), "PIP_CERT": str(CERTIFICATES)}
+    changes = [word for name, value in variables.items() for word in ("--change", f"ENV {name}={value}")]
+    made.run(DOCKER, "import", *changes, str(packed), BASE)
+    packed.unlink()
+    shutil.rmtree(root, ignore_errors=True)
+    return BASE
+
+
+def _mirror() -> Sequence[str]:
+    """Where this machine has its own packages from, by apt's own word; debootstrap's default where it says nothing."""
+    command = ("apt-get", "indextargets", "--format", "$(SITE)", "Identifier: Packages", f"Codename: {SUITE}")
+    found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    return found[:1]
