@@ -22,10 +22,8 @@ from sbon_node.experiments.embedding import refitted
 from sbon_node.experiments.ground import Ground, GroundView, number_of
 from sbon_node.experiments.network import Floats, Network
 from sbon_node.experiments.networks import networks_of
-from sbon_node.experiments.trials import Dump, Trial, best_hosts, interval, judged, place, true_latency
+from sbon_node.experiments.trials import Dump, Trial, best_hosts, exact_usage, interval, judged, place
 from sbon_node.experiments.workload import CORES, branches
-from sbon_node.placement.objective import network_usage
-from sbon_node.placement.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 
 NAME = "nes"
@@ -109,7 +107,7 @@ def _of_size(
         problem = branches(*_ends(network, sources, rng), rng)
         free = network.cores * (1 - load * rng.random(network.nodes))
         lower = best_hosts(problem, known)
-        optimum = _exact(problem, known, free) if sources <= EXACT_SOURCES else None
+        optimum = exact_usage(problem, known, free) if sources <= EXACT_SOURCES else None
         for strategy in STRATEGIES:
             for count in iterations if strategy == "ifcop" else (None,):
                 settings = PlacementSettings() if count is None else PlacementSettings(iterations=count)
@@ -138,16 +136,6 @@ def _ends(network: Network, sources: int, rng: np.random.Generator) -> tuple[lis
         return drawn[:-1], drawn[-1]
     leaves = np.setdiff1d(np.arange(network.nodes), network.parents)
     return rng.permutation(leaves)[:sources].tolist(), int(rng.choice(np.flatnonzero(network.parents < 0)))
-
-
-def _exact(problem: PlacementProblem, ground: Ground, free: Floats) -> float | None:
-    try:
-        hosts = best_hosts(problem, ground, free)
-    except SbonError as error:
-        if error.code != "too-large":
-            raise
-        return None
-    return network_usage(problem, hosts, true_latency(ground.network))
 
 
 def _overloaded(placed: dict[str, str], free: Floats) -> int:

@@ -23,9 +23,8 @@ from sbon_node.experiments.embedding import refitted
 from sbon_node.experiments.ground import Ground, GroundView, number_of
 from sbon_node.experiments.network import Floats, Network
 from sbon_node.experiments.networks import networks_of
-from sbon_node.experiments.trials import Dump, Trial, best_hosts, interval, judged, place, true_latency
+from sbon_node.experiments.trials import Dump, Trial, best_hosts, exact_usage, interval, judged, place
 from sbon_node.experiments.workload import CORES, query
-from sbon_node.placement.objective import network_usage
 from sbon_node.placement.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies import STRATEGIES as ALL
@@ -171,9 +170,7 @@ def _sequences(
                 lines.refused(problem, ground, error.code, view.questions, **labels)
                 yield key, Outcome(seed, None, None, None, 1 - float(free.sum() / room.sum()))
                 continue
-            optimum = None
-            if number % EXACT_EVERY == 0:
-                optimum = network_usage(problem, best_hosts(problem, ground, free), true_latency(network))
+            optimum = exact_usage(problem, ground, free) if number % EXACT_EVERY == 0 else None
             trial = judged(problem, network, placed, lower, questions, cpu_ms)
             lines.write(problem, ground, placed, trial, **labels, optimum_with_room=optimum)
             _take(free, placed)

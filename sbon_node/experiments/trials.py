@@ -83,6 +83,17 @@ def best_hosts(problem: PlacementProblem, ground: Ground, free: Floats | None = 
     return instance.named(found.hosts.tolist())
 
 
+def exact_usage(problem: PlacementProblem, ground: Ground, free: Floats) -> float | None:
+    """Of :func:`best_hosts`; None where it is too large a problem."""
+    try:
+        hosts = best_hosts(problem, ground, free)
+    except SbonError as error:
+        if error.code != "too-large":
+            raise
+        return None
+    return network_usage(problem, hosts, true_latency(ground.network))
+
+
 def judged(
     problem: PlacementProblem, network: Network, hosts: dict[str, str], best: dict[str, str], questions: int, cpu_ms: float
 ) -> Trial:

@@ -19,6 +19,8 @@ from sbon_node.placement.instance import RESOURCES, Floats, Instance, Ints
 
 MAX_VARIABLES = 2_000_000
 GAP = 1e-9
+MAX_S = 300.0
+"""Of HiGHS's time, after which it gives up."""
 
 
 class Optimum(NamedTuple):
@@ -74,7 +76,8 @@ class _Programme:
         kinds = (package.HighsVarType.kContinuous, package.HighsVarType.kInteger)
         model.integrality_ = [kinds[int(one)] for one in np.concatenate(self.integral)]
         solver = package.Highs()
-        for option, value in (("output_flag", False), ("mip_rel_gap", GAP), ("mip_abs_gap", 0.0), ("threads", 1)):
+        gaps = (("mip_rel_gap", GAP), ("mip_abs_gap", 0.0))
+        for option, value in (("output_flag", False), ("threads", 1), ("time_limit", MAX_S), *gaps):
             solver.setOptionValue(option, value)
         solver.passModel(model)
         solver.run()

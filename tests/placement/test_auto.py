@@ -7,11 +7,13 @@ from itertools import combinations, product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sbon_node.errors import SbonError
 from sbon_node.placement import auto as rule
+from sbon_node.placement import programme
 from sbon_node.placement.auto import auto
-from sbon_node.placement.objective import cost
+from sbon_node.placement.objective import cost, objective_named
 from sbon_node.placement.settings import PlacementSettings
 from tests.placement.test_hybrid import SETTINGS, TREE, Winding, made, world
 
@@ -66,6 +68,16 @@ async def test_elsewhere_it_is_hybrid_s(
     placed = await auto(problem, kind(view.points), settings)
     assert (placed.strategy, placed.reason) == ("hybrid", f"auto took hybrid: {why}")
     assert set(placed.hosts()) == {"a", "b"}
+
+
+async def test_an_integer_programme_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, view = few(1)
+    slow = replace(problem, objective=objective_named("usage=1,delay=50"))
+    assert (await auto(slow, Winding(view.points), SETTINGS)).strategy == "optimal"
+    monkeypatch.setattr(programme, "MAX_S", 0.0)
+    placed = await auto(slow, view, SETTINGS)
+    assert placed.strategy == "hybrid"
+    assert "the integer programme was not solved" in placed.reason
 
 
 async def test_many_pairs_are_not_measured_for_it() -> None:
