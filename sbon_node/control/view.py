@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbon_node.control.context import Context
-from sbon_node.directory.pairs import Measurement
+from sbon_node.directory.pairs import Measurement, unordered
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.discovery import Discovery
@@ -59,8 +59,9 @@ class LiveNetworkView:
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
         there = {self._context.name, *self._context.membership.alive()}
         pairs = [pair for pair in pairs if there.issuperset(pair)]
-        self._asked += sum(self._context.directory.known(pair) is None for pair in pairs)
+        new = {unordered(pair) for pair in pairs if self._context.directory.known(pair) is None}
         outcomes = await self._context.directory.measure(pairs)
+        self._asked += len(new)
         return {pair: outcome.rtt_ms / 2 for pair, outcome in outcomes.items() if isinstance(outcome, Measurement)}
 
     def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.float64]:

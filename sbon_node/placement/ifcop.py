@@ -37,9 +37,10 @@ async def ifcop(problem: PlacementProblem, view: NetworkView, settings: Placemen
         return finish("ifcop", problem, [], view, before)
     tree = hierarchy(view, consumer_of(problem), problem.pinned.values(), settings.neighbours)
     walks, first = _walks(problem), problem.operators[0]
-    hosts = set(view.nodes())
+    hosts, room = set(view.nodes()), Room(problem, view)
+    if not hosts:
+        raise await room.refusal(first, {})
     ways = {node: [on for on in tree.path(node) if on in hosts] or along([node], view, first)[:1] for node in dict(walks)}
-    room = Room(problem, view)
     await room.learn({node for way in ways.values() for node in way})
     nodes = sorted({*problem.pinned.values(), *(node for way in ways.values() for node in way)})
     at = {node: i for i, node in enumerate(nodes)}

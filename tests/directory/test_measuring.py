@@ -325,6 +325,11 @@ def test_a_strategy_s_measurements_count_as_questions_and_are_reckoned_with(tmp_
             assert set(found) == {("b", "c"), ("c", "d")}
             assert found["c", "d"] == view.latency_ms("c", "d") == pytest.approx(115.0, rel=0.15)
             assert view.questions == 2, "what is known is no question"
+        assert set(await ask(cluster, "a", view.measure([("b", "d"), ("d", "b")]))) == {("b", "d"), ("d", "b")}
+        assert view.questions == 3, "a way is as long from either end"
+        with pytest.raises(SbonError, match="is not measured"):
+            await ask(cluster, "a", view.measure([("b", "b"), ("a", "b")]))
+        assert view.questions == 3, "nothing was asked"
 
     measuring(tmp_path, test)
 

@@ -83,6 +83,20 @@ async def test_room_that_is_too_far_is_no_placement(name: str, plane: Any) -> No
 
 
 @pytest.mark.parametrize("name", [AUTO, *sorted(STRATEGIES)])
+async def test_where_nobody_hosts_there_is_no_room(name: str, plane: Any) -> None:
+    class Idle(plane):  # type: ignore[misc]
+        def nodes(self) -> list[str]:
+            return []
+
+        def nearest(self, *_: Any, **__: Any) -> list[tuple[str, float]]:
+            return []
+
+    with pytest.raises(SbonError) as refused:
+        await place(DIAMOND, Idle(scattered(4, 1)), SETTINGS, name)
+    assert refused.value.code == "no-room"
+
+
+@pytest.mark.parametrize("name", [AUTO, *sorted(STRATEGIES)])
 async def test_a_query_without_operators_can_be_too_slow(name: str, plane: Any) -> None:
     bare = PlacementProblem(
         pinned={"s": "n0", "sink": "n1"}, operators=(), edges=(Edge("s", "sink", 100.0),), bounds=Bounds(max_delay_ms=0.1)
