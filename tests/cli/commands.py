@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -14,6 +15,11 @@ from sbon_node.connectors.delivered import Finished, Rows
 
 def run(api: str, *arguments: str, stdin: str | None = None) -> Result:
     return CliRunner().invoke(sbon, ["--node", api, *arguments], input=stdin)
+
+
+def hearing_ctrl_c() -> None:
+    """For a process about to start: where these tests run in the background, it would inherit that SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def lines(text: str) -> list[Any]:

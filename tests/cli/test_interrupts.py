@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.api.scripted_node import WAIT
-from tests.cli.commands import frame
+from tests.cli.commands import frame, hearing_ctrl_c
 
 ROWS = 20_000
 """More than a pipe holds."""
@@ -25,7 +25,9 @@ def writing(api: str, node: Any, *arguments: str) -> Iterator[subprocess.Popen[b
     """A command in the middle of a frame: its reader does not read on."""
     node.script = [[frame(1, *range(ROWS))]]
     command = [sys.executable, "-m", "sbon_cli.main", "--node", api, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, preexec_fn=hearing_ctrl_c
+    ) as process:
         assert process.stdout is not None
         try:
             assert json.loads(process.stdout.readline()) == {"x": 0, "name": "r0"}

@@ -17,13 +17,15 @@ import pytest
 
 from sbon_cli.monitor import line_of
 from sbon_node.happenings import Happening, Listening, LogLine, Lost, MemberChanged, OperatorChanged, QueryChanged
-from tests.cli.commands import run
+from tests.cli.commands import hearing_ctrl_c, run
 
 
 @contextmanager
 def monitoring(api: str, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     command = [sys.executable, "-m", "sbon_cli.main", "--node", api, "monitor", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hearing_ctrl_c
+    ) as process:
         assert process.stdout is not None
         try:
             yield process, process.stdout

@@ -10,6 +10,8 @@ from pathlib import Path
 import pexpect
 import pyte
 
+from tests.cli.commands import hearing_ctrl_c
+
 PATIENCE_S = 60.0
 CTRL_C, CTRL_D, UP, TAB = "\x03", "\x04", "\x1b[A", "\t"
 
@@ -20,7 +22,9 @@ class Terminal:
     def __init__(self, state: Path, *arguments: str) -> None:
         environment = {**os.environ, "XDG_STATE_HOME": str(state), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
         command = ["-m", "sbon_cli.main", *arguments]
-        self._child = pexpect.spawn(sys.executable, command, env=environment, encoding="utf-8", dimensions=(40, 120))
+        self._child = pexpect.spawn(
+            sys.executable, command, env=environment, encoding="utf-8", dimensions=(40, 120), preexec_fn=hearing_ctrl_c
+        )
         self._screen = pyte.Screen(120, 40)
         self._stream = pyte.Stream(self._screen)
 
