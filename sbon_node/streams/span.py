@@ -15,7 +15,8 @@ class InputSpan:
     """One input: the last batch took it to ``start``, the next one takes it to ``last``; ``at`` gives a frame that is at hand.
 
     A frame is held back while its watermark, less ``lag_ms``, is more than ``ahead_ms`` beyond where the least of the other
-    inputs stands; without ``ahead_ms`` none is.
+    inputs stands; without ``ahead_ms`` none is. An end is not held back, nor does it go by its own watermark: others may go on for
+    ever, and what this input had reached before would hold back all that hangs on them.
     """
 
     start: int
@@ -47,9 +48,9 @@ class InputSpan:
     def stands_ms(self) -> int:
         """How far it is, or could be at once; an input that has ended holds nobody."""
         following = self.next
-        if following is not None:
+        if following is not None and following.watermark_ms != END_WATERMARK_MS:
             return self.reach_ms(following.watermark_ms)
-        if self.offset.ended or (self.last is not None and self.last.ended):
+        if following is None and (self.offset.ended or (self.last is not None and self.last.ended)):
             return END_WATERMARK_MS
         return self.reach_ms(max(self.offset.watermark_ms, self.last.watermark_ms if self.last else NO_WATERMARK_MS))
 
@@ -87,6 +88,6 @@ def _held(inputs: Sequence[InputSpan]) -> list[bool]:
     for one, stand in zip(inputs, stands, strict=True):
         following = one.next
         others = second if stand == least else least
-        told = following is not None and following.watermark_ms != NO_WATERMARK_MS
+        told = following is not None and following.watermark_ms not in (NO_WATERMARK_MS, END_WATERMARK_MS)
         held.append(told and one.ahead_ms is not None and stand > others + one.ahead_ms)
     return held

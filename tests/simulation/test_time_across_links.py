@@ -33,7 +33,7 @@ from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
 from sbon_node.simulation.play import Asked, Play, delivered
 from sbon_node.simulation.relations import Pairs
 from sbon_node.streams import outbox, span
-from sbon_node.streams.frame import NO_WATERMARK_MS
+from sbon_node.streams.frame import END_WATERMARK_MS, NO_WATERMARK_MS
 from sbon_node.streams.port import NodePort
 
 START_MS = 1_600_000_000_000
@@ -95,6 +95,16 @@ def the_greatest_of_the_inputs(patch: pytest.MonkeyPatch) -> None:
 def silent_inputs_neither_count_nor_hold_others_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(span, "_held", lambda inputs: [False] * len(inputs))
     patch.setattr(watermarks, "least", lambda reached: min([one for one in reached if one], default=0), raising=True)
+
+
+def an_end_waits_for_the_others(patch: pytest.MonkeyPatch) -> None:
+    honest = span._held
+
+    def held(inputs: Sequence[span.InputSpan]) -> list[bool]:
+        ends = [one.next is not None and one.next.watermark_ms == END_WATERMARK_MS for one in inputs]
+        return [end or one for end, one in zip(ends, honest(inputs), strict=True)] if not all(ends) else honest(inputs)
+
+    patch.setattr(span, "_held", held)
 
 
 def markers_are_not_told_again(patch: pytest.MonkeyPatch) -> None:
@@ -190,6 +200,13 @@ CASES = {
         strategy="consumer",
         faults=(Fault(AtTime(0.0), "cut", "s1", "hub", down_s=5.0),),
         without=(silent_inputs_neither_count_nor_hold_others_back,),
+    ),
+    "a branch that has ended beside one that goes on": Case(
+        *GROUPED,
+        (Site("a", steady(4), 0.0), Site("a", steady(60, 5), 3.0)),
+        early=(6, 12.0),
+        symptom="rows after 12 s",
+        without=(an_end_waits_for_the_others,),
     ),
     "a branch that ends, with a restart after": Case(
         *JOINED,
