@@ -89,13 +89,15 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def publish(broker: Mosquitto, topic: str, *payloads: str | bytes, retain: bool = False) -> None:
-    """Each until the broker has it."""
+async def publish(broker: Mosquitto, topic: str, *payloads: str | bytes, retain: bool = False, patience_s: float = 60.0) -> None:
+    """Each until the broker has confirmed it, once more where that takes too long."""
     left = list(payloads)
     async with asyncio.timeout(120):
         while left:
             try:
-                async with aiomqtt.Client(broker.host, broker.port, username=USER, password=PASSWORD, timeout=2) as client:
+                async with aiomqtt.Client(
+                    broker.host, broker.port, username=USER, password=PASSWORD, timeout=patience_s
+                ) as client:
                     while left:
                         await client.publish(topic, left[0], qos=1, retain=retain)
                         left.pop(0)
@@ -155,7 +157,7 @@ async def test_the_broker_killed_and_started_again(broker: Mosquitto, tmp_path: 
     topic = f"broker/{how}"
     reading = Reading(tmp_path, broker, topic=f"{topic}/+")
     async with reading.running():
-        publishing = asyncio.ensure_future(publish(broker, f"{topic}/a", *map(number, range(200))))
+        publishing = asyncio.ensure_future(publish(broker, f"{topic}/a", *map(number, range(200)), patience_s=2.0))
         for count in (30, 100):
             await until(lambda count=count: reading.runner.counts.rows >= count or publishing.done())  # type: ignore[misc]
             await asyncio.to_thread(broker.kill, how)
