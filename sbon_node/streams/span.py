@@ -15,8 +15,8 @@ class InputSpan:
     """One input: the last batch took it to ``start``, the next one takes it to ``last``; ``at`` gives a frame that is at hand.
 
     A frame is held back while its watermark, less ``lag_ms``, is more than ``ahead_ms`` beyond where the least of the other
-    inputs stands; without ``ahead_ms`` none is. An end is not held back, nor does it go by its own watermark: others may go on for
-    ever, and what this input had reached before would hold back all that hangs on them.
+    inputs stands; without ``ahead_ms`` none is. An end is not held back, nor does it go by its own watermark: others may go on
+    for ever, and what this input had reached before would hold back all that hangs on them.
     """
 
     start: int
