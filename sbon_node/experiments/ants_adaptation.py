@@ -105,12 +105,10 @@ def review(world: World, chain_id: str, beta: float, now: float) -> bool:
     colony = world.colony
     colony.route(chain.source, chain.destination, ROUTING_ANTS, now)
     reports = colony.scout(chain, SCOUTS, now=now)
-    better = bool(reports) and reports[0].latency_ms * beta < current_ms
-    if better:
-        chosen = reports[0].hosts()
-        hosts = [chosen[task.operator] for task in chain.tasks]
-    world.deploy(chain, hosts)
-    return better
+    moved = world.enforce([report for report in reports if report.latency_ms * beta < current_ms])
+    if not moved:
+        world.deploy(chain, hosts)
+    return moved
 
 
 def _rate_s(world: World, chain_id: str, load: float) -> float:
@@ -139,10 +137,7 @@ def _deploy(world: World, chain: Chain, now: float = 0.0) -> bool:
     """By ants; whether they found a place."""
     settings = world.settings
     reports = world.colony.place(chain, settings.routing_ants, settings.scouting_ants, settings.ant_tries, now)
-    if reports:
-        chosen = reports[0].hosts()
-        world.deploy(chain, [chosen[task.operator] for task in chain.tasks])
-    return bool(reports)
+    return world.enforce(reports)
 
 
 def _exact_ms(world: World, chain_id: str) -> float:

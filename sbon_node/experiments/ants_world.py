@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from sbon_node.experiments.network import Floats, Network, lightest_paths
 from sbon_node.experiments.trials import place
 from sbon_node.placement.ants.cell import Cell
 from sbon_node.placement.ants.chain import Chain, next_chain
-from sbon_node.placement.ants.colony import Colony
+from sbon_node.placement.ants.colony import Colony, Report
 from sbon_node.placement.ants.scouting import rows_of
 from sbon_node.placement.ants.terrain import Terrain
 from sbon_node.placement.objective import OBJECTIVES
@@ -102,6 +103,17 @@ class World:
         self.deployed[chain.id] = chain, hosts
         for node, first, last in rows_of(hosts):
             self.colony.cells[node].book(chain, first, last)
+
+    def enforce(self, reports: Sequence[Report]) -> bool:
+        """Deploys the first of them that still holds where its ant comes to; whether one does."""
+        for report in reports:
+            if self.colony.enforce(report):
+                for site in report.sites:
+                    self.colony.cells[site.node].release(report.chain, site.first)
+                chosen = report.hosts()
+                self.deploy(report.chain, [chosen[task.operator] for task in report.chain.tasks])
+                return True
+        return False
 
     def withdraw(self, chain_id: str) -> tuple[Chain, list[str]]:
         chain, hosts = self.deployed.pop(chain_id)

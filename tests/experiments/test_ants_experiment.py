@@ -130,6 +130,7 @@ def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path) -> None:
     assert rows["2b", "ants", 3]["failed_pct"] == 0
     assert {key[2] for key in rows if key[0] == "3a"} == set(range(0, 101, 10))
     assert rows["3a", "with self-optimization", 100]["latency_ms"] <= rows["3a", "without", 100]["latency_ms"]
+    assert max(row["latency_ms"] for key, row in rows.items() if key[0] == "3a") < 10_000, "no move overloads a server"
     assert rows["table1", "ants", 1.25]["paper_updates"] == 10
     assert rows["table1", "ants", 1.1]["updates"] >= rows["table1", "ants", 2.0]["updates"]
     lines = [json.loads(line) for line in (tmp_path / "dump" / "ants.jsonl").read_text().splitlines()]
