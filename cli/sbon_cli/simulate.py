@@ -58,7 +58,8 @@ def simulate(scenario: Path, seeds: range, nodes: int | None, trace: bool, json_
         took_s = time.process_time() - began_s
         rows.append(_row(seed, len(loaded.nodes), outcome))
         err().print(f"seed {seed}: {_speed(took_s, outcome.events, outcome.virtual_s)}")
-        err().print(f"once all knew each other: {_speed(*outcome.afterwards)}")
+        later = outcome.afterwards
+        err().print(f"once all knew each other: {_speed(later.cpu_s, later.events, later.virtual_s)}")
         if trace or outcome.failure:
             lines = outcome.trace if trace else outcome.trace[-TRACE_LINES:]
             err().print(escape("\n".join([*lines, outcome.failure or outcome.ending])))

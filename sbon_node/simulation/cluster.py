@@ -9,8 +9,9 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -37,10 +38,12 @@ from sbon_node.steps import Step
 T = TypeVar("T")
 
 
-class Spent(NamedTuple):
+@dataclass(frozen=True)
+class Spent:
     """Seconds of a core that this process was charged with, turns of the loop, and virtual seconds."""
 
-    cpu_s: float
+    cpu_s: float = field(compare=False)
+    """Hangs on the machine, and makes no difference between two runs."""
     events: int
     virtual_s: float
 

@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
     submission: int = 0
     ending: str = ""
     afterwards: Spent = Spent(0.0, 0, 0.0)
-    """What the run took after all knew each other: of this, ``cpu_s`` alone depends on the machine."""
+    """What the run took after all knew each other."""
 
 
 class Ended(NamedTuple):
