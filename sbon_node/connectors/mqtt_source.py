@@ -35,6 +35,9 @@ CONNECT_S = 10.0
 GOODBYE_S = 2.0
 PACKET_FACTOR = 8
 """The broker is told never to send a message of more than so many times the limit: it could not be refused before it is here."""
+MOST_WAITING = 2 * 65_535
+"""Messages that may wait to be read; further ones are dropped. No broker has more of QoS 1 on the way than there are numbers for
+them, even one that sends more than ``in_flight``: what is dropped is of QoS 0, of which nothing is promised."""
 REFUSED = 0x80
 """Reason codes from here on say that something was not granted."""
 
@@ -159,8 +162,7 @@ class MqttSource:
             properties=limits,
             timeout=CONNECT_S,
             keepalive=options.keepalive_s,
-            # Messages of QoS 1 that wait are at most as many as may be in flight: what is beyond is of QoS 0, and may be lost.
-            max_queued_incoming_messages=2 * options.in_flight,
+            max_queued_incoming_messages=MOST_WAITING,
             tls_context=ssl.create_default_context() if endpoint.scheme == "mqtts" else None,
         )
 
