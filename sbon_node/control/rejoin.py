@@ -9,6 +9,7 @@ many start anew at once, each may have met a few others and no more, and islands
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from typing import Protocol
@@ -67,6 +68,8 @@ class Rejoin:
         self._seeds, self._settings = tuple(seeds), settings
         self._known = {name: peer.address for name, peer in store.all("peer", StoredPeer).items()}
         self._tasks = Tasks()
+        self._lost = asyncio.Event()
+        """Set where nobody is left."""
 
     async def start(self) -> None:
         """Joins. A node that knows others waits for them no longer than ``join_timeout_s``, and goes on trying meanwhile.
@@ -93,6 +96,8 @@ class Rejoin:
                 self._store.delete("peer", name)
         elif change in ("joined", "returned", "updated") and self._others.is_alive(name):
             self._remember(name, str(self._others.address_of(name)))
+        if not self._others.others_alive:
+            self._lost.set()
 
     def _remember(self, name: str, address: str) -> None:
         if self._known.get(name) == address:
@@ -151,14 +156,27 @@ class Rejoin:
         pause_s, longest_s = self._settings.rejoin_s, self._settings.rejoin_max_s
         next_look = self._clock.now() + longest_s * self._rng.random()
         while True:
-            await self._clock.sleep(pause_s)
-            alone = self._others.others_alive == 0
-            pause_s = min(2 * pause_s, longest_s) if alone else self._settings.rejoin_s
             try:
-                if alone:
-                    await self._try()
-                elif self._clock.now() >= next_look:
+                if self._others.others_alive:
+                    pause_s = self._settings.rejoin_s
+                    if await self._lost_by(next_look):
+                        continue
                     next_look = self._clock.now() + longest_s
                     await self._look()
+                else:
+                    await self._clock.sleep(pause_s)
+                    pause_s = min(2 * pause_s, longest_s)
+                    if not self._others.others_alive:
+                        await self._try()
             except SbonError as error:
                 log.warning("rejoin-refused", reason=str(error))
+
+    async def _lost_by(self, when: float) -> bool:
+        """Waits until then, or until nobody is left; whether that is so."""
+        self._lost.clear()
+        try:
+            async with self._clock.timeout(when - self._clock.now()):
+                await self._lost.wait()
+        except TimeoutError:
+            return False
+        return True

@@ -111,6 +111,7 @@ def test_it_tries_all_it_has_met_with_growing_pauses_until_it_has_found_one(tmp_
             await CLOCK.sleep(30)
             assert list(others.members) == ["n2"]
             others.members.clear()
+            rejoin.member_changed("n2", "died")
             await CLOCK.sleep(2)
             assert list(others.members) == ["n2"]
 
