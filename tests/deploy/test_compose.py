@@ -2,8 +2,8 @@
 killed, scaled by one line, and gone without a trace.
 
 It takes minutes and the machine for itself. Where no Docker engine can be started it is skipped, and says why.
-``SBON_TEST_DOCKER`` names a folder that keeps the engine's images from run to run, and then there has to be an engine; ``-`` skips
-all of it.
+``SBON_TEST_DOCKER`` names a folder that keeps the engine's images from run to run, and then there has to be an engine; ``-``
+skips all of it.
 """
 
 from __future__ import annotations
