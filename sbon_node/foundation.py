@@ -35,6 +35,7 @@ class World(NamedTuple):
     counters: Counters
     steps: Steps
     blocking: Blocking
+    computing: Blocking
 
 
 class Foundation(NamedTuple):
@@ -90,6 +91,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         counters=world.counters,
         steps=world.steps,
         blocking=world.blocking,
+        computing=world.computing,
         bus=Bus(node.name, world.clock.wall_ms),
         drained=Drained(store),
     )

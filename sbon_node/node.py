@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.blocking import Blocking, in_thread
+from sbon_node.blocking import Blocking, Computing, in_thread
 from sbon_node.clock import Clock
 from sbon_node.config import Config
 from sbon_node.connectors.push import Post, Pushed
@@ -84,11 +84,12 @@ class Node:
         counters: Counters,
         steps: Steps = unobserved,
         blocking: Blocking = in_thread,
+        computing: Blocking | None = None,
         machine: Machine | None = None,
     ) -> None:
         self._config = config
         self.name = config.node.name
-        world = World(transport, clock, rng, counters, steps, blocking)
+        world = World(transport, clock, rng, counters, steps, blocking, computing or Computing())
         self.context, self._space, self._measurer, publisher = lay_foundation(config, world)
         self._distances = Distances(self.context)
         self.membership, self.outbox, self.bus = self.context.membership, self.context.outbox, self.context.bus

@@ -46,6 +46,7 @@ class Context:
     counters: Counters
     steps: Steps
     blocking: Blocking
+    computing: Blocking
     bus: Bus
     drained: Drained
 

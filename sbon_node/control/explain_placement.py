@@ -40,6 +40,10 @@ from sbon_node.query.plan import Plan
 
 MAX_CANDIDATES = 12
 """Of each operator, beside the hosts that any strategy chose."""
+ALL_OVER = frozenset({"optimal", "local-search", "centralized", "bottom-up", "top-down", "ifcop"})
+"""Strategies that look at all nodes."""
+MOST_LOOKED_AT = 60_000
+"""Nodes times operators up to which these are run in passing."""
 
 
 class _Subject(NamedTuple):
@@ -57,7 +61,8 @@ class _Subject(NamedTuple):
 class PlacementExplainer:
     """Explains any query of the cluster, and what would be submitted; reserves and changes nothing.
 
-    Every strategy is run, and may measure and ask as if it placed the query.
+    Every strategy is run, and asks and measures as if it placed the query; but half of what this node may measure is left for
+    queries that are placed, and strategies that take too long, or would, are left out and say so.
     """
 
     def __init__(
@@ -83,18 +88,19 @@ class PlacementExplainer:
 
     async def _explain(self, subject: _Subject) -> PlacementExplanation:
         held = {one.id: one.needs for one in subject.plan.operators} if subject.state in LIVE else {}
-        view = HeldRoomView(self._context, held)
+        turns = asyncio.Semaphore()
+        view = HeldRoomView(self._context, held, turns)
         problem = problem_of(subject.plan, subject.consumer, None, subject.goal)
         asked = await self._placed(problem, view, subject.goal.strategy)
         # Each with a view of its own, so that its questions are its own; what they measure they share.
-        others = (self._strategy(name, problem, HeldRoomView(self._context, held), asked) for name in STRATEGIES)
+        others = (self._in_passing(name, problem, HeldRoomView(self._context, held, turns), asked) for name in STRATEGIES)
         placed = dict(zip(STRATEGIES, await asyncio.gather(*others), strict=True))
         chosen = asked.hosts() if isinstance(asked, Placement) else {}
         hosts = dict(subject.hosts) or chosen
         virtual = _virtual(problem, view, asked)
         candidates = self._candidates(problem, view, virtual, [hosts, *_hosts_of(asked, *placed.values())], asked)
         known = await self._known(problem, view, virtual, candidates)
-        weighed = await self._context.blocking(lambda: weigh(problem, candidates, known, hosts))
+        weighed = await self._context.computing(lambda: weigh(problem, candidates, known, hosts))
         now = _compared(subject.goal.strategy, asked, problem, view, known)
         if isinstance(asked, Placement):
             now = replace(now, strategy=asked.strategy)
@@ -142,16 +148,28 @@ class PlacementExplainer:
         except SbonError as error:
             return error
 
-    async def _strategy(
+    async def _in_passing(
         self, name: str, problem: PlacementProblem, view: HeldRoomView, asked: Placement | SbonError
     ) -> Placement | SbonError:
-        """Where it cannot keep to the bound on delay, what it makes of the query without: told with its cost, and by how much."""
+        """Within its time, and where it is not too large."""
         if isinstance(asked, Placement) and asked.strategy == name:
             return asked
-        found = await _attempted(name, problem, view, self._settings)
+        many, limit_s = len(view.nodes()) * len(problem.operators), self._context.settings.explain_s
+        if name in ALL_OVER and many > MOST_LOOKED_AT:
+            return SbonError("not-computed", f"too large: {many:,} places for operators, {MOST_LOOKED_AT:,} are tried in passing")
+        try:
+            async with self._context.clock.timeout(limit_s):
+                return await self._strategy(name, problem, view)
+        except TimeoutError:
+            return SbonError("not-computed", f"not done after {limit_s:g} s (control.explain_s)")
+
+    async def _strategy(self, name: str, problem: PlacementProblem, view: HeldRoomView) -> Placement | SbonError:
+        """Where it cannot keep to the bound on delay, what it makes of the query without: told with its cost, and by how much."""
+        settings = replace(self._settings, exact_s=min(self._settings.exact_s, self._context.settings.explain_s / 2))
+        found = await _attempted(name, problem, view, settings)
         if isinstance(found, SbonError) and found.code == "delay-bound":
             unbounded = replace(problem, bounds=replace(problem.bounds, max_delay_ms=None))
-            return await _attempted(name, unbounded, view, self._settings)
+            return await _attempted(name, unbounded, view, settings)
         return found
 
     # -- what there is to choose from ---------------------------------------------------------------------------------
@@ -195,7 +213,10 @@ class PlacementExplainer:
             if operator.id in virtual:
                 near = dict(view.nearest(virtual[operator.id], len(view.nodes())))
                 distances |= {(operator.id, node): near[node] for node in candidates[operator.id] if node in near}
-        settled = np.array([[self._knowledge.is_settled(a, b) for b in nodes] for a in nodes], dtype=np.bool_)
+        settled = np.zeros((len(nodes), len(nodes)), dtype=np.bool_)
+        for row, a in enumerate(nodes):
+            settled[row] = [self._knowledge.is_settled(a, b) for b in nodes]
+            await view.pause()
         predicted_ms, known_ms = view.known_ms(nodes, nodes, measured=False), view.latencies_ms(nodes, nodes)
         return Known(nodes, predicted_ms, known_ms, settled, answers, distances)
 

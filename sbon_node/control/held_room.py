@@ -1,8 +1,10 @@
-"""What strategies see of the network while a query that runs is placed again in thought: its own room counts as free."""
+"""What strategies see of the network while a query is placed in thought: nothing hangs on it, and others go before."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from sbon_node.control.context import Context
 from sbon_node.control.view import LiveNetworkView
@@ -10,13 +12,22 @@ from sbon_node.engine.interface import Needs
 from sbon_node.placement.network_view import Answer
 from sbon_node.placement.problem import total
 
+T = TypeVar("T")
+
 
 class HeldRoomView(LiveNetworkView):
-    """``held`` is what the query's operators need, by their id; each node counts those it says it hosts."""
+    """``held`` is what the operators of a query that runs need, by their id, which counts as free: each node counts those it says
+    it hosts. What is measured leaves some for queries that are placed; ``turns`` lets one strategy of many reckon at a time."""
 
-    def __init__(self, context: Context, held: Mapping[str, Needs]) -> None:
+    sparing = True
+
+    def __init__(self, context: Context, held: Mapping[str, Needs], turns: asyncio.Semaphore) -> None:
         super().__init__(context)
-        self._held = held
+        self._held, self._turns = held, turns
+
+    async def compute(self, work: Callable[[], T], /) -> T:
+        async with self._turns:
+            return await super().compute(work)
 
     async def ask(self, node: str, needs: Needs) -> Answer:
         answer = await super().ask(node, needs)

@@ -25,6 +25,15 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     placement_rounds: Annotated[
         int, Meta(ge=1, le=20, description="placements tried when a chosen node refuses after all; then the query is refused")
     ] = 5
+    explain_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="how long the strategies that an explanation compares may take; of others it says that they were not "
+            "done; seconds",
+        ),
+    ] = 15.0
     retry_s: Annotated[float, Meta(gt=0, le=600, description="pause before asking an unreachable peer again; seconds")] = 1.0
     retry_max_s: Annotated[
         float, Meta(gt=0, le=3600, description="longest such pause, for hosts that have to be told of a query's end; seconds")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,17 @@ from sbon_node.placement.discovery import Discovery
 from sbon_node.placement.network_view import UNKNOWN_MS, Answer, Window
 from sbon_protocol.calls import AskNode, NodeAnswer
 
+T = TypeVar("T")
+
 PARENT_TAG = "parent"
 """The tag by which a node tells which one it hangs from, as in ``membership.tags = ["parent=fog1"]``."""
 
 
 class LiveNetworkView:
     """A :class:`~sbon_node.placement.network_view.NetworkView` over directory and peers; counts its questions."""
+
+    sparing = False
+    """Whether it leaves a part of what this node may measure to others."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -60,7 +66,7 @@ class LiveNetworkView:
         there = {self._context.name, *self._context.membership.alive()}
         pairs = [pair for pair in pairs if there.issuperset(pair)]
         new = {unordered(pair) for pair in pairs if self._context.directory.known(pair) is None}
-        outcomes = await self._context.directory.measure(pairs)
+        outcomes = await self._context.directory.measure(pairs, sparing=self.sparing)
         self._asked += len(new)
         return {pair: outcome.rtt_ms / 2 for pair, outcome in outcomes.items() if isinstance(outcome, Measurement)}
 
@@ -116,6 +122,12 @@ class LiveNetworkView:
     @property
     def discoveries(self) -> int:
         return self._discovery.count
+
+    async def compute(self, work: Callable[[], T], /) -> T:
+        return await self._context.computing(work)
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
 
     def _cores(self, node: str) -> float:
         """As it tells by gossip what it has in all."""

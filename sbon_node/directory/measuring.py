@@ -100,18 +100,22 @@ class Measurer:
         """Pairs that are being measured."""
         return len(self._under_way)
 
-    async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> dict[Pair, Outcome]:
-        """Of each pair what was measured within ``max_age_s`` (by default, while it is fresh), else measured now.
+    async def measure(
+        self, pairs: Sequence[Pair], *, max_age_s: float | None = None, sparing: bool = False
+    ) -> dict[Pair, Outcome]:
+        """Of each pair what was measured within ``max_age_s`` (by default, while it is fresh), else measured now. ``sparing``
+        leaves half of what this node may have measured in a burst for questions on which more hangs.
 
         Raises :class:`SbonError`, with nothing measured: ``bad-pair``, ``unknown-node``, ``node-away``, ``too-many-pairs``, or
         ``too-many-measurements``, which says when to come again.
         """
-        self._check_count(pairs, min(self._settings.max_pairs, self._settings.burst_pairs))
+        kept = self._settings.burst_pairs // 2 if sparing else 0
+        self._check_count(pairs, min(self._settings.max_pairs, self._settings.burst_pairs - kept))
         for pair in pairs:
             if (refusal := self._refusal(pair)) is not None:
                 raise refusal
         limit_s = self._settings.fresh_s if max_age_s is None else max_age_s
-        return await self._outcomes(pairs, self._for_self.take, limit_s)
+        return await self._outcomes(pairs, partial(self._for_self.take, keep=kept), limit_s, spared=kept > 0)
 
     # -- others ask ---------------------------------------------------------------------------------------------------
 
@@ -147,7 +151,9 @@ class Measurer:
             return error
         return None
 
-    async def _outcomes(self, pairs: Sequence[Pair], take: Take, max_age_s: float) -> dict[Pair, Outcome]:
+    async def _outcomes(
+        self, pairs: Sequence[Pair], take: Take, max_age_s: float, *, spared: bool = False
+    ) -> dict[Pair, Outcome]:
         if self._closed:
             raise _given_up()
         now = self._clock.now()
@@ -161,7 +167,8 @@ class Measurer:
         again_s = take(len(new), now)
         if again_s > 0:
             self._counters.count("measurement-refused")
-            message = f"{self._membership.own_name} has measured, or had measured, as much as it may for now"
+            rest = "; what is left is kept for placing queries" if spared else ""
+            message = f"{self._membership.own_name} has measured, or had measured, as much as it may for now{rest}"
             hint = f"come again in {math.ceil(again_s * 10) / 10:.1f} s"
             raise SbonError("too-many-measurements", message, where="pairs", hint=hint)
         self._begin(new, max_age_s)

@@ -14,10 +14,10 @@ class TokenBucket:
         self._capacity, self._rate_s = capacity, rate_s
         self._tokens, self._told = float(capacity), -math.inf
 
-    def take(self, count: int, now: float) -> float:
-        """Takes ``count`` (at most the capacity) where they are there, and returns 0; else none, and after how many seconds they
-        will be."""
-        again_s = self.lacks_s(count, now)
+    def take(self, count: int, now: float, keep: int = 0) -> float:
+        """Takes ``count`` (with ``keep`` at most the capacity) where they are there and ``keep`` beside, which stay, and returns
+        0; else none, and after how many seconds they will be."""
+        again_s = self.lacks_s(count + keep if count else 0, now)
         if again_s == 0.0:
             self._tokens -= count
         return again_s

@@ -90,7 +90,9 @@ class Directory(Protocol):
         """What was measured of a pair, while it is fresh."""
         ...
 
-    async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> Mapping[Pair, Outcome]:
+    async def measure(
+        self, pairs: Sequence[Pair], *, max_age_s: float | None = None, sparing: bool = False
+    ) -> Mapping[Pair, Outcome]:
         """See :meth:`sbon_node.directory.measuring.Measurer.measure`."""
         ...
 
@@ -119,7 +121,9 @@ class Measuring(Protocol):
 
     def fresh(self) -> Iterable[tuple[Pair, Measurement]]: ...
 
-    async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> Mapping[Pair, Outcome]: ...
+    async def measure(
+        self, pairs: Sequence[Pair], *, max_age_s: float | None = None, sparing: bool = False
+    ) -> Mapping[Pair, Outcome]: ...
 
 
 class FullView(Directory):
@@ -206,8 +210,10 @@ class FullView(Directory):
     def known(self, pair: Pair) -> Measurement | None:
         return self._measuring.known(pair)
 
-    async def measure(self, pairs: Sequence[Pair], *, max_age_s: float | None = None) -> Mapping[Pair, Outcome]:
-        return await self._measuring.measure(pairs, max_age_s=max_age_s)
+    async def measure(
+        self, pairs: Sequence[Pair], *, max_age_s: float | None = None, sparing: bool = False
+    ) -> Mapping[Pair, Outcome]:
+        return await self._measuring.measure(pairs, max_age_s=max_age_s, sparing=sparing)
 
     def _latencies_ms(self, node: str, others: Sequence[str]) -> list[float]:
         found = (self.estimate_rtt_ms(node, other).one_way_ms for other in others)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from sbon_node.placement.discovery import Discovery
 from sbon_node.placement.network_view import Answer, Point, Window
 from sbon_node.placement.queueing import Server
 from sbon_node.space.cost import cost_distances
+
+T = TypeVar("T")
 
 PINGS = 3
 """Of a pair that is measured with noise; the least counts."""
@@ -188,6 +191,13 @@ class GroundView:
     @property
     def discoveries(self) -> int:
         return self._discovery.count
+
+    async def compute(self, work: Callable[[], T], /) -> T:
+        """At once: an experiment has nobody to answer."""
+        return work()
+
+    async def pause(self) -> None:
+        return
 
 
 def _whole(free: Floats) -> Floats:

@@ -18,7 +18,7 @@ async def bottom_up(problem: PlacementProblem, view: NetworkView, settings: Plac
     """An operator with one input goes where that is, one with several where the ways of these to the sink first meet; without
     room there, to the next node on the way to the sink that has some. Raises :class:`SbonError` ``no-room``."""
     before = view.questions
-    tree = hierarchy(view, consumer_of(problem), problem.pinned.values(), settings.neighbours)
+    tree = await hierarchy(view, consumer_of(problem), problem.pinned.values(), settings.neighbours)
     at, assignments = dict(problem.pinned), list[Assignment]()
     for operator in problem.operators:
         start = tree.meeting(at[edge.source] for edge in problem.edges if edge.target == operator.id)

@@ -116,6 +116,7 @@ class _Search:
             else:
                 await self._room.learn(self._hosts)
                 self._spread(hosts)
+            await self._view.pause()
 
     def assignments(self) -> list[Assignment]:
         assert self._outcome is not None

@@ -8,8 +8,11 @@ what ANTS compares with.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from sbon_node.placement.all_pairs import all_pairs_ms
 from sbon_node.placement.instance import RESOURCES, Floats, Instance, Ints, numbers
 from sbon_node.placement.mapping import finish
 from sbon_node.placement.network_view import NetworkView
@@ -30,7 +33,7 @@ async def centralized(problem: PlacementProblem, view: NetworkView, settings: Pl
         return finish("centralized", problem, [], view, before)
     room, hosts = Room(problem, view), view.nodes()
     nodes = sorted({*hosts, *problem.pinned.values()})
-    latency_ms, number = view.latencies_ms(nodes, nodes), {node: i for i, node in enumerate(nodes)}
+    latency_ms, number = await all_pairs_ms(view, nodes, "centralized"), {node: i for i, node in enumerate(nodes)}
     offers = await ask_offers(problem, view, hosts)
     told = np.full((len(nodes), RESOURCES), np.inf)
     for node, offer in offers.items():
@@ -44,7 +47,7 @@ async def centralized(problem: PlacementProblem, view: NetworkView, settings: Pl
         for operator, left in zip(problem.operators, fitting, strict=True):
             if not len(left):
                 raise await room.refusal(operator, {})
-        found = steepest_descent(instance.narrowed(fitting))
+        found = await view.compute(partial(steepest_descent, instance.narrowed(fitting)))
         cost = instance.evaluate(found[None])
         if cost.overload[0] > 0.0:
             raise await room.nowhere()

@@ -9,14 +9,17 @@ paths where nodes have several parents, by how many sources' ways pass each; her
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sbon_node.placement.all_pairs import all_pairs_ms
 from sbon_node.placement.network_view import UNKNOWN_MS, NetworkView
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int_]
 
 
 class Hierarchy(NamedTuple):
@@ -39,20 +42,27 @@ class Hierarchy(NamedTuple):
         return next(node for node in first if node in common)
 
 
-def hierarchy(view: NetworkView, sink: str, ends: Collection[str], neighbours: int) -> Hierarchy:
+async def hierarchy(view: NetworkView, sink: str, ends: Collection[str], neighbours: int) -> Hierarchy:
     """Of all nodes that may host, the sink and ``ends``, as a function of what the view knows; ``neighbours`` is how many of the
-    nearest each is linked with. A node whose place is unknown counts as far away."""
+    nearest each is linked with. A node whose place is unknown counts as far away. Raises :class:`SbonError` ``too-large``."""
     nodes = sorted({*view.nodes(), *ends, sink})
     number = {node: i for i, node in enumerate(nodes)}
     parent = configured(view, nodes)
     free = np.array([i for i, node in enumerate(nodes) if node not in parent], dtype=int)
-    ms = _known_ms(view, nodes)
+    ms = await _known_ms(view, nodes)
+    hung = [(number[node], number[above]) for node, above in parent.items()]
+    towards = await view.compute(partial(_towards, ms, free, hung, number[sink], neighbours))
+    return Hierarchy(sink, {node: nodes[above] for node, above in zip(nodes, towards.tolist(), strict=True) if node != sink})
+
+
+def _towards(ms: Floats, free: Ints, hung: Sequence[tuple[int, int]], sink: int, neighbours: int) -> Ints:
+    """The next node [n] on each one's way to the sink; ``free`` hang from none, ``hung`` are the others, with whom they hang
+    from."""
     linked = np.zeros(ms.shape, dtype=np.bool_)
     linked[np.ix_(free, free)] = _overlay(ms[np.ix_(free, free)], neighbours)
-    for node, above in parent.items():
-        linked[number[node], number[above]] = linked[number[above], number[node]] = True
-    towards = _grown(np.where(linked, ms, np.inf), number[sink], far=True)
-    return Hierarchy(sink, {node: nodes[above] for node, above in zip(nodes, towards.tolist(), strict=True) if node != sink})
+    for node, above in hung:
+        linked[node, above] = linked[above, node] = True
+    return _grown(np.where(linked, ms, np.inf), sink, far=True)
 
 
 def configured(view: NetworkView, nodes: Sequence[str]) -> dict[str, str]:
@@ -72,8 +82,8 @@ def configured(view: NetworkView, nodes: Sequence[str]) -> dict[str, str]:
     return named
 
 
-def _known_ms(view: NetworkView, nodes: Sequence[str]) -> Floats:
-    ms = view.latencies_ms(nodes, nodes).copy()
+async def _known_ms(view: NetworkView, nodes: Sequence[str]) -> Floats:
+    ms = await all_pairs_ms(view, nodes, "a hierarchy")
     lost = [number for number, node in enumerate(nodes) if view.coordinate(node) is None]
     ms[lost], ms[:, lost] = UNKNOWN_MS, UNKNOWN_MS
     np.fill_diagonal(ms, 0.0)
@@ -96,7 +106,7 @@ def _overlay(ms: Floats, neighbours: int) -> NDArray[np.bool_]:
     return linked | linked.T
 
 
-def _grown(weights: Floats, root: int, *, far: bool) -> NDArray[np.int_]:
+def _grown(weights: Floats, root: int, *, far: bool) -> Ints:
     """The parents [n] of a tree that grows from the root by the node nearest to the root (``far``; Dijkstra, 1959) or to the tree
     (Prim, 1957); infinite weights are no links. The root is its own."""
     many = len(weights)

@@ -35,7 +35,7 @@ async def ifcop(problem: PlacementProblem, view: NetworkView, settings: Placemen
     before = view.questions
     if not problem.operators:
         return finish("ifcop", problem, [], view, before)
-    tree = hierarchy(view, consumer_of(problem), problem.pinned.values(), settings.neighbours)
+    tree = await hierarchy(view, consumer_of(problem), problem.pinned.values(), settings.neighbours)
     walks, first = _walks(problem), problem.operators[0]
     hosts, room = set(view.nodes()), Room(problem, view)
     if not hosts:
@@ -47,15 +47,15 @@ async def ifcop(problem: PlacementProblem, view: NetworkView, settings: Placemen
     everyone = [np.arange(len(nodes))] * len(problem.operators)
     instance = Instance(problem, nodes, view.latencies_ms(nodes, nodes), everyone, room.free(nodes))
     found, lowest = np.empty(0, dtype=int), np.inf
+    able = [[_open(ways[source], o, room.rejected) for o in chain.values()] for source, chain in walks]
     for start in range(0, settings.iterations, AT_ONCE):
         drawn = np.empty((min(AT_ONCE, settings.iterations - start), len(problem.operators)), dtype=int)
-        for source, chain in walks:
-            _draw(
-                drawn, chain, numbers(ways[source], at), [_open(ways[source], o, room.rejected) for o in chain.values()], view.rng
-            )
+        for (source, chain), open_ in zip(walks, able, strict=True):
+            _draw(drawn, chain, numbers(ways[source], at), open_, view.rng)
         costs = penalised(instance, instance.evaluate(drawn))
         if costs.min() < lowest:
             found, lowest = drawn[costs.argmin()], float(costs.min())
+        await view.pause()
     assignments: list[Assignment] = []
     for operator, host in zip(problem.operators, found.tolist(), strict=True):
         reason = f"best of {settings.iterations} random placements on the ways to {tree.sink}"

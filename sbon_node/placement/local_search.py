@@ -7,10 +7,13 @@ what keeps to it.
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import numpy as np
 
 from sbon_node.errors import SbonError
+from sbon_node.placement.all_pairs import all_pairs_ms
 from sbon_node.placement.bottom_up import bottom_up
 from sbon_node.placement.ifcop import ifcop
 from sbon_node.placement.instance import Instance, Ints, numbers
@@ -39,12 +42,12 @@ async def local_search(problem: PlacementProblem, view: NetworkView, settings: P
     hosts = view.nodes()
     nodes = sorted({*hosts, *problem.pinned.values()})
     number = {node: i for i, node in enumerate(nodes)}
-    latency_ms = view.latencies_ms(nodes, nodes)
+    latency_ms = await all_pairs_ms(view, nodes, "local-search")
     while True:
         able = [numbers([node for node in hosts if node not in room.rejected[o.id]], number) for o in problem.operators]
         instance = Instance(problem, nodes, latency_ms, able, room.free(nodes))
         starts = [numbers([one.hosts()[o.id] for o in problem.operators], number) for one in placed]
-        improved = np.array([_improved(instance, start) for start in starts])
+        improved = np.array([await view.compute(partial(_improved, instance, start)) for start in starts])
         costs = penalised(instance, instance.evaluate(improved))
         best = improved[costs.argmin()]
         if instance.evaluate(best[None]).overload[0] > 0.0:

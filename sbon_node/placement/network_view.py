@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,6 +18,8 @@ from sbon_node.placement.queueing import Server
 
 Point = tuple[float, ...]
 """A place in the latency dimensions of the cost space; milliseconds."""
+
+T = TypeVar("T")
 
 UNKNOWN_MS = 1e6
 """Stands for a way, or a distance, of which nothing is known: longer than any other, so that nobody is preferred for it."""
@@ -126,4 +128,13 @@ class NetworkView(Protocol):
     @property
     def discoveries(self) -> int:
         """Discoveries so far."""
+        ...
+
+    async def compute(self, work: Callable[[], T], /) -> T:
+        """What ``work`` returns or raises: for what may take more than some milliseconds. A daemon answers others meanwhile, so
+        ``work`` uses nothing that may change: neither this view nor what others hold."""
+        ...
+
+    async def pause(self) -> None:
+        """Lets others have their turn: for strategies that reckon much between questions, a little at a time."""
         ...

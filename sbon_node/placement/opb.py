@@ -131,7 +131,10 @@ class _Search:
         for operator, node in self._earlier.items() if kind == "moves" else ():
             partial.place(operator, node)
         self.missing_ms = math.inf
-        assignments = {one.id: await self._place(one, partial, kind) for one in self._order}
+        assignments = {}
+        for one in self._order:
+            assignments[one.id] = await self._place(one, partial, kind)
+            await self._view.pause()
         trouble = await measured(partial, self._view, self._settings)
         self._earlier, self.missing_ms = dict(partial.hosts), partial.excess_ms()
         ordered = [assignments[operator.id] for operator in self._problem.operators]

@@ -12,23 +12,26 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from sbon_node.errors import SbonError
+from sbon_node.placement.all_pairs import all_pairs_ms
 from sbon_node.placement.elimination import Elimination, TooWideError
 from sbon_node.placement.instance import Floats, Instance, Ints, numbers
 from sbon_node.placement.mapping import finish
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
-from sbon_node.placement.programme import Optimum, integer_optimum
+from sbon_node.placement.programme import EXACT_S, Optimum, integer_optimum
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solver import solve
 
 MAX_BRANCHES = 400
-"""Beyond it the integer programme decides."""
+MAX_ENTRIES = 1_000_000_000
+"""Of the tables of all branches. Beyond either the integer programme decides."""
 
 
 async def optimal(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
@@ -41,7 +44,7 @@ async def optimal(problem: PlacementProblem, view: NetworkView, settings: Placem
     room = Room(problem, view)
     hosts = view.nodes()
     nodes = sorted({*hosts, *problem.pinned.values()})
-    latency_ms = view.latencies_ms(nodes, nodes)
+    latency_ms = await all_pairs_ms(view, nodes, "optimal")
     number = {node: i for i, node in enumerate(nodes)}
     while True:
         candidates = [
@@ -51,9 +54,9 @@ async def optimal(problem: PlacementProblem, view: NetworkView, settings: Placem
             if not len(left):
                 raise await room.refusal(operator, {})
         instance = Instance(problem, nodes, latency_ms, candidates, room.free(nodes))
-        found = optimum(instance)
+        found = await view.compute(partial(optimum, instance, settings.exact_s))
         if found is None:
-            raise await _infeasible(instance, room)
+            raise await _infeasible(instance, room, view)
         placed = instance.named(found.hosts.tolist())
         if await room.grants(placed):
             reason = f"least cost of all placements on {len(hosts)} nodes"
@@ -63,12 +66,15 @@ async def optimal(problem: PlacementProblem, view: NetworkView, settings: Placem
         await room.learn(hosts)
 
 
-def optimum(instance: Instance) -> Optimum | None:
-    """The best placement that keeps to all bounds; None where there is none. Every operator needs a candidate."""
+def optimum(instance: Instance, limit_s: float = EXACT_S) -> Optimum | None:
+    """The best placement that keeps to all bounds; None where there is none. Every operator needs a candidate.
+
+    Raises :class:`SbonError` ``too-large``, also where an integer programme takes more than ``limit_s``.
+    """
     try:
         exact = Elimination(*instance.factors())
     except TooWideError:
-        return integer_optimum(instance)
+        return integer_optimum(instance, limit_s)
     best = _best(instance, exact)
     if not instance.operators and instance.problem.bounds.max_delay_ms is not None:
         return Optimum(best.hosts, exact.least) if best.delay_ms[0] <= instance.problem.bounds.max_delay_ms else None
@@ -86,7 +92,7 @@ def optimum(instance: Instance) -> Optimum | None:
             return _branched(instance)
         except _TooManyBranchesError:
             pass
-    return integer_optimum(instance)
+    return integer_optimum(instance, limit_s)
 
 
 class _Best(NamedTuple):
@@ -122,7 +128,7 @@ def _branched(instance: Instance) -> Optimum | None:
             heapq.heappush(open_, (float(found.additive[0]), next(order), branch, found))
 
     look(instance)
-    for _ in range(MAX_BRANCHES):
+    for _ in range(min(MAX_BRANCHES, MAX_ENTRIES // _entries(instance))):
         if not open_:
             return None
         cost, _, branch, found = heapq.heappop(open_)
@@ -138,6 +144,12 @@ def _branched(instance: Instance) -> Optimum | None:
     raise _TooManyBranchesError
 
 
+def _entries(instance: Instance) -> int:
+    """Of one branch's tables, one for each pair of operators that are linked."""
+    sizes = [len(candidates) for candidates in instance.candidates]
+    return max(sum(sizes), sum(sizes[one] * sizes[other] for one, other in instance.inner_links()))
+
+
 def _crowded(instance: Instance, hosts: Ints) -> tuple[int, list[int]]:
     """The first host that has too little room, and the operators there."""
     for host in hosts.tolist():
@@ -147,10 +159,10 @@ def _crowded(instance: Instance, hosts: Ints) -> tuple[int, list[int]]:
     raise AssertionError("no host is overloaded")
 
 
-async def _infeasible(instance: Instance, room: Room) -> SbonError:
+async def _infeasible(instance: Instance, room: Room, view: NetworkView) -> SbonError:
     bound = instance.problem.bounds.max_delay_ms
     if bound is not None:
-        fastest = solve(instance).delay_ms
+        fastest = (await view.compute(partial(solve, instance))).delay_ms
         if fastest > bound:
             message = (
                 f"no placement keeps to {bound:g} ms; the fastest found takes {fastest:.1f} ms, {fastest - bound:.1f} ms too long"

@@ -19,8 +19,8 @@ from sbon_node.placement.instance import RESOURCES, Floats, Instance, Ints
 
 MAX_VARIABLES = 2_000_000
 GAP = 1e-9
-MAX_S = 300.0
-"""Of HiGHS's time, after which it gives up."""
+EXACT_S = 300.0
+"""Of HiGHS's time, after which it gives up, where nobody says less."""
 
 
 class Optimum(NamedTuple):
@@ -59,7 +59,7 @@ class _Programme:
         self.entries += [(rows + self.height, columns, values) for rows, columns, values in entries]
         self.height += len(lower)
 
-    def solve(self) -> Floats | None:
+    def solve(self, limit_s: float) -> Floats | None:
         """The columns' values, None where nothing is feasible. Raises :class:`SbonError` ``too-large`` where HiGHS gives up."""
         package = highspy()
         rows, columns, values = (np.concatenate(parts) for parts in zip(*self.entries, strict=True))
@@ -77,7 +77,7 @@ class _Programme:
         model.integrality_ = [kinds[int(one)] for one in np.concatenate(self.integral)]
         solver = package.Highs()
         gaps = (("mip_rel_gap", GAP), ("mip_abs_gap", 0.0))
-        for option, value in (("output_flag", False), ("threads", 1), ("time_limit", MAX_S), *gaps):
+        for option, value in (("output_flag", False), ("threads", 1), ("time_limit", limit_s), *gaps):
             solver.setOptionValue(option, value)
         solver.passModel(model)
         solver.run()
@@ -85,12 +85,16 @@ class _Programme:
         if status == package.HighsModelStatus.kInfeasible:
             return None
         if status != package.HighsModelStatus.kOptimal:
-            raise SbonError("too-large", f"the integer programme was not solved: {status}", where="optimal")
+            late = status == package.HighsModelStatus.kTimeLimit
+            why = f"within {limit_s:g} s" if late else f"({status})"
+            message = f"the integer programme for bounds and room was not solved {why}"
+            hint = "take hybrid, which needs no programme, or raise placement.exact_s"
+            raise SbonError("too-large", message, where="optimal", hint=hint)
         found: Floats = np.array(solver.getSolution().col_value)
         return found
 
 
-def integer_optimum(instance: Instance) -> Optimum | None:
+def integer_optimum(instance: Instance, limit_s: float = EXACT_S) -> Optimum | None:
     """The best placement that keeps to all bounds; None where there is none. Raises :class:`SbonError` ``too-large``,
     ``unsupported-objective`` where latency by queueing is asked for, or ``input-missing`` where highspy is not installed."""
     weights, bound = instance.problem.objective, instance.problem.bounds.max_delay_ms
@@ -109,7 +113,7 @@ def integer_optimum(instance: Instance) -> Optimum | None:
     links = _add_links(programme, instance, at, scale)
     if bound is not None or weights.delay:
         _add_delays(programme, instance, at, links, scale)
-    values = programme.solve()
+    values = programme.solve(limit_s)
     if values is None:
         return None
     chosen = [candidates[int(values[columns].argmax())] for candidates, columns in zip(instance.candidates, at, strict=True)]

@@ -98,6 +98,15 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         int,
         Meta(ge=1, le=100_000, description="ants that try a placement each along these ways; more take longer and place better"),
     ] = 50
+    exact_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="how long optimal may solve an integer programme, which bounds and scarce room may need; then it refuses "
+            "the query as too large; seconds; the node answers others meanwhile",
+        ),
+    ] = 30.0
     ant_tries: Annotated[
         int,
         Meta(ge=1, le=100, description="how often ants are sent for a chain as long as none finds a place, farther each time"),

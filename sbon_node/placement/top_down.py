@@ -16,7 +16,7 @@ async def top_down(problem: PlacementProblem, view: NetworkView, settings: Place
     on the ways from there down to its sources, level by level; of a level, those on more sources' ways first. Where these are
     full, to the nearest. Raises :class:`SbonError` ``no-room``."""
     before = view.questions
-    tree = hierarchy(view, consumer_of(problem), problem.pinned.values(), settings.neighbours)
+    tree = await hierarchy(view, consumer_of(problem), problem.pinned.values(), settings.neighbours)
     at, assignments = dict(problem.pinned), list[Assignment]()
     for operator in reversed(problem.operators):
         start = tree.meeting(at[edge.target] for edge in problem.edges if edge.source == operator.id)

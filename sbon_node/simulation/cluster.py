@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sbon_node.blocking import inline
 from sbon_node.config import Config, NodeSettings
 from sbon_node.control.machine import Machine
 from sbon_node.control.settings import ControlSettings
@@ -184,6 +185,7 @@ class SimulatedCluster:
             counters=Counters(self.clock.now),
             steps=steps,
             blocking=node.disk.blocking,
+            computing=inline,
             machine=IdleMachine(self.config_of(node).control),
         )
         node.outbox = daemon.outbox

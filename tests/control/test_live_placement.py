@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import re
@@ -13,10 +14,13 @@ import msgspec
 import pytest
 
 from sbon_node.config import Config
+from sbon_node.control import explain_placement
 from sbon_node.control.explanation import Question
 from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.settings import ControlSettings
 from sbon_node.control.view import LiveNetworkView
+from sbon_node.directory.pairs import Measurement
+from sbon_node.directory.settings import DirectorySettings
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.hybrid import hybrid
@@ -216,3 +220,51 @@ def test_who_turns_the_choice_is_a_way_nobody_has_measured(tmp_path: Path) -> No
             assert turn.above_ms is None or (turn.above_ms > turn.latency_ms and turn.moves_above)
 
     in_cluster(tmp_path, "abcd", test, configs=dict.fromkeys("abcd", blind), latency=along_s)
+
+
+def refusals(found: PlacementExplanation) -> dict[str, str]:
+    return {one.strategy: one.refused for one in found.strategies if one.refused.startswith("not-computed: ")}
+
+
+def test_strategies_that_take_too_long_or_would_are_left_out_of_an_explanation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three pings take a tenth of a second, and questions the way there and back."""
+    hurried = msgspec.structs.replace(sized(), control=msgspec.structs.replace(sized().control, explain_s=0.05))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"))
+        found = await explained(cluster, "b")
+        assert refusals(found) == {"centralized": "not-computed: not done after 0.05 s (control.explain_s)"} | {
+            name: text for name, text in refusals(found).items() if "not done after" in text
+        }
+        assert "a" in found.now.hosts.values(), "the strategy that is asked about has its time"
+        monkeypatch.setattr(explain_placement, "MOST_LOOKED_AT", 3)
+        large = {name for name, text in refusals(await explained(cluster, "b")).items() if "too large: 4 places" in text}
+        assert large == explain_placement.ALL_OVER
+        assert await left_behind(cluster) == []
+
+    in_cluster(tmp_path, "abcd", test, configs=dict.fromkeys("abcd", hurried), latency=along_s)
+
+
+def test_explaining_leaves_measurements_for_placing(tmp_path: Path) -> None:
+    """Of the 28 ways between eight nodes some 15 may be measured for explanations, and as many are left."""
+    scarce = msgspec.structs.replace(sized(), directory=DirectorySettings(burst_pairs=30, pairs_per_s=1e-3))
+    near = "abcdefgh"
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"))
+        daemon = cluster.at("e").daemon
+        for consumer in "dbgf":
+            found = await ask(cluster, "e", daemon.explain_placement(Question(sql=SQL, consumer=consumer)))
+        assert "kept for placing queries" in found.operators[0].reason
+        directory = daemon.context.directory
+        left = [pair for pair in itertools.combinations(near, 2) if directory.known(pair) is None]
+        assert len(left) >= 13
+        outcomes = await ask(cluster, "e", directory.measure(left))
+        assert all(isinstance(one, Measurement) for one in outcomes.values())
+        with pytest.raises(SbonError, match="as much as it may for now") as refusal:
+            await ask(cluster, "e", directory.measure(left[:8], max_age_s=0.0))
+        assert "kept" not in refusal.value.message
+
+    in_cluster(tmp_path, near, test, configs=dict.fromkeys(near, scarce), latency=lambda a, b: 0.01 if a != b else 0.0)

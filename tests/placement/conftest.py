@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from sbon_node.directory.prefix_routing import PrefixRouting
 from sbon_node.engine.interface import Needs
 from sbon_node.placement.discovery import Discovery
 from sbon_node.placement.network_view import Answer, Point, Window
+
+T = TypeVar("T")
 
 
 class Plane:
@@ -101,6 +104,12 @@ class Plane:
     @property
     def discoveries(self) -> int:
         return self._discovery.count
+
+    async def compute(self, work: Callable[[], T], /) -> T:
+        return work()
+
+    async def pause(self) -> None:
+        return
 
 
 @pytest.fixture

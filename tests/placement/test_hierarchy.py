@@ -39,10 +39,10 @@ def overlay(view: Plane, neighbours: int) -> np.ndarray:
 
 @pytest.mark.parametrize("neighbours", [1, 3])
 @pytest.mark.parametrize("seed", range(3))
-def test_ways_to_the_sink_are_the_shortest_over_the_overlay(seed: int, neighbours: int) -> None:
+async def test_ways_to_the_sink_are_the_shortest_over_the_overlay(seed: int, neighbours: int) -> None:
     view, weights = plane_of(seed), overlay(plane_of(seed), neighbours)
     shortest = lightest_paths(weights, weights).latency_ms
-    tree = hierarchy(view, "n07", ["n03"], neighbours)
+    tree = await hierarchy(view, "n07", ["n03"], neighbours)
     nodes = view.nodes()
     for node in nodes:
         path = tree.path(node)
@@ -51,21 +51,21 @@ def test_ways_to_the_sink_are_the_shortest_over_the_overlay(seed: int, neighbour
     assert max(len(tree.path(node)) for node in nodes) > 3, "not everybody is next to the sink"
 
 
-def test_a_node_nobody_has_placed_is_a_leaf_far_away() -> None:
+async def test_a_node_nobody_has_placed_is_a_leaf_far_away() -> None:
     view = plane_of(1)
     view.points["lost"] = None
-    tree = hierarchy(view, "n07", [], 4)
+    tree = await hierarchy(view, "n07", [], 4)
     assert tree.path("lost")[-1] == "n07"
     assert not any("lost" in tree.path(node) for node in plane_of(1).nodes())
 
 
-def test_configured_parents_are_the_ways_up_and_those_without_are_meshed(plane: Any) -> None:
+async def test_configured_parents_are_the_ways_up_and_those_without_are_meshed(plane: Any) -> None:
     view = plane({"a": (0, 0), "b": (0, 1), "c": (50, 0), "fog1": (9, 0), "fog2": (40, 0), "cloud": (20, 20), "far": (900, 0)})
     view.parents = {"a": "fog1", "b": "fog1", "c": "fog2", "fog1": "cloud", "fog2": "cloud", "far": "nobody"}
-    up = hierarchy(view, "cloud", [], 1)
+    up = await hierarchy(view, "cloud", [], 1)
     assert up.path("a") == ["a", "fog1", "cloud"]
     assert up.path("far") == ["far", "cloud"], "its parent is not there: it is linked with the nearest that has none"
-    down = hierarchy(view, "c", ["a"], 1)
+    down = await hierarchy(view, "c", ["a"], 1)
     assert down.path("b") == ["b", "fog1", "cloud", "fog2", "c"]
     view.parents |= {"cloud": "a", "fog2": "fog2"}
     assert configured(view, view.nodes()) == {"b": "fog1", "c": "fog2", "fog1": "cloud", "cloud": "a"}

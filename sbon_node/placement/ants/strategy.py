@@ -13,9 +13,11 @@ farther, then among twice as many nodes, up to all.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
+from sbon_node.placement.all_pairs import all_pairs_ms
 from sbon_node.placement.ants.cell import Cell
 from sbon_node.placement.ants.chain import next_chain
 from sbon_node.placement.ants.colony import Colony, Report
@@ -39,7 +41,7 @@ async def ants(problem: PlacementProblem, view: NetworkView, settings: Placement
     while True:
         pool = nearest[:wide]
         offers |= await ask_offers(problem, view, [node for node in pool if node not in offers])
-        found = _place(problem, _colony(problem, view, pool, offers), settings)
+        found = await view.compute(partial(_place, problem, await _colony(problem, view, pool, offers), settings))
         if found is not None:
             placed = {operator: node for reports in found for operator, node in reports[0].hosts().items()}
             if await room.grants(placed):
@@ -60,10 +62,10 @@ def _by_detour(problem: PlacementProblem, view: NetworkView) -> list[str]:
     return [hosts[number] for number in np.argsort(away_ms, kind="stable").tolist()]
 
 
-def _colony(problem: PlacementProblem, view: NetworkView, pool: Sequence[str], offers: Mapping[str, Offer]) -> Colony:
+async def _colony(problem: PlacementProblem, view: NetworkView, pool: Sequence[str], offers: Mapping[str, Offer]) -> Colony:
     """Pinned ends are cells as well, though they may host nothing: ants pass them."""
     nodes = sorted({*pool, *problem.pinned.values()})
-    terrain = Terrain(nodes, view.latencies_ms(nodes, nodes))
+    terrain = await view.compute(partial(Terrain, nodes, await all_pairs_ms(view, nodes, "ants")))
     nobody = Offer(Server(), NOTHING)
     cells = {node: Cell(node, terrain.neighbours[node], terrain.weights, *offers.get(node, nobody)) for node in nodes}
     return Colony(cells, terrain.way_ms, view.rng)
