@@ -69,6 +69,9 @@ from sbon_node.tasks import Tasks
 EngineFactory = Callable[[Path, OnOperatorState], Engine]
 """Makes the node's engine, which keeps its files under the folder given and reports the operators' states."""
 
+LOAD_EVERY_S = 5.0
+"""Linux reckons its load average as often."""
+
 
 class Node:
     """Implements :class:`sbon_node.api.face.NodeFace`. Call :meth:`start` once, and :meth:`close` whatever happened then."""
@@ -185,7 +188,7 @@ class Node:
         while True:
             self._space.observe_load(self._machine.load(), self.context.clock.now())
             self.membership.place_self()
-            await self.context.clock.sleep(1.0)
+            await self.context.clock.sleep(LOAD_EVERY_S)
 
     def _tell_of_member(self, name: str, change: Change) -> None:
         member = self.membership.get(name)
