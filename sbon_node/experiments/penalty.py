@@ -2,9 +2,10 @@
 
 Queries are SBON's aggregator (one operator) and complete binary trees, over producers at random nodes. Where a network has
 routers, operators are placed on these alone, and then on all nodes. The optimum is exact, over the same hosts, by true latencies,
-with the same room. Variants: ``full``; ``no-pings``, by coordinates alone; ``view300``, knowing 300 hosts at random of all that
-the optimum may take; ``noise10``, where a ping is 10 % off (the least of three counts); ``capacities``, where half of the nodes
-are full and the others have room for four to eight operators. Coordinates are refit's with height, in 3 and 5 dimensions.
+with the same room. Variants: ``full``; ``no-pings``, by coordinates alone; ``view300``, knowing 300 hosts at random, and the
+query's own ends, of all that the optimum may take; ``noise10``, where a ping is 10 % off (the least of three counts);
+``capacities``, where half of the nodes are full and the others have room for four to eight operators. Coordinates are refit's
+with height, in 3 and 5 dimensions.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sbon_node.experiments.embedding import refitted
-from sbon_node.experiments.ground import Ground, GroundView
-from sbon_node.experiments.network import Floats, Network
+from sbon_node.experiments.ground import Ground, GroundView, number_of
+from sbon_node.experiments.network import Floats, Ints, Network
 from sbon_node.experiments.networks import networks_of
 from sbon_node.experiments.trials import Dump, Trial, best_hosts, judged, place, summary
 from sbon_node.experiments.workload import CORES, query
@@ -105,7 +106,7 @@ def _of_ground(
                 view = GroundView(
                     ground,
                     number,
-                    known=drawn if variant == "view300" else None,
+                    known=_known(ground, problem, drawn) if variant == "view300" else None,
                     noise=NOISE if variant == "noise10" else 0.0,
                     free=room,
                 )
@@ -115,6 +116,11 @@ def _of_ground(
                 key = Key(strategy, variant, coordinates, network.name, size, len(ground.hosts))
                 _write(lines, problem, ground, placed, trial, key, seed, number, room)
                 yield key, trial
+
+
+def _known(ground: Ground, problem: PlacementProblem, drawn: Ints) -> Ints:
+    """Those and the ends of the query that may host: whoever places it has to know where these are."""
+    return np.union1d(drawn, np.intersect1d(ground.hosts, [number_of(node) for node in problem.pinned.values()]))
 
 
 def _free(network: Network, rng: np.random.Generator) -> Floats:

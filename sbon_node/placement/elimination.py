@@ -77,10 +77,10 @@ class Elimination:
             else:
                 axes = (variable, *self._scopes[variable])
                 rest = (parent, *self._scopes[parent])
-                without = beliefs[parent] - _spread(self._messages[variable], self._scopes[variable], rest)
                 gone = tuple(i for i, v in enumerate(rest) if v not in axes)
                 kept = tuple(v for v in rest if v in axes)
-                belief = belief + _spread(without.min(axis=gone), kept, axes)
+                without = beliefs[parent].min(axis=gone) - _spread(self._messages[variable], self._scopes[variable], kept)
+                belief = belief + _spread(without, kept, axes)
             beliefs[variable] = belief
             found[variable] = belief.min(axis=tuple(range(1, belief.ndim)))
         return found

@@ -40,7 +40,13 @@ REFINEMENTS, BUDGET = 4, 5
 ROUNDS = 4
 """How often links of the best placement that are only estimated are measured."""
 
-MOST_ENTRIES, HOPS = 10_000_000, 2
+LEAST, TOGETHER = 80, 840
+"""Nodes around each virtual place where operators are many, and around all of them together: beyond that each has fewer than the
+settings say, though not fewer than so many."""
+KEPT = 120
+"""Of the pool for each operator, by the estimates; the others are not reckoned with again."""
+
+MOST_ENTRIES, HOPS = 2_000_000, 2
 """Of tables of the whole pool by itself, one for each operator: where there would be more, an operator is reckoned with only at
 what is near it and the operators so many links away."""
 
@@ -51,7 +57,7 @@ async def hybrid(problem: PlacementProblem, view: NetworkView, settings: Placeme
     names = [operator.id for operator in problem.operators]
     rests = median_places(names, problem.edges, pinned_places(problem, view))
     room = Room(problem, view)
-    wide, everyone = settings.pool, len(view.nodes())
+    wide, everyone = min(settings.pool, max(LEAST, TOGETHER // max(1, len(names)))), len(view.nodes())
     while True:
         search = _Search(problem, view, settings, rests, room, wide)
         if await search.run():
@@ -99,7 +105,7 @@ class _Search:
                 self._found = None
                 return False
             self._predicted = solve(instance)
-            instance = instance.narrowed(_best(instance, self._predicted.least, self._settings.pool))
+            instance = instance.narrowed(_best(instance, self._predicted.least, KEPT))
             self._predicted = solve(instance)
             self._wide = instance
             first = self._first = await self._refine(instance, await self._choose(instance, self._predicted))
@@ -185,8 +191,9 @@ class _Search:
                 known += [host for host in order if host not in known][: max(0, many - len(known))]
             first = instance.narrowed([np.array(known, dtype=int) for known in chosen])
             await self._measure_pinned(first)
-            instance = instance.narrowed(instance.candidates, self._ways.believed_ms())
-            solution = solve(instance)
+            if many < self._settings.candidates:
+                instance = instance.narrowed(instance.candidates, self._ways.believed_ms())
+                solution = solve(instance)
         return first.narrowed(first.candidates, self._ways.believed_ms())
 
     async def _refine(self, instance: Instance, first: Instance) -> Instance:

@@ -38,9 +38,10 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=1,
             le=10_000,
-            description="nodes around each virtual place that hybrid reckons with by coordinates; doubled while none has room",
+            description="nodes around each virtual place that hybrid reckons with by coordinates, fewer for more than five "
+            "operators; doubled while none has room",
         ),
-    ] = 80
+    ] = 160
     candidates: Annotated[
         int,
         Meta(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from sbon_node.errors import SbonError
-from sbon_node.placement.instance import Floats
+from sbon_node.placement.instance import Floats, Ints
 from sbon_node.placement.network_view import UNKNOWN_MS, NetworkView
 
 NEARBY = 0.1
@@ -38,7 +38,7 @@ class Ways:
         self._near: Floats = np.exp(-self.estimated_ms / scale)
         self._missed, self._weight = np.zeros_like(self.ms), self._near.copy()
         self._fresh: list[tuple[int, int]] = []
-        self._believed_ms = self.estimated_ms
+        self._believed_ms = self.estimated_ms.copy()
 
     async def measure(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Pairs by number, the most wanted ones first; the first of each is who measures. What is measured is not measured again.
@@ -72,29 +72,31 @@ class Ways:
         """Measured where that is known, else the estimate, corrected by what it missed of ways between nodes nearby.
 
         Nodes that are near each other are on much the same way to a third, so that coordinates are wrong about them by much the
-        same: the mean of what was missed, weighed by nearness of the ends, with a weight for having missed nothing.
+        same: the mean of what was missed, weighed by nearness of the ends, with a weight for having missed nothing. It is the
+        same array each time, and what has been measured since changes it.
         """
         if self._fresh:
-            self._learn()
-            found = self._missed + self._missed.T
-            weight = self._weight + self._weight.T
+            rows = self._learn()
+            found = self._missed[rows] + self._missed[:, rows].T
+            weight = self._weight[rows] + self._weight[:, rows].T
             weight += NOTHING_MISSED
             found /= weight
-            found += self.estimated_ms
+            found += self.estimated_ms[rows]
             np.maximum(found, 0.0, out=found)
-            np.copyto(found, self.ms, where=self.measured)
-            self._believed_ms = found
+            np.copyto(found, self.ms[rows], where=self.measured[rows])
+            self._believed_ms[rows], self._believed_ms[:, rows] = found, found.T
         return self._believed_ms
 
-    def _learn(self) -> None:
-        """Adds what the fresh pairs missed, [a, x] for each pair (a, b) and every x as near to b as that is."""
-        ends, places = np.unique(np.array(self._fresh), return_inverse=True)
-        pairs = places.reshape(-1, 2)
-        missed, counted = np.zeros((len(ends), len(ends))), np.zeros((len(ends), len(ends)))
-        for (a, b), (row, column) in zip(self._fresh, pairs.tolist(), strict=True):
-            missed[row, column] = missed[column, row] = self.ms[a, b] - self.estimated_ms[a, b]
-            counted[row, column] = counted[column, row] = 1.0
-        near = self._near[ends]
-        self._missed[ends] += missed @ near
-        self._weight[ends] += counted @ near
+    def _learn(self) -> Ints:
+        """Adds what the fresh pairs missed, [a, x] for each pair (a, b) and every x as near to b as that is; all such a."""
+        ends, others = np.array([*self._fresh, *((b, a) for a, b in self._fresh)]).T
+        order = np.argsort(ends, kind="stable")
+        ends, others = ends[order], others[order]
+        missed = self.ms[ends, others] - self.estimated_ms[ends, others]
+        near = self._near[others]
+        rows, starts = np.unique(ends, return_index=True)
+        self._weight[rows] += np.add.reduceat(near, starts)
+        near *= missed[:, None]
+        self._missed[rows] += np.add.reduceat(near, starts)
         self._fresh = []
+        return rows
