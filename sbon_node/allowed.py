@@ -80,5 +80,5 @@ def _text_limits(kind: inspect.StrType) -> str:
     if kind.max_length is not None:
         limits.append(f"at most {kind.max_length} characters")
     if kind.pattern:
-        limits.append(f"of the form {kind.pattern}")
+        limits.append(f"of the form `{kind.pattern}`")
     return f" ({', '.join(limits)})" if limits else ""

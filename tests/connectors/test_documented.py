@@ -23,13 +23,13 @@ def documented(section: str) -> list[str]:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_options_are_documented(name: str) -> None:
-    section = TEXT.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    section = TEXT.split(f"\n### {name}\n")[1].split("\n## ")[0].split("\n### ")[0]
     assert documented(section) == [field.encode_name for field in msgspec.structs.fields(SOURCES[name].options)]
 
 
 @pytest.mark.parametrize("name", [name for name in SINKS if msgspec.structs.fields(SINKS[name].options)])
 def test_options_of_sinks_are_documented(name: str) -> None:
-    section = TEXT.split(f"\n## Sink {name}\n")[1].split("\n## ")[0]
+    section = TEXT.split(f"\n### Sink {name}\n")[1].split("\n## ")[0].split("\n### ")[0]
     assert documented(section) == [field.encode_name for field in msgspec.structs.fields(SINKS[name].options)]
 
 

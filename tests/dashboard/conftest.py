@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
 from sbon_node.control.report import SinkSpec, Submission
 from sbon_node.engine.interface import Column
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
-from tests.connectors.servers import program
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-"""The system's own, which Playwright only steers; Debian's is installed where there is none and that may be done."""
+from tests.browsers import opened_browser
 
 QUERY = "warm"
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -27,11 +23,8 @@ SQL = f"SELECT site, value, ts FROM readings WHERE value > 0.9e0 AND site <> '{M
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    path = next(filter(None, map(shutil.which, BROWSERS)), None) or program("chromium", "chromium")
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+    with opened_browser() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="package")

@@ -1,4 +1,4 @@
-"""The README's first tour, typed line by line as it stands there: real nodes, real Spark, one's own file."""
+"""The README's tour, typed line by line as it stands there: real nodes, real Spark; a CSV file, a log that grows, posts."""
 
 from __future__ import annotations
 
@@ -8,51 +8,89 @@ import os
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from tests.docs.test_commands import ROOT, lines
+from tests.connectors.servers import program
+from tests.docs.reading import ROOT, text_of, typed
 
 pytestmark = pytest.mark.live
 
-TOUR = re.search(r"## Your own data\n(.*?)\n\nOn real sites", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+TOUR = re.search(r"## Five minutes with your own data\n(.*?)\n## ", text_of(ROOT / "README.md"), re.DOTALL)
+PATIENCE_S = 300.0
 LARGE = "SELECT symbol, price * size AS value FROM read_csv('trades.csv') WHERE size > 100"
+GROWN = {
+    "errors.csv": [("10.0.0.9", "503"), ("10.0.0.5", "500")],
+    "pages.csv": [("2026-03-02 09:00:00.000000Z", "/", "2")],
+}
+"""What the files that are looked at some seconds later hold then, below their headers."""
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    with (tmp_path / "trades.csv").open("w", newline="") as file:
-        out = csv.writer(file)
-        out.writerow(["ts", "symbol", "price", "size"])
-        for second in range(600):
-            out.writerow([f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z", "ABC"[second % 3], second / 8, second * 7 % 300])
-    return tmp_path
+class Shell:
+    """Bash in a folder, which is given one command after another and keeps what these set."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._number = folder, 0
+        environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        self._bash = subprocess.Popen(["bash"], cwd=folder, env=environment, stdin=subprocess.PIPE, text=True)
+
+    def type(self, command: str) -> tuple[str, str]:
+        """Standard output and error of a command that succeeds."""
+        self._number += 1
+        out, err, code = (self.folder / f"{self._number}.{suffix}" for suffix in ("out", "err", "code"))
+        assert self._bash.stdin is not None
+        self._bash.stdin.write(f"{{ {command}\n}} > {out} 2> {err}; echo $? > {code}.part; mv {code}.part {code}\n")
+        self._bash.stdin.flush()
+        until(code.exists, command)
+        assert int(code.read_text()) == 0, f"{command}: {err.read_text()}"
+        return out.read_text(), err.read_text()
+
+    def close(self) -> None:
+        self._bash.communicate(timeout=PATIENCE_S)
 
 
-def test_the_tour_works_as_it_is_printed(folder: Path) -> None:
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def rows(file: Path) -> list[tuple[str, ...]]:
+    with file.open(newline="") as text:
+        return [tuple(row) for row in list(csv.reader(text))[1:]]
+
+
+def test_the_tour_works_as_it_is_printed(tmp_path: Path) -> None:
     assert TOUR is not None
-    typed = list(lines(TOUR[1]))
-    assert typed[0] == ". .venv/bin/activate"
-    assert typed[-1] == "sbon cluster down"
-    script = ["set -e", f"trap '{typed[-1]}' EXIT"]
-    for number, line in enumerate(typed[1:-1]):
-        if line.startswith("sbon cluster up"):
-            script.append(f"{line} > up.json 2> up.txt")
-        elif line.startswith("export SBON_API="):
-            script.append('eval "$(tail -n 1 up.txt)"')
-        else:
-            script.append(f"{line} > {number}.txt")
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(script)], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    (submitted,) = [number for number, line in enumerate(typed[1:-1]) if line.startswith("sbon submit") and "--to" not in line]
-    rows = sorted(
-        (row["symbol"], row["value"]) for row in map(json.loads, (folder / f"{submitted}.txt").read_text().splitlines())
-    )
-    database = duckdb.connect(config={"file_search_path": str(folder)})
-    assert rows == sorted(database.sql(LARGE).fetchall())
-    assert database.sql("SELECT count(*) FROM 'all.parquet/*.parquet'").fetchall() == [(600,)]
+    program("curl", "curl", ("/usr/bin",))
+    lines = [line for block in re.findall(r"```console\n(.*?)```", TOUR[1], re.DOTALL) for line in typed(block)]
+    assert lines[0] == ". .venv/bin/activate"
+    assert lines[-1] == "sbon cluster down"
+    shell, said = Shell(tmp_path), dict[str, str]()
+    up = ""
+    try:
+        for line in lines[1:-1]:
+            if line.startswith("cat ") and "<<" not in line:
+                file = line.split()[1]
+                until(lambda file=file: rows(tmp_path / file) == GROWN[file], file)  # type: ignore[misc]
+            if line.startswith("export SBON_API="):
+                assert line.split("=")[0] == up.split("=")[0]
+                shell.type(up)
+            else:
+                said[line], told = shell.type(line)
+                up = told.splitlines()[-1] if line.startswith("sbon cluster up") else up
+    finally:
+        shell.type(lines[-1])
+        shell.close()
+    looked_at = {line.split()[1] for line in lines if line.startswith("cat ") and "<<" not in line}
+    assert looked_at == set(GROWN)
+    (submitted,) = [line for line in said if line.startswith("sbon submit") and "--to" not in line]
+    found = sorted((row["symbol"], row["value"]) for row in map(json.loads, said[submitted].splitlines()))
+    database = duckdb.connect(config={"file_search_path": str(tmp_path)})
+    assert found == sorted(database.sql(LARGE).fetchall())
+    assert database.sql("SELECT count(*) FROM 'all.parquet/*.parquet'").fetchall() == [(3,)]
