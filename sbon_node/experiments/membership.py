@@ -18,8 +18,8 @@ from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.table import Change
 from sbon_node.net.transport import Address
 from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.network import NetworkQuality
 from sbon_node.simulation.overlay import Overlay, Site
+from sbon_node.simulation.paths import NetworkQuality
 from sbon_node.space.coordinate import Coordinate
 
 PLANE_MS = 240.0

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from sbon_node.errors import SbonError
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.network import NetworkQuality
 from sbon_node.simulation.outcome import Ended, run_cluster
+from sbon_node.simulation.paths import NetworkQuality
 from sbon_node.space.coordinate import Coordinate
 
 Floats = NDArray[np.float64]

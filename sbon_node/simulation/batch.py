@@ -1,10 +1,10 @@
-"""One batch of a simulated operator, in Spark's steps: plan, run, hand over, commit."""
+"""The batches of a simulated operator, each in Spark's steps: plan, run, hand over, commit."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,11 +12,9 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.promise import batch_promise
 from sbon_node.errors import SbonError
 from sbon_node.simulation.evaluate import Evaluation, StateFiles, encode
+from sbon_node.simulation.host import RunningOperator, SimulatedHost
 from sbon_node.simulation.watermarks import Watermarks
 from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
-
-if TYPE_CHECKING:
-    from sbon_node.simulation.engine import RunningOperator, SimulatedHost
 
 MAX_CUTS = 3
 """A batch's output is cut into one to so many frames, otherwise at each run: nobody may rely on the cut."""
@@ -52,6 +50,28 @@ class Progress:
     def is_due(self) -> bool:
         """Whether a batch without news would let something go. Spark asks only its last batch, which a start forgets."""
         return self.has_run and self.watermarks.global_ms > self.watermark_ms
+
+
+async def run_batches(host: SimulatedHost, operator: RunningOperator) -> None:
+    """From the checkpoint on, batch after batch, until told to stop."""
+    operator.in_batch = False
+    await host.ask(lambda: _recover(operator))
+    try:
+        progress = Progress(operator)
+    except ValueError as error:
+        raise SbonError("checkpoint-unreadable", str(error), where=operator.spec.id) from error
+    host.engine.report(operator, "running")
+    if host.engine.fails:
+        await asyncio.sleep(host.engine.draw(host.engine.times.between_steps))
+        raise SbonError("bad-rows", host.engine.fails)
+    while not operator.stopping:
+        await run_batch(host, operator, progress)
+        operator.in_batch = False
+
+
+async def _recover(operator: RunningOperator) -> None:
+    """What the daemon does before an engine starts: mends the checkpoint, and shows what is committed."""
+    operator.port.recover(BatchLog(operator.checkpoint).repair(operator.port.has_batch))
 
 
 async def run_batch(host: SimulatedHost, operator: RunningOperator, progress: Progress) -> None:

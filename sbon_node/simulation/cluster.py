@@ -26,10 +26,12 @@ from sbon_node.node import Node
 from sbon_node.simulation.acquainted import acquaint
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.disk import SimulatedDisk
-from sbon_node.simulation.engine import EngineTimes, SimulatedEngine
+from sbon_node.simulation.engine import SimulatedEngine
+from sbon_node.simulation.host import EngineTimes
 from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.network import Latency, NetworkQuality, SimulatedNetwork
+from sbon_node.simulation.network import SimulatedNetwork
 from sbon_node.simulation.node import SimulatedNode
+from sbon_node.simulation.paths import Latency, NetworkQuality
 from sbon_node.simulation.process import Process, current_process
 from sbon_node.simulation.strikes import Strikes
 from sbon_node.simulation.watch import Watch

@@ -10,40 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-
-from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OnOperatorState, OperatorPort, OperatorSpec, OperatorState, OperatorStats, Schema
 from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.simulation.batch import Progress, run_batch
+from sbon_node.simulation.batch import run_batches
 from sbon_node.simulation.evaluate import output_schema
+from sbon_node.simulation.host import ControlLostError, EngineTimes, Range, RunningOperator, SimulatedHost
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.process import Process
 from sbon_node.steps import Steps
-from sbon_node.streams.pace import Pace
-
-T = TypeVar("T")
-Range = tuple[float, float]
 
 RETRIED = ("disk-full",)
 """Reasons that pass: the operator stops with them and tries again."""
-
-
-class EngineTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long things take, in seconds, drawn evenly between the two bounds."""
-
-    start: Range = (0.2, 1.0)
-    between_steps: Range = (0.001, 0.05)
-    control: Range = (0.0001, 0.002)
-    watch: Range = (0.001, 0.05)
-    notice_death: Range = (0.01, 0.3)
-    orphan: Range = (0.0, 0.3)
-    retry: Range = (1.0, 3.0)
-    poll: float = 1.0
 
 
 class CheckpointLocks:
@@ -71,63 +52,6 @@ class CheckpointLocks:
     def release(self, checkpoint: Path, process: Process) -> None:
         if self._holders.get(_key(checkpoint)) is process:
             del self._holders[_key(checkpoint)]
-
-
-class ControlLostError(Exception):
-    """The daemon is gone: the host exits."""
-
-
-class RunningOperator:
-    """What the daemon remembers of an operator, whichever host runs it."""
-
-    def __init__(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
-        self.spec = spec
-        self.port = port
-        self.checkpoint = checkpoint
-        self.stats = OperatorStats()
-        self.pace = Pace()
-        self.in_batch = self.stopping = False
-        self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.commits: asyncio.Queue[int] = asyncio.Queue()
-        self.watcher: asyncio.Task[Any] | None = None
-        self.runner: asyncio.Task[Any] | None = None
-
-
-class SimulatedHost:
-    """One engine host: a process of its own. ``ask`` is its control connection to the daemon."""
-
-    def __init__(self, engine: SimulatedEngine, number: int) -> None:
-        self.engine = engine
-        self.process = Process(f"{engine.process.name}/engine#{number}")
-        self.repeats = False
-        self._stalled_until = 0.0
-
-    def stall(self, seconds: float) -> None:
-        """It does nothing for so long (SIGSTOP, or a long collection of garbage)."""
-        self._stalled_until = asyncio.get_running_loop().time() + seconds
-
-    async def pause(self, bounds: Range) -> None:
-        await asyncio.sleep(self.engine.draw(bounds))
-        left = self._stalled_until - asyncio.get_running_loop().time()
-        if left > 0:
-            await asyncio.sleep(left)
-
-    async def ask(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Runs the call in the daemon. Raises :class:`ControlLostError` where the daemon is, or meanwhile was, killed."""
-        daemon = self.engine.process
-        await self.pause(self.engine.times.control)
-        if not daemon.alive:
-            raise ControlLostError
-        task = daemon.start(call())
-        try:
-            await asyncio.wait([task])
-        finally:
-            task.cancel()
-        if task.cancelled() or not daemon.alive:
-            raise ControlLostError
-        result: T = task.result()
-        await self.pause(self.engine.times.control)
-        return result
 
 
 class SimulatedEngine:
@@ -331,28 +255,6 @@ class SimulatedEngine:
                     if error.code not in RETRIED:
                         raise
                     await asyncio.sleep(self.draw(self.times.retry))
-
-
-async def run_batches(host: SimulatedHost, operator: RunningOperator) -> None:
-    """From the checkpoint on, batch after batch, until told to stop."""
-    operator.in_batch = False
-    await host.ask(lambda: _recover(operator))
-    try:
-        progress = Progress(operator)
-    except ValueError as error:
-        raise SbonError("checkpoint-unreadable", str(error), where=operator.spec.id) from error
-    host.engine.report(operator, "running")
-    if host.engine.fails:
-        await asyncio.sleep(host.engine.draw(host.engine.times.between_steps))
-        raise SbonError("bad-rows", host.engine.fails)
-    while not operator.stopping:
-        await run_batch(host, operator, progress)
-        operator.in_batch = False
-
-
-async def _recover(operator: RunningOperator) -> None:
-    """What the daemon does before an engine starts: mends the checkpoint, and shows what is committed."""
-    operator.port.recover(BatchLog(operator.checkpoint).repair(operator.port.has_batch))
 
 
 def _key(checkpoint: Path) -> Path:

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta
+from collections.abc import Mapping
 
 from sbon_node.net.transport import (
     Address,
@@ -24,6 +20,7 @@ from sbon_node.net.transport import (
     DatagramHandler,
     Listener,
 )
+from sbon_node.simulation.paths import Latency, NetworkQuality, Paths
 from sbon_node.simulation.process import Process
 from sbon_node.simulation.stream import SimulatedConnection
 from sbon_protocol.datagram import kind_of
@@ -32,96 +29,25 @@ MAX_DATAGRAM_BYTES = 1200
 ANY_HOSTS = ("0.0.0.0", "127.0.0.1", "localhost", "")
 _FIRST_FREE_PORT = 20_000
 
-Latency = Callable[[str, str], float]
-"""One-way seconds from one node to another, before jitter."""
 
-
-class NetworkQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How good every path is, beside its latency."""
-
-    jitter: Annotated[float, Meta(ge=0, le=10, description="mean extra delay as a share of the latency (exponential)")] = 0.05
-    spike: Annotated[float, Meta(ge=0, le=1, description="share of datagrams delayed by ten times the latency")] = 0.002
-    loss: Annotated[float, Meta(ge=0, le=1, description="share of datagrams lost")] = 0.0
-    duplicate: Annotated[float, Meta(ge=0, le=1, description="share of datagrams delivered twice")] = 0.0
-    window_bytes: Annotated[int, Meta(ge=1024, description="bytes a connection holds between writer and reader")] = 256 * 1024
-    queue_bytes: Annotated[int, Meta(ge=1024, description="bytes a writer may queue before drain waits")] = 64 * 1024
-    stall_timeout_s: Annotated[float, Meta(gt=0, description="a connection whose bytes are held up so long breaks")] = 20.0
-
-
-class Traffic:
-    """Bytes and packets a node has sent and received; ``kinds`` are the bytes of the datagrams it has sent, by their message."""
-
-    def __init__(self) -> None:
-        self.kinds: dict[str, int] = {}
-        self.datagrams_sent = self.datagrams_received = self.datagram_bytes_sent = self.datagram_bytes_received = 0
-        self.stream_bytes_sent = self.stream_bytes_received = 0
-
-
-class SimulatedNetwork:
+class SimulatedNetwork(Paths):
     """Connects nodes by name; ``transport(process, node, host)`` is what one incarnation of a node is given."""
 
     def __init__(self, rng: random.Random, latency: Latency, quality: NetworkQuality | None = None) -> None:
-        self.quality = quality or NetworkQuality()
-        self._rng = rng
-        self._latency = latency
-        self._cuts: dict[tuple[str, str], None] = {}
+        super().__init__(rng, latency, quality)
         self._nodes: dict[str, str] = {}
         self._endpoints: dict[Address, _Endpoint] = {}
         self._listeners: dict[Address, _Listener] = {}
         self._ports: dict[str, int] = {}
-        self._on_heal: list[Callable[[], None]] = []
-        self._traffic: dict[str, Traffic] = {}
 
     def transport(self, process: Process, node: str, host: str) -> SimulatedTransport:
         self._nodes[host] = node
         return SimulatedTransport(self, process, node, host)
 
-    def traffic(self, node: str) -> Traffic:
-        found = self._traffic.get(node)
-        if found is None:
-            found = self._traffic[node] = Traffic()
-        return found
-
-    # -- faults --------------------------------------------------------------------------------------------------------
-
-    def cut(self, source: str, target: str, *, both: bool = True) -> None:
-        """Nothing passes from ``source`` to ``target`` any more; with ``both``, nor back."""
-        self._cuts[source, target] = None
-        if both:
-            self._cuts[target, source] = None
-
-    def partition(self, one: tuple[str, ...], other: tuple[str, ...]) -> None:
-        for a in one:
-            for b in other:
-                self.cut(a, b)
-
-    def heal(self, source: str | None = None, target: str | None = None) -> None:
-        """Mends one path both ways, or all."""
-        if source is None or target is None:
-            self._cuts.clear()
-        else:
-            self._cuts.pop((source, target), None)
-            self._cuts.pop((target, source), None)
-        waiting, self._on_heal = self._on_heal, []
-        for callback in waiting:
-            callback()
-
-    def is_cut(self, source: str, target: str) -> bool:
-        return (source, target) in self._cuts
-
-    def when_healed(self, callback: Callable[[], None]) -> None:
-        """Calls back once, at the next heal of any path."""
-        self._on_heal.append(callback)
-
-    # -- paths ---------------------------------------------------------------------------------------------------------
+    # -- datagrams -----------------------------------------------------------------------------------------------------
 
     def node_at(self, host: str) -> str | None:
         return self._nodes.get(host)
-
-    def delay_s(self, source: str, target: str) -> float:
-        """One draw of the path's latency."""
-        base = self._latency(source, target) if source != target else 0.000_05
-        return base * (1.0 + self.quality.jitter * self._rng.expovariate(1.0))
 
     def send_datagram(self, source: _Endpoint, payload: bytes, to: Address) -> None:
         traffic, quality = self.traffic(source.node), self.quality

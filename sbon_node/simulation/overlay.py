@@ -19,7 +19,8 @@ from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
 from sbon_node.simulation.acquainted import acquaint
 from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.network import Latency, NetworkQuality, SimulatedNetwork
+from sbon_node.simulation.network import SimulatedNetwork
+from sbon_node.simulation.paths import Latency, NetworkQuality
 from sbon_node.simulation.process import Process
 from sbon_node.simulation.stall import Stall, StallingClock, StallingTransport
 from sbon_node.space.coordinate import Coordinate

@@ -23,8 +23,8 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.duck import run
 from sbon_node.simulation.faults import Fault
 from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.network import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
+from sbon_node.simulation.paths import NetworkQuality
 from sbon_node.simulation.play import Asked, Play
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings

@@ -30,14 +30,14 @@ from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.engine import EngineTimes
 from sbon_node.simulation.evaluate import rows_of
 from sbon_node.simulation.faults import Fault, Stage, occurrences, random_plan
 from sbon_node.simulation.follower import Follower
+from sbon_node.simulation.host import EngineTimes
 from sbon_node.simulation.left import SETTLE_S, settled
 from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.network import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
+from sbon_node.simulation.paths import NetworkQuality
 from sbon_node.space.settings import SpaceSettings
 from sbon_node.steps import Step
 from sbon_node.streams.settings import StreamSettings

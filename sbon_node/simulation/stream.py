@@ -1,16 +1,13 @@
-"""Byte connections of the simulated network, as TCP behaves: ordered, bounded, held up by cuts, ended by closing or dying."""
+"""Byte connections of the simulated paths, as TCP behaves: ordered, bounded, held up by cuts, ended by closing or dying."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
 
 from sbon_node.net.transport import Address, ConnectionLostError
+from sbon_node.simulation.paths import Paths
 from sbon_node.simulation.process import Process
-
-if TYPE_CHECKING:
-    from sbon_node.simulation.network import SimulatedNetwork
 
 _RETRANSMIT_S = 0.2
 _END = b""
@@ -20,8 +17,8 @@ class _Pipe:
     """One direction. Bytes wait in ``queue`` at the writer, then travel in ``_flight``, then lie unread at the reader; what has
     left the queue and is not yet read (``_held``) is at most the window."""
 
-    def __init__(self, network: SimulatedNetwork, source: SimulatedConnection, target: SimulatedConnection) -> None:
-        self._network = network
+    def __init__(self, paths: Paths, source: SimulatedConnection, target: SimulatedConnection) -> None:
+        self._paths = paths
         self._source = source
         self._target = target
         self._loop = asyncio.get_running_loop()
@@ -54,7 +51,7 @@ class _Pipe:
         """The reader took so many bytes; the writer learns it a trip later."""
         self._freed += count
         if self._freed and self._ack is None:
-            delay = self._network.delay_s(self._target.node, self._source.node)
+            delay = self._paths.delay_s(self._target.node, self._source.node)
             self._ack = self._loop.call_later(delay, self._acknowledged)
 
     def drop(self) -> None:
@@ -69,7 +66,7 @@ class _Pipe:
         self._timer = self._ack = self._stall = None
 
     def _pump(self) -> None:
-        window = self._network.quality.window_bytes
+        window = self._paths.quality.window_bytes
         while self.queue and self._held < window:
             chunk = self.queue.popleft()
             room = window - self._held
@@ -78,7 +75,7 @@ class _Pipe:
                 chunk = chunk[:room]
             self.queued -= len(chunk)
             self._held += len(chunk)
-            self._network.traffic(self._source.node).stream_bytes_sent += len(chunk)
+            self._paths.traffic(self._source.node).stream_bytes_sent += len(chunk)
             self._launch(chunk)
         if self._closing and not self.queue and not self._ended:
             self._ended = True
@@ -86,7 +83,7 @@ class _Pipe:
         self._source.drained()
 
     def _launch(self, chunk: bytes) -> None:
-        arrival = self._loop.time() + self._network.delay_s(self._source.node, self._target.node)
+        arrival = self._loop.time() + self._paths.delay_s(self._source.node, self._target.node)
         self._arrival_s = max(self._arrival_s, arrival)
         self._flight.append((self._arrival_s, chunk))
         if self._timer is None:
@@ -94,7 +91,7 @@ class _Pipe:
 
     def _deliver(self) -> None:
         self._timer = None
-        if self._network.is_cut(self._source.node, self._target.node):
+        if self._paths.is_cut(self._source.node, self._target.node):
             self._hold_up()
             return
         self._flows()
@@ -106,14 +103,14 @@ class _Pipe:
             elif chunk is _END:
                 self._target.ended()
             else:
-                self._network.traffic(self._target.node).stream_bytes_received += len(chunk)
+                self._paths.traffic(self._target.node).stream_bytes_received += len(chunk)
                 self._target.received(chunk)
         if self._flight and self._timer is None:
             self._timer = self._loop.call_at(self._flight[0][0], self._deliver)
 
     def _acknowledged(self) -> None:
         self._ack = None
-        if self._network.is_cut(self._target.node, self._source.node):
+        if self._paths.is_cut(self._target.node, self._source.node):
             self._hold_up()
             return
         self._flows()
@@ -123,15 +120,15 @@ class _Pipe:
 
     def _reset(self) -> None:
         """Bytes reached an end that is closed: its kernel says so to the writer."""
-        delay = self._network.delay_s(self._target.node, self._source.node)
+        delay = self._paths.delay_s(self._target.node, self._source.node)
         self._loop.call_later(delay, self._source.lose)
 
     def _hold_up(self) -> None:
         if self._stall is None:
-            self._stall = self._loop.call_later(self._network.quality.stall_timeout_s, self._break)
+            self._stall = self._loop.call_later(self._paths.quality.stall_timeout_s, self._break)
         if not self._waits_for_heal:
             self._waits_for_heal = True
-            self._network.when_healed(self._resume)
+            self._paths.when_healed(self._resume)
 
     def _resume(self) -> None:
         self._waits_for_heal = False
@@ -154,8 +151,8 @@ class _Pipe:
 class SimulatedConnection:
     """One end of a connection (:class:`sbon_node.net.transport.Connection`)."""
 
-    def __init__(self, network: SimulatedNetwork, process: Process, node: str, peer: Address) -> None:
-        self._network = network
+    def __init__(self, paths: Paths, process: Process, node: str, peer: Address) -> None:
+        self._paths = paths
         self._process = process
         self.node = node
         self._peer = peer
@@ -171,8 +168,8 @@ class SimulatedConnection:
         process.on_kill(self._die)
 
     def join(self, other: SimulatedConnection) -> None:
-        self._out = other._in = _Pipe(self._network, self, other)
-        other._out = self._in = _Pipe(self._network, other, self)
+        self._out = other._in = _Pipe(self._paths, self, other)
+        other._out = self._in = _Pipe(self._paths, other, self)
 
     @property
     def peer(self) -> Address:
@@ -207,7 +204,7 @@ class SimulatedConnection:
         while True:
             if self._lost or self._eof or self.closed or self._out is None:
                 raise ConnectionLostError(f"connection to {self._peer} is lost")
-            if self._out.queued <= self._network.quality.queue_bytes:
+            if self._out.queued <= self._paths.quality.queue_bytes:
                 return
             waiter = asyncio.get_running_loop().create_future()
             self._drainers.append(waiter)
@@ -229,7 +226,7 @@ class SimulatedConnection:
         self._wake()
 
     def drained(self) -> None:
-        if self._drainers and self._out is not None and self._out.queued <= self._network.quality.queue_bytes:
+        if self._drainers and self._out is not None and self._out.queued <= self._paths.quality.queue_bytes:
             self._wake_drainers()
 
     def lose(self) -> None:

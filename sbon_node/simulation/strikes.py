@@ -2,28 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.simulation.faults import Fault, FaultPlan
+from sbon_node.simulation.network import SimulatedNetwork
 from sbon_node.simulation.node import SimulatedNode
-
-if TYPE_CHECKING:
-    from sbon_node.simulation.cluster import SimulatedCluster
 
 KILLS = ("kill", "orphan", "power", "lose-row")
 CUTS = ("cut", "cut-one-way")
 _NUMBER_BITS = 40
 
 
+class Struck(Protocol):
+    """A cluster, as far as faults go."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+
+    @property
+    def nodes(self) -> Mapping[str, SimulatedNode]: ...
+
+    @property
+    def network(self) -> SimulatedNetwork: ...
+
+    @property
+    def over(self) -> asyncio.Future[str]: ...
+
+    def boot(self, node: SimulatedNode) -> None: ...
+
+    def crash(self, node: SimulatedNode) -> None: ...
+
+    def give_up(self, name: str) -> None: ...
+
+    def note(self, line: str) -> None: ...
+
+
 class Strikes:
     """What befalls one cluster: as ``plan`` has it, or as :meth:`strike` is told. ``broken`` counts what is not mended."""
 
-    def __init__(self, cluster: SimulatedCluster) -> None:
+    def __init__(self, cluster: Struck) -> None:
         self._cluster = cluster
         self.plan = FaultPlan(())
         self.broken = 0

@@ -16,7 +16,7 @@ from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.disk import watched_databases
 from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.network import Latency, NetworkQuality
+from sbon_node.simulation.paths import Latency, NetworkQuality
 
 NUMBERS = StreamDeclaration(
     name="numbers", schema=(Column("id", "bigint"), Column("v", "double"), Column("ts", "timestamp")), event_time="ts"

@@ -14,7 +14,8 @@ from sbon_node.net.peers import Caller, Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection
 from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.network import NetworkQuality, SimulatedNetwork
+from sbon_node.simulation.network import SimulatedNetwork
+from sbon_node.simulation.paths import NetworkQuality
 from sbon_node.simulation.process import Process
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.frames import encode_frame, read_frame

@@ -15,8 +15,8 @@ from sbon_node.experiments.suite.streams import SITES, SuiteStream
 from sbon_node.query.catalog import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.network import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
+from sbon_node.simulation.paths import NetworkQuality
 from sbon_node.simulation.play import Asked, Play, Rows
 
 NODES = (*SITES, "hub")
