@@ -81,7 +81,9 @@ class Client:
     def ask(self, ask: Ask[R], within_s: float = ANSWER_S) -> R:
         if self._patience_s is not None:
             within_s = self._patience_s
-        with waiting(f"{ask.method} {ask.path.partition('?')[0]} at {self.api}"), self._open(ask, within_s) as response:
+        path = ask.path.partition("?")[0]
+        slow = "; the first start of its engine takes some seconds" if path.startswith("/v1/explain") else ""
+        with waiting(f"{ask.method} {path} at {self.api}{slow}"), self._open(ask, within_s) as response:
             return ask.decoded(response.read())
 
     def events(self, ask: Ask[R], wanted: Callable[[], bool] = lambda: True) -> Iterator[R]:

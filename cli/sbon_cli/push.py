@@ -57,7 +57,8 @@ def push(api: str, stream_name: str, file: str, format_: str | None, source: str
     if as_json(json_):
         print_json(pushed)
     else:
-        click.echo(f"{pushed.rows:,} rows stored in {stream_name}, {pushed.late:,} late, {pushed.bad:,} bad")
+        stored = f"{pushed.rows:,} row{'s' if pushed.rows != 1 else ''} stored in {stream_name}"
+        click.echo(f"{stored}, {pushed.late:,} late, {pushed.bad:,} bad")
     for row in pushed.refused:
         err().print(f"line {row.line}: {row.reason}", markup=False)
     if pushed.bad:

@@ -34,4 +34,5 @@ def text_in(file: str, flag: str = "") -> str:
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"{f'{flag}: ' if flag else ''}{file} cannot be read: {error}") from error
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise click.UsageError(f"{f'{flag}: ' if flag else ''}{file} cannot be read: {reason}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 
@@ -32,7 +33,8 @@ class LineWriter:
         console = self._console or out()
         if not self._widths:
             self._widths = [
-                min(MAX_WIDTH, max(len(name), *(len(row[position]) for row in cells))) * (-1 if _number(frame, position) else 1)
+                min(MAX_WIDTH, max(cell_len(name), *(cell_len(row[position]) for row in cells)))
+                * (-1 if _number(frame, position) else 1)
                 for position, name in enumerate(frame.columns)
             ]
             console.print(f"[bold]{escape(self._line(list(frame.columns)))}[/]", soft_wrap=True)
@@ -43,9 +45,10 @@ class LineWriter:
 
     def _line(self, cells: list[str]) -> str:
         """A negative width is that of numbers."""
-        aligned = (
-            cell.rjust(-width) if width < 0 else cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)
-        )
+        aligned = []
+        for cell, width in zip(cells, self._widths, strict=True):
+            room = " " * (abs(width) - cell_len(cell))
+            aligned.append(room + cell if width < 0 else cell + room)
         return "  ".join(aligned).rstrip()
 
 
@@ -67,7 +70,11 @@ class NdjsonWriter:
 
 
 def _cell(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value) if isinstance(value, int) else cell_text(value)
+    """Numbers in twelve digits; of texts, what would break the line or command the terminal as Python writes it."""
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    text = str(value) if isinstance(value, int) else cell_text(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def writer(json_: bool) -> LineWriter | NdjsonWriter:

@@ -68,7 +68,7 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
 @click.argument("stream_name", type=STREAM, metavar="STREAM")
 @click.option("--node", "node_name", default="", type=NODE, help="Where the rows are born; by default the node asked.")
 @click.option("--name", default="", help="Name of the source among the stream's; by default the node's.")
-@click.option("--connector", default="", help="file, tail, http, generator or hostmetrics; see docs/connectors.md.")
+@click.option("--connector", default="", help="file, tail, http, mqtt, generator or hostmetrics; see docs/connectors.md.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the connector; may be repeated.")
 @click.option(
     "--file",
@@ -209,6 +209,9 @@ def show_stream(info: StreamInfo) -> None:
         ],
         empty="no sources: sbon stream attach",
     )
+    for s in info.sources:
+        if s.bad + s.too_large and s.dead_letters:
+            say(f"rows of {s.source.name} that could not be read, with their lines, at {s.source.node}: {s.dead_letters}")
 
 
 @stream.command()

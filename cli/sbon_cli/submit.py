@@ -39,8 +39,13 @@ from sbon_node.query.plan import Decompose
 )
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the sink of --to; may be repeated.")
 @click.option("--format", "format_", type=click.Choice(["csv", "ndjson", "parquet"]), help="Format of --to; else by its ending.")
-@click.option("--follow/--no-follow", "follow", default=None, help="Wait for the rows (default), or for the end with --to.")
-@click.option("--rm", is_flag=True, help="Stop the query when this command ends, however it ends.")
+@click.option(
+    "--follow/--no-follow",
+    "follow",
+    default=None,
+    help="Wait for the rows (the default without --to), or with --to for the end.",
+)
+@click.option("--rm", is_flag=True, help="Stop the query when this command ends, however it ends; with --to, add --follow.")
 @click.option("--name", default="", help="A name for the query; else a short random one.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 @json_option
@@ -71,6 +76,8 @@ def submit(
     client = Client(api)
     sink = sink_of(to, format_, options) if to else SinkSpec()
     following = follow if follow is not None else sink.kind == "follow"
+    if rm and not following:
+        raise click.UsageError("--rm ends the query with this command, which does not wait for it: add --follow")
     if following and sink.kind == "follow":
         consumer_client(client, consumer)  # refused before anything runs
     submission = Submission(
@@ -88,6 +95,8 @@ def submit(
             print_json(info)
         else:
             click.echo(info.id)
+        if not quiet and sink.kind != "follow":
+            err().print(f"[dim]delivered by {escape(info.consumer)}; how far it is: sbon query show {escape(info.id)}[/]")
         return
     if sink.kind == "follow":
         sys.exit(follow_to_the_end(client, info, json_=json_, stop_after=rm))

@@ -33,7 +33,11 @@ def position_of(text: str) -> dict[str, int]:
         return {}
     if len(text) > MAX_POSITION_BYTES:
         raise SbonError("bad-request", "the position is too long", where="after")
-    position = decode(text.encode(), dict[str, int])
+    try:
+        position = decode(text.encode(), dict[str, int])
+    except SbonError as error:
+        hint = 'frame numbers by stream, as JSON: {"stream": 7}'
+        raise SbonError("bad-request", "the position cannot be read", where="after", hint=hint) from error
     if any(number < 0 for number in position.values()):
         raise SbonError("bad-request", "a position holds frame numbers, 0 for none", where="after")
     return position

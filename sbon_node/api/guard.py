@@ -48,6 +48,8 @@ class Guard:
                 if error.status < 400:
                     raise
                 return _of_http(request, error)
+            except web.RequestPayloadError as error:
+                return _unreadable(request, error)
             except ConnectionResetError:
                 raise
             except Exception as error:
@@ -65,6 +67,16 @@ def problem_response(error: SbonError, headers: Mapping[str, str] | None = None)
         found.setdefault("Retry-After", str(RETRY_AFTER_S.get(error.code, 1)))
     body = msgspec.json.encode(Problem.of(error))
     return web.Response(status=status, body=body, content_type="application/problem+json", headers=found)
+
+
+def _unreadable(request: web.Request, error: web.RequestPayloadError) -> web.Response:
+    """Of a body that is not as its headers say: what follows it on the connection cannot be understood either."""
+    request.content.feed_eof()  # else the rest would be waited for
+    reason = " ".join(str(error).split())
+    hint = "send it as Content-Encoding and Transfer-Encoding say"
+    response = problem_response(SbonError("bad-request", f"the body cannot be read: {reason}", where="body", hint=hint))
+    response.force_close()
+    return response
 
 
 def check_origin(headers: CIMultiDictProxy[str]) -> None:

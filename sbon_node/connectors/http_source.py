@@ -252,7 +252,8 @@ def _kind_of(media_type: str) -> tuple[RowFormat, str, bool]:
     known = MEDIA_TYPES.get(name.strip().lower())
     if known is None:
         message = f"rows are posted as {' or '.join(MEDIA_TYPES)}, not as {name.strip()[:80] or 'nothing that is named'}"
-        raise SbonError("unsupported-format", message, where="Content-Type")
+        hint = "name it with the post: curl -H 'Content-Type: text/csv' --data-binary @FILE"
+        raise SbonError("unsupported-format", message, where="Content-Type", hint=hint)
     return *known, "header=absent" not in parameters.replace(" ", "").replace('"', "").lower()
 
 

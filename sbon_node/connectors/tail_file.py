@@ -147,7 +147,8 @@ def open_regular(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise SbonError("file-not-found", f"there is no file {path}", where="options.path") from error
+        hint = "it has to lie on the source's node"
+        raise SbonError("file-not-found", f"there is no file {path}", where="options.path", hint=hint) from error
     except OSError as error:
         raise SbonError("file-unreadable", f"{path} cannot be read: {error.strerror}", where="options.path") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -164,7 +164,8 @@ def open_file(path: Path) -> BinaryIO:
             raise IsADirectoryError(21, "it is a directory")
         return open(path, "rb")
     except FileNotFoundError as error:
-        raise SbonError("file-not-found", f"there is no file {path}", where="options.path") from error
+        hint = "it has to lie on the source's node"
+        raise SbonError("file-not-found", f"there is no file {path}", where="options.path", hint=hint) from error
     except OSError as error:
         raise SbonError("file-unreadable", f"{path} cannot be read: {error.strerror}", where="options.path") from error
 

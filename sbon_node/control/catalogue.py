@@ -128,7 +128,8 @@ class Catalogue:
         """Adds a source that its node has accepted; raises ``source-exists``."""
         entry = self.entry(source.stream)
         if any(s.name == source.name for s in entry.sources):
-            raise SbonError("source-exists", f"{source.stream} has a source {source.name!r} already", where="name")
+            hint = "give this one another: --name NAME"
+            raise SbonError("source-exists", f"{source.stream} has a source {source.name!r} already", where="name", hint=hint)
         if len(entry.sources) >= MAX_SOURCES_OF_A_STREAM:
             raise SbonError("too-many-sources", f"a stream has at most {MAX_SOURCES_OF_A_STREAM} sources", where="stream")
         source = msgspec.structs.replace(source, version=entry.version, turn=entry.detached.get(source.name, 0) + 1)

@@ -44,7 +44,8 @@ class Submitter:
         plan = await self._planning.plan(submission, query)
         record = self._book.create(self._record(submission, query, consumer, plan))
         try:
-            yield Progress(step="placing", message=f"placing {len(plan.operators)} operators by {submission.strategy}")
+            count = f"{len(plan.operators)} operator{'s' if len(plan.operators) != 1 else ''}"
+            yield Progress(step="placing", message=f"placing {count} by {submission.strategy}")
             record = await self._place(record)
             if record.placement is not None and record.placement.reason:
                 yield Progress(step="placed", message=record.placement.reason)

@@ -125,6 +125,27 @@ async def test_refusals_are_problems(
         assert response.content_type == "application/problem+json"
 
 
+async def test_a_body_that_is_not_as_its_headers_say_is_the_callers_fault(
+    client: AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with aiohttp.ClientSession(client.api) as session:
+        headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        problem = await session.post("/v1/streams", data=b'{"name": "s"}', headers=headers)
+        assert (problem.status, problem.content_type) == (400, "application/problem+json")
+        told = await problem.json()
+        assert (told["code"], told["where"]) == ("bad-request", "body")
+        assert "gzip" in told["message"]
+        assert (await session.get("/v1/status")).status == 200
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+async def test_a_position_that_cannot_be_read_is_called_so(client: AsyncClient) -> None:
+    async with aiohttp.ClientSession(client.api) as session:
+        problem = await (await session.get("/v1/queries/q1/rows?after=x")).json()
+    assert (problem["where"], problem["message"]) == ("after", "the position cannot be read")
+    assert '{"stream": 7}' in problem["hint"]
+
+
 async def test_a_field_that_is_wrong_is_named(client: AsyncClient) -> None:
     async with aiohttp.ClientSession(client.api) as session:
         body = {"name": "s", "schema": [["ts"]], "event_time": "ts"}

@@ -12,8 +12,10 @@ from click.testing import CliRunner
 
 from sbon_cli.durations import milliseconds_of
 from sbon_cli.main import VERBS, sbon
-from sbon_cli.stream import connector_of
+from sbon_cli.stream import connector_of, show_stream
+from sbon_node.control.report import SourceInfo, StreamInfo
 from sbon_node.engine.interface import Column
+from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
 from tests.cli.commands import lines, on_a_terminal, run
 
 LISTS = {("members",), ("members", "--near", "b"), ("stream", "list"), ("query", "list"), ("streams",), ("queries",)}
@@ -133,6 +135,8 @@ WRONG = [
     ("members", "--within", "30"),
     ("rtt",),
     ("rtt", "a", "b", "c"),
+    ("submit", "SELECT 1", "--rm", "--no-follow"),
+    ("submit", "SELECT 1", "--rm", "--to", "rows.csv"),
 ]
 
 
@@ -173,6 +177,24 @@ def test_a_declaration_is_refused_in_the_words_of_the_command_line(api: str, nod
     result = run(api, "stream", "attach", "flights", "--generator", "--rate", "0")
     assert (result.exit_code, node.attached) == (2, [])
     assert "Error: --rate: must be more than 0" in result.stderr
+
+
+def test_a_file_that_cannot_be_read_is_told_in_plain_words(api: str, tmp_path: Path) -> None:
+    (tmp_path / "latin.sql").write_bytes(b"SELECT '\xe4'")
+    for file, reason in (("none.sql", "No such file or directory"), ("latin.sql", "it is not UTF-8")):
+        result = run(api, "submit", f"@{tmp_path / file}")
+        assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, f"Error: {tmp_path / file} cannot be read: {reason}")
+
+
+def test_bad_rows_are_told_with_the_file_that_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
+    declared = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"),), event_time="ts")
+    sources = [SourceDeclaration(stream="flights", name=name, node="b", connector="file") for name in ("jfk", "lga")]
+    bad = SourceInfo(source=sources[0], state="ended", bad=3, dead_letters="/var/lib/sbon/jfk.ndjson")
+    well = SourceInfo(source=sources[1], state="ended", dead_letters="/var/lib/sbon/lga.ndjson")
+    show_stream(StreamInfo(entry=CatalogEntry(declaration=declared), sources=(bad, well)))
+    said = capsys.readouterr().out
+    assert "rows of jfk that could not be read, with their lines, at b: /var/lib/sbon/jfk.ndjson\n" in said
+    assert "lga.ndjson" not in said
 
 
 def test_durations() -> None:

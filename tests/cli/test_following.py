@@ -83,6 +83,16 @@ def test_rows_are_aligned_lines_for_people(api: str, node: Any, monkeypatch: pyt
     assert run(api, "submit", "select 1").stdout.splitlines() == [" x  name", " 1  r1", "22  r22"]
 
 
+def test_what_rows_hold_neither_shifts_columns_nor_commands_the_terminal(
+    api: str, node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_terminal(monkeypatch)
+    rows = (("日本", 1234567.891), ("a\x1b[2J\nb", 0.1 + 0.2))
+    node.script = [[Rows(stream="o1", number=1, columns=("x", "y"), rows=rows, watermark_ms=0, delay_ms=3), FINISHED]]
+    said = run(api, "submit", "select 1").stdout.splitlines()
+    assert said == ["x                      y", "日本         1234567.891", "a\\x1b[2J\\nb          0.3"]
+
+
 def test_following_survives_lost_connections_without_loss_or_repetition(
     api: str, node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,3 +181,4 @@ def test_results_may_go_to_a_file_at_the_consumer(api: str, node: Any) -> None:
     assert (sent.sink.kind, sent.sink.options) == ("file", {"path": "/data/out.bin", "format": "parquet"})
     assert (sent.consumer, sent.strategy) == ("b", "producer")
     assert json.loads(result.stdout)["id"] == "q1"
+    assert "how far it is: sbon query show q1" in result.stderr
