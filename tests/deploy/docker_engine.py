@@ -67,6 +67,9 @@ def engine(folder: Path) -> Iterator[Engine]:
     finally:
         daemon.terminate()
         daemon.wait(120)
+        for mounted in (line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()):
+            if mounted.startswith(f"{folder}/"):  # a namespace of the network that it leaves behind
+                subprocess.run(["umount", "-l", mounted], capture_output=True, check=False)
 
 
 def _install() -> None:
