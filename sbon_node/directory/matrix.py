@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbon_node.directory.pairs import Pair
+from sbon_node.space.apart import apart
 from sbon_node.space.coordinate import Coordinate
 
 
@@ -20,8 +21,7 @@ def apart_ms(sources: Sequence[Coordinate | None], targets: Sequence[Coordinate 
         one, other = ([place for place in places if place is not None] for places in (sources, targets))
         ends = [np.array([place.vector for place in places]) for places in (one, other)]
         heights = [np.array([place.height for place in places]) for places in (one, other)]
-        apart = np.linalg.norm(ends[0][:, None] - ends[1][None, :], axis=-1)
-        found[np.ix_(rows, columns)] = apart + heights[0][:, None] + heights[1][None, :]
+        found[np.ix_(rows, columns)] = apart(*ends) + heights[0][:, None] + heights[1][None, :]
     return found
 
 

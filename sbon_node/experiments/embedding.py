@@ -7,6 +7,7 @@ import numpy as np
 from sbon_node.experiments.network import Floats, Ints, Network
 from sbon_node.experiments.rtt_matrix import QUEUEING
 from sbon_node.space import refit, vivaldi
+from sbon_node.space.apart import apart
 from sbon_node.space.settings import SpaceSettings
 
 REFIT_STEPS, CHOOSE_EVERY = 240, 60
@@ -56,9 +57,7 @@ def vivaldi_places(network: Network, seed: int, *, noise: float, dimensions: int
 def estimates_ms(places: Floats, rows: Ints, columns: Ints) -> Floats:
     """One-way latencies between nodes by coordinates, shape [rows, columns]; 0 from a node to itself."""
     one, other = places[rows], places[columns]
-    squares = (one[:, :-1] ** 2).sum(axis=1)[:, None] + (other[:, :-1] ** 2).sum(axis=1)
-    found: Floats = squares - 2 * one[:, :-1] @ other[:, :-1].T
-    np.sqrt(np.maximum(found, 0.0, out=found), out=found)
+    found = apart(one[:, :-1], other[:, :-1])
     found += one[:, -1, None]
     found += other[:, -1]
     found /= 2

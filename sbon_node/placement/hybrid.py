@@ -10,7 +10,7 @@
 5. The ways between the finalists of operators that are linked are measured; then those of the best placement among all candidates
    that are only estimated, until the best has none.
 6. The hosts are asked for room. Where one refuses, all candidates are asked what they have left, and it goes on from 3 without
-   those that have too little; where an operator has no candidate left, the pool is made larger, up to all nodes.
+   those that have too little; where an operator has no candidate left, there is another pool, twice as large, of the others.
 
 Queries that are no trees, bounds on delay, hosts that several operators of the query would overload, and objectives with delay
 are :mod:`~sbon_node.placement.solver`'s matter. Where nothing may be measured, the estimates decide, and the reasons say so.
@@ -26,7 +26,7 @@ from sbon_node.placement.instance import Floats, Instance, Ints, numbers
 from sbon_node.placement.mapping import delay_bound, finish
 from sbon_node.placement.network_view import UNKNOWN_MS, NetworkView, Point
 from sbon_node.placement.objective import network_usage
-from sbon_node.placement.problem import Assignment, Candidate, Placement, PlacementProblem
+from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem
 from sbon_node.placement.relaxation import pinned_places
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
@@ -45,6 +45,8 @@ LEAST, TOGETHER = 80, 840
 settings say, though not fewer than so many."""
 KEPT = 120
 """Of the pool for each operator, by the estimates; the others are not reckoned with again."""
+MOST_NODES = 2_000
+"""In a pool, whose ways are tables of all by all, some 50 bytes each; where nodes are full it is made anew, of others."""
 
 MOST_ENTRIES, HOPS = 2_000_000, 2
 """Of tables of the whole pool by itself, one for each operator: where there would be more, an operator is reckoned with only at
@@ -57,13 +59,13 @@ async def hybrid(problem: PlacementProblem, view: NetworkView, settings: Placeme
     names = [operator.id for operator in problem.operators]
     rests = median_places(names, problem.edges, pinned_places(problem, view))
     room = Room(problem, view)
-    wide, everyone = min(settings.pool, max(LEAST, TOGETHER // max(1, len(names)))), len(view.nodes())
+    wide = min(settings.pool, max(LEAST, TOGETHER // max(1, len(names))))
     while True:
         search = _Search(problem, view, settings, rests, room, wide)
         if await search.run():
             predicted = network_usage(problem, search.hosts(), search.estimated_ms)
             return finish("hybrid", problem, search.assignments(), view, before, predicted, room.cores())
-        if wide >= everyone:
+        if search.last:
             raise await search.refusal()
         wide *= 2
 
@@ -81,12 +83,17 @@ class _Search:
         wide: int,
     ) -> None:
         self._problem, self._view, self._settings, self._rests, self._room = problem, view, settings, rests, room
-        self._distances = {name: dict(view.nearest(rest, wide)) for name, rest in rests.items()}
+        near = {name: view.nearest(rest, wide, exclude=room.rejected[name]) for name, rest in rests.items()}
         hosts, ends = view.nodes(), set(problem.pinned.values())
-        unknown = [node for node in (hosts if wide >= len(hosts) else sorted(ends)) if view.coordinate(node) is None]
-        pool = {node for near in self._distances.values() for node in near} | (ends.intersection(hosts) - set(unknown))
-        if wide >= len(hosts):
-            pool |= set(unknown).intersection(hosts)
+        self._everyone = wide >= len(hosts)
+        self._cut = len({node for some in near.values() for node, _ in some}) > MOST_NODES
+        if self._cut:
+            near = {name: some[: max(1, MOST_NODES // len(near))] for name, some in near.items()}
+        self._distances = {name: dict(some) for name, some in near.items()}
+        unknown = [node for node in (hosts if self._everyone else sorted(ends)) if view.coordinate(node) is None]
+        pool = {node for some in self._distances.values() for node in some} | (ends.intersection(hosts) - set(unknown))
+        if self._everyone:
+            pool.update(sorted(set(unknown).intersection(hosts))[: max(0, MOST_NODES - len(pool))])
         self._pool = sorted(pool)
         self._ways = Ways(view, sorted(pool | ends), lost=[node for node in unknown if node not in ends])
         self._number = {node: number for number, node in enumerate(self._ways.nodes)}
@@ -118,6 +125,12 @@ class _Search:
                 return True
             await self._room.learn({first.nodes[host] for candidates in first.candidates for host in candidates.tolist()})
 
+    @property
+    def last(self) -> bool:
+        """Whether no other pool can have more."""
+        more = self._cut and self._found is None and all(self._distances.values())
+        return self._everyone and not more
+
     def hosts(self) -> dict[str, str]:
         assert self._found is not None
         operators = [operator.id for operator in self._problem.operators]
@@ -146,11 +159,14 @@ class _Search:
         """What kept every placement from being taken."""
         for operator in self._problem.operators:
             if not any(node not in self._room.rejected[operator.id] for node in self._pool):
-                return await self._room.refusal(operator, self._distances[operator.id])
+                return await self._room.refusal(operator, self._all_distances(operator))
         bound = self._problem.bounds.max_delay_ms
         if self._found is not None and bound is not None and self._found.delay_ms > bound:
             return delay_bound(bound, self._found.delay_ms)
-        return await self._room.nowhere(self._distances[self._problem.operators[0].id])
+        return await self._room.nowhere(self._all_distances(self._problem.operators[0]))
+
+    def _all_distances(self, operator: Operator) -> dict[str, float]:
+        return dict(self._view.nearest(self._rests[operator.id], len(self._view.nodes())))
 
     def _instance(self) -> Instance:
         """The pool as it is known now, without the nodes that have too little room for an operator."""

@@ -209,3 +209,22 @@ async def test_a_query_too_large_for_the_whole_pool_is_reckoned_with_nearby(monk
         placed = await hybrid(problem, view, PlacementSettings(pool=8, candidates=6, finalists=3))
         ratios.append(usage(problem, placed, view) / usage(problem, await best(problem, world(seed)), view))
     assert 1 <= sum(ratios) / 4 < 1.12
+
+
+async def test_a_pool_is_bounded_and_made_anew_until_someone_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hybrid_module, "MOST_NODES", 6)
+    sizes: list[int] = []
+
+    class Watched(Winding):
+        def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> np.ndarray:
+            sizes.append(len(sources))
+            return super().latencies_ms(sources, targets)
+
+    full = dict.fromkeys(world(2).points, 0.0)
+    problem = made(TREE, 2)
+    placed = await hybrid(problem, Watched(world(2).points, room=full | {"n17": 5.0}), PlacementSettings(pool=3, candidates=3))
+    assert set(placed.hosts().values()) == {"n17"}
+    with pytest.raises(SbonError) as refused:
+        await hybrid(problem, Watched(world(2).points, room=full), PlacementSettings(pool=3, candidates=3))
+    assert (refused.value.code, len(refused.value.details)) == ("no-room", 40)
+    assert max(sizes) <= 6 + len(problem.pinned)
