@@ -16,8 +16,8 @@ PART = 200_000
 """Pairs between two pauses."""
 
 
-async def all_pairs_ms(view: NetworkView, nodes: Sequence[str], strategy: str) -> Floats:
-    """One way, [n, n], as the view knows them. Raises :class:`SbonError` ``too-large`` beyond ``MAX_PAIRS``."""
+def check_pairs(nodes: Sequence[str], strategy: str) -> None:
+    """Raises :class:`SbonError` ``too-large`` beyond ``MAX_PAIRS``."""
     many = len(nodes)
     if many**2 > MAX_PAIRS:
         raise SbonError(
@@ -26,6 +26,12 @@ async def all_pairs_ms(view: NetworkView, nodes: Sequence[str], strategy: str) -
             where="strategy",
             hint="take hybrid, relaxation or opb, which look at a part of the nodes",
         )
+
+
+async def all_pairs_ms(view: NetworkView, nodes: Sequence[str], strategy: str) -> Floats:
+    """One way, [n, n], as the view knows them. Raises as :func:`check_pairs`."""
+    check_pairs(nodes, strategy)
+    many = len(nodes)
     found = np.empty((many, many))
     step = max(PART // max(many, 1), 1)
     for start in range(0, many, step):

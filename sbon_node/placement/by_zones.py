@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from sbon_node.errors import SbonError
+from sbon_node.placement.all_pairs import check_pairs
 from sbon_node.placement.configurations import DeadEndError, Locations
 from sbon_node.placement.consumer import consumer_of
 from sbon_node.placement.instance import Floats, numbers
@@ -49,12 +50,14 @@ async def place_by_zones(
     charge: Charge,
     between: Between | None = None,
 ) -> Placement:
-    """Raises :class:`SbonError` ``no-room``, or ``delay-bound`` where nothing found keeps to the bound."""
+    """Raises :class:`SbonError` ``no-room``, ``delay-bound`` where nothing found keeps to the bound, or ``too-large`` where
+    none of the nodes considered first has room, and all are too many."""
     before = view.questions
     room = Room(problem, view)
     nodes = sorted({*problem.pinned.values(), *(between(problem, view) if between else ())})
     everyone = sorted({*view.nodes(), *problem.pinned.values()})
     for considered in (nodes, everyone):
+        check_pairs(considered, name)
         search = _Search(problem, view, settings, rule, charge, room, considered)
         if await search.run():
             return finish(name, problem, search.assignments(), view, before)

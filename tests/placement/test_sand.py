@@ -12,8 +12,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement import edge, in_network, in_network_plus
+from sbon_node.placement import all_pairs, edge, in_network, in_network_plus
 from sbon_node.placement.configurations import Configurations, DeadEndError, Locations, convex, fixed
 from sbon_node.placement.instance import Instance
 from sbon_node.placement.optimal import optimum
@@ -153,6 +154,19 @@ async def test_a_bound_that_no_way_keeps_to_is_refused(name: str, plane: Any) ->
     bare = PlacementProblem(pinned={"s": "n00", "consumer": "n01"}, operators=(), edges=(Edge("s", "consumer", 9.0),))
     with pytest.raises(SbonError, match=r"no placement was found within 0\.1 ms"):
         await STRATEGIES[name](msgspec.structs.replace(bare, bounds=Bounds(max_delay_ms=0.1)), view, SETTINGS)
+
+
+async def test_of_too_many_nodes_not_all_are_considered(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_pairs, "MAX_PAIRS", 200)
+    at = points(40, random.Random(3))
+    problem = tree(sorted(at)[:3], 4, 2, random.Random(3))
+    assert (await STRATEGIES["edge"](problem, plane(at), SETTINGS)).hosts().keys() == {"o0", "o1", "o2"}
+    needy = msgspec.structs.replace(
+        problem, operators=tuple(msgspec.structs.replace(o, needs=Needs(cores=0.1)) for o in problem.operators)
+    )
+    with pytest.raises(SbonError, match="edge reckons with the ways between all nodes") as refused:
+        await STRATEGIES["edge"](needy, plane(at, room=dict.fromkeys(problem.pinned.values(), 0.0)), SETTINGS)
+    assert refused.value.code == "too-large"
 
 
 @pytest.mark.parametrize("name", SAND)
