@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 
-.PHONY: demo test lint types bench site lock clean
+.PHONY: demo test lint types bench site pictures lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/sbon demo
@@ -28,6 +28,10 @@ bench: $(INSTALLED)
 site: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/site/mkdocs.yml
 	@echo "look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
+
+# Those of docs/concepts.md, from simulated nodes; again after a change of what they show.
+pictures: $(INSTALLED)
+	$(BIN)/python deploy/pictures
 
 # Byte-code is compiled at installation, since every Python worker of Spark would pay for it otherwise; and an archive of the
 # classes of Spark's JVM is made, which halves every start of an engine.
