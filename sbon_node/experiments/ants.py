@@ -62,14 +62,14 @@ def run(
             if "2b" in parts:
                 found |= by_queries(network, seed, queries, lines, told)
             if "3a" in parts:
-                found |= by_rate(network, seed, queries, told)
+                found |= by_rate(network, seed, queries, lines, told)
             if "3b" in parts:
-                found |= by_arrivals(network, seed, queries, told)
+                found |= by_arrivals(network, seed, queries, lines, told)
             if "table1" in parts:
-                found |= by_beta(network, seed, queries, told)
+                found |= by_beta(network, seed, queries, lines, told)
             trials.setdefault(network.name, []).append(found)
         if "4" in parts:
-            trials.setdefault("transit-stub", []).append(by_nodes(seed, queries * LOADED // QUERIES, told))
+            trials.setdefault("transit-stub", []).append(by_nodes(seed, queries * LOADED // QUERIES, lines, told))
         if "queue" in parts:
             told(f"queue, seed {seed}")
             trials.setdefault("queue", []).append(by_load(seed))

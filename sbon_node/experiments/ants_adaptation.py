@@ -11,10 +11,13 @@ from collections.abc import Callable
 import msgspec
 import numpy as np
 
+from sbon_node.experiments.ants_dump import record_deployed
 from sbon_node.experiments.ants_quality import SETTINGS, Sample, Samples
 from sbon_node.experiments.ants_world import World, chain_of, chain_query
 from sbon_node.experiments.network import Floats, Network
+from sbon_node.experiments.trials import Dump
 from sbon_node.placement.ants.chain import Chain
+from sbon_node.placement.problem import PlacementProblem
 
 SECONDS, EVERY_S = 100, 10
 RISES_S, LOADS = (20, 60), (0.8, 0.94)
@@ -33,7 +36,7 @@ CROSS_EVERY_S, CROSSED, CROSS_LOAD = 5, 0.3, (0.5, 0.9)
 """Of Table 1: how often cross traffic changes, on what share of servers, and their load by it."""
 
 
-def by_rate(network: Network, seed: int, queries: int, told: Callable[[str], None]) -> Samples:
+def by_rate(network: Network, seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
     """Figure 3 (a): the latency of a query whose rate rises twice, with and without new placements."""
     found: Samples = {}
     for adapts in (True, False):
@@ -51,32 +54,45 @@ def by_rate(network: Network, seed: int, queries: int, told: Callable[[str], Non
             if adapts:
                 review(world, chain.id, STAY, second)
             what = "with self-optimization" if adapts else "without"
+            record_deployed(lines, world, problem, figure="3a", strategy=what, seed=seed, query=queries, second=second)
             found["3a", what, second] = Sample(world.latency_ms(chain.id), _exact_ms(world, chain.id))
     return found
 
 
-def by_arrivals(network: Network, seed: int, queries: int, told: Callable[[str], None]) -> Samples:
-    """Figure 3 (b): the mean latency of all queries while others come, with and without new placements."""
+def by_arrivals(network: Network, seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
+    """Figure 3 (b): the mean latency of all queries while others come, with and without new placements. Each is written when it
+    comes, and when it moves."""
     found: Samples = {}
     many = [round(FIRST * queries)] + 2 * [round(ADDED * queries)]
     for adapts in (True, False):
         world = World(network, seed, SETTINGS)
-        rng = np.random.default_rng((seed, 66))
+        rng, problems = np.random.default_rng((seed, 66)), dict[str, tuple[int, PlacementProblem]]()
         number = failed = moved = 0
+        what = "with self-optimization" if adapts else "without"
         for second in range(0, SECONDS + 1, EVERY_S):
             told(f"{network.name}, seed {seed}: figure 3 (b), second {second}")
             coming = many[0] if second == 0 else many[1] if second in RISES_S else 0
+            labels = {"figure": "3b", "strategy": what, "seed": seed, "second": second}
             for _ in range(coming):
-                failed += not _deploy(world, chain_of(chain_query(number, network.nodes, rng)), second)
+                problem = chain_query(number, network.nodes, rng)
+                chain = chain_of(problem)
+                problems[chain.id] = number, problem
+                if _deploy(world, chain, second):
+                    record_deployed(lines, world, problem, query=number, **labels)
+                else:
+                    failed += 1
+                    lines.refused(problem, world.ground, "no-room", 0, topology=network.name, query=number, **labels)
                 number += 1
-            if adapts and second > 0:
-                moved += sum(review(world, chain_id, STAY, second) for chain_id in list(world.deployed))
-            what = "with self-optimization" if adapts else "without"
+            for chain_id in list(world.deployed) if adapts and second > 0 else ():
+                if review(world, chain_id, STAY, second):
+                    moved += 1
+                    query, problem = problems[chain_id]
+                    record_deployed(lines, world, problem, query=query, **labels)
             found["3b", what, second] = Sample(world.mean_latency_ms(), None, failed / number, number, updates=float(moved))
     return found
 
 
-def by_beta(network: Network, seed: int, queries: int, told: Callable[[str], None]) -> Samples:
+def by_beta(network: Network, seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
     """Table 1: how often a query moves, and what it loses against the best placement of each moment, under cross traffic.
 
     The loss is the mean over time of what its latency is above the exact optimum's.
@@ -84,7 +100,8 @@ def by_beta(network: Network, seed: int, queries: int, told: Callable[[str], Non
     found: Samples = {}
     for beta in BETAS:
         world, rng = _crowded(network, seed, queries)
-        chain = chain_of(chain_query(queries, network.nodes, np.random.default_rng((seed, 65)), TASKS))
+        problem = chain_query(queries, network.nodes, np.random.default_rng((seed, 65)), TASKS)
+        chain = chain_of(problem)
         _deploy(world, chain)
         losses, latencies, updates = [], [], 0
         for second in range(0, SECONDS + 1, CROSS_EVERY_S):
@@ -92,6 +109,8 @@ def by_beta(network: Network, seed: int, queries: int, told: Callable[[str], Non
             world.disturb(_cross_traffic(network.nodes, rng))
             updates += review(world, chain.id, beta, second)
             latencies.append(world.latency_ms(chain.id))
+            labels = {"strategy": "ants", "seed": seed, "query": queries, "beta": beta, "second": second}
+            record_deployed(lines, world, problem, figure="table1", **labels)
             losses.append(latencies[-1] - _exact_ms(world, chain.id))
         mean_ms, loss_ms = float(np.mean(latencies)), float(np.mean(losses))
         found["table1", "ants", beta] = Sample(mean_ms, mean_ms - loss_ms, updates=float(updates), loss_ms=loss_ms)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from sbon_node.experiments.ants_dump import record
 from sbon_node.experiments.ants_world import World, chain_of, chain_query
 from sbon_node.experiments.ground import name_of
 from sbon_node.experiments.network import Network
@@ -63,7 +64,9 @@ def by_tasks(network: Network, seed: int, queries: int, lines: Dump, told: Calla
                 hosts = best if strategy == "optimal" else world.place(problem, strategy, number)
                 assert hosts is not None
                 each.append(_tried(world, problem, hosts))
-                _record(lines, world, problem, hosts, each[-1], figure="2a", strategy=strategy, seed=seed, query=number)
+                labels = {"figure": "2a", "strategy": strategy, "seed": seed, "query": number}
+                asked = 0 if strategy == "optimal" else world.questions
+                record(lines, world, problem, hosts, each[-1], questions=asked, **labels)
         exact_ms = float(np.mean(latencies["optimal"]))
         for strategy, each in latencies.items():
             found["2a", strategy, tasks] = Sample(float(np.mean(each)), exact_ms, 0.0, len(each))
@@ -81,10 +84,7 @@ def by_queries(network: Network, seed: int, queries: int, lines: Dump, told: Cal
             told(f"{network.name}, seed {seed}: {strategy}, query {number + 1}")
             hosts = _placed(world, problem, strategy, number)
             failed += hosts is None
-            if hosts is not None:
-                latency_ms = _tried(world, problem, hosts)
-                _record(lines, world, problem, hosts, latency_ms, figure="2b", strategy=strategy, seed=seed, query=number)
-                world.deploy(chain_of(problem), hosts)
+            _settle(lines, world, problem, hosts, figure="2b", strategy=strategy, seed=seed, query=number)
             if number + 1 in shown:
                 exact = found.get(("2b", "optimal", number + 1))
                 mean_ms = world.mean_latency_ms()
@@ -93,24 +93,37 @@ def by_queries(network: Network, seed: int, queries: int, lines: Dump, told: Cal
     return found
 
 
-def by_nodes(seed: int, queries: int, told: Callable[[str], None]) -> Samples:
+def by_nodes(seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
     """Figure 4: how many of ``queries`` find a place, in networks of more and more nodes."""
     found: Samples = {}
     for stub_nodes in STUB_NODES:
         network = transit_stub("", Shape(4, 4, 3, stub_nodes, 100.0), seed)
+        network = network._replace(name=f"transit-stub-{network.nodes}")
         problems = _problems(network, seed, queries)
         for strategy in ("optimal", "ants", "ants, one try"):
             world = World(network, seed, ONE_TRY if strategy == "ants, one try" else SETTINGS)
             for number, problem in enumerate(problems):
                 told(f"{network.nodes} nodes, seed {seed}: {strategy}, query {number + 1}")
                 hosts = _placed(world, problem, strategy, number)
-                if hosts is not None:
-                    world.deploy(chain_of(problem), hosts)
+                _settle(lines, world, problem, hosts, figure="4", strategy=strategy, seed=seed, query=number)
             mean_ms, failed = world.mean_latency_ms(), 1.0 - len(world.deployed) / queries
             exact = found.get(("4", "optimal", network.nodes))
             exact_ms = mean_ms if exact is None else exact.latency_ms
             found["4", strategy, network.nodes] = Sample(mean_ms, exact_ms, failed, queries)
     return found
+
+
+def _settle(
+    lines: Dump, world: World, problem: PlacementProblem, hosts: list[str] | None, /, *, strategy: str, **labels: Any
+) -> None:
+    """Deploys it, where it has hosts, and writes what came of it."""
+    asked = 0 if strategy == "optimal" else world.questions
+    if hosts is None:
+        lines.refused(problem, world.ground, "no-room", asked, topology=world.network.name, strategy=strategy, **labels)
+        return
+    world.deploy(chain_of(problem), hosts)
+    latency_ms = world.latency_ms(chain_of(problem).id)
+    record(lines, world, problem, hosts, latency_ms, strategy=strategy, questions=asked, **labels)
 
 
 def _problems(network: Network, seed: int, queries: int) -> Sequence[PlacementProblem]:
@@ -134,20 +147,3 @@ def _tried(world: World, problem: PlacementProblem, hosts: list[str]) -> float:
     latency_ms = world.latency_ms(chain.id)
     world.withdraw(chain.id)
     return latency_ms
-
-
-def _record(lines: Dump, world: World, problem: PlacementProblem, hosts: list[str], latency_ms: float, **labels: object) -> None:
-    """``reached_ms`` is the query's latency; ``servers`` say what its hosts serve beside it."""
-    placed = {operator.id: node for operator, node in zip(problem.operators, hosts, strict=True)}
-    lines.record(
-        problem,
-        world.ground,
-        placed,
-        {
-            "reached_ms": latency_ms,
-            "services": {operator.id: msgspec.to_builtins(operator.service) for operator in problem.operators},
-            "servers": {node: msgspec.to_builtins(world.colony.cells[node].server) for node in sorted(set(hosts))},
-        },
-        topology=world.network.name,
-        **labels,
-    )

@@ -79,6 +79,8 @@ class World:
         }
         self.colony = Colony(cells, terrain.way_ms, random.Random(seed))
         self.deployed: dict[str, tuple[Chain, list[str]]] = {}
+        self.questions = 0
+        """Of the last query that :meth:`place` was asked to place."""
 
     def place(self, problem: PlacementProblem, strategy: str, number: int) -> list[str] | None:
         """The hosts by task, by one of the daemon's strategies; None where it finds no room."""
@@ -91,6 +93,8 @@ class World:
             if error.code != "no-room":
                 raise
             return None
+        finally:
+            self.questions = view.questions
 
     def optimum(self, chain: Chain) -> ChainOptimum | None:
         """By all that is deployed now."""

@@ -125,6 +125,10 @@ class Dump:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = (folder / f"{name}.jsonl").open("w", encoding="utf-8")
 
+    @property
+    def wanted(self) -> bool:
+        return self._file is not None
+
     def write(self, problem: PlacementProblem, ground: Ground, placed: dict[str, str], trial: Trial, /, **labels: Any) -> None:
         costs = {
             "usage": trial.usage,

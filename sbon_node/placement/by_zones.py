@@ -4,7 +4,8 @@ The query is placed by its zones' coordinators (:mod:`~sbon_node.placement.zones
 strategy wants them, those that the overlay's routes between the proxy and the sources pass. Links of what comes out that are only
 estimated are measured, and it is placed again, until there are none: so a bound on delay is kept by what was measured. Hosts are
 asked for room; those that fit stay where others were too many, or they would follow each other from one full host to the next,
-and the others are placed around them. Where nothing considered has room, all nodes are considered.
+and the others are placed around them. Where nothing considered has room, all nodes are considered; where that comes to no
+placement within the bounds either, as who chose before took the room, operators are moved until it is one.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from sbon_node.errors import SbonError
 from sbon_node.placement.all_pairs import check_pairs
 from sbon_node.placement.configurations import DeadEndError, Locations
 from sbon_node.placement.consumer import consumer_of
-from sbon_node.placement.instance import Floats, numbers
+from sbon_node.placement.instance import Floats, Instance, numbers
 from sbon_node.placement.mapping import delay_bound, finish, nowhere_in_time
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem, total
+from sbon_node.placement.repair import repaired
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.ways import Ways
@@ -60,8 +62,11 @@ async def place_by_zones(
         check_pairs(considered, name)
         search = _Search(problem, view, settings, rule, charge, room, considered)
         if await search.run():
-            return finish(name, problem, search.assignments(), view, before)
-    raise await search.refusal()
+            break
+    else:
+        if not await search.repaired():
+            raise await search.refusal()
+    return finish(name, problem, search.assignments(), view, before)
 
 
 def on_routes(problem: PlacementProblem, view: NetworkView) -> set[str]:
@@ -99,6 +104,8 @@ class _Search:
         self._asked: set[tuple[int, int]] = set()
         self._dead_end = ""
         self._outcome: Outcome | None = None
+        self._placed: Mapping[str, str] = {}
+        self._moved = False
 
     async def run(self) -> bool:
         """Whether a placement was found that keeps to the bound, and whose hosts have room."""
@@ -111,7 +118,7 @@ class _Search:
                 if await self._measured(self._direct()):
                     continue
                 return False
-            hosts = self._outcome.hosts
+            self._placed = hosts = self._outcome.hosts
             if rounds < MEASURED_ROUNDS and await self._measured(self._links(hosts)):
                 rounds += 1
             elif await self._room.grants(hosts):
@@ -121,19 +128,41 @@ class _Search:
                 self._spread(hosts)
             await self._view.pause()
 
+    async def repaired(self) -> bool:
+        """As :meth:`run`, from what that came to, or all at the proxy, by moves of operators wherever there is room and time."""
+        wished = self._outcome.hosts if self._outcome else dict.fromkeys(self._crowded, consumer_of(self._problem))
+        self._moved = True
+        for _ in range(MEASURED_ROUNDS):
+            await self._room.learn(self._hosts)
+            able = [[node for node in self._hosts if node not in self._room.rejected[one]] for one in self._crowded]
+            if not all(able):
+                return False
+            nodes, candidates = self._ways.nodes, [numbers(some, self._number) for some in able]
+            instance = Instance(self._problem, nodes, self._ways.believed_ms(), candidates, self._room.free(nodes))
+            found = await repaired(self._view, instance, numbers([wished[one] for one in self._crowded], self._number))
+            if found is None:
+                return False
+            self._placed = instance.named(found.tolist())
+            if not await self._measured(self._links(self._placed)) and await self._room.grants(self._placed):
+                return True
+        return False
+
     def assignments(self) -> list[Assignment]:
-        assert self._outcome is not None
         how = "measured" if self._settings.measure and not self._ways.trouble else "estimated"
         trouble = f"; not all measured: {self._ways.trouble}" if self._ways.trouble else ""
+        chosen = "moved to where all fit, one" if self._moved else "chosen"
         return [
             Assignment(
                 operator=operator,
                 node=node,
-                reason=f"chosen of {len(self._hosts)} locations, links {how}, as coordinator {self._coordinator[operator]} would"
-                f"{trouble}",
+                reason=f"{chosen} of {len(self._hosts)} locations, links {how}, {self._why(operator)}{trouble}",
             )
-            for operator, node in self._outcome.hosts.items()
+            for operator, node in self._placed.items()
         ]
+
+    def _why(self, operator: str) -> str:
+        coordinator = f"coordinator {self._coordinator[operator]}"
+        return f"as where {coordinator} and others chose, not all did" if self._moved else f"as {coordinator} would"
 
     async def refusal(self) -> SbonError:
         """What kept every placement from being taken."""

@@ -2,7 +2,8 @@
 with it in section 4).
 
 It begins with all operators on the one node where that costs least, and takes the best of all moves of one operator, as long as
-one is better. The paper leaves the beginning open. What is minimised is the problem's objective; with latency by queueing this is
+one is better. The paper leaves the beginning open. Where that ends beyond a bound, or where room is short, several are moved at
+once (:mod:`~sbon_node.placement.repair`). What is minimised is the problem's objective; with latency by queueing this is
 what ANTS compares with.
 """
 
@@ -19,6 +20,7 @@ from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.offers import ask_offers
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
 from sbon_node.placement.queueing import Server
+from sbon_node.placement.repair import feasible, repaired
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solver import least_gain, penalised
@@ -48,12 +50,13 @@ async def centralized(problem: PlacementProblem, view: NetworkView, settings: Pl
             if not len(left):
                 raise await room.refusal(operator, {})
         found = await view.compute(partial(steepest_descent, instance.narrowed(fitting)))
-        cost = instance.evaluate(found[None])
-        if cost.overload[0] > 0.0:
+        why = f"steepest descent over {len(hosts)} nodes"
+        if not feasible(instance, found) and (moved := await repaired(view, instance.narrowed(fitting), found)) is not None:
+            found, why = moved, f"{why}, and moves of several at once, as it kept to no bounds alone"
+        if instance.evaluate(found[None]).overload[0] > 0.0:
             raise await room.nowhere()
         placed = instance.named(found.tolist())
         if await room.grants(placed):
-            why = f"steepest descent over {len(hosts)} nodes"
             return finish(
                 "centralized", problem, [Assignment(operator=o, node=n, reason=why) for o, n in placed.items()], view, before
             )

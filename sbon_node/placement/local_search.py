@@ -16,19 +16,18 @@ from sbon_node.errors import SbonError
 from sbon_node.placement.all_pairs import all_pairs_ms
 from sbon_node.placement.bottom_up import bottom_up
 from sbon_node.placement.ifcop import ifcop
-from sbon_node.placement.instance import Instance, Ints, numbers
+from sbon_node.placement.instance import Instance, numbers
 from sbon_node.placement.mapping import finish
 from sbon_node.placement.moves import Moves
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
+from sbon_node.placement.repair import WIDTH, improved
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.solver import descend, penalised
+from sbon_node.placement.solver import penalised
 from sbon_node.placement.top_down import top_down
 
 STARTS = (bottom_up, top_down, ifcop)
-WIDTH = 16
-"""Of each operator's cheapest hosts so many are asked what they have left, once one has refused."""
 
 
 async def local_search(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
@@ -47,9 +46,9 @@ async def local_search(problem: PlacementProblem, view: NetworkView, settings: P
         able = [numbers([node for node in hosts if node not in room.rejected[o.id]], number) for o in problem.operators]
         instance = Instance(problem, nodes, latency_ms, able, room.free(nodes))
         starts = [numbers([one.hosts()[o.id] for o in problem.operators], number) for one in placed]
-        improved = np.array([await view.compute(partial(_improved, instance, start)) for start in starts])
-        costs = penalised(instance, instance.evaluate(improved))
-        best = improved[costs.argmin()]
+        found = np.array([await view.compute(partial(improved, instance, start)) for start in starts])
+        costs = penalised(instance, instance.evaluate(found))
+        best = found[costs.argmin()]
         if instance.evaluate(best[None]).overload[0] > 0.0:
             raise await room.nowhere()
         if await room.grants(instance.named(best.tolist())):
@@ -72,16 +71,3 @@ async def _starts(problem: PlacementProblem, view: NetworkView, settings: Placem
     if not found and refusal is not None:
         raise refusal
     return found
-
-
-def _improved(instance: Instance, start: Ints) -> Ints:
-    """By sums over links; where delay counts or is bounded, from there and from the start on by the whole objective."""
-    better = Moves(instance, start).improve()
-    if instance.problem.objective.additive and instance.problem.bounds.max_delay_ms is None:
-        return better
-    found = []
-    for hosts in (start, better):
-        few = [np.union1d(wishes, hosts) for wishes in Moves(instance, hosts).cheapest(WIDTH)]
-        found.append(descend(instance.narrowed(few), hosts))
-    costs = penalised(instance, instance.evaluate(np.array(found)))
-    return found[int(costs.argmin())]

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
+from sbon_node.experiments import ants_quality
 from sbon_node.experiments.ants_quality import SETTINGS
 from sbon_node.experiments.ants_world import World, chain_of, chain_query
 from sbon_node.experiments.ground import name_of, number_of
@@ -116,8 +117,17 @@ def recomputed_ms(line: dict[str, Any]) -> float:
     return float(found.longest_ms[0])
 
 
-def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path) -> None:
-    parts = [option for part in ("2a", "2b", "3a", "3b", "table1") for option in ("--part", part)]
+def of_links(line: dict[str, Any], folder: Path) -> tuple[float, float]:
+    """Usage and delay, by the edges and the matrix beside the lines."""
+    latency_ms = np.load(folder / line["network"])["latency_ms"]
+    at = {vertex: int(node[1:]) for vertex, node in {**line["pinned"], **line["placement"]}.items()}
+    ways = [(edge["rate_bytes_s"], latency_ms[at[edge["source"]], at[edge["target"]]]) for edge in line["edges"]]
+    return sum(rate * ms for rate, ms in ways) / 1000, sum(ms for _, ms in ways)
+
+
+def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ants_quality, "STUB_NODES", (1,))
+    parts = [option for part in ("2a", "2b", "3a", "3b", "4", "table1") for option in ("--part", part)]
     command = ("--data", str(matrix), "--queries", "3", "--seeds", "1")
     drawn = importlib.util.find_spec("matplotlib") is not None
     out = ("--out", str(tmp_path / "out")) if drawn else ()
@@ -128,15 +138,35 @@ def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path) -> None:
     assert rows["2a", "optimal", 4]["beyond_exact_pct"] == 0
     assert rows["2a", "random", 4]["beyond_exact_pct"] > rows["2a", "ants", 4]["beyond_exact_pct"] > -1e-6
     assert rows["2b", "ants", 3]["failed_pct"] == 0
+    assert {(key[2], row["queries"]) for key, row in rows.items() if key[0] == "4"} == {(64, 9)}
     assert {key[2] for key in rows if key[0] == "3a"} == set(range(0, 101, 10))
     assert rows["3a", "with self-optimization", 100]["latency_ms"] <= rows["3a", "without", 100]["latency_ms"]
     assert max(row["latency_ms"] for key, row in rows.items() if key[0] == "3a") < 10_000, "no move overloads a server"
     assert rows["table1", "ants", 1.25]["paper_updates"] == 10
     assert rows["table1", "ants", 1.1]["updates"] >= rows["table1", "ants", 2.0]["updates"]
     lines = [json.loads(line) for line in (tmp_path / "dump" / "ants.jsonl").read_text().splitlines()]
-    assert {line["figure"] for line in lines} == {"2a", "2b"}
-    for line in lines:
+    assert {line["figure"] for line in lines} == {"2a", "2b", "3a", "3b", "4", "table1"}
+    placed = [line for line in lines if "refused" not in line]
+    for line in placed:
         assert recomputed_ms(line) == pytest.approx(line["reached_ms"])
+        assert (line["usage"], line["delay_ms"]) == pytest.approx(of_links(line, tmp_path / "dump"))
+        assert line["questions"] == 0 or line["strategy"] in ("ants", "ants, one try", "centralized", "random")
+        assert set(line["placement"].values()) <= set(line["hosts_allowed"])
+    for row in (row for key, row in rows.items() if key[0] in ("3a", "table1")):
+        reached = [
+            line["reached_ms"]
+            for line in placed
+            if (line["figure"], line["strategy"]) == (row["figure"], row["strategy"])
+            and line["second" if row["axis"] == "seconds" else "beta"] == row["at"]
+        ]
+        assert np.mean(reached) == pytest.approx(row["latency_ms"], abs=1e-3)
+    for row in (row for key, row in rows.items() if key[0] == "4"):
+        same = [line for line in lines if line["figure"] == "4" and line["strategy"] == row["strategy"]]
+        tried = [line for line in same if line["topology"] == f"transit-stub-{row['at']}"]
+        assert len(tried) == row["queries"]
+        assert 100 * np.mean(["refused" in line for line in tried]) == row["failed_pct"]
+    coming = [line for line in placed if line["figure"] == "3b" and line["strategy"] == "without"]
+    assert len(coming) == round((1 - rows["3b", "without", 100]["failed_pct"] / 100) * rows["3b", "without", 100]["queries"])
     if drawn:
         names = {path.name for path in (tmp_path / "out").iterdir()}
         assert {"ants.json", "plane-figure2a.png", "plane-figure3b.svg", "plane-table1.png"} <= names

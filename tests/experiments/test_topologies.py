@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from sbon_cli.main import sbon
 from sbon_node.errors import SbonError
 from sbon_node.experiments.embedding import estimates_ms, refitted, vivaldi_places
 from sbon_node.experiments.network import between, lightest_paths, measured, plain, random_edges
+from sbon_node.experiments.networks import networks_of
 from sbon_node.experiments.topologies import SHAPES, TOPOLOGIES, topology_named
 from sbon_node.space import vivaldi
 from sbon_node.space.coordinate import Coordinate
@@ -124,3 +128,31 @@ def test_many_nodes_at_once_do_what_vivaldi_does_one_by_one() -> None:
         one = vivaldi.update(places[node], places[peers[node]], float(rtt_ms[node]), None)  # type: ignore[arg-type]
         assert one.vector == pytest.approx(moved[node])
         assert one.error == pytest.approx(doubts[node])
+
+
+def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / str(number) / "plane.npz" for number in range(3)]
+    for number, path in enumerate(paths):
+        path.parent.mkdir()
+        np.savez(path, rtt_ms=np.where(np.eye(4), 0.0, 10.0 + number))
+    found = list(networks_of(paths, ["ts100", "ts100"], 1))
+    assert [one.name for one in found] == ["plane", "plane-2", "plane-3", "ts100", "ts100-2"]
+    assert [one.latency_ms[0, 1] for one in found[:3]] == [5.0, 5.5, 6.0]
+
+
+def test_dumps_of_files_of_the_same_name_hold_both(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        places = np.random.default_rng(number).uniform(0, 100, (40, 2))
+        np.savez(tmp_path / str(number) / "plane.npz", rtt_ms=2 * between(places))
+    data = [option for number in (1, 2) for option in ("--data", str(tmp_path / str(number) / "plane.npz"))]
+    command = ["experiment", "sand", *data, "--queries", "1", "--seeds", "1", "--figure", "6"]
+    result = CliRunner().invoke(sbon, [*command, "--dump", str(tmp_path / "dump"), "--json"])
+    assert result.exit_code == 0, result.output
+    assert {row["topology"] for row in json.loads(result.stdout)["rows"]} == {"plane", "plane-2"}
+    lines = [json.loads(line) for line in (tmp_path / "dump" / "sand.jsonl").read_text().splitlines()]
+    for line in lines:
+        latency_ms = np.load(tmp_path / "dump" / line["network"])["latency_ms"]
+        numbers = [int(node[1:]) for node in line["nodes"]]
+        assert (latency_ms[np.ix_(numbers, numbers)] == np.array(line["latency_ms"])).all()
+    assert len({line["network"] for line in lines}) == 2

@@ -121,6 +121,26 @@ async def test_hosts_are_exchanged_where_that_alone_is_in_time(plane: Any) -> No
     assert found >= 11
 
 
+@pytest.mark.parametrize("name", ["edge", "edge+", "in-network", "in-network+", "centralized", "local-search"])
+async def test_who_places_step_by_step_is_not_led_to_refuse_what_could_be_placed(name: str, plane: Any) -> None:
+    """Four operators, ten nodes of which some have room for one, and no more time than the fastest placement takes and a half."""
+    found = possible = 0
+    for seed in range(12):
+        points, rng = scattered(10, seed), random.Random(seed)
+        room = {node: rng.choice([0.0, 0.25, 0.25]) for node in points}
+        with suppress(SbonError):
+            best = await place(replace(DIAMOND, objective=OBJECTIVES["delay"]), plane(points, room=room), SETTINGS, "optimal")
+            possible += 1
+            tight = replace(DIAMOND, bounds=Bounds(max_delay_ms=1.5 * best.delay_ms))
+            placed = await place(tight, plane(points, room=room), SETTINGS, name)
+            assert placed.delay_ms <= 1.5 * best.delay_ms
+            assert all(room[node] == 0.25 for node in placed.hosts().values())
+            assert len(set(placed.hosts().values())) == 4
+            found += 1
+    assert possible >= 10
+    assert found >= possible - 1
+
+
 async def test_a_host_out_of_reach_is_no_lack_of_throughput(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is for whoever reserves to find another one."""
 

@@ -102,7 +102,11 @@ class Cell:
     @property
     def server(self) -> Server:
         """With what is booked."""
-        booked = tuple(flow for flow, _ in self._booked.values())
+        return self.beside("")
+
+    def beside(self, chain_id: str) -> Server:
+        """With what is booked, but for that chain."""
+        booked = tuple(flow for (chain, _), (flow, _) in self._booked.items() if chain != chain_id)
         return Server(speed=self.speed, flows=(*self._server.flows, *booked))
 
     def _quoted(self, chain: Chain, first: int, last: int) -> Quote:
