@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-import msgspec
 import psutil
 
 from sbon_cli.client import Client
+from sbon_cli.cluster_state import STATE, ClusterState, NodeState, required_state, state_in
 from sbon_cli.local_cluster import LocalCluster, LocalNode
 from sbon_cli.output import EXIT_REFUSED, as_json, err, json_option, print_json, print_table, reports_errors
 from sbon_cli.processes import end_all
@@ -21,33 +21,7 @@ from sbon_cli.settings_flags import flags_of
 from sbon_node.config import load
 from sbon_node.errors import SbonError
 
-STATE = "cluster.json"
 FOLDER = Path(".sbon-cluster")
-
-
-class NodeState(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of the cluster; ``pid`` may have been given to another process since ``created_s``."""
-
-    name: str
-    address: str
-    api: str
-    pid: int
-    created_s: float
-
-    def process(self) -> psutil.Process | None:
-        try:
-            process = psutil.Process(self.pid)
-            alive = process.create_time() == self.created_s and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return None
-        return process if alive else None
-
-
-class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``up`` leaves in the folder for ``status`` and ``down``."""
-
-    mark: str
-    nodes: tuple[NodeState, ...]
 
 
 class Seen(NamedTuple):
@@ -85,19 +59,20 @@ def cluster() -> None:
 @reports_errors
 def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path, json_: bool) -> None:
     """Starts the nodes and waits until all see each other."""
-    old = _read(folder)
+    old = state_in(folder)
     if old is not None and any(node.process() for node in old.nodes):
-        raise SbonError("cluster-exists", "a cluster runs here already", where=str(folder), hint=_down(folder))
+        hint = f"end it: {_told('down', folder)}"
+        if not all(node.process() for node in old.nodes):
+            hint = f"start again what is down: {_told('start', folder)}; or {hint}"
+        raise SbonError("cluster-exists", "a cluster runs here already", where=str(folder), hint=hint)
     flags = flags_of(settings, {})
     load(None, environ={}, flags=flags)  # refused before anything starts
     overrides = {name: given.value for name, given in flags.items()}
     with LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True) as local:
-        state = ClusterState(mark=local.mark, nodes=tuple(_state_of(node) for node in local.nodes))
-        temporary = local.folder / (STATE + ".new")
-        temporary.write_bytes(msgspec.json.encode(state))
-        temporary.replace(local.folder / STATE)
+        state = ClusterState(mark=local.mark, nodes=tuple(NodeState.of(node) for node in local.nodes))
+        state.write(local.folder)
     _show(state, json_)
-    err().print(f"[dim]end all with: {_down(folder)}; to talk to the first node:[/]")
+    err().print(f"[dim]end all with: {_told('down', folder)}; to talk to the first node:[/]")
     err().print(f"export SBON_API={state.nodes[0].api}")
 
 
@@ -107,9 +82,40 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
 @reports_errors
 def status(folder: Path, json_: bool) -> None:
     """Shows the nodes; exits 1 where one is down."""
-    state = _required(folder)
+    state = required_state(folder)
     if not _show(state, json_):
+        if not all(node.process() for node in state.nodes):
+            err().print(f"[dim]start again what is down: {_told('start', folder)}[/]")
         sys.exit(EXIT_REFUSED)
+
+
+@cluster.command()
+@click.argument("names", nargs=-1, metavar="[NODE]...")
+@folder_option
+@json_option
+@reports_errors
+def start(names: tuple[str, ...], folder: Path, json_: bool) -> None:
+    """Starts again the nodes that are down, or those named, on what they have stored."""
+    state = required_state(folder)
+    down = {node.name: node for node in state.nodes if node.process() is None}
+    for name in names:
+        if name not in down:
+            there = any(node.name == name for node in state.nodes)
+            known = ", ".join(down) or "none"
+            what = f"{name!r} runs" if there else f"no node is called {name!r}"
+            raise SbonError("node-runs" if there else "unknown-node", what, where="NODE", hint=f"down: {known}")
+    if not all(node.arguments for node in state.nodes):
+        hint = f"end it and start it anew: {_told('down', folder)}"
+        raise SbonError("bad-cluster", "an older sbon started it", where=str(folder), hint=hint)
+    for name in dict.fromkeys(names) or down:
+        host = down[name].address.rpartition(":")[0]
+        node = LocalNode(name, host, folder.absolute() / name, down[name].arguments, state.mark, tied=False)
+        node.start()
+        started = NodeState.of(node)
+        state = ClusterState(mark=state.mark, nodes=tuple(started if one.name == name else one for one in state.nodes))
+        state.write(folder)
+        node.wait_ready()
+    _show(state, json_)
 
 
 @cluster.command()
@@ -118,7 +124,7 @@ def status(folder: Path, json_: bool) -> None:
 @reports_errors
 def down(purge: bool, folder: Path) -> None:
     """Stops every node and leaves no process behind."""
-    state = _required(folder)
+    state = required_state(folder)
     going = [process for node in state.nodes if (process := node.process())]
     for process in going:
         for signum in (signal.SIGCONT, signal.SIGTERM):
@@ -132,29 +138,9 @@ def down(purge: bool, folder: Path) -> None:
     err().print(f"stopped {len(going)} of {len(state.nodes)} nodes{forced}")
 
 
-def _down(folder: Path) -> str:
-    return "sbon cluster down" if folder == FOLDER else f"sbon cluster down --dir {shlex.quote(str(folder))}"
-
-
-def _state_of(node: LocalNode) -> NodeState:
-    created_s = psutil.Process(node.pid).create_time()
-    return NodeState(name=node.name, address=node.address, api=node.client.api, pid=node.pid, created_s=created_s)
-
-
-def _read(folder: Path) -> ClusterState | None:
-    try:
-        return msgspec.json.decode((folder / STATE).read_bytes(), type=ClusterState)
-    except FileNotFoundError:
-        return None
-    except (OSError, msgspec.DecodeError) as error:
-        raise SbonError("bad-cluster", f"the state cannot be read: {error}", where=str(folder / STATE)) from error
-
-
-def _required(folder: Path) -> ClusterState:
-    state = _read(folder)
-    if state is None:
-        raise SbonError("unknown-cluster", "no cluster was started here", where=str(folder), hint="sbon cluster up --dir DIR")
-    return state
+def _told(command: str, folder: Path) -> str:
+    """The command to copy."""
+    return f"sbon cluster {command}" + ("" if folder == FOLDER else f" --dir {shlex.quote(str(folder))}")
 
 
 def _show(state: ClusterState, json_: bool) -> bool:

@@ -29,6 +29,7 @@ from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.report import Bill, MemberInfo, QueryInfo, SinkSpec, StreamInfo, Submission
 from sbon_node.errors import SbonError
+from sbon_node.plain_words import in_plain_words
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import parse_schema
 
@@ -215,4 +216,5 @@ def _checked(fields: dict[str, Any], kind: type[Any]) -> Any:
     try:
         return msgspec.convert(fields, kind, from_attributes=True)
     except msgspec.ValidationError as error:
-        raise SbonError("bad-request", str(error)) from error
+        field, message = in_plain_words(error, kind)
+        raise SbonError("bad-request", message, where=field) from error

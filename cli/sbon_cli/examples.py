@@ -16,6 +16,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "cluster": ("sbon cluster up -n 3 --latency cities", "sbon cluster down"),
     "cluster up": ("sbon cluster up", "sbon cluster up -n 6 --latency cities --dir /tmp/six"),
     "cluster status": ("sbon cluster status", "sbon cluster status --dir /tmp/six --json"),
+    "cluster start": ("sbon cluster start", "sbon cluster start london"),
     "cluster down": ("sbon cluster down", "sbon cluster down --purge"),
     "join": ("sbon join paris.example.org:7400",),
     "leave": ("sbon leave", "sbon --node http://paris.example.org:7480 leave --yes"),

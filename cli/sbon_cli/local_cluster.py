@@ -43,7 +43,7 @@ class LocalNode:
         self.name, self.host, self.folder = name, host, folder
         self.client = Client(f"http://{host}:{API_PORT}")
         self.log = folder / "log"
-        self._arguments, self._mark, self._tied = tuple(arguments), mark, tied
+        self.arguments, self._mark, self._tied = tuple(arguments), mark, tied
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -68,7 +68,7 @@ class LocalNode:
         assert not self.running, f"{self.name} runs"
         self.folder.mkdir(parents=True, exist_ok=True)
         tie = ("--until-stdin-closes",) if self._tied else ()
-        command = [sys.executable, "-m", "sbon_cli.main", "node", "--data-dir", str(self.data_dir), *self._arguments, *tie]
+        command = [sys.executable, "-m", "sbon_cli.main", "node", "--data-dir", str(self.data_dir), *self.arguments, *tie]
         command += ["--set", f"log.file={self.log}"]  # kept within log.file_bytes; what it says before it is read goes there too
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_")} | {MARK: self._mark}
         with self.log.open("ab") as log:

@@ -100,7 +100,11 @@ def test_a_query_that_fails_says_why(api: str, planned: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes, message", [({"stratgy": "opb"}, "there is no 'stratgy'"), ({"max_delay_ms": "80ms"}, "max_delay_ms")]
+    "wishes, message",
+    [
+        ({"stratgy": "opb"}, "there is no 'stratgy'"),
+        ({"max_delay_ms": "80ms"}, "max_delay_ms: must be a number or nothing, and is text"),
+    ],
 )
 def test_wrong_arguments_are_named(api: str, node: Any, wishes: dict[str, Any], message: str) -> None:
     with pytest.raises(SbonError, match=message):

@@ -210,6 +210,16 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         assert run("status") == up
         psutil.Process(up[0]["pid"]).kill()
         until(lambda: CliRunner().invoke(sbon, ["cluster", "status", "--dir", str(tmp_path / "c")]).exit_code == 1)
+        again = CliRunner().invoke(sbon, ["cluster", "up", "--dir", str(tmp_path / "c")])
+        assert "start again what is down: sbon cluster start --dir" in again.stderr
+        wrong = CliRunner().invoke(sbon, ["cluster", "start", up[1]["node"], "--dir", str(tmp_path / "c")])
+        assert (wrong.exit_code, up[0]["node"] in wrong.stderr) == (1, True)
+        back = run("start")
+        assert isinstance(back, list)
+        assert [(n["node"], n["state"], n["api"]) for n in back] == [(n["node"], "running", n["api"]) for n in up]
+        assert (back[0]["pid"] != up[0]["pid"], back[1]["pid"]) == (True, up[1]["pid"])
+        until(lambda: [n["members"] for n in run("status")] == [2, 2])  # type: ignore[attr-defined]
+        up = back
     finally:
         run("down", "--purge")
     assert not any(psutil.pid_exists(n["pid"]) and psutil.Process(n["pid"]).status() != "zombie" for n in up)

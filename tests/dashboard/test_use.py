@@ -9,6 +9,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from sbon_cli.local_cluster import LocalCluster
+from sbon_node.engine.interface import Column
+from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from tests.dashboard.conftest import QUERY
 from tests.dashboard.looking import PATIENCE_MS, looking, middle
 
@@ -162,6 +164,26 @@ def test_a_telephone_shows_all_without_scrolling_sideways(browser: Browser, clus
         assert beyond == []
         page.touchscreen.tap(*middle(page, "frankfurt"))
         expect(page.locator("#place-title")).to_have_text("frankfurt")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_why_a_source_waits_is_told_whole_however_narrow(browser: Browser, cluster: LocalCluster, width: int) -> None:
+    client = cluster["london"].client
+    schema = (Column("ts", "timestamp"), Column("line", "string"))
+    client.create_stream(StreamDeclaration(name="waits", schema=schema, event_time="ts"))
+    try:
+        options = {"url": "mqtt://127.0.0.1:1", "topic": "sites/oslo/climate", "format": "text", "stamp": True}
+        client.attach_source(SourceDeclaration(stream="waits", name="oslo", node="london", connector="mqtt", options=options))
+        with looking(browser, client.api, viewport={"width": width, "height": 844}) as page:
+            state = page.locator("#streams .badge", has_text="Connection refused")
+            expect(state).to_be_visible()
+            assert page.evaluate("() => document.documentElement.scrollWidth") == width
+            box = state.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= width
+            assert not state.evaluate("(element) => element.scrollWidth > element.clientWidth")
+    finally:
+        client.drop_stream("waits")
 
 
 def test_a_page_nobody_sees_asks_nothing(browser: Browser, cluster: LocalCluster) -> None:

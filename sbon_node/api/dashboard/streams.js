@@ -13,7 +13,7 @@ export class StreamsView {
     const columns = [
       { head: "Stream", first: true, text: (row) => row.stream },
       { head: "Source", text: (row) => of(row, ({ source }) => `${source.name} at ${source.node}`) },
-      { head: "State", make: badge, update: (element, row) => showBadge(element, none(row) ? "no sources" : line(row.info.state, 60)) },
+      { head: "State", make: badge, update: (element, row) => showBadge(element, none(row) ? "no sources" : line(row.info.state)) },
       { head: "Rate", numeric: true, text: (row) => of(row, ({ rows_s }) => (rows_s === null ? "–" : `${count(rows_s)} rows/s`)) },
       { head: "Bytes", numeric: true, text: (row) => of(row, (info) => perSecond(info.bytes_s)) },
       { head: "Rows", numeric: true, text: (row) => of(row, (info) => count(info.rows)) },
