@@ -18,6 +18,8 @@ are :mod:`~sbon_node.placement.solver`'s matter. Where nothing may be measured, 
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from sbon_node.errors import SbonError
@@ -111,12 +113,13 @@ class _Search:
             if not all(len(candidates) for candidates in instance.candidates):
                 self._found = None
                 return False
-            self._predicted = solve(instance)
+            self._predicted = await self._solved(instance)
             instance = instance.narrowed(_best(instance, self._predicted.least, KEPT))
-            self._predicted = solve(instance)
+            self._predicted = await self._solved(instance)
             self._wide = instance
             first = self._first = await self._refine(instance, await self._choose(instance, self._predicted))
-            last = first.narrowed(_best(first, solve(first).least, self._settings.finalists), self._ways.believed_ms())
+            finalists = _best(first, (await self._solved(first)).least, self._settings.finalists)
+            last = first.narrowed(finalists, self._ways.believed_ms())
             await self._measure_links(last)
             self._found = await self._settle(first, last)
             if not self._found.feasible:
@@ -209,7 +212,7 @@ class _Search:
             await self._measure_pinned(first)
             if many < self._settings.candidates:
                 instance = instance.narrowed(instance.candidates, self._ways.believed_ms())
-                solution = solve(instance)
+                solution = await self._solved(instance)
         return first.narrowed(first.candidates, self._ways.believed_ms())
 
     async def _refine(self, instance: Instance, first: Instance) -> Instance:
@@ -221,12 +224,11 @@ class _Search:
             if not links or not self._settings.measure or self._ways.trouble:
                 break
             believed = self._ways.believed_ms()
-            now = solve(first.narrowed(first.candidates, believed)).hosts
+            now = (await self._solved(first.narrowed(first.candidates, believed))).hosts
             await self._ways.measure([(int(now[one]), int(now[other])) for one, other in links])
             fresh = []
-            for least, hosts, known in zip(
-                solve(instance.narrowed(instance.candidates, believed)).least, instance.candidates, first.candidates, strict=True
-            ):
+            wide = await self._solved(instance.narrowed(instance.candidates, believed))
+            for least, hosts, known in zip(wide.least, instance.candidates, first.candidates, strict=True):
                 order = hosts[np.argsort(least, kind="stable")]
                 fresh.append(order[~np.isin(order, known)][: self._settings.finalists])
             added = first.narrowed(fresh)
@@ -268,14 +270,17 @@ class _Search:
         finalists."""
         for _ in range(ROUNDS):
             first = first.narrowed(first.candidates, self._ways.believed_ms())
-            solution = solve(first)
+            solution = await self._solved(first)
             links = [(int(solution.hosts[one]), int(solution.hosts[other])) for one, other in first.inner_links()]
             if not self._settings.measure or self._ways.trouble or all(self._ways.measured[link] for link in links):
                 return solution
             await self._ways.measure(links)
         believed = self._ways.believed_ms()
-        least = solve(first.narrowed(first.candidates, believed)).least
-        return solve(last.narrowed(last.candidates, believed))._replace(least=least)
+        least = (await self._solved(first.narrowed(first.candidates, believed))).least
+        return (await self._solved(last.narrowed(last.candidates, believed)))._replace(least=least)
+
+    async def _solved(self, instance: Instance) -> Solution:
+        return await self._view.compute(partial(solve, instance))
 
     def _candidates(self, index: int, name: str) -> tuple[Candidate, ...]:
         assert self._found is not None

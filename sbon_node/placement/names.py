@@ -47,18 +47,24 @@ def objective_named(name: str) -> Objective:
     """A name, or weights such as ``usage=1,delay=50``. Raises :class:`SbonError` ``unknown-objective``."""
     if name in OBJECTIVES:
         return OBJECTIVES[name]
-    weights: dict[str, float] = dict.fromkeys(Objective.__struct_fields__, 0.0)
+    weights: dict[str, float] = {}
     for part in name.split(","):
-        key, _, weight = part.partition("=")
+        key, given, weight = (word.strip() for word in part.partition("="))
+        if key not in Objective.__struct_fields__ or not given:
+            known = ", ".join(OBJECTIVES)
+            raise _no_objective(f"there is no objective {part.strip()!r}", f"there are {known}, or weights of them")
+        if key in weights:
+            raise _no_objective(f"{key} has two weights", "give it one")
         try:
-            value = float(weight)
+            weights[key] = float(weight)
         except ValueError:
-            value = -1.0
-        if key.strip() not in weights or not 0 <= value <= MOST_WEIGHT:
-            hint = f"there are {', '.join(OBJECTIVES)}, or weights such as usage=1,delay=50"
-            raise SbonError("unknown-objective", f"there is no objective {name!r}", where="objective", hint=hint)
-        weights[key.strip()] = value
+            weights[key] = -1.0
+        if not 0 <= weights[key] <= MOST_WEIGHT:
+            raise _no_objective(f"{weight!r} is no weight of {key}", f"a weight is a number from 0 to {MOST_WEIGHT:g}")
     if not any(weights.values()):
-        hint = "give one of them a weight"
-        raise SbonError("unknown-objective", f"{name!r} minimises nothing", where="objective", hint=hint)
+        raise _no_objective(f"{name!r} minimises nothing", "give one of them a weight")
     return Objective(**weights)
+
+
+def _no_objective(message: str, hint: str) -> SbonError:
+    return SbonError("unknown-objective", message, where="objective", hint=f"{hint}, such as usage=1,delay=50")

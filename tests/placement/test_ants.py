@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
@@ -64,6 +65,14 @@ def test_reinforcement_is_equations_1_and_2() -> None:
     pheromones.discourage("b", 4.0)
     assert pheromones.phi["b"] == pytest.approx(0.7 * (0.3 + 0.7 * before["b"]))
     assert sum(pheromones.phi.values()) == pytest.approx(1.0)
+
+
+def test_a_quote_is_for_the_rate_the_chain_has_now() -> None:
+    cell = cells()["m"]
+    chain = Chain(id="q", source="s", destination="d", tasks=tasks(5.0), rate_s=50.0)
+    assert cell.quote(chain, 0, 1).load == pytest.approx(0.25)
+    assert cell.quote(replace(chain, rate_s=150.0), 0, 1).load == pytest.approx(0.75)
+    assert not np.isfinite(cell.quote(replace(chain, rate_s=250.0), 0, 1).cost_ms)
 
 
 def test_trips_that_have_become_longer_are_good_again_after_a_while() -> None:

@@ -154,8 +154,20 @@ async def test_without_highspy_it_says_what_is_missing(plane: Any, monkeypatch: 
 
 def test_objectives_are_names_or_weights() -> None:
     assert objective_named("usage=2, delay=3").delay == 3
-    for name in ("usage=1e300", "usages", "usage=x", "delay=-1", "delay=nan"):
-        with pytest.raises(SbonError, match="there is no objective"):
+    refusals = {
+        "usage=1e300": "'1e300' is no weight of usage",
+        "usage=1,delay=x": "'x' is no weight of delay",
+        "delay=-1": "'-1' is no weight of delay",
+        "delay=nan": "'nan' is no weight of delay",
+        "delay=": "'' is no weight of delay",
+        "delay=1,delay=2": "delay has two weights",
+        "usages": "there is no objective 'usages'",
+        "usage=1,speed=3": "there is no objective 'speed=3'",
+        "": "there is no objective ''",
+    }
+    for name, message in refusals.items():
+        with pytest.raises(SbonError, match=message) as refusal:
             objective_named(name)
+        assert (refusal.value.code, refusal.value.where) == ("unknown-objective", "objective")
     with pytest.raises(SbonError, match="'usage=0,delay=0' minimises nothing"):
         objective_named("usage=0,delay=0")

@@ -82,7 +82,7 @@ class Cell:
     def quote(self, chain: Chain, first: int, last: int) -> Quote:
         """What the tasks first .. last - 1 of ``chain`` would cost here; infinite where there is no room for them, or the server
         would be overloaded. Work that is done here already costs nothing again."""
-        key = chain.id, first, last
+        key = chain.id, chain.rate_s, first, last
         if key not in self._quotes:
             self._quotes[key] = self._quoted(chain, first, last)
         return self._quotes[key]
@@ -136,4 +136,4 @@ class Cell:
         for flow, _ in self._booked.values():
             self.traffic = self.traffic.plus(traffic_of(flow, self.speed))
         self.waiting_ms = float(waiting_ms(self.traffic))
-        self._quotes: dict[tuple[str, int, int], Quote] = {}
+        self._quotes: dict[tuple[str, float, int, int], Quote] = {}
