@@ -16,7 +16,7 @@ def invocations(line: str) -> Iterator[list[str]]:
     lexer.whitespace_split = True
     words: list[str] = []
     for word in [*lexer, "|"]:
-        if word in ("|", ">", ">>", ";"):
+        if word in ("|", ">", ">>", ";", "&&"):
             while words and "=" in words[0]:
                 words.pop(0)
             if words[:1] == ["sbon"]:

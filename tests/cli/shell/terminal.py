@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pexpect
@@ -16,14 +17,18 @@ PATIENCE_S = 60.0
 CTRL_C, CTRL_D, UP, TAB = "\x03", "\x04", "\x1b[A", "\t"
 
 
-class Terminal:
-    """``sbon`` on 40 lines of 120 columns; ``state`` is the user's state directory."""
+class Screen:
+    """A program on 40 lines of 120 columns, with more in its environment."""
 
-    def __init__(self, state: Path, *arguments: str) -> None:
-        environment = {**os.environ, "XDG_STATE_HOME": str(state), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        command = ["-m", "sbon_cli.main", *arguments]
+    def __init__(self, program: str, arguments: Sequence[str], **more: str) -> None:
         self._child = pexpect.spawn(
-            sys.executable, command, env=environment, encoding="utf-8", dimensions=(40, 120), preexec_fn=hearing_ctrl_c
+            program,
+            list(arguments),
+            env={**os.environ, "TERM": "xterm", **more},
+            cwd=more.get("HOME"),
+            encoding="utf-8",
+            dimensions=(40, 120),
+            preexec_fn=hearing_ctrl_c,
         )
         self._screen = pyte.Screen(120, 40)
         self._stream = pyte.Stream(self._screen)
@@ -36,14 +41,6 @@ class Terminal:
         deadline = time.monotonic() + PATIENCE_S
         while not all(text in self.text for text in shown):
             assert time.monotonic() < deadline, f"{shown} never came:\n{self.text}"
-            self._read()
-        return self.text
-
-    def prompted(self, times: int) -> str:
-        """Reads until so many prompts are on the screen, the last of them waiting."""
-        deadline = time.monotonic() + PATIENCE_S
-        while self.text.count("sbon>") < times or self.text.splitlines()[-1] != "sbon>":
-            assert time.monotonic() < deadline, f"no prompt {times}:\n{self.text}"
             self._read()
         return self.text
 
@@ -71,3 +68,19 @@ class Terminal:
         except pexpect.EOF:
             return False
         return True
+
+
+class Terminal(Screen):
+    """``sbon``; ``state`` is the user's state directory."""
+
+    def __init__(self, state: Path, *arguments: str) -> None:
+        command = ("-m", "sbon_cli.main", *arguments)
+        super().__init__(sys.executable, command, XDG_STATE_HOME=str(state), PROMPT_TOOLKIT_NO_CPR="1")
+
+    def prompted(self, times: int) -> str:
+        """Reads until so many prompts are on the screen, the last of them waiting."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.text.count("sbon>") < times or self.text.splitlines()[-1] != "sbon>":
+            assert time.monotonic() < deadline, f"no prompt {times}:\n{self.text}"
+            self._read()
+        return self.text
