@@ -7,7 +7,6 @@ The frame's name, the same however often it is posted, is in ``Idempotency-Key``
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -18,13 +17,13 @@ from yarl import URL
 
 from sbon_node.connectors import sink_files
 from sbon_node.connectors.endpoints import Endpoint, read_endpoint
-from sbon_node.connectors.held import Held, HeldRows
+from sbon_node.connectors.held import HeldRows
+from sbon_node.connectors.held_sink import HeldSink
 from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sink_context import SinkContext
-from sbon_node.connectors.stated import Refused, Stated, StatedFile, StatedSink, letters_of
+from sbon_node.connectors.stated import Refused, Stated, StatedFile
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import Frame
 
 PORTS = {"http": 80, "https": 443}
 MEDIA_TYPES = {"ndjson": "application/x-ndjson", "csv": "text/csv"}
@@ -63,42 +62,26 @@ def check_http(options: HttpSinkOptions, settings: ConnectorSettings) -> Endpoin
     return endpoint
 
 
-class HttpSink(StatedSink):
+class HttpSink(HeldSink):
     """See :class:`sbon_node.connectors.interface.Sink`."""
 
     flush_after_s = FLUSH_S
+    max_held_bytes = MAX_HELD_BYTES
 
     def __init__(self, context: SinkContext, options: HttpSinkOptions, stated: Stated) -> None:
-        super().__init__(stated, letters_of(context.data_dir, context.part, context.claim, context.settings), context.blocking)
+        super().__init__(context, stated)
         endpoint = check_http(options, context.settings)
-        self._context, self._options = context, options
+        self._options = options
         self._url = URL(options.url).with_user(None)
         self._shown = str(self._url.with_query(None))
         login = aiohttp.encode_basic_auth(endpoint.user, endpoint.password) if endpoint.user else ""
         self._login = {"Authorization": login} if login else {}
         self._file = StatedFile(context.data_dir, context.claim)
-        self._held = Held(context.schema, stated.streams, stated.ended)
         self._session: aiohttp.ClientSession | None = None
         self._not_before = -math.inf
 
-    def take(self, frame: Frame) -> None:
-        self._held.take(frame)
-
-    @property
-    def wants_flush(self) -> bool:
-        return self._held.bytes >= MAX_HELD_BYTES
-
-    async def flush(self) -> Mapping[str, int]:
-        if self._held.taken != self._at.streams:
-            await self._deliver(finished=False)
-        return self.positions()
-
-    async def finish(self) -> None:
-        if not self._at.finished:
-            await self._deliver(finished=True)
-
     async def close(self) -> None:
-        self._held.reset(self._at.streams, self._at.ended)
+        await super().close()
         if self._session is not None:
             await self._session.close()
             self._session = None

@@ -7,20 +7,18 @@ Rows that the table refuses (a value out of range, a constraint) are found by ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 import structlog
 
-from sbon_node.connectors.held import Held
+from sbon_node.connectors.held_sink import HeldSink
 from sbon_node.connectors.postgres_database import Database, PostgresPosition
 from sbon_node.connectors.postgres_options import PostgresOptions, check_postgres
 from sbon_node.connectors.postgres_table import check_schema, read_name
 from sbon_node.connectors.sink_context import SinkContext
-from sbon_node.connectors.stated import Refused, Stated, StatedSink, letters_of
+from sbon_node.connectors.stated import Refused, Stated
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import Frame
 
 log = structlog.get_logger()
 
@@ -28,35 +26,19 @@ MAX_HELD_BYTES = 8 * 1024 * 1024
 FLUSH_S = 0.1
 
 
-class PostgresSink(StatedSink):
+class PostgresSink(HeldSink):
     """See :class:`sbon_node.connectors.interface.Sink`."""
 
     flush_after_s = FLUSH_S
+    max_held_bytes = MAX_HELD_BYTES
 
     def __init__(self, context: SinkContext, database: Database, stored: PostgresPosition) -> None:
-        super().__init__(stored, letters_of(context.data_dir, context.part, context.claim, context.settings), context.blocking)
-        self._context, self._database = context, database
-        self._held = Held(context.schema, stored.streams, stored.ended)
+        super().__init__(context, stored)
+        self._database = database
         self._tried: Stated | None = None
 
-    def take(self, frame: Frame) -> None:
-        self._held.take(frame)
-
-    @property
-    def wants_flush(self) -> bool:
-        return self._held.bytes >= MAX_HELD_BYTES
-
-    async def flush(self) -> Mapping[str, int]:
-        if self._held.taken != self._at.streams:
-            await self._deliver(finished=False)
-        return self.positions()
-
-    async def finish(self) -> None:
-        if not self._at.finished:
-            await self._deliver(finished=True)
-
     async def close(self) -> None:
-        self._held.reset(self._at.streams, self._at.ended)
+        await super().close()
         self._database.close()
 
     async def _deliver(self, *, finished: bool) -> None:

@@ -13,7 +13,7 @@ from sbon_node.connectors.sink_context import SinkContext
 from sbon_node.connectors.sink_registry import open_sink, withdraw_sink
 from sbon_node.connectors.sink_runner import SinkRunner
 from sbon_node.streams.frame import Frame
-from tests.connectors.test_sinks import ARROW, SENT, FakeLink
+from tests.connectors.sent_streams import ARROW, SENT, FakeLink
 
 QUICK = ConnectorSettings(retry_s=0.1, retry_max_s=0.2)
 

@@ -16,8 +16,8 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sink_registry import check_sink
 from sbon_node.errors import SbonError
 from tests.addresses import own_host
+from tests.connectors.sent_streams import EXPECTED, SENT
 from tests.connectors.sink_world import Sinking
-from tests.connectors.test_sinks import EXPECTED, SENT
 
 PORT = 18080
 HOST = own_host(40)

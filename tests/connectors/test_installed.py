@@ -19,8 +19,8 @@ from sbon_node.connectors.sink_registry import check_sink
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from tests.connectors.sent_streams import EXPECTED
 from tests.connectors.sink_world import Sinking
-from tests.connectors.test_sinks import EXPECTED
 from tests.connectors.test_source_runner import World
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "connectors"

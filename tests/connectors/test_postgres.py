@@ -18,10 +18,10 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sink_registry import check_sink
 from sbon_node.errors import SbonError
 from sbon_node.streams.frame import Frame
+from tests.connectors.sent_streams import EXPECTED, Killed
 from tests.connectors.servers import PASSWORD, USER, Postgres
 from tests.connectors.sink_world import QUICK, Sinking
 from tests.connectors.test_http_sink import letters_in
-from tests.connectors.test_sinks import EXPECTED, Killed
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,66 @@
+"""Sinks to a file, opened, killed and run again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from sbon_node.blocking import Blocking, inline
+from sbon_node.clock import Clock
+from sbon_node.connectors.interface import Sink
+from sbon_node.connectors.sink_context import SinkContext
+from sbon_node.connectors.sink_registry import open_sink, withdraw_sink
+from sbon_node.connectors.sink_runner import SinkRunner
+from sbon_node.simulation.loop import run
+from sbon_node.steps import unobserved
+from tests.connectors.sent_streams import ARROW, SENT, FakeLink
+
+FORMATS = ["out.csv", "out.ndjson", "out.parquet"]
+
+
+def context(claim: str = "mine", *, fresh: bool = True, blocking: Blocking = inline, steps: Any = unobserved) -> SinkContext:
+    return SinkContext(
+        part="q.sink", claim=claim, fresh=fresh, schema=ARROW, data_dir=Path("/nowhere"), blocking=blocking, steps=steps
+    )
+
+
+def opened(options: dict[str, Any], claim: str = "mine", *, fresh: bool = True) -> Sink:
+    return asyncio.run(open_sink("file", options, context(claim, fresh=fresh)))
+
+
+def withdrawn(options: dict[str, Any], claim: str = "mine", *, delivered: bool) -> None:
+    asyncio.run(withdraw_sink("file", options, context(claim, fresh=False), delivered=delivered))
+
+
+class World:
+    def __init__(self, path: Path, pause_s: float = 0.02, **options: Any) -> None:
+        self.path, self.pause_s, self.options = path, pause_s, {"path": str(path), **options}
+        self.acknowledged: dict[str, int] = {}
+        self.fresh = True
+        self.steps: Callable[[str], None] = lambda step: None
+
+    def run(self) -> SinkRunner:
+        async def main() -> SinkRunner:
+            steps = lambda step: self.steps(step)  # noqa: E731
+            sink = await open_sink("file", self.options, context(fresh=self.fresh, steps=steps))
+            self.fresh = False
+            done = sink.positions()
+            links: list[Any] = [FakeLink(s, self.acknowledged, self.pause_s, done.get(n, 0)) for n, s in SENT.items()]
+            runner = SinkRunner("q", sink, links, Clock())
+            try:
+                await runner.run()
+            finally:
+                await runner.close()
+            return runner
+
+        return run(lambda loop, rng: main(), seed=1)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        what = {".csv": f"read_csv('{self.path}')", ".ndjson": f"read_json('{self.path}')"}.get(
+            self.path.suffix, f"read_parquet('{self.path}/*.parquet')"
+        )
+        return sorted(duckdb.sql(f"SELECT stream, n, x FROM {what}").fetchall())

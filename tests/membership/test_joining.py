@@ -1,0 +1,103 @@
+"""Who joins: through whom, under which name, and who may not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sbon_node.errors import SbonError
+from tests.membership.sites import World, in_virtual_time
+
+
+def test_nodes_that_join_through_one_know_each_other_and_measure_the_way() -> None:
+    async def body(world: World) -> None:
+        sites = await world.cluster("abcdef")
+        await world.until(lambda: all(len(s.membership.alive()) == 5 for s in sites), 5)
+        await asyncio.sleep(30)
+        for site in sites:
+            views = site.membership.members()
+            assert [v.name for v in views] == list("abcdef")
+            assert {v.state for v in views} == {"alive"}
+            for view in views:
+                assert view.rtt_ms == pytest.approx(0.0 if view.name == site.membership.own_name else 200.0)
+                assert view.address == world.at(view.name)
+                assert view.coordinate is not None
+            assert {change for _, change in site.heard} == {"joined"}
+            assert site.counters.snapshot() == {}
+        moved = sites[0].membership.coordinate_of("b")
+        assert moved is not None
+        assert moved.vector != (0.0, 0.0, 0.0)
+
+    in_virtual_time(body)
+
+
+def test_a_node_that_starts_again_elsewhere_is_found_there_before_anybody_misses_it() -> None:
+    async def body(world: World) -> None:
+        sites = await world.cluster("abcd")
+        await asyncio.sleep(10)
+        world.processes["d"].kill()
+        await world.start("e", "a", called="d", incarnation=2)
+        await world.until(lambda: all(s.membership.address_of("d") == world.at("e") for s in sites[:3]), 3)
+        assert all(s.states()["d"] == "alive" and s.membership.rtt_ms("d") is None for s in sites[1:3])
+        await asyncio.sleep(30)
+        assert not [event for site in sites[:3] for event in site.heard if event[1] == "died"]
+        assert all(s.membership.rtt_ms("d") == pytest.approx(200.0) for s in sites[:3])
+
+    in_virtual_time(body)
+
+
+@pytest.mark.parametrize(
+    "joiner, seeds, code",
+    [
+        ({"called": "a", "instance": "i-other"}, "a", "name-taken"),
+        ({"called": "b", "instance": "i-other"}, "a", "name-taken"),
+        ({"cluster": "elsewhere"}, "a", "wrong-cluster"),
+        ({}, "xy", "join-failed"),
+    ],
+)
+def test_who_may_not_join_is_told_why(joiner: dict[str, str], seeds: str, code: str) -> None:
+    async def body(world: World) -> None:
+        sites = await world.cluster("ab")
+        await asyncio.sleep(2)
+        with pytest.raises(SbonError) as refused:
+            await world.start("d", *seeds, **joiner)  # type: ignore[arg-type]
+        assert refused.value.code == code
+        if code == "join-failed":
+            assert [line.split(": ")[0] for line in refused.value.details] == [str(world.at("x")), str(world.at("y"))]
+        assert [list(s.states()) for s in sites] == [["a", "b"]] * 2
+
+    in_virtual_time(body)
+
+
+def test_the_name_of_a_dead_node_passes_to_the_next_instance() -> None:
+    async def body(world: World) -> None:
+        sites = await world.cluster("abc")
+        world.processes["c"].kill()
+        await world.until(lambda: all(s.states()["c"] == "dead" for s in sites[:2]), 15)
+        await world.start("d", "a", called="c", instance="i-new")
+        await world.until(lambda: all(s.states()["c"] == "alive" for s in sites[:2]), 5)
+        assert [s.membership.address_of("c") for s in sites[:2]] == [world.at("d")] * 2
+
+    in_virtual_time(body)
+
+
+def test_a_dead_seed_is_passed_over_and_one_that_is_oneself_founds_a_cluster() -> None:
+    async def body(world: World) -> None:
+        first = await world.start("a", "a")
+        assert first.states() == {"a": "alive"}
+        second = await world.start("b", "x", "b", "a")
+        assert list(second.states()) == ["a", "b"]
+
+    in_virtual_time(body)
+
+
+def test_unknown_nodes_are_named() -> None:
+    async def body(world: World) -> None:
+        site = await world.start("a")
+        with pytest.raises(SbonError) as refused:
+            site.membership.address_of("nobody")
+        assert refused.value.code == "unknown-node"
+        assert site.membership.get("nobody") is None
+
+    in_virtual_time(body)
