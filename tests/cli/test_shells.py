@@ -55,8 +55,8 @@ def test_tab_completes_commands_options_names_and_files(shell: str, api: str, tm
         screen.type(TAB)
         screen.until(whole)
         screen.type("\x15")
-    screen.type("exit\n")
-    screen.end()
+    screen.type("exit 0\n")
+    assert screen.end() == 0
 
 
 def set_up(shell: str) -> str:

@@ -165,5 +165,6 @@ async def test_a_closed_connection_whose_peer_reads_nothing_is_given_up() -> Non
     connection.close()
     inner = connection._writer.transport  # type: ignore[attr-defined]
     await until(lambda: inner.get_write_buffer_size() == 0)
+    assert inner.is_closing()
     await accepted.get()
     await listener.close()

@@ -68,6 +68,7 @@ async def test_an_acknowledgement_lost_in_a_restart_of_the_subscriber_is_made_go
     first = host.link("op")
     await first.wait(2)
     await first.close()
+    assert host.outbox.earliest("op") == 1
     host.link("op", start_after=2)
     await until(lambda: host.outbox.earliest("op") == 3)
 
