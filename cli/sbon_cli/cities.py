@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from math import asin, cos, radians, sin, sqrt
 from pathlib import Path
@@ -88,10 +90,13 @@ def load_wide_area(path: Path) -> WideArea:
         else:
             content = json.loads(path.read_text(encoding="utf-8"))
             matrix, given = np.asarray(content["rtt_ms"], dtype=np.float64), content.get("names")
+            if given is not None and not isinstance(given, list):
+                raise TypeError("names is no list")
     except OSError as error:
         raise SbonError("bad-latency", f"cannot be read: {error.strerror}", where=str(path)) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise SbonError("bad-latency", f"not a latency matrix: {error}", where=str(path)) from error
+    except (ValueError, KeyError, TypeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        hint = 'a JSON file {"names": [...], "rtt_ms": [[...]]}, or an .npz file with an array rtt_ms, milliseconds'
+        raise SbonError("bad-latency", f"not a latency matrix: {error}", where=str(path), hint=hint) from error
     if matrix.ndim == 3:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a pair missing in every round stays missing

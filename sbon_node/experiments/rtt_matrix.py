@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,15 +73,24 @@ class RttMatrix:
 
 def read_matrix(path: Path, weather: Weather = QUEUES) -> RttMatrix:
     """The array ``rtt_ms`` of an .npz file, [n, n] or [t, n, n], in milliseconds; nodes without any time are left out.
+    What is no positive time is missing.
 
     Raises :class:`SbonError` ``bad-matrix``.
     """
+    hint = "an .npz file with an array rtt_ms [n, n] or [t, n, n] of milliseconds: numpy.savez(FILE, rtt_ms=...)"
+    if not zipfile.is_zipfile(path):
+        raise SbonError("bad-matrix", "it is no .npz file", where=str(path), hint=hint)
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            rtt_ms = np.asarray(arrays["rtt_ms"], dtype=np.float64)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        hint = "an .npz file with an array rtt_ms [n, n] or [t, n, n] of milliseconds"
+            if "rtt_ms" not in arrays:
+                found = ", ".join(arrays) or "none"
+                raise SbonError("bad-matrix", f"it has no array rtt_ms; its arrays: {found}", where=str(path), hint=hint)
+            rtt_ms = arrays["rtt_ms"]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise SbonError("bad-matrix", f"cannot be read: {error}", where=str(path), hint=hint) from error
+    if rtt_ms.dtype.kind not in "iuf":
+        raise SbonError("bad-matrix", f"rtt_ms holds {rtt_ms.dtype.name}, not milliseconds", where=str(path), hint=hint)
+    rtt_ms = rtt_ms.astype(np.float64)
     given = rtt_ms[None] if rtt_ms.ndim == 2 else rtt_ms
     if given.ndim != 3 or given.shape[1] != given.shape[2] or not len(given):
         raise SbonError("bad-matrix", f"rtt_ms is {list(rtt_ms.shape)}, neither [n, n] nor [t, n, n]", where=str(path))
@@ -99,9 +110,23 @@ def made_matrix(text: str, seed: int, weather: Weather = QUEUES) -> RttMatrix:
 def _matrix(name: str, given: Floats, weather: Weather, where: str) -> RttMatrix:
     rounds: Floats = np.where(np.isfinite(given) & (given > 0), given, np.nan)
     rounds[:, range(rounds.shape[1]), range(rounds.shape[1])] = np.nan
-    known = np.isfinite(rounds).max(axis=0)
-    there = np.logical_or(known.max(axis=0), known.max(axis=1))
-    rounds = rounds[:, there][:, :, there]
+    known = _any(np.isfinite(rounds), 0)
+    there = _any(known, 0) | _any(known, 1)
+    rounds = _both_ways(rounds[:, there][:, :, there])
     if rounds.shape[1] < MIN_NODES:
         raise SbonError("bad-matrix", f"{rounds.shape[1]} nodes with times, at least {MIN_NODES} are needed", where=where)
     return RttMatrix(name, rounds, weather)
+
+
+def _both_ways(rounds: Floats) -> Floats:
+    """A round trip takes as long seen from either end: of a triangle, and of nodes that were measured in one direction only, what
+    is known stands for the other direction too."""
+    known = _any(np.isfinite(rounds), 0)
+    mirrored = rounds.transpose(0, 2, 1)
+    if not np.any(known & known.T):
+        return np.where(np.isfinite(rounds), rounds, mirrored)
+    return np.where(_any(known, 1)[:, None] & _any(known, 0), rounds, mirrored)
+
+
+def _any(found: NDArray[np.bool_], axis: int) -> NDArray[np.bool_]:
+    return np.asarray(np.logical_or.reduce(found, axis=axis))

@@ -57,13 +57,29 @@ def test_measured_matrices(file: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["{", "{}", '{"rtt_ms": [[0, 1]]}', '{"rtt_ms": [[0, null], [null, 0]]}', '{"rtt_ms": [[0, -1], [1, 0]]}']
+    "content",
+    [
+        "{",
+        "{}",
+        "[]",
+        '{"names": 2, "rtt_ms": [[0, 1], [1, 0]]}',
+        '{"rtt_ms": [[0, 1]]}',
+        '{"rtt_ms": [[0, null], [null, 0]]}',
+        '{"rtt_ms": [[0, -1], [1, 0]]}',
+    ],
 )
 def test_bad_matrices_are_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "m.json").write_text(content)
     with pytest.raises(SbonError) as refused:
         load_wide_area(tmp_path / "m.json")
     assert refused.value.code == "bad-latency"
+
+
+def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.npz").write_bytes(b"PK\x03\x04 and nothing more")
+    with pytest.raises(SbonError) as refused:
+        load_wide_area(tmp_path / "m.npz")
+    assert (refused.value.code, refused.value.where) == ("bad-latency", str(tmp_path / "m.npz"))
 
 
 def test_a_matrix_that_is_not_there_is_named(tmp_path: Path) -> None:

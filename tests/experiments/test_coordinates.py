@@ -64,7 +64,10 @@ def test_every_column_is_told_and_a_seed_tells_it_again(tmp_path: Path) -> None:
     [
         ({"rtt_ms": np.ones((3, 4))}, "neither [n, n] nor [t, n, n]"),
         ({"rtt_ms": np.full((9, 9), np.nan)}, "0 nodes with times"),
-        ({"times": np.ones((9, 9))}, "cannot be read"),
+        ({"rtt_ms": np.ones((0, 0))}, "0 nodes with times"),
+        ({"rtt_ms": np.full((9, 9), 1j)}, "rtt_ms holds complex128, not milliseconds"),
+        ({"rtt_ms": np.full((9, 9), "1")}, "rtt_ms holds str"),
+        ({"times": np.ones((9, 9))}, "it has no array rtt_ms; its arrays: times"),
     ],
 )
 def test_what_is_no_matrix_is_refused_by_name(tmp_path: Path, content: dict[str, Matrix], words: str) -> None:
@@ -74,6 +77,36 @@ def test_what_is_no_matrix_is_refused_by_name(tmp_path: Path, content: dict[str,
         read_matrix(path)
     assert (refused.value.code, refused.value.where) == ("bad-matrix", str(path))
     assert words in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "content, words", [(b"0,1\n1,0\n", "it is no .npz file"), (b"PK\x03\x04 cut off", "it is no .npz file"), (None, "Bad CRC-32")]
+)
+def test_what_is_no_archive_or_damaged_is_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "bad.npz"
+    np.savez(path, rtt_ms=TRUTHS["access"](9, np.random.default_rng(1)))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:200] + bytes(8) + whole[208:] if content is None else content)
+    with pytest.raises(SbonError, match=words) as refused:
+        read_matrix(path)
+    assert (refused.value.code, refused.value.where) == ("bad-matrix", str(path))
+
+
+def test_a_triangle_and_nodes_measured_one_way_only_are_whole_matrices(tmp_path: Path) -> None:
+    whole = TRUTHS["access"](9, np.random.default_rng(1))
+    whole = (whole + whole.T) / 2
+    silent = whole.copy()
+    silent[4] = np.nan
+    unasked = whole.copy()
+    unasked[:, 4] = 0.0
+    for times in (np.triu(whole), np.tril(whole), silent, unasked):
+        np.savez(tmp_path / "half.npz", rtt_ms=times)
+        read = read_matrix(tmp_path / "half.npz").truth
+        away = ~np.eye(9, dtype=bool)
+        assert np.array_equal(read[away], whole[away])
+    np.savez(tmp_path / "half.npz", rtt_ms=silent)
+    result, _ = run([read_matrix(tmp_path / "half.npz")], ("refit",), seed=1, probes=24)
+    assert math.isfinite(result["rows"][0]["median"])
 
 
 def test_the_truth_is_the_median_round_and_samples_are_rarely_below_it() -> None:
