@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from frames import frames
 from matplotlib.figure import Figure
 from operators import operators
 from space import placement, settling
@@ -57,6 +58,7 @@ def main(out: Path) -> None:
     with matplotlib.rc_context(SETTINGS):
         drawn = {
             "coordinates": settling(found),
+            "frames": frames(),
             "operators": operators(found.plan),
             "placement": placement(found.placement),
             "watermarks": watermarks(),
