@@ -45,5 +45,5 @@ def _table(to: str) -> dict[str, Any]:
         raise click.UsageError(f"--to: no URL: {error}") from error
     database, _, table = parts.path.strip("/").partition("/")
     if not database or not table or "/" in table:
-        raise click.UsageError("--to: postgres://USER@HOST:PORT/DATABASE/TABLE")
+        raise click.UsageError("--to: a database and a table are to be named: postgres://USER@HOST:PORT/DATABASE/TABLE")
     return {"url": urlunsplit((parts.scheme, parts.netloc, f"/{database}", parts.query, "")), "table": unquote(table)}

@@ -107,13 +107,17 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False) ->
     """The query as it is accepted; what the node does meanwhile is told on a terminal, unless ``quiet``."""
     console = err()
     told = not quiet and console.is_terminal
-    for event in client.submit(submission):
-        if isinstance(event, Accepted):
-            if not quiet:
-                console.print(f"[bold]{event.query.id}[/] runs, rows arrive at {escape(event.query.consumer)}")
-            return event.query
-        if told:
-            console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
+    try:
+        for event in client.submit(submission):
+            if isinstance(event, Accepted):
+                if not quiet:
+                    console.print(f"[bold]{event.query.id}[/] runs, rows arrive at {escape(event.query.consumer)}")
+                return event.query
+            if told:
+                console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
+    except KeyboardInterrupt:
+        console.print("[dim]interrupted before the query was accepted; whether any of it is left: sbon query list[/]")
+        raise
     raise SbonError("node-unreachable", f"the node at {client.api} ended the connection before the query was accepted")
 
 

@@ -155,6 +155,17 @@ def test_ctrl_c_detaches_and_with_rm_stops(
     assert node.acknowledged == []
 
 
+def test_ctrl_c_before_a_query_is_accepted_says_where_to_look(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(client: object, submission: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sbon_cli.client.Client.submit", interrupted)
+    result = run(api, "submit", "select 1")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert "interrupted before the query was accepted" in result.stderr
+    assert "sbon query list" in result.stderr
+
+
 def test_a_refused_submission_lists_who_refused(api: str, node: Any) -> None:
     node.refuse_submit = SbonError("no-room", "no node has room for o1", hint="add nodes", details=("a: cores", "b: memory"))
     result = run(api, "submit", "select 1")
