@@ -37,6 +37,9 @@ from sbon_node.query.settings import QuerySettings
 from sbon_node.space.settings import SpaceSettings
 from sbon_node.streams.settings import StreamSettings
 
+DEPENDING = {"connectors.data_roots": f"{FILES} in node.data_dir"}
+"""Defaults that hang on other settings, in words."""
+
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All sections; a default ``Config()`` is valid but for the names that :func:`load` fills in."""

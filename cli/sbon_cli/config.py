@@ -13,7 +13,7 @@ from sbon_cli.output import as_json, json_option, print_json, print_table, repor
 from sbon_cli.reading import ReadablePath
 from sbon_cli.settings_flags import flags_of, settings_options
 from sbon_node.allowed import allowed
-from sbon_node.config import keys, load
+from sbon_node.config import DEPENDING, keys, load
 
 REFERENCE_HEAD = """# Configuration
 
@@ -83,7 +83,7 @@ def reference_text() -> str:
         if key.section != section:
             section = key.section
             lines += ["", f"## {section}", "", "| setting | default | allowed | meaning |", "| --- | --- | --- | --- |"]
-        default = _shown(key.default) or "empty"
+        default = DEPENDING.get(name) or _shown(key.default) or "empty"
         lines.append(f"| `{name}` | {_cell(default)} | {_cell(allowed(key.type))} | {_cell(key.description)} |")
     return "\n".join(lines) + "\n"
 

@@ -72,7 +72,7 @@ async def _asked(problem: PlacementProblem, view: NetworkView, hosts: Mapping[st
                 "throughput-bound",
                 f"{node} has {answer.free.bandwidth_bytes_s:g} bytes/s left to send for {names}, {lacking:g} less than needed",
                 where="min_throughput_bytes_s",
-                hint="ask for less, or take hybrid or optimal, which look for hosts with room",
+                hint="ask for less, or try another strategy: hybrid and optimal look for hosts with room",
             )
     return found
 

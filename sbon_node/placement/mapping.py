@@ -120,7 +120,7 @@ def delay_bound(bound_ms: float, reached_ms: float, details: Sequence[str] = ())
         "delay-bound",
         f"no placement was found within {bound_ms:g} ms; {near}",
         where="max_delay_ms",
-        hint="allow more delay, take hybrid or optimal, or add nodes near the sources or the consumer",
+        hint="allow more delay, try another strategy (optimal looks at all nodes), or add nodes near the ends",
         details=tuple(details),
     )
 
