@@ -26,7 +26,7 @@ def reference(streams: dict[str, SuiteStream]) -> Reference:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Every stream's rows are born at two nodes, whose engines have room for several queries, and consumed at another."""
     streams = write_streams(tmp_path_factory.mktemp("gathered"), SITES[:2])
-    with LocalCluster([*SITES, CONSUMER], overrides={**SHORT_LIVED, "engine.max_operators": 30}) as cluster:
+    with LocalCluster([*SITES, CONSUMER], overrides={**SHORT_LIVED, "engine.max_operators": 30, "control.cores": 8.0}) as cluster:
         client = cluster.nodes[0].client
         for stream in streams.values():
             client.create_stream(stream.declaration)
