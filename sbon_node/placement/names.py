@@ -44,7 +44,10 @@ def check_strategy(name: str) -> None:
 
 
 def objective_named(name: str) -> Objective:
-    """A name, or weights such as ``usage=1,delay=50``. Raises :class:`SbonError` ``unknown-objective``."""
+    """A name, or weights such as ``usage=1,delay=50``; what has none does not count.
+
+    Raises :class:`SbonError` ``unknown-objective``.
+    """
     if name in OBJECTIVES:
         return OBJECTIVES[name]
     weights: dict[str, float] = {}
@@ -63,7 +66,7 @@ def objective_named(name: str) -> Objective:
             raise _no_objective(f"{weight!r} is no weight of {key}", f"a weight is a number from 0 to {MOST_WEIGHT:g}")
     if not any(weights.values()):
         raise _no_objective(f"{name!r} minimises nothing", "give one of them a weight")
-    return Objective(**weights)
+    return Objective(**{**dict.fromkeys(Objective.__struct_fields__, 0.0), **weights})
 
 
 def _no_objective(message: str, hint: str) -> SbonError:

@@ -154,6 +154,7 @@ async def test_without_highspy_it_says_what_is_missing(plane: Any, monkeypatch: 
 
 def test_objectives_are_names_or_weights() -> None:
     assert objective_named("usage=2, delay=3").delay == 3
+    assert objective_named("delay=1") == objective_named("delay")
     refusals = {
         "usage=1e300": "'1e300' is no weight of usage",
         "usage=1,delay=x": "'x' is no weight of delay",
