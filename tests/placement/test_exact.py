@@ -18,7 +18,7 @@ from sbon_node.placement.elimination import Elimination, TooWideError
 from sbon_node.placement.instance import RESOURCES, Instance
 from sbon_node.placement.objective import cost, longest_delay_ms, objective_named
 from sbon_node.placement.optimal import optimal, optimum
-from sbon_node.placement.problem import Bounds, Edge, Operator, PlacementProblem
+from sbon_node.placement.problem import Bounds, Edge, Objective, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 
 NODES = [f"n{i}" for i in range(6)]
@@ -154,7 +154,7 @@ async def test_without_highspy_it_says_what_is_missing(plane: Any, monkeypatch: 
 
 def test_objectives_are_names_or_weights() -> None:
     assert objective_named("usage=2, delay=3").delay == 3
-    assert objective_named("delay=1") == objective_named("delay")
+    assert objective_named("delay=1") == Objective(usage=0.0, delay=1.0)
     refusals = {
         "usage=1e300": "'1e300' is no weight of usage",
         "usage=1,delay=x": "'x' is no weight of delay",
