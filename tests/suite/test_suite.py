@@ -65,7 +65,7 @@ async def test_rows_come_out_of_order_and_none_is_late(streams: dict[str, SuiteS
                 for value in chunk.rows.column(stream.declaration.event_time).cast("int64").to_pylist():
                     disordered |= {name} if value < greatest else set()
                     greatest = max(greatest, value)
-            reader.close()
+            await reader.close()
             assert rows == stream.rows[source.name]
     assert disordered == set(streams) - {"deploys"}
 
