@@ -1,8 +1,9 @@
 """Probes of one node and the pings it relays for others (SWIM, section 3.1; nacks: Lifeguard, section IV-A). Pure.
 
-A probe is a ping; without an answer in ``probe_timeout_s`` a few others are asked to ping, half-way through
-``indirect_timeout_s`` the member is asked over TCP, and at the end of it the probe has failed. An asked helper that has had no
-answer itself after 0.8 probe timeouts says so. All times stretch with the awareness score.
+A probe is a ping; without an answer in ``probe_timeout_s`` a few others are asked to ping, the member is asked over TCP, and at
+the end of ``indirect_timeout_s`` the probe has failed. TCP is asked as early as that because nothing is lost there: the time from
+then on is what a live node may stand still, however many datagrams are lost before. An asked helper that has had no answer itself
+after 0.8 probe timeouts says so. All times stretch with the awareness score.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Failed(NamedTuple):
 
 
 class _Probe(msgspec.Struct):
-    """``step_at`` is when its next step is due: ask others, call, fail."""
+    """``step_at`` is when its next step is due: ask others and call, then fail."""
 
     name: str
     incarnation: int
@@ -45,7 +46,8 @@ class _Probe(msgspec.Struct):
     stretch: int
     asked: list[str] = []
     nacks: dict[str, None] = {}
-    steps: int = 0
+    helped: bool = False
+    """Others have been asked, and TCP."""
 
 
 class _Relay(msgspec.Struct):
@@ -147,17 +149,14 @@ class Probes:
         out: list[Instruction] = []
         failed: list[Failed] = []
         for sequence, probe in [(s, p) for s, p in self._probes.items() if now >= p.step_at]:
-            probe.steps += 1
-            probe.step_at = now + self._settings.indirect_timeout_s * probe.stretch / 2
-            match probe.steps:
-                case 1:
-                    out += self._ask_others(sequence, probe)
-                case 2:
-                    if (row := self._table.get(probe.name)) is not None:
-                        out.append(Call(row.member, sequence))
-                case _:
-                    del self._probes[sequence]
-                    failed.append(self._failed(probe))
+            if probe.helped:
+                del self._probes[sequence]
+                failed.append(self._failed(probe))
+                continue
+            probe.helped, probe.step_at = True, now + self._settings.indirect_timeout_s * probe.stretch
+            out += self._ask_others(sequence, probe)
+            if (row := self._table.get(probe.name)) is not None:
+                out.append(Call(row.member, sequence))
         for sequence, relay in [(s, r) for s, r in self._relays.items() if now >= r.deadline]:
             del self._relays[sequence]
             out.append(Send(relay.asker, Nack(relay.sequence, self._table.own.name)))

@@ -2,8 +2,8 @@
 
 A crash is found at the latest about ``probe_timeout_s + indirect_timeout_s + suspicion_min_s`` after the first probe that meets
 it, which comes after ``probe_interval_s`` in the mean (the probes of all members together are a Poisson process), and others hear
-of it within some ``gossip_interval_s x log2(n + 1)``. No live node is taken for dead that answers within those three times
-together.
+of it within some ``gossip_interval_s x log2(n + 1)``. No live node is taken for dead that answers within the last two of
+those times together, whatever datagrams are lost: it is asked over TCP as long.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = 0.5
     indirect_timeout_s: Annotated[
         Seconds,
-        Meta(
-            description="wait for the answers of those asked to probe, half-way through it also over TCP; above 2 x RTT; seconds"
-        ),
+        Meta(description="wait for the answers of those asked to probe, and over TCP; above 2 x RTT; seconds"),
     ] = 1.0
     indirect_probes: Annotated[
         int, Meta(ge=0, le=16, description="members asked to probe one that does not answer (SWIM's k)")
@@ -69,9 +67,9 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Seconds,
         Meta(
             description="a suspect is dead so long after its probe failed, if enough others confirm it; above the longest pause "
-            "of a live node less both probe timeouts; seconds"
+            "of a live node less indirect_timeout_s; seconds"
         ),
-    ] = 2.4
+    ] = 2.6
     suspicion_max_factor: Annotated[
         float,
         Meta(
