@@ -4,9 +4,10 @@
    RELAXATION's sum DR x Lat^2.
 2. The nodes nearest to each virtual place, and the query's own endpoints, are the pool.
 3. For each operator and each node of the pool, the least cost of the whole query with the operator there is computed by estimated
-   latencies (min-marginals, :mod:`~sbon_node.placement.elimination`); the best ``candidates`` of each operator stay.
-4. The ways between these and the pinned ends of the operator's links are measured. With what was measured, the best ``finalists``
-   of each operator stay.
+   latencies (min-marginals, :mod:`~sbon_node.placement.elimination`).
+4. The ways between these and the pinned ends of the operator's links are measured, those first of whom may turn out the best
+   (:mod:`~sbon_node.placement.race`), as many at most as ``candidates`` have. Those that are measured whole are the candidates,
+   and by what they cost now the best ``finalists`` of each operator stay.
 5. The ways between the finalists of operators that are linked are measured; then those of the best placement among all candidates
    that are only estimated, until the best has none.
 6. The hosts are asked for room. Where one refuses, all candidates are asked what they have left, and it goes on from 3 without
@@ -29,18 +30,18 @@ from sbon_node.placement.mapping import delay_bound, finish
 from sbon_node.placement.network_view import UNKNOWN_MS, NetworkView, Point
 from sbon_node.placement.objective import network_usage
 from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem
+from sbon_node.placement.race import ROUNDS, Race
 from sbon_node.placement.relaxation import pinned_places
 from sbon_node.placement.room import Room
+from sbon_node.placement.sensitivity import ways_of
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solver import Solution, solve
 from sbon_node.placement.ways import Ways
 
-SHARES = (0.5, 1.0)
-"""Of the candidates, that are measured after each other: the later ones are chosen by what the earlier ones taught."""
 REFINEMENTS, BUDGET = 4, 5
 """Rounds in which candidates are added, as long as fewer than so many pairs for each candidate and operator are measured."""
-ROUNDS = 4
-"""How often links of the best placement that are only estimated are measured."""
+SETTLINGS = 4
+"""How often ways of the best placement that are only estimated are measured."""
 
 LEAST, TOGETHER = 80, 840
 """Nodes around each virtual place where operators are many, and around all of them together: beyond that each has fewer than the
@@ -199,21 +200,22 @@ class _Search:
         return found
 
     async def _choose(self, instance: Instance, predicted: Solution) -> Instance:
-        """The candidates, measured to what is pinned: by the estimates first, then by what these measurements say of the
-        others."""
-        chosen = [_home(instance, hosts) for hosts in instance.candidates]
-        solution = predicted
-        for share in SHARES if self._settings.measure else (1.0,):
-            many = max(1, round(share * self._settings.candidates))
-            for known, hosts, least in zip(chosen, instance.candidates, solution.least, strict=True):
-                order = [int(host) for host in hosts[np.argsort(least, kind="stable")]]
-                known += [host for host in order if host not in known][: max(0, many - len(known))]
-            first = instance.narrowed([np.array(known, dtype=int) for known in chosen])
-            await self._measure_pinned(first)
-            if many < self._settings.candidates:
-                instance = instance.narrowed(instance.candidates, self._ways.believed_ms())
-                solution = await self._solved(instance)
-        return first.narrowed(first.candidates, self._ways.believed_ms())
+        """The candidates: those whose ways to what is pinned are measured, and as many by the estimates where none can be."""
+        runners, solution = Race(self._ways, self._settings.candidates), predicted
+        for _ in range(ROUNDS if self._settings.measure else 0):
+            if not await runners.round(instance, solution.least):
+                break
+            instance = instance.narrowed(instance.candidates, self._ways.believed_ms())
+            solution = await self._solved(instance)
+        blind = self._ways.trouble or not self._settings.measure
+        chosen = []
+        for operator, best in enumerate(_best(instance, solution.least, self._settings.candidates)):
+            if not blind and len(instance.pinned_neighbours(operator)):
+                whole = runners.whole(instance, operator)
+                few = best[: self._settings.finalists]
+                best = np.concatenate([whole, few, instance.at_home(instance.candidates[operator])])
+            chosen.append(np.unique(best))
+        return instance.narrowed(chosen, self._ways.believed_ms())
 
     async def _refine(self, instance: Instance, first: Instance) -> Instance:
         """Adds, round by round, what looks best of the pool by all that was measured, to the ends of its links as they are
@@ -232,7 +234,12 @@ class _Search:
                 order = hosts[np.argsort(least, kind="stable")]
                 fresh.append(order[~np.isin(order, known)][: self._settings.finalists])
             added = first.narrowed(fresh)
-            pairs = [(end, int(host)) for op, hosts in enumerate(fresh) for host in hosts for end in first.pinned_neighbours(op)]
+            pairs = [
+                (end, int(host))
+                for op, hosts in enumerate(fresh)
+                for host in hosts
+                for end in first.pinned_neighbours(op).tolist()
+            ]
             for one, other in links:
                 pairs += [(int(host), int(now[other])) for host in fresh[one]]
                 pairs += [(int(host), int(now[one])) for host in fresh[other]]
@@ -244,18 +251,6 @@ class _Search:
             )
         return first
 
-    async def _measure_pinned(self, first: Instance) -> None:
-        """All pinned ends of an operator's links, of its best candidates first."""
-        if self._settings.measure:
-            depth = max((len(candidates) for candidates in first.candidates), default=0)
-            await self._ways.measure(
-                (end, int(candidates[rank]))
-                for rank in range(depth)
-                for operator, candidates in enumerate(first.candidates)
-                if rank < len(candidates)
-                for end in first.pinned_neighbours(operator)
-            )
-
     async def _measure_links(self, last: Instance) -> None:
         if self._settings.measure:
             await self._ways.measure(
@@ -266,13 +261,13 @@ class _Search:
             )
 
     async def _settle(self, first: Instance, last: Instance) -> Solution:
-        """The best of all candidates once every link of it is measured; where that is not so after ``ROUNDS``, of the
+        """The best of all candidates once every link of it is measured; where that is not so after ``SETTLINGS``, of the
         finalists."""
-        for _ in range(ROUNDS):
+        for _ in range(SETTLINGS):
             first = first.narrowed(first.candidates, self._ways.believed_ms())
             solution = await self._solved(first)
-            links = [(int(solution.hosts[one]), int(solution.hosts[other])) for one, other in first.inner_links()]
-            if not self._settings.measure or self._ways.trouble or all(self._ways.measured[link] for link in links):
+            links = ways_of(first, solution.hosts)
+            if not self._settings.measure or self._ways.trouble or not any(self._ways.open[link] for link in links):
                 return solution
             await self._ways.measure(links)
         believed = self._ways.believed_ms()
@@ -319,13 +314,5 @@ def _best(instance: Instance, least: list[Floats], k: int) -> list[Ints]:
     found = []
     for hosts, costs in zip(instance.candidates, least, strict=True):
         best = hosts[np.argsort(costs, kind="stable")[:k]]
-        home = [host for host in _home(instance, hosts) if host not in best]
-        found.append(np.concatenate([best, np.array(home, dtype=int)]))
+        found.append(np.concatenate([best, np.setdiff1d(instance.at_home(hosts), best)]))
     return found
-
-
-def _home(instance: Instance, hosts: Ints) -> list[int]:
-    """The consumers' nodes, where they may host and the delay is bounded: what is there is in time if anything is."""
-    if instance.problem.bounds.max_delay_ms is None:
-        return []
-    return [node for node in instance.sinks() if node in hosts]

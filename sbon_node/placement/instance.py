@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import NamedTuple
@@ -75,11 +76,11 @@ class Instance:
         count = len(self.operators)
         ends = list(zip(self.sources.tolist(), self.targets.tolist(), strict=True))
         self._inner = sorted({(min(s, t), max(s, t)) for s, t in ends if s < count and t < count})
-        beside: list[set[int]] = [set() for _ in self.operators]
-        for one, other in [*ends, *((t, s) for s, t in ends)]:
-            if one < count <= other:
-                beside[one].add(self.pinned_node(other))
-        self._beside = [sorted(nodes) for nodes in beside]
+        self._beside: list[Counter[int]] = [Counter() for _ in self.operators]
+        for (source, target), rate in zip(ends, self.rates.tolist(), strict=True):
+            for one, other in ((source, target), (target, source)):
+                if one < count <= other:
+                    self._beside[one][self.pinned_node(other)] += rate
         self._block: tuple[Ints, Ints, Floats] | None = None
         self._scale: float | None = None
         self._through = self._queueing()
@@ -127,9 +128,15 @@ class Instance:
                 pairwise[key] = pairwise[key] + costs if key in pairwise else costs
         return unary, pairwise
 
-    def pinned_neighbours(self, operator: int) -> list[int]:
-        """Numbers of the nodes of what is pinned and linked with it."""
-        return self._beside[operator]
+    def pinned_neighbours(self, operator: int) -> Ints:
+        """Numbers of the nodes of what is pinned and linked with it, in order."""
+        return np.array(sorted(self._beside[operator]), dtype=int)
+
+    def pinned_per_ms(self, operator: int) -> Floats:
+        """What the objective charges for a millisecond between it and each of :meth:`pinned_neighbours`."""
+        weights, rates = self.problem.objective, self._beside[operator]
+        per_ms = [weights.usage * rates[node] / 1000.0 for node in self.pinned_neighbours(operator).tolist()]
+        return np.array(per_ms) + weights.delay + weights.latency
 
     def pinned_node(self, vertex: int) -> int:
         """The number of its node, of one that is numbered after the operators."""
@@ -138,6 +145,12 @@ class Instance:
     def sinks(self) -> list[int]:
         """Numbers of the nodes of what is pinned and sends nothing on."""
         return sorted({self.pinned_node(v) for v in range(len(self.operators), len(self._vertex)) if v not in self.sources})
+
+    def at_home(self, hosts: Ints) -> Ints:
+        """The consumers' nodes, where they are among the hosts and the delay is bounded: what is there is in time if anything
+        is."""
+        wanted = [] if self.problem.bounds.max_delay_ms is None else self.sinks()
+        return np.intersect1d(np.array(wanted, dtype=int), hosts)
 
     def inner_links(self) -> list[tuple[int, int]]:
         """Pairs of operators that are linked, each once."""

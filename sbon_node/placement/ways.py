@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sbon_node.errors import SbonError
 from sbon_node.placement.instance import Floats, Ints
@@ -40,13 +41,18 @@ class Ways:
         self._fresh: list[tuple[int, int]] = []
         self._believed_ms = self.estimated_ms.copy()
 
+    @property
+    def open(self) -> NDArray[np.bool_]:
+        """What has not been measured, and may still be."""
+        return ~(self.measured | self._unanswered)
+
     async def measure(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Pairs by number, the most wanted ones first; the first of each is who measures. What is measured is not measured again.
 
         What nobody answered, as a node is away, is not asked again, and others are; once this node says that so much may not be
         measured now, nothing more is.
         """
-        wanted = list(dict.fromkeys(pair for pair in pairs if not self.measured[pair] and not self._unanswered[pair]))
+        wanted = [pair for pair in dict.fromkeys(pairs) if not self.measured[pair] and not self._unanswered[pair]]
         seen: set[tuple[int, int]] = set()
         wanted = [(a, b) for a, b in wanted if (b, a) not in seen and not seen.add((a, b))]  # type: ignore[func-returns-value]
         for start in range(0, len(wanted), BATCH):

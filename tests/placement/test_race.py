@@ -1,0 +1,112 @@
+"""The race of candidates: what it measures, when it ends, and whom it leaves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from sbon_node.engine.interface import Needs
+from sbon_node.placement.instance import Instance
+from sbon_node.placement.problem import Bounds, Edge, Objective, Operator, PlacementProblem
+from sbon_node.placement.race import ROUNDS, Race
+from sbon_node.placement.solver import solve
+from sbon_node.placement.ways import Ways
+from tests.placement.conftest import Plane
+
+ENDS = ("e0", "e1", "e2", "sink")
+MANY = 30
+
+
+class Winding(Plane):
+    """Ways are up to ``most`` times as long as the plane says; those of ``silent`` nobody measures."""
+
+    def __init__(self, seed: int, most: float, silent: frozenset[str] = frozenset()) -> None:
+        rng = random.Random(seed)
+        names = [*ENDS, *(f"n{i:02}" for i in range(MANY))]
+        super().__init__({name: (rng.uniform(0, 100), rng.uniform(0, 100)) for name in names})
+        self.most, self.silent, self.pairs = most, silent, list[frozenset[str]]()
+
+    def truth(self, a: str, b: str) -> float:
+        return self.latency_ms(a, b) * random.Random("".join(sorted((a, b)))).uniform(1, self.most)
+
+    async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        self.pairs += [frozenset(pair) for pair in pairs]
+        return {pair: self.truth(*pair) for pair in pairs if not self.silent.intersection(pair)}
+
+
+def problem(objective: Objective | None = None, bounds: Bounds | None = None) -> PlacementProblem:
+    """One operator that merges three streams."""
+    return PlacementProblem(
+        pinned={name: name for name in ENDS},
+        operators=(Operator(id="a", needs=Needs(cores=0.1)),),
+        edges=(*(Edge(end, "a", 1000.0 * (i + 1)) for i, end in enumerate(ENDS[:3])), Edge("a", "sink", 500.0)),
+        objective=objective or Objective(),
+        bounds=bounds or Bounds(),
+    )
+
+
+async def run(view: Winding, of: PlacementProblem, candidates: int = 20) -> tuple[Instance, Race, int]:
+    ways = Ways(view, list(view.points))
+    instance = Instance(of, ways.nodes, ways.ms, [np.arange(len(ENDS) - 1, len(ways.nodes))])
+    race, rounds = Race(ways, candidates), 0
+    while await race.round(instance, solve(instance).least):
+        rounds += 1
+        instance = instance.narrowed(instance.candidates, ways.believed_ms())
+    return instance, race, rounds
+
+
+def cost(view: Winding, node: str) -> float:
+    return sum(edge.rate_bytes_s * view.truth(node, next(iter({edge.source, edge.target} - {"a"}))) for edge in problem().edges)
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_it_finds_the_best_with_a_third_of_the_measurements(seed: int) -> None:
+    view = Winding(seed, most=1.2)
+    instance, race, rounds = await run(view, problem())
+    whole = race.whole(instance, 0).tolist()
+    best = min(list(view.points)[len(ENDS) - 1 :], key=lambda node: cost(view, node))
+    least = solve(instance).least[0]
+    assert instance.nodes[int(instance.candidates[0][least.argmin()])] == best
+    assert list(view.points).index(best) in whole, "and it is measured whole"
+    assert len(view.pairs) == len(set(view.pairs)) <= MANY * len(ENDS) / 3
+    assert rounds <= ROUNDS
+
+
+async def test_with_true_estimates_it_ends_at_once_and_with_false_ones_it_looks_further() -> None:
+    asked = []
+    for most in (1.0, 2.0):
+        view = Winding(1, most)
+        await run(view, problem())
+        asked.append(len(view.pairs))
+    assert asked[0] <= 0.4 * 20 * len(ENDS) < asked[1]
+
+
+@pytest.mark.parametrize("candidates", [1, 3, 10])
+async def test_no_more_is_measured_than_so_many_candidates_have(candidates: int) -> None:
+    view = Winding(2, most=3.0)
+    await run(view, problem(), candidates)
+    assert 0 < len(view.pairs) <= candidates * len(ENDS)
+
+
+async def test_who_does_not_answer_is_not_asked_again() -> None:
+    view = Winding(3, most=1.5, silent=frozenset({"e1"}))
+    instance, race, _ = await run(view, problem())
+    assert len(view.pairs) == len(set(view.pairs))
+    assert len(race.whole(instance, 0)), "what nobody tells does not keep a candidate from being chosen"
+
+
+async def test_under_a_bound_on_delay_the_consumers_node_runs_first_and_the_race_goes_on() -> None:
+    view = Winding(4, most=1.2)
+    instance, race, _ = await run(view, problem(bounds=Bounds(max_delay_ms=500.0)), 8)
+    assert list(ENDS).index("sink") in race.whole(instance, 0)
+    assert all("sink" in pair for pair in view.pairs[:2])
+    assert len(view.pairs) >= 8 * len(ENDS) - len(ENDS), "whoever is cheapest may be late"
+
+
+async def test_where_ways_cost_nothing_it_ends_with_the_first_that_is_known() -> None:
+    view = Winding(5, most=1.2)
+    await run(view, problem(objective=Objective(usage=0.0, bandwidth=1.0)))
+    assert len(view.pairs) <= 2 * 0.4 * 20 * 2
