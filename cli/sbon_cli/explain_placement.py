@@ -120,7 +120,7 @@ def _tree(found: PlacementExplanation) -> list[str]:
     def add(vertex: str, flow: str, branch: str, below: str) -> None:
         node = at[vertex] or "nowhere"
         near_ms = distance_ms.get((vertex, node))
-        near = "" if near_ms is None else f", {near_ms:.1f} ms from its virtual place"
+        near = "" if near_ms is None else f", {near_ms:.1f} ms from its virtual place in the cost space"
         again = " (above)" if vertex in drawn else ""
         lines.append(f"{branch}[bold]{escape(vertex)}[/] at {escape(node)}{near}{flow}{again}")
         links = [] if again else [link for link in found.links if link.target == vertex]

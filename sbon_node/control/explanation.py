@@ -8,10 +8,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from sbon_node.control.records import LIVE
 from sbon_node.control.report import OperatorInfo, SourceInfo
 from sbon_node.placement.goal import Goal
 from sbon_node.query.measured import Measurement
 from sbon_node.query.plan import Decompose, Plan, PlannedOperator, PlannedSource, Rate
+
+PLANNED, OVER = "planned", "over"
+"""Of operators, beside what they are described as: the query was not submitted, or is over."""
 
 
 class Question(Goal, frozen=True, kw_only=True):
@@ -113,7 +117,7 @@ def explained(
     sources: Mapping[str, SourceInfo],
     operators: Mapping[str, OperatorInfo],
     query: str = "",
-    state: str = "planned",
+    state: str = PLANNED,
     reason: str = "",
     taken: int | None = None,
 ) -> Explanation:
@@ -126,7 +130,7 @@ def explained(
     for one in plan.operators:
         planned_rates[one.id], estimates[one.id] = one.rate, one.estimate or one.rate
         node = hosts.get(one.id, "")
-        parts[one.id] = _operator(one, node, estimates, planned_rates, operators.get(one.id), runs=bool(query))
+        parts[one.id] = _operator(one, node, estimates, planned_rates, operators.get(one.id), state)
     parts[sink] = ExplainedPart(id=sink, kind="sink", node=consumer, state=state, reads=plan.outputs, rows=taken)
     links = tuple(
         _link(parts[read], part, planned_rates[read].bytes_s, latency_ms) for part in parts.values() for read in part.reads
@@ -176,9 +180,9 @@ def _operator(
     estimates: Mapping[str, Rate],
     rates: Mapping[str, Rate],
     info: OperatorInfo | None,
-    *,
-    runs: bool,
+    query_state: str,
 ) -> ExplainedPart:
+    """What it was described as last; where the query is over, it is, whatever it did then."""
     reads = tuple(one.stream for one in planned.inputs)
     measured = Flow()
     if info is not None:
@@ -187,13 +191,13 @@ def _operator(
         measured = Flow(
             rows_s=stats.rows_out_s, bytes_s=stats.bytes_out_s, row_bytes=counted.row_bytes, selectivity=counted.selectivity
         )
-    elif not runs and planned.rate.measured:
+    elif query_state == PLANNED and planned.rate.measured:
         measured = _flow(planned.rate, [rates[read] for read in reads])
     return ExplainedPart(
         id=planned.id,
         kind="operator",
         node=node,
-        state=info.state if info is not None else "unreachable" if runs else "planned",
+        state=_operator_state(info, query_state),
         reason=info.reason if info is not None else "",
         reads=reads,
         fragment=planned.fragment,
@@ -205,6 +209,11 @@ def _operator(
         watermark_ms=info.watermark_ms if info is not None else None,
         ended=info is not None and info.ended,
     )
+
+
+def _operator_state(info: OperatorInfo | None, query_state: str) -> str:
+    state = "unreachable" if info is None else info.state
+    return state if query_state in LIVE or state == "failed" else PLANNED if query_state == PLANNED else OVER
 
 
 def _flow(rate: Rate, reads: list[Rate] | None = None) -> Flow:

@@ -305,7 +305,7 @@ class _Search:
         how = "estimated" if self._ways.trouble or not self._settings.measure else "measured"
         why = f"least cost of {many} {how}, of {len(self._pool)} near its virtual place"
         if node in self._distances[name]:
-            why += f" ({self._distances[name][node]:.1f} ms from it)"
+            why += f" ({self._distances[name][node]:.1f} ms from it in the cost space)"
         return f"{why}; not all measured: {self._ways.trouble}" if self._ways.trouble else why
 
 

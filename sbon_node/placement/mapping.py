@@ -46,9 +46,10 @@ async def choose_host(
         chosen = next((one for one in candidates if one.accepted), None)
         if chosen is not None:
             rank = candidates.index(chosen)
-            why = reason or f"nearest of {len(candidates)} asked to its virtual place ({chosen.distance_ms:.1f} ms)"
+            away = f"({chosen.distance_ms:.1f} ms in the cost space)"
+            why = reason or f"nearest of {len(candidates)} asked to its virtual place {away}"
             if rank and not reason:
-                why = f"nearest with room, number {rank + 1} of {len(candidates)} asked ({chosen.distance_ms:.1f} ms)"
+                why = f"nearest with room, number {rank + 1} of {len(candidates)} asked {away}"
             if partial is not None:
                 partial.place(operator.id, chosen.node)
             return Assignment(operator=operator.id, node=chosen.node, reason=why, virtual=point, candidates=candidates)

@@ -47,8 +47,8 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=1,
             le=1000,
-            description="nodes of the pool whose ways to the pinned ends of an operator's links hybrid measures at most, fewer where "
-            "nobody else can be the best; more cost more measurements and place better",
+            description="nodes of the pool whose ways to the pinned ends of an operator's links hybrid measures at most, and "
+            "fewer where nobody else can be the best; more cost more measurements and place better",
         ),
     ] = 20
     finalists: Annotated[

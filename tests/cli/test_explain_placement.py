@@ -66,7 +66,7 @@ def test_a_terminal_shows_tree_candidates_strategies_bounds_and_what_would_chang
     for line in (
         "q1 running; by consumer (now hybrid), for usage, rows to a",
         "consumer at a",
-        "└─ q.b0 at a, 80.0 ms from its virtual place 20.0 kB/s over 50.0 ms (coordinates, 12 s ago)",
+        "└─ q.b0 at a, 80.0 ms from its virtual place in the cost space 20.0 kB/s over 50.0 ms (coordinates, 12 s ago)",
         "└─ source/numbers@1/x at b 80.0 kB/s over ? ms (unknown)",
         "it costs 4.0 kB, delay 50.0 ms, 10.0 ms over",
         "now it would be q.b0 at b: 1.0 kB, delay 50.0 ms",

@@ -48,12 +48,14 @@ def test_how_far_each_part_is_in_event_time(tmp_path: Path) -> None:
         assert source.watermark_ms == START_MS + round((source.rows - 1) * 1000 / RATE)
         assert before < operator.watermark_ms <= source.watermark_ms
         assert ROWS > source.rows >= operator.rows >= sink.rows > 0
+        assert (source.state, operator.state, sink.state) == ("running", "running", "running")
         assert not source.ended
         assert not operator.ended
         await over(cluster)
         found = await parts(cluster, "c")
         assert [found[kind].rows for kind in ("source", "operator", "sink")] == [ROWS] * 3
         assert found["source"].watermark_ms == START_MS + round((ROWS - 1) * 1000 / RATE)
+        assert (found["source"].state, found["operator"].state, found["sink"].state) == ("ended", "over", "finished")
         assert found["source"].ended
         assert found["operator"].ended
         assert found["operator"].watermark_ms is None
