@@ -30,7 +30,33 @@ _PASSING = frozenset(
 """Refusals that a restart brings with it and that pass."""
 _PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "not-followable"})
 
+SILENT_S, SILENT_MOST_S = 10.0, 300.0
+"""Without rows, after which the query's record is asked why; each time after twice as long, up to the second."""
+
 Frames = Generator[tuple[Rows, Callable[[], None]], None, Finished]
+
+
+class Silence:
+    """Tells people why no rows come, as far as the query's record knows: a node that is away, an operator that waits."""
+
+    def __init__(self, ask: Callable[[], str], notice: Callable[[str], None], now: Callable[[], float]) -> None:
+        self._ask, self._notice, self._now = ask, notice, now
+        self.broken()
+
+    def broken(self) -> None:
+        """Something has come."""
+        self._since, self._pause_s, self._told = self._now(), SILENT_S, ""
+
+    def lasts(self) -> None:
+        """Nothing has, but the node is there."""
+        silent_s = self._now() - self._since
+        if silent_s < self._pause_s:
+            return
+        self._pause_s = silent_s + min(max(silent_s, SILENT_S), SILENT_MOST_S)
+        reason = self._ask()
+        if reason and reason != self._told:
+            self._notice(f"no rows for {silent_s:.0f} s: {reason}")
+            self._told = reason
 
 
 @dataclass
@@ -70,10 +96,17 @@ class Follower:
         lost_since: float | None = None
         tries = 0
         followed = False
+        silence = Silence(self._why_silent, self.notice, self.now)
+
+        def wanted() -> bool:
+            silence.lasts()
+            return self.wanted()
+
         while True:
             try:
-                for event in self.client.rows(self.query, self.seen, self.wanted):
+                for event in self.client.rows(self.query, self.seen, wanted):
                     lost_since, tries, followed = None, 0, True
+                    silence.broken()
                     if isinstance(event, Finished):
                         return self._told(event)
                     if event.number > self.seen.get(event.stream, 0):
@@ -94,6 +127,12 @@ class Follower:
                 self.notice(f"lost the node ({error.message}); trying again")
             self.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
             tries += 1
+
+    def _why_silent(self) -> str:
+        try:
+            return self.client.query(self.query).reason
+        except SbonError as error:
+            return error.message
 
     def _written(self, frame: Rows, acknowledger: Acknowledger) -> None:
         self.rows += len(frame.rows)

@@ -27,6 +27,8 @@ PATIENCE_S = 300.0
 """How long a query may take to finish."""
 SETTLE_S = 90.0
 """In which coordinates find their places."""
+EVERY = "all"
+"""In place of the names of queries."""
 IN_EXPERIMENTS_ALONE = ("ip-multicast",)
 """Needs routes, which no daemon knows."""
 
@@ -41,7 +43,7 @@ IN_EXPERIMENTS_ALONE = ("ip-multicast",)
 )
 @click.option("--nodes", type=click.IntRange(4, 60), default=12, show_default=True)
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="Repeated; all but ip-multicast by default.")
-@click.option("--query", "-q", "queries", multiple=True, metavar="NAME", help="Of the suite, repeated; six by default.")
+@click.option("--query", "-q", "queries", multiple=True, metavar="NAME", help="Of the suite, repeated, or all; six by default.")
 @json_option
 @reports_errors
 def live(data: Path, nodes: int, strategies: tuple[str, ...], queries: tuple[str, ...], json_: bool) -> None:
@@ -56,7 +58,7 @@ def live(data: Path, nodes: int, strategies: tuple[str, ...], queries: tuple[str
     unknown = [name for name in strategies if name not in STRATEGIES]
     if unknown:
         raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(STRATEGIES)}", param_hint="--strategy")
-    cases = suite.chosen(queries or room.QUERIES)
+    cases = suite.cases() if queries == (EVERY,) else suite.chosen(queries or room.QUERIES)
     wanted = strategies or tuple(name for name in STRATEGIES if name not in IN_EXPERIMENTS_ALONE)
     area = load_wide_area(data).chosen(nodes)
     with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-live-") as folder:

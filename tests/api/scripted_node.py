@@ -79,6 +79,7 @@ class ScriptedNode:
 
     script: list[list[Rows | Finished | SbonError | None]] = field(default_factory=list)
     state: str = "running"
+    reason: str = ""
     refuse_submit: SbonError | None = None
     refuse_detach: SbonError | None = None
     delay_s: float = 0.0
@@ -229,6 +230,7 @@ class ScriptedNode:
             id="q1",
             sql="SELECT *\nFROM flights",
             state=state,
+            reason=self.reason,
             consumer=self.consumer,
             operators=(operator,),
             links=(link,),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,37 @@ def test_following_survives_lost_connections_without_loss_or_repetition(
     assert [json.loads(line)["x"] for line in result.stdout.splitlines()] == [1, 7, 2]
     assert node.after == [{}, *[{"o1": 1, "o2": 1}] * 3]
     assert "lost the node" in result.stderr
+
+
+def test_why_no_rows_come_is_told_once_from_the_querys_record(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "SILENT_S", 0.0)
+    node.reason = "no answer from b"
+    node.script = [[frame(1, 1), frame(2, 2), FINISHED]]
+    result = run(api, "query", "follow", "q1")
+    assert result.exit_code == 0
+    assert "no rows for 0 s: no answer from b" in result.stderr
+    node.reason, node.script = "", [[frame(1, 1), frame(2, 2), FINISHED]]
+    assert "no rows" not in run(api, "query", "follow", "q1").stderr
+
+
+def test_silence_is_asked_about_ever_less_often_and_told_when_the_reason_changes() -> None:
+    now, said, asked = 0.0, list[str](), list[float]()
+
+    def ask() -> str:
+        asked.append(now)
+        return "no answer from b" if now < 100 else "o1 at c: its engine starts"
+
+    silence = follow.Silence(ask, said.append, lambda: now)
+    for second in range(3_600):
+        now = float(second)
+        silence.lasts()
+    assert asked[:5] == [10, 20, 40, 80, 160]
+    assert max(later - earlier for earlier, later in pairwise(asked)) == follow.SILENT_MOST_S
+    assert said == ["no rows for 10 s: no answer from b", "no rows for 160 s: o1 at c: its engine starts"]
+    silence.broken()
+    now += follow.SILENT_S
+    silence.lasts()
+    assert said[-1] == "no rows for 10 s: o1 at c: its engine starts"
 
 
 def test_a_query_that_ended_meanwhile_is_told_by_its_record(api: str, node: Any) -> None:
