@@ -201,9 +201,9 @@ class _Search:
 
     async def _choose(self, instance: Instance, predicted: Solution) -> Instance:
         """The candidates: those whose ways to what is pinned are measured, and as many by the estimates where none can be."""
-        runners, solution = Race(self._ways, self._settings.candidates), predicted
+        race, solution = Race(self._ways, self._settings.candidates), predicted
         for _ in range(ROUNDS if self._settings.measure else 0):
-            if not await runners.round(instance, solution.least):
+            if not await race.round(instance, solution.least):
                 break
             instance = instance.narrowed(instance.candidates, self._ways.believed_ms())
             solution = await self._solved(instance)
@@ -211,7 +211,7 @@ class _Search:
         chosen = []
         for operator, best in enumerate(_best(instance, solution.least, self._settings.candidates)):
             if not blind and len(instance.pinned_neighbours(operator)):
-                whole = runners.whole(instance, operator)
+                whole = race.whole(instance, operator)
                 few = best[: self._settings.finalists]
                 best = np.concatenate([whole, few, instance.at_home(instance.candidates[operator])])
             chosen.append(np.unique(best))
