@@ -25,6 +25,8 @@ from sbon_node.space.coordinate import Coordinate
 PLANE_MS = 240.0
 HEIGHT_MS = 5.0
 SETTLE_S = 10.0
+PAUSE_S, LEAST_BETWEEN_S = 3.0, 10.0
+"""How long a node stands still in bad weather, and how long it is there at least before it does again."""
 Rows = list[dict[str, Any]]
 Told = Callable[[str], None]
 
@@ -100,7 +102,8 @@ async def crash(trial: Trial, minutes: float) -> dict[str, float]:
 
 
 async def weather(trial: Trial, minutes: float) -> dict[str, float]:
-    """One datagram in ten is lost, and one node in twenty stands still for 3 s about once a minute."""
+    """One datagram in ten is lost, and one node in twenty stands still for 3 s about once a minute, and not again within ten: of
+    two pauses with nothing between them others see one, of six seconds."""
     trial.lose(0.1)
     for site in trial.some(max(1, len(trial.overlay.sites) // 20)):
         asyncio.get_running_loop().call_later(trial.rng.uniform(0, 60), _stall, trial, site)
@@ -109,8 +112,10 @@ async def weather(trial: Trial, minutes: float) -> dict[str, float]:
 
 
 def _stall(trial: Trial, site: Site) -> None:
-    site.stall.begin(3.0)
-    asyncio.get_running_loop().call_later(3.0 + trial.rng.expovariate(1 / 60), _stall, trial, site)
+    site.stall.begin(PAUSE_S)
+    asyncio.get_running_loop().call_later(
+        PAUSE_S + LEAST_BETWEEN_S + trial.rng.expovariate(1 / (60 - LEAST_BETWEEN_S)), _stall, trial, site
+    )
 
 
 async def partition(trial: Trial, minutes: float) -> dict[str, float]:

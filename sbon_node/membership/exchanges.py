@@ -67,9 +67,8 @@ class Exchanges:
     async def check(self, member: Member) -> Member | None:
         """What the member says of itself over TCP; None where it says nothing, or somebody else does."""
         address = Address(member.address.host, member.address.port)
-        limit_s = self._settings.indirect_timeout_s + self._settings.suspicion_min_s
         try:
-            reply: Members = await self._peers.call(address, CheckMember(member), timeout_s=limit_s)
+            reply: Members = await self._peers.call(address, CheckMember(member), timeout_s=self._settings.stand_still_s)
         except SbonError as error:
             log.debug("check-failed", member=member.name, reason=str(error))
             return None

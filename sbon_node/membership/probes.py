@@ -3,7 +3,8 @@
 A probe is a ping; without an answer in ``probe_timeout_s`` a few others are asked to ping, the member is asked over TCP, and at
 the end of ``indirect_timeout_s`` the probe has failed. TCP is asked as early as that because nothing is lost there: the time from
 then on is what a live node may stand still, however many datagrams are lost before. An asked helper that has had no answer itself
-after 0.8 probe timeouts says so. All times stretch with the awareness score.
+after 0.8 probe timeouts says so, and hands on an answer that comes later all the same: so much is never lost of what a node says
+that stood still. All times stretch with the awareness score.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from sbon_node.membership.table import GONE, Row, Table
 from sbon_protocol.messages import Ack, Endpoint, Finding, Nack, Ping, PingRequest
 
 MAX_RELAYED = 1024
+MAX_FAILED = 256
+"""Probes that failed and may be answered yet."""
 MAX_PROBES = 128
 """Probes out of turn under way at once; those in turn are few by themselves."""
 NACK_SHARE = 0.8
@@ -51,12 +54,13 @@ class _Probe(msgspec.Struct):
 
 
 class _Relay(msgspec.Struct):
-    """A ping of ``target`` on somebody's behalf; ``deadline`` is when a nack is due."""
+    """A ping of ``target`` on somebody's behalf; ``deadline`` is when a nack is due, and then when nobody waits any more."""
 
     asker: Endpoint
     target: str
     sequence: int
     deadline: float
+    nacked: bool = False
 
 
 class Probes:
@@ -66,6 +70,7 @@ class Probes:
         self._order: list[str] = []
         self._probes: dict[int, _Probe] = {}
         self._relays: dict[int, _Relay] = {}
+        self._unanswered: dict[int, str] = {}
         self._measuring: dict[int, str] = {}
 
     def __len__(self) -> int:
@@ -151,14 +156,17 @@ class Probes:
         for sequence, probe in [(s, p) for s, p in self._probes.items() if now >= p.step_at]:
             if probe.helped:
                 del self._probes[sequence]
-                failed.append(self._failed(probe))
+                failed.append(self._given_up(sequence, probe))
                 continue
             probe.helped, probe.step_at = True, now + self._settings.indirect_timeout_s * probe.stretch
             out += self._ask_others(sequence, probe)
             if (row := self._table.get(probe.name)) is not None:
                 out.append(Call(row.member, sequence))
         for sequence, relay in [(s, r) for s, r in self._relays.items() if now >= r.deadline]:
-            del self._relays[sequence]
+            if relay.nacked:
+                del self._relays[sequence]
+                continue
+            relay.nacked, relay.deadline = True, now + self._settings.stand_still_s
             out.append(Send(relay.asker, Nack(relay.sequence, self._table.own.name)))
         return out, failed
 
@@ -175,7 +183,10 @@ class Probes:
         request = PingRequest(sequence, self._table.own.name, probe.name, row.member.address)
         return [Send(helper.address, request) for helper in helpers]
 
-    def _failed(self, probe: _Probe) -> Failed:
+    def _given_up(self, sequence: int, probe: _Probe) -> Failed:
+        if len(self._unanswered) >= MAX_FAILED:
+            del self._unanswered[next(iter(self._unanswered))]
+        self._unanswered[sequence] = probe.name
         silent = len(probe.asked) - len(probe.nacks)
         self._awareness.worsened(silent if probe.asked else 1)
         return Failed(probe.name, probe.incarnation, tuple(probe.nacks))
@@ -204,6 +215,13 @@ class Probes:
             return False
         del self._probes[sequence]
         self._awareness.succeeded()
+        return True
+
+    def answered_late(self, ack: Ack) -> bool:
+        """Whether it answers a probe that had failed."""
+        if self._unanswered.get(ack.sequence) != ack.source:
+            return False
+        del self._unanswered[ack.sequence]
         return True
 
     def nacked(self, nack: Nack) -> None:

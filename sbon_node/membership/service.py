@@ -285,7 +285,7 @@ class Membership:
             found = await self._exchanges.check(member)
             if found is None:
                 return
-            self._swim.reached(member.name, sequence)
+            self._swim.reached(member.name, sequence, self._clock.now())
             self._counters.count("reached-by-tcp-only")
             self._take((found,))
             row = self._table.get(member.name)

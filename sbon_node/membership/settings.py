@@ -164,6 +164,11 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     max_members: Annotated[int, Meta(ge=2, le=16_384, description="members known at once; more are refused, counted")] = 4096
 
     @property
+    def stand_still_s(self) -> float:
+        """How long a live node may stand still once its probe is late, whatever datagrams are lost."""
+        return self.indirect_timeout_s + self.suspicion_min_s
+
+    @property
     def tag_words(self) -> dict[str, str]:
         """The tags, by key."""
         return dict(tag.split("=", 1) for tag in self.tags)

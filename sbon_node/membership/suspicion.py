@@ -5,9 +5,9 @@ The more others confirm independently that it is silent, the sooner it is dead:
     time(c) = max(min, max - (max - min) x log(c + 1) / log(k + 1))
 
 Departures from Lifeguard. A helper's nack counts as a confirmation at once: it has looked for itself, on a way of its own. And a
-*witness*, who found the suspect silent, goes on pinging it, so that its refutation needs no gossip to reach those who decide;
-whoever has only heard of the suspicion leaves them the time to, and if no word of theirs arrives looks for itself, to be a
-witness:
+*witness*, who found the suspect silent, goes on pinging it, so that its refutation needs no gossip to reach those who decide, and
+is none any more once its probe is answered, however late; whoever has only heard of the suspicion leaves them the time to, and if
+no word of theirs arrives looks for itself, to be a witness:
 
     time(hearsay) = time(c) + 2 x gossip interval x log2(n + 1)
 """
@@ -74,6 +74,12 @@ class Suspicions:
     def end(self, name: str) -> None:
         """It has refuted, or is gone."""
         self._of.pop(name, None)
+
+    def answered(self, name: str, now: float) -> None:
+        """It has answered this node after all, which is no witness any more, and leaves it the time of hearsay to refute."""
+        known = self._of.get(name)
+        if known is not None and known.insist_at is not None:
+            known.insist_at, known.since = None, now
 
     def renew(self, name: str, now: float) -> None:
         """Its time begins anew."""

@@ -128,9 +128,10 @@ class Swim:
         """Nobody waits for that ping's answer any more."""
         self._probes.measured(sequence)
 
-    def reached(self, name: str, sequence: int) -> None:
-        """The probe has been answered over TCP."""
-        self._probes.reached(name, sequence)
+    def reached(self, name: str, sequence: int, now: float) -> None:
+        """The probe has been answered over TCP, in time or late."""
+        if not self._probes.reached(name, sequence):
+            self._suspicions.answered(name, now)
 
     def _failed(self, failed: Failed, now: float) -> list[Instruction]:
         """A probe of this node's own: it is a witness, and those whose helpers had no answer either confirm it."""
@@ -216,6 +217,8 @@ class Swim:
                 return [self._probes.relay(message, sender, now)]
             case Ack():
                 self._see(message.source, message.coordinate, message.coordinate_version, now)
+                if self._probes.answered_late(message):
+                    self._suspicions.answered(message.source, now)
                 return self._probes.acked(message, sender)
             case Nack():
                 self._probes.nacked(message)

@@ -55,6 +55,31 @@ def test_an_unanswered_probe_is_taken_up_by_others_then_suspected_then_dead(nack
     assert Happened("died", "b") in swim.tick(1.6 + limit_s)
 
 
+@pytest.mark.parametrize("by", ["itself", "a helper", "TCP", "nobody"])
+def test_a_witness_that_is_answered_late_leaves_the_time_of_hearsay(by: str) -> None:
+    swim = core(others="bcdef")
+    (probe,) = swim.ping("b", 0.0)
+    assert isinstance(probe, Send)
+    only_this(swim)
+    swim.tick(0.5)
+    assert Happened("suspected", "b") in swim.tick(1.5)
+    if by == "TCP":
+        swim.reached("b", probe.message.sequence, 2.0)
+    elif by != "nobody":
+        assert swim.received(Ack(probe.message.sequence, "b"), address("b" if by == "itself" else "c"), 2.0) == []
+        swim.received(Ack(probe.message.sequence, "b"), address("b"), 4.0)  # once more: the same answer counts once
+    limits = Suspicions(SETTINGS)
+    as_witness, as_hearsay = (limits.timeout_s(0, witness=witness, members=6) for witness in (True, False))
+    out = [i for tick in range(16, round((1.5 + as_witness) * 10) + 2) for i in swim.tick(tick / 10)]
+    assert (Happened("died", "b") in out) == (by == "nobody")
+    if by != "nobody":
+        first, last = round((1.5 + as_witness) * 10) + 2, round((2.0 + as_hearsay) * 10) + 1
+        later = [(tick, i) for tick in range(first, last + 1) for i in swim.tick(tick / 10)]
+        asked = [(tick, to) for tick, i in later if isinstance(i, Send) and i.timed for to in [i.to]]
+        assert [to for _, to in asked] == [address("b")], "then it looks for itself"
+        assert asked[0][0] == pytest.approx(last - 1, abs=1)
+
+
 @pytest.mark.parametrize(
     "at_s, source, sender, expected",
     [
@@ -120,6 +145,9 @@ def test_a_helper_relays_the_answer_or_says_that_there_was_none() -> None:
             assert sent(swim.received(Ack(number, "b"), address("b"), 0.1)) == [(address("c"), Ack(41, "b"))]
     assert swim.tick(0.3) == []
     assert sent(swim.tick(0.4)) == [(address("c"), Nack(42, "a"))]
+    assert sent(swim.tick(0.8)) == []
+    assert sent(swim.received(Ack(number + 1, "b"), address("b"), 0.9)) == [(address("c"), Ack(42, "b"))], "later, all the same"
+    assert sent(swim.received(Ack(number + 1, "b"), address("b"), 0.95)) == []
     assert sent(swim.received(PingRequest(43, "c", "stranger", address("x")), address("c"), 1.0)) == [
         (address("c"), Nack(43, "a"))
     ]
