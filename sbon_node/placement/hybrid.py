@@ -6,8 +6,8 @@
 3. For each operator and each node of the pool, the least cost of the whole query with the operator there is computed by estimated
    latencies (min-marginals, :mod:`~sbon_node.placement.elimination`).
 4. The ways between these and the pinned ends of the operator's links are measured, those first of whom may turn out the best
-   (:mod:`~sbon_node.placement.race`), as many at most as ``candidates`` have. Those that are measured whole are the candidates,
-   and by what they cost now the best ``finalists`` of each operator stay.
+   (:mod:`~sbon_node.placement.race`), as many at most as ``candidates`` have. The candidates are those that are measured whole,
+   the consumer's node under a bound on delay, and who seems best; by what they cost now the best ``finalists`` of each stay.
 5. The ways between the finalists of operators that are linked are measured; then those of the best placement among all candidates
    that are only estimated, until the best has none.
 6. The hosts are asked for room. Where one refuses, all candidates are asked what they have left, and it goes on from 3 without
@@ -203,7 +203,7 @@ class _Search:
         """The candidates: those whose ways to what is pinned are measured, and as many by the estimates where none can be."""
         race, solution = Race(self._ways, self._settings.candidates), predicted
         for _ in range(ROUNDS if self._settings.measure else 0):
-            if not await race.round(instance, solution.least):
+            if not await race.round(instance, solution):
                 break
             instance = instance.narrowed(instance.candidates, self._ways.believed_ms())
             solution = await self._solved(instance)
@@ -283,8 +283,10 @@ class _Search:
         assert self._predicted is not None
         assert self._wide is not None
         predicted = dict(zip(self._wide.candidates[index].tolist(), self._predicted.least[index].tolist(), strict=True))
+        known = dict(zip(self._first.candidates[index].tolist(), self._found.least[index].tolist(), strict=True))
+        measured = set(self._measured(index).tolist())
         found = []
-        for host, least in zip(self._first.candidates[index].tolist(), self._found.least[index].tolist(), strict=True):
+        for host in sorted(known, key=lambda host: (known[host], self._ways.nodes[host])):
             node = self._ways.nodes[host]
             refused = self._room.reason(name, node)
             found.append(
@@ -294,16 +296,27 @@ class _Search:
                     accepted=not refused,
                     reason=refused,
                     predicted=predicted.get(host),
-                    measured=least,
+                    measured=known[host] if host in measured else None,
                 )
             )
-        return tuple(sorted(found, key=lambda one: (one.measured or 0.0, one.node)))
+        return tuple(found)
+
+    def _measured(self, index: int) -> Ints:
+        """The candidates of an operator whose ways to what is pinned beside it are measured, or, where nothing is, those to the
+        hosts of what is linked with it."""
+        assert self._found is not None
+        assert self._first is not None
+        candidates, ends = self._first.candidates[index], self._first.pinned_neighbours(index)
+        if not len(ends):
+            linked = [sum(link) - index for link in self._first.inner_links() if index in link]
+            ends = self._found.hosts[linked]
+        return candidates[self._ways.measured[ends[:, None], candidates].all(axis=0)]
 
     def _reason(self, index: int, name: str, node: str) -> str:
         assert self._first is not None
         many = len(self._first.candidates[index])
-        how = "estimated" if self._ways.trouble or not self._settings.measure else "measured"
-        why = f"least cost of {many} {how}, of {len(self._pool)} near its virtual place"
+        measured = len(self._measured(index)) or "none"
+        why = f"least cost of {many}, {measured} of them measured, of {len(self._pool)} near its virtual place"
         if node in self._distances[name]:
             why += f" ({self._distances[name][node]:.1f} ms from it in the cost space)"
         return f"{why}; not all measured: {self._ways.trouble}" if self._ways.trouble else why

@@ -132,11 +132,11 @@ class Instance:
         """Numbers of the nodes of what is pinned and linked with it, in order."""
         return np.array(sorted(self._beside[operator]), dtype=int)
 
-    def pinned_per_ms(self, operator: int) -> Floats:
-        """What the objective charges for a millisecond between it and each of :meth:`pinned_neighbours`."""
-        weights, rates = self.problem.objective, self._beside[operator]
-        per_ms = [weights.usage * rates[node] / 1000.0 for node in self.pinned_neighbours(operator).tolist()]
-        return np.array(per_ms) + weights.delay + weights.latency
+    def pinned_per_ms(self, operator: int, per_ms: float = 0.0) -> Floats:
+        """What the objective's additive part charges for a millisecond between it and each of :meth:`pinned_neighbours`, [pinned
+        neighbours]; ``per_ms`` is charged beside, as in :meth:`link_cost`."""
+        weight, rates = self.problem.objective.usage / 1000.0, self._beside[operator]
+        return np.array([weight * rates[node] + per_ms for node in self.pinned_neighbours(operator).tolist()])
 
     def pinned_node(self, vertex: int) -> int:
         """The number of its node, of one that is numbered after the operators."""

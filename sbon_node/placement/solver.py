@@ -25,13 +25,15 @@ within, and than those that are nearer to the bound."""
 
 class Solution(NamedTuple):
     """``hosts`` [operators] node numbers, ``cost`` by the objective, ``feasible`` whether it keeps to all bounds; ``least`` for
-    each operator, by candidate, is about the least cost with it there, of the objective's additive part."""
+    each operator, by candidate, is about the least cost with it there, of the objective's additive part and ``per_ms`` for each
+    millisecond of any link, which is more than 0 where that led nearer to the bounds or to the objective."""
 
     hosts: Ints
     cost: float
     delay_ms: float
     feasible: bool
     least: list[Floats]
+    per_ms: float = 0.0
 
 
 def solve(instance: Instance) -> Solution:
@@ -41,18 +43,20 @@ def solve(instance: Instance) -> Solution:
     if found.feasible and instance.problem.objective.additive:
         return found
     bounded = instance.problem.bounds.max_delay_ms is not None or not instance.problem.objective.additive
-    per_ms = float(instance.rates.mean()) * max(instance.problem.objective.usage, 1e-9) / 1000.0
+    charged = 0.0
     if bounded:
-        traded = [_additive(instance, share * per_ms) for share in TRADE_OFFS]
+        mean = float(instance.rates.mean()) * max(instance.problem.objective.usage, 1e-9) / 1000.0
+        trades = [share * mean for share in TRADE_OFFS]
+        traded = [_additive(instance, per_ms) for per_ms in trades]
         starts = [hosts, *(one for one, _ in traded)]
         ranked = sorted(range(len(starts)), key=lambda i: (_penalised(instance, starts[i][None])[0], i))
-        least = [least, *(costs for _, costs in traded)][ranked[0]]
+        least, charged = [least, *(costs for _, costs in traded)][ranked[0]], [0.0, *trades][ranked[0]]
         starts = [*(starts[i] for i in ranked[:3]), _homeward(instance)]
         improved = [descend(instance, start) for start in starts]
         hosts = min(improved, key=lambda one: float(_penalised(instance, one[None])[0]))
     else:
         hosts = Moves(instance, hosts).improve()
-    return _solution(instance, hosts, least)
+    return _solution(instance, hosts, least)._replace(per_ms=charged)
 
 
 def _homeward(instance: Instance) -> Ints:
