@@ -4,7 +4,7 @@ A probe is a ping; without an answer in ``probe_timeout_s`` a few others are ask
 the end of ``indirect_timeout_s`` the probe has failed. TCP is asked as early as that because nothing is lost there: the time from
 then on is what a live node may stand still, however many datagrams are lost before. An asked helper that has had no answer itself
 after 0.8 probe timeouts says so, and hands on an answer that comes later all the same: so much is never lost of what a node says
-that stood still. All times stretch with the awareness score.
+that stood still. The two timeouts stretch with the prober's awareness score; the helper's do not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NACK_SHARE = 0.8
 
 
 class Failed(NamedTuple):
-    """A probe nobody answered; ``nacks`` names the helpers that had no answer either."""
+    """A probe nobody answered; ``nacks`` names the helpers that have pinged the member as well, and had no answer either."""
 
     name: str
     incarnation: int
@@ -48,9 +48,10 @@ class _Probe(msgspec.Struct):
     step_at: float
     stretch: int
     asked: list[str] = []
-    nacks: dict[str, None] = {}
-    helped: bool = False
-    """Others have been asked, and TCP."""
+    asked_at: float | None = None
+    """When others have been asked, and TCP."""
+    nacks: dict[str, bool] = {}
+    """Of those who said that they had no answer: whether they had the time to look."""
 
 
 class _Relay(msgspec.Struct):
@@ -88,6 +89,8 @@ class Probes:
         """Answers may be waiting in the socket: every time limit starts over from where it stood."""
         for probe in self._probes.values():
             probe.step_at += lag_s
+            if probe.asked_at is not None:
+                probe.asked_at += lag_s
         for relay in self._relays.values():
             relay.deadline += lag_s
 
@@ -101,7 +104,7 @@ class Probes:
         stretch = self._awareness.stretch
         ping = self.ping(row, first)
         step_at = now + self._settings.probe_timeout_s * stretch
-        self._probes[self._sequence] = _Probe(name, row.member.incarnation, step_at, stretch, [], {})
+        self._probes[self._sequence] = _Probe(name, row.member.incarnation, step_at, stretch)
         return [msgspec.structs.replace(ping, timed=True)]
 
     def ping(self, row: Row, first: Finding | None = None) -> Send:
@@ -139,8 +142,13 @@ class Probes:
         return []
 
     def relay(self, request: PingRequest, sender: Endpoint, now: float) -> Send:
-        """Pings only where this node itself knows the target to be: nobody makes it send to strangers."""
+        """Pings only where this node itself knows the target to be: nobody makes it send to strangers. One that has no answer yet
+        makes room for one that is due."""
         row = self._table.get(request.target)
+        if len(self._relays) >= MAX_RELAYED:
+            late = next((sequence for sequence, relay in self._relays.items() if relay.nacked), None)
+            if late is not None:
+                del self._relays[late]
         if row is None or row.member.state in GONE or len(self._relays) >= MAX_RELAYED:
             return Send(sender, Nack(request.sequence, self._table.own.name))
         ping = self.ping(row)
@@ -154,11 +162,11 @@ class Probes:
         out: list[Instruction] = []
         failed: list[Failed] = []
         for sequence, probe in [(s, p) for s, p in self._probes.items() if now >= p.step_at]:
-            if probe.helped:
+            if probe.asked_at is not None:
                 del self._probes[sequence]
                 failed.append(self._given_up(sequence, probe))
                 continue
-            probe.helped, probe.step_at = True, now + self._settings.indirect_timeout_s * probe.stretch
+            probe.asked_at, probe.step_at = now, now + self._settings.indirect_timeout_s * probe.stretch
             out += self._ask_others(sequence, probe)
             if (row := self._table.get(probe.name)) is not None:
                 out.append(Call(row.member, sequence))
@@ -189,18 +197,19 @@ class Probes:
         self._unanswered[sequence] = probe.name
         silent = len(probe.asked) - len(probe.nacks)
         self._awareness.worsened(silent if probe.asked else 1)
-        return Failed(probe.name, probe.incarnation, tuple(probe.nacks))
+        return Failed(probe.name, probe.incarnation, tuple(name for name, looked in probe.nacks.items() if looked))
 
     # -- something arrived --------------------------------------------------------------------------------------------
 
     def acked(self, ack: Ack, sender: Endpoint) -> list[Instruction]:
+        """What an answer calls for; :meth:`reached` takes note of it."""
         relay = self._relays.get(ack.sequence)
         if relay is not None and relay.target == ack.source:
             del self._relays[ack.sequence]
             return [Send(relay.asker, Ack(relay.sequence, ack.source, ack.coordinate, ack.coordinate_version))]
         row = self._table.get(ack.source)
         probe = self._probes.get(ack.sequence)
-        if row is None or (self._measuring.get(ack.sequence) != ack.source and not self.reached(ack.source, ack.sequence)):
+        if row is None or ack.source not in (self._measuring.get(ack.sequence), probe.name if probe else None):
             return []
         # A relayed answer says that the member lives, not how far away it is. Of one that is announced by a name no sender is
         # known to be it; but as long as nobody was asked, nobody has relayed.
@@ -209,7 +218,10 @@ class Probes:
         return [Measured(ack.source, ack.sequence)] if direct else []
 
     def reached(self, name: str, sequence: int) -> bool:
-        """The probe has been answered, in whatever way; whether there was one."""
+        """A probe has been answered, in whatever way; whether there was one, under way or failed, that nothing had answered."""
+        if self._unanswered.get(sequence) == name:
+            del self._unanswered[sequence]
+            return True
         probe = self._probes.get(sequence)
         if probe is None or probe.name != name:
             return False
@@ -217,20 +229,16 @@ class Probes:
         self._awareness.succeeded()
         return True
 
-    def answered_late(self, ack: Ack) -> bool:
-        """Whether it answers a probe that had failed."""
-        if self._unanswered.get(ack.sequence) != ack.source:
-            return False
-        del self._unanswered[ack.sequence]
-        return True
-
-    def nacked(self, nack: Nack) -> None:
+    def nacked(self, nack: Nack, now: float) -> None:
+        """Who says so sooner than a look takes has not looked: it does not know the member, or has too much to do."""
         probe = self._probes.get(nack.sequence)
-        if probe is not None and nack.source in probe.asked:
-            probe.nacks[nack.source] = None
+        if probe is not None and probe.asked_at is not None and nack.source in probe.asked:
+            looked = now - probe.asked_at >= NACK_SHARE * self._settings.probe_timeout_s
+            probe.nacks[nack.source] = probe.nacks.get(nack.source, looked)
 
     def forget(self, name: str) -> None:
         self._probes = {s: p for s, p in self._probes.items() if p.name != name}
+        self._unanswered = {s: n for s, n in self._unanswered.items() if n != name}
 
 
 @lru_cache(maxsize=4096)

@@ -285,8 +285,8 @@ class Membership:
             found = await self._exchanges.check(member)
             if found is None:
                 return
-            self._swim.reached(member.name, sequence, self._clock.now())
-            self._counters.count("reached-by-tcp-only")
+            if self._swim.reached(member.name, sequence, self._clock.now()):
+                self._counters.count("reached-by-tcp-only")
             self._take((found,))
             row = self._table.get(member.name)
             if row is None or row.member.state != "suspect":

@@ -1,9 +1,10 @@
 """Knobs of membership, each with its formula. The defaults are the preset for a wide area (round trips up to half a second).
 
-A crash is found at the latest about ``probe_timeout_s + indirect_timeout_s + suspicion_min_s`` after the first probe that meets
-it, which comes after ``probe_interval_s`` in the mean (the probes of all members together are a Poisson process), and others hear
-of it within some ``gossip_interval_s x log2(n + 1)``. No live node is taken for dead that answers within the last two of
-those times together, whatever datagrams are lost: it is asked over TCP as long.
+A crash is found about ``probe_timeout_s + indirect_timeout_s + suspicion_min_s`` after the first probe that meets it, which comes
+after ``probe_interval_s`` in the mean (the probes of all members together are a Poisson process), if ``suspicion_confirmations``
+others confirm it; where nobody can, as between two nodes, it takes ``suspicion_max_factor`` times ``suspicion_min_s``. Others
+hear of it within some ``gossip_interval_s x log2(n + 1)``. No live node is taken for dead that answers within
+``indirect_timeout_s + suspicion_min_s`` of its probe's being late, whatever datagrams are lost: it is asked over TCP as long.
 """
 
 from __future__ import annotations

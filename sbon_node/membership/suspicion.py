@@ -4,10 +4,10 @@ The more others confirm independently that it is silent, the sooner it is dead:
 
     time(c) = max(min, max - (max - min) x log(c + 1) / log(k + 1))
 
-Departures from Lifeguard. A helper's nack counts as a confirmation at once: it has looked for itself, on a way of its own. And a
-*witness*, who found the suspect silent, goes on pinging it, so that its refutation needs no gossip to reach those who decide, and
-is none any more once its probe is answered, however late; whoever has only heard of the suspicion leaves them the time to, and if
-no word of theirs arrives looks for itself, to be a witness:
+Departures from Lifeguard. The nack of a helper that took the time to look counts as a confirmation at once: it has seen for
+itself, on a way of its own. And a *witness*, who found the suspect silent, goes on pinging it, so that its refutation needs no
+gossip to reach those who decide, and is none any more once its probe is answered, however late; whoever has only heard of the
+suspicion leaves them the time to, and if no word of theirs arrives looks for itself, to be a witness:
 
     time(hearsay) = time(c) + 2 x gossip interval x log2(n + 1)
 """

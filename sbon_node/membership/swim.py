@@ -128,10 +128,12 @@ class Swim:
         """Nobody waits for that ping's answer any more."""
         self._probes.measured(sequence)
 
-    def reached(self, name: str, sequence: int, now: float) -> None:
-        """The probe has been answered over TCP, in time or late."""
-        if not self._probes.reached(name, sequence):
+    def reached(self, name: str, sequence: int, now: float) -> bool:
+        """The probe has been answered: directly, through a helper or over TCP, in time or late. Whether that was the first."""
+        first = self._probes.reached(name, sequence)
+        if first:
             self._suspicions.answered(name, now)
+        return first
 
     def _failed(self, failed: Failed, now: float) -> list[Instruction]:
         """A probe of this node's own: it is a witness, and those whose helpers had no answer either confirm it."""
@@ -217,11 +219,11 @@ class Swim:
                 return [self._probes.relay(message, sender, now)]
             case Ack():
                 self._see(message.source, message.coordinate, message.coordinate_version, now)
-                if self._probes.answered_late(message):
-                    self._suspicions.answered(message.source, now)
-                return self._probes.acked(message, sender)
+                out = self._probes.acked(message, sender)
+                self.reached(message.source, message.sequence, now)
+                return out
             case Nack():
-                self._probes.nacked(message)
+                self._probes.nacked(message, now)
                 return []
         # Only members get the rest, at their own address: it is longer than what asks for it.
         if row is None or row.member.address != sender or row.member.state == "left":

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from sbon_node.membership.instructions import Call, Happened, Measured, Send
+from sbon_node.membership.probes import MAX_RELAYED
 from sbon_node.membership.suspicion import Suspicions
 from sbon_protocol.messages import Ack, Coordinate, Endpoint, Finding, Nack, Ping, PingRequest
 from tests.membership.cores import SETTINGS, address, core, member, only_this, sent
@@ -64,7 +65,8 @@ def test_a_witness_that_is_answered_late_leaves_the_time_of_hearsay(by: str) -> 
     swim.tick(0.5)
     assert Happened("suspected", "b") in swim.tick(1.5)
     if by == "TCP":
-        swim.reached("b", probe.message.sequence, 2.0)
+        assert swim.reached("b", probe.message.sequence, 2.0)
+        assert not swim.reached("b", probe.message.sequence, 2.1)
     elif by != "nobody":
         assert swim.received(Ack(probe.message.sequence, "b"), address("b" if by == "itself" else "c"), 2.0) == []
         swim.received(Ack(probe.message.sequence, "b"), address("b"), 4.0)  # once more: the same answer counts once
@@ -78,6 +80,50 @@ def test_a_witness_that_is_answered_late_leaves_the_time_of_hearsay(by: str) -> 
         asked = [(tick, to) for tick, i in later if isinstance(i, Send) and i.timed for to in [i.to]]
         assert [to for _, to in asked] == [address("b")], "then it looks for itself"
         assert asked[0][0] == pytest.approx(last - 1, abs=1)
+
+
+def test_a_witness_whose_later_probe_is_answered_through_a_helper_is_none_any_more() -> None:
+    swim = core(others="bcdef")
+    assert swim.ping("b", 0.0)
+    only_this(swim)
+    swim.tick(0.5)
+    assert Happened("suspected", "b") in swim.tick(1.5)
+    (again,) = swim.ping("b", 1.6)
+    assert isinstance(again, Send)
+    swim.received(Ack(again.message.sequence, "b"), address("c"), 3.0)
+    as_witness_s = Suspicions(SETTINGS).timeout_s(0, witness=True, members=6)
+    later = [i for tick in range(31, round((1.5 + as_witness_s) * 10) + 2) for i in swim.tick(tick / 10)]
+    assert Happened("died", "b") not in later
+
+
+def test_a_helper_that_could_not_look_confirms_nothing() -> None:
+    swim = core(others="bcdef")
+    (probe,) = swim.ping("b", 0.0)
+    assert isinstance(probe, Send)
+    only_this(swim)
+    for to, _ in sent(swim.tick(0.5)):
+        helper = to.host.removeprefix("host-")
+        for at_s in (0.6, 1.3):  # what it says first counts
+            swim.received(Nack(probe.message.sequence, helper), to, at_s)
+    assert Happened("suspected", "b") in swim.tick(1.5)
+    assert swim.awareness.score == 0, "they have answered, all the same"
+    least_s = Suspicions(SETTINGS).timeout_s(3, witness=True, members=6)
+    later = [i for tick in range(16, round((1.5 + least_s) * 10) + 5) for i in swim.tick(tick / 10)]
+    assert Happened("died", "b") not in later
+
+
+def test_what_a_helper_waits_for_in_vain_makes_room_for_others() -> None:
+    swim = core(others="bc")
+    only_this(swim)
+    asked = [swim.received(PingRequest(n, "c", "b", address("b")), address("c"), 0.0) for n in range(MAX_RELAYED)]
+    assert all(isinstance(out[0], Send) and isinstance(out[0].message, Ping) for out in asked)
+    full = swim.received(PingRequest(5000, "c", "b", address("b")), address("c"), 0.1)
+    assert sent(full) == [(address("c"), Nack(5000, "a"))]
+    assert len(sent(swim.tick(0.4))) == MAX_RELAYED
+    (ping,) = swim.received(PingRequest(5001, "c", "b", address("b")), address("c"), 0.5)
+    assert isinstance(ping, Send)
+    assert isinstance(ping.message, Ping)
+    assert sent(swim.received(Ack(ping.message.sequence, "b"), address("b"), 0.6)) == [(address("c"), Ack(5001, "b"))]
 
 
 @pytest.mark.parametrize(
