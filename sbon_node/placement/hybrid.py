@@ -25,11 +25,12 @@ import numpy as np
 
 from sbon_node.errors import SbonError
 from sbon_node.placement.geometric import median_places
+from sbon_node.placement.hybrid_reasons import Found, assignments
 from sbon_node.placement.instance import Floats, Instance, Ints, numbers
 from sbon_node.placement.mapping import delay_bound, finish
-from sbon_node.placement.network_view import UNKNOWN_MS, NetworkView, Point
+from sbon_node.placement.network_view import NetworkView, Point
 from sbon_node.placement.objective import network_usage
-from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem
+from sbon_node.placement.problem import Operator, Placement, PlacementProblem
 from sbon_node.placement.race import ROUNDS, Race
 from sbon_node.placement.relaxation import pinned_places
 from sbon_node.placement.room import Room
@@ -65,9 +66,10 @@ async def hybrid(problem: PlacementProblem, view: NetworkView, settings: Placeme
     wide = min(settings.pool, max(LEAST, TOGETHER // max(1, len(names))))
     while True:
         search = _Search(problem, view, settings, rests, room, wide)
-        if await search.run():
-            predicted = network_usage(problem, search.hosts(), search.estimated_ms)
-            return finish("hybrid", problem, search.assignments(), view, before, predicted, room.cores())
+        found = await search.run()
+        if found is not None:
+            predicted = network_usage(problem, found.hosts(), found.estimated_ms)
+            return finish("hybrid", problem, assignments(found, rests, room), view, before, predicted, room.cores())
         if search.last:
             raise await search.refusal()
         wide *= 2
@@ -99,65 +101,36 @@ class _Search:
             pool.update(sorted(set(unknown).intersection(hosts))[: max(0, MOST_NODES - len(pool))])
         self._pool = sorted(pool)
         self._ways = Ways(view, sorted(pool | ends), lost=[node for node in unknown if node not in ends])
-        self._number = {node: number for number, node in enumerate(self._ways.nodes)}
-        self._wide: Instance | None = None
-        self._predicted: Solution | None = None
-        self._first: Instance | None = None
-        self._found: Solution | None = None
+        self._closest: Solution | None = None
+        """What broke a bound; None where an operator had no candidate."""
 
-    async def run(self) -> bool:
-        """Whether a placement was found that keeps to all bounds, and whose hosts have room."""
+    async def run(self) -> Found | None:
+        """The best placement that keeps to all bounds, and whose hosts have room."""
         if self._problem.bounds.max_delay_ms is not None and any(operator.load for operator in self._problem.operators):
             await self._room.learn(self._pool)
         while True:
-            instance = self._instance()
+            self._closest, instance = None, self._instance()
             if not all(len(candidates) for candidates in instance.candidates):
-                self._found = None
-                return False
-            self._predicted = await self._solved(instance)
-            instance = instance.narrowed(_best(instance, self._predicted.least, KEPT))
-            self._predicted = await self._solved(instance)
-            self._wide = instance
-            first = self._first = await self._refine(instance, await self._choose(instance, self._predicted))
+                return None
+            wide = instance.narrowed(_best(instance, (await self._solved(instance)).least, KEPT))
+            predicted = await self._solved(wide)
+            first = await self._refine(wide, await self._choose(wide, predicted))
             finalists = _best(first, (await self._solved(first)).least, self._settings.finalists)
             last = first.narrowed(finalists, self._ways.believed_ms())
             await self._measure_links(last)
-            self._found = await self._settle(first, last)
-            if not self._found.feasible:
-                return False
-            if await self._room.grants(first.named(self._found.hosts.tolist())):
-                return True
+            solution = await self._settle(first, last)
+            if not solution.feasible:
+                self._closest = solution
+                return None
+            if await self._room.grants(first.named(solution.hosts.tolist())):
+                return Found(self._ways, self._distances, len(self._pool), wide, predicted, first, solution)
             await self._room.learn({first.nodes[host] for candidates in first.candidates for host in candidates.tolist()})
 
     @property
     def last(self) -> bool:
         """Whether no other pool can have more."""
-        more = self._cut and self._found is None and all(self._distances.values())
+        more = self._cut and self._closest is None and all(self._distances.values())
         return self._everyone and not more
-
-    def hosts(self) -> dict[str, str]:
-        assert self._found is not None
-        operators = [operator.id for operator in self._problem.operators]
-        return {name: self._ways.nodes[host] for name, host in zip(operators, self._found.hosts.tolist(), strict=True)}
-
-    def estimated_ms(self, a: str, b: str) -> float:
-        """As it was before anything was measured."""
-        return float(self._ways.estimated_ms[self._number[a], self._number[b]])
-
-    def assignments(self) -> list[Assignment]:
-        """Why each operator is where it is, with all candidates that were measured."""
-        assert self._found is not None
-        assert self._first is not None
-        return [
-            Assignment(
-                operator=name,
-                node=node,
-                reason=self._reason(index, name, node),
-                virtual=self._rests[name],
-                candidates=self._candidates(index, name),
-            )
-            for index, (name, node) in enumerate(self.hosts().items())
-        ]
 
     async def refusal(self) -> SbonError:
         """What kept every placement from being taken."""
@@ -165,8 +138,8 @@ class _Search:
             if not any(node not in self._room.rejected[operator.id] for node in self._pool):
                 return await self._room.refusal(operator, self._all_distances(operator))
         bound = self._problem.bounds.max_delay_ms
-        if self._found is not None and bound is not None and self._found.delay_ms > bound:
-            return delay_bound(bound, self._found.delay_ms)
+        if self._closest is not None and bound is not None and self._closest.delay_ms > bound:
+            return delay_bound(bound, self._closest.delay_ms)
         return await self._room.nowhere(self._all_distances(self._problem.operators[0]))
 
     def _all_distances(self, operator: Operator) -> dict[str, float]:
@@ -176,13 +149,14 @@ class _Search:
         """The pool as it is known now, without the nodes that have too little room for an operator."""
         operators = self._problem.operators
         within = self._reach() if len(self._pool) ** 2 * len(operators) > MOST_ENTRIES else {}
+        number = {node: i for i, node in enumerate(self._ways.nodes)}
         able: dict[tuple[frozenset[str], frozenset[str]], Ints] = {}
         candidates = []
         for operator in operators:
             near = within.get(operator.id, frozenset(self._pool))
             key = near, frozenset(self._room.rejected[operator.id])
             if key not in able:
-                able[key] = numbers(sorted(key[0] - key[1]), self._number)
+                able[key] = numbers(sorted(key[0] - key[1]), number)
             candidates.append(able[key])
         return Instance(self._problem, self._ways.nodes, self._ways.ms, candidates, self._room.free(self._ways.nodes))
 
@@ -276,50 +250,6 @@ class _Search:
 
     async def _solved(self, instance: Instance) -> Solution:
         return await self._view.compute(partial(solve, instance))
-
-    def _candidates(self, index: int, name: str) -> tuple[Candidate, ...]:
-        assert self._found is not None
-        assert self._first is not None
-        assert self._predicted is not None
-        assert self._wide is not None
-        predicted = dict(zip(self._wide.candidates[index].tolist(), self._predicted.least[index].tolist(), strict=True))
-        known = dict(zip(self._first.candidates[index].tolist(), self._found.least[index].tolist(), strict=True))
-        measured = set(self._measured(index).tolist())
-        found = []
-        for host in sorted(known, key=lambda host: (known[host], self._ways.nodes[host])):
-            node = self._ways.nodes[host]
-            refused = self._room.reason(name, node)
-            found.append(
-                Candidate(
-                    node=node,
-                    distance_ms=self._distances[name].get(node, UNKNOWN_MS),
-                    accepted=not refused,
-                    reason=refused,
-                    predicted=predicted.get(host),
-                    measured=known[host] if host in measured else None,
-                )
-            )
-        return tuple(found)
-
-    def _measured(self, index: int) -> Ints:
-        """The candidates of an operator whose ways to what is pinned beside it are measured, or, where nothing is, those to the
-        hosts of what is linked with it."""
-        assert self._found is not None
-        assert self._first is not None
-        candidates, ends = self._first.candidates[index], self._first.pinned_neighbours(index)
-        if not len(ends):
-            linked = [sum(link) - index for link in self._first.inner_links() if index in link]
-            ends = self._found.hosts[linked]
-        return candidates[self._ways.measured[ends[:, None], candidates].all(axis=0)]
-
-    def _reason(self, index: int, name: str, node: str) -> str:
-        assert self._first is not None
-        many = len(self._first.candidates[index])
-        measured = len(self._measured(index)) or "none"
-        why = f"least cost of {many}, {measured} of them measured, of {len(self._pool)} near its virtual place"
-        if node in self._distances[name]:
-            why += f" ({self._distances[name][node]:.1f} ms from it in the cost space)"
-        return f"{why}; not all measured: {self._ways.trouble}" if self._ways.trouble else why
 
 
 def _best(instance: Instance, least: list[Floats], k: int) -> list[Ints]:
