@@ -66,7 +66,7 @@ def scale(
     """
     module: Any = importlib.import_module("sbon_node.experiments.scale")
     for name in strategies:
-        importlib.import_module("sbon_node.placement.strategies").strategy_named(name)
+        importlib.import_module("sbon_node.placement.registry").strategy_named(name)
     options["operators"] = () if sequence_only else operators or module.OPERATORS
     options["strategies"] = strategies or module.STRATEGIES
     run_experiment("scale", "draw_scale", out, json_, options, "growth_pictures")

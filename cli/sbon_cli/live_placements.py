@@ -19,7 +19,7 @@ from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
 from sbon_node.control.report import QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
-from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.placement.registry import STRATEGIES
 
 AT_A_TIME = 3
 ASKS_EVERY_S = 0.5

@@ -33,9 +33,9 @@ from sbon_node.placement.geometric import median_places
 from sbon_node.placement.goal import Goal
 from sbon_node.placement.network_view import Answer
 from sbon_node.placement.problem import Assignment, Operator, Placement, PlacementProblem, total
-from sbon_node.placement.relaxation import pinned_places
+from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.placement.strategies.relaxation import pinned_places
 from sbon_node.query.plan import Plan
 
 MAX_CANDIDATES = 12

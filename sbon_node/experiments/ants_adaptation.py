@@ -16,8 +16,8 @@ from sbon_node.experiments.ants_quality import SETTINGS, Sample, Samples
 from sbon_node.experiments.ants_world import World, chain_of, chain_query
 from sbon_node.experiments.network import Floats, Network
 from sbon_node.experiments.trials import Dump
-from sbon_node.placement.ants.chain import Chain
 from sbon_node.placement.problem import PlacementProblem
+from sbon_node.placement.strategies.ants.chain import Chain
 
 SECONDS, EVERY_S = 100, 10
 RISES_S, LOADS = (20, 60), (0.8, 0.94)

@@ -14,15 +14,15 @@ from sbon_node.experiments.chain_optimum import ChainOptimum, chain_optimum
 from sbon_node.experiments.ground import Ground, GroundView, name_of, number_of
 from sbon_node.experiments.network import Floats, Network, lightest_paths
 from sbon_node.experiments.trials import place
-from sbon_node.placement.ants.cell import Cell
-from sbon_node.placement.ants.chain import Chain, next_chain
-from sbon_node.placement.ants.colony import Colony, Report
-from sbon_node.placement.ants.scouting import rows_of
-from sbon_node.placement.ants.terrain import Terrain
 from sbon_node.placement.objective import OBJECTIVES
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.queueing import MAX_LOAD, Server, Traffic, busy
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.ants.cell import Cell
+from sbon_node.placement.strategies.ants.chain import Chain, next_chain
+from sbon_node.placement.strategies.ants.colony import Colony, Report
+from sbon_node.placement.strategies.ants.scouting import rows_of
+from sbon_node.placement.strategies.ants.terrain import Terrain
 
 SPEEDS = (0.5, 1.0, 2.0)
 """Classes of servers; 1 is the standard machine."""

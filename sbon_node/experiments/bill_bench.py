@@ -21,7 +21,7 @@ from sbon_node.experiments.suite.cases import Case, chosen, simulated
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from sbon_node.log import LogSettings, configure
-from sbon_node.placement.strategies import DEFAULT_STRATEGY, strategy_named
+from sbon_node.placement.registry import DEFAULT_STRATEGY, strategy_named
 from sbon_node.query.plan import Decompose, Plan
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop

@@ -20,8 +20,8 @@ from sbon_node.experiments.bill_bench import Area
 from sbon_node.placement.from_plan import problem_of
 from sbon_node.placement.instance import Instance
 from sbon_node.placement.objective import longest_delay_ms, network_usage
-from sbon_node.placement.optimal import optimum
 from sbon_node.placement.problem import PlacementProblem
+from sbon_node.placement.strategies.optimal import optimum
 
 QUERIES = ("filter_late", "window_carriers", "join_weather", "union_aggregated", "join_three_way", "aggregate_twice")
 """Of the suite: one operator at each source, divided and not, trees, and one whose results are joined again."""

@@ -36,9 +36,9 @@ from sbon_node.experiments.trials import Dump, interval, true_latency
 from sbon_node.placement.elimination import Elimination, TooWideError
 from sbon_node.placement.instance import RESOURCES, Instance
 from sbon_node.placement.problem import Placement, PlacementProblem
+from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solver import descend
-from sbon_node.placement.strategies import STRATEGIES
 
 NAME = "opb-table1"
 CONTENDERS = ("opb", "relaxation", "min-delay", "random", "hybrid")

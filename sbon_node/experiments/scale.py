@@ -26,8 +26,8 @@ from sbon_node.experiments.networks import networks_of
 from sbon_node.experiments.trials import Dump, Trial, best_hosts, exact_usage, interval, judged, place
 from sbon_node.experiments.workload import CORES, query
 from sbon_node.placement.problem import PlacementProblem
+from sbon_node.placement.registry import STRATEGIES as ALL
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES as ALL
 
 NAME = "scale"
 TOPOLOGIES = ("ts100", "ts300", "ts1000", "ts1550", "ts3000", "ts10000")

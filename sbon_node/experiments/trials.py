@@ -18,10 +18,10 @@ from sbon_node.experiments.ground import Ground, GroundView, name_of, number_of
 from sbon_node.experiments.network import Floats, Network
 from sbon_node.placement.instance import RESOURCES, Instance
 from sbon_node.placement.objective import Latency, longest_delay_ms, network_usage
-from sbon_node.placement.optimal import optimum
 from sbon_node.placement.problem import PlacementProblem
+from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.placement.strategies.optimal import optimum
 
 
 class Trial(NamedTuple):

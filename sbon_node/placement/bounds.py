@@ -14,8 +14,8 @@ from sbon_node.placement.network_view import Answer, NetworkView
 from sbon_node.placement.objective import longest_delay_ms, network_usage, processing_ms
 from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Bounds, Operator, Placement, PlacementProblem, has_room, total
+from sbon_node.placement.registry import strategy_named
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import strategy_named
 
 
 async def place(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, strategy: str) -> Placement:

@@ -17,7 +17,6 @@ import numpy as np
 from sbon_node.errors import SbonError
 from sbon_node.placement.all_pairs import check_pairs
 from sbon_node.placement.configurations import DeadEndError, Locations
-from sbon_node.placement.consumer import consumer_of
 from sbon_node.placement.instance import Floats, Instance, numbers
 from sbon_node.placement.mapping import delay_bound, finish, nowhere_in_time
 from sbon_node.placement.network_view import NetworkView
@@ -25,6 +24,7 @@ from sbon_node.placement.problem import Assignment, Placement, PlacementProblem,
 from sbon_node.placement.repair import repaired
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.consumer import consumer_of
 from sbon_node.placement.ways import Ways
 from sbon_node.placement.zones import Outcome, Rule, Step, run
 

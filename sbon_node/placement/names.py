@@ -8,7 +8,7 @@ from sbon_node.errors import SbonError
 from sbon_node.placement.problem import Objective
 
 AUTO = "auto"
-"""Takes one of the others, by a rule: :mod:`~sbon_node.placement.auto`."""
+"""Takes one of the others, by a rule: :mod:`~sbon_node.placement.strategies.auto`."""
 
 DEFAULT_STRATEGY = "hybrid"
 

@@ -23,10 +23,10 @@ from sbon_node.directory.pairs import Measurement
 from sbon_node.directory.settings import DirectorySettings
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.hybrid import hybrid
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.placement.strategies.hybrid import hybrid
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.left import left_behind
 from tests.control.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted

@@ -11,19 +11,19 @@ from msgspec.structs import replace
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.ants import enforcement, routing, scouting
-from sbon_node.placement.ants.cell import FORGET_AFTER, Cell
-from sbon_node.placement.ants.chain import Chain, Task, next_chain
-from sbon_node.placement.ants.colony import Colony
-from sbon_node.placement.ants.enforcement import EnforcementAnt
-from sbon_node.placement.ants.pheromones import Pheromones
-from sbon_node.placement.ants.routing import RoutingAnt
-from sbon_node.placement.ants.scouting import ScoutingAnt
-from sbon_node.placement.ants.terrain import Terrain, neighbourhood
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.queueing import Server, Service, busy
+from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.placement.strategies.ants import enforcement, routing, scouting
+from sbon_node.placement.strategies.ants.cell import FORGET_AFTER, Cell
+from sbon_node.placement.strategies.ants.chain import Chain, Task, next_chain
+from sbon_node.placement.strategies.ants.colony import Colony
+from sbon_node.placement.strategies.ants.enforcement import EnforcementAnt
+from sbon_node.placement.strategies.ants.pheromones import Pheromones
+from sbon_node.placement.strategies.ants.routing import RoutingAnt
+from sbon_node.placement.strategies.ants.scouting import ScoutingAnt
+from sbon_node.placement.strategies.ants.terrain import Terrain, neighbourhood
 
 HOPS_MS = {("s", "m"): 10.0, ("m", "d"): 10.0, ("s", "n"): 15.0, ("n", "d"): 30.0, ("n", "x"): 1.0}
 """Two ways from s to d, and a dead end."""

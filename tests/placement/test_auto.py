@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from sbon_node.errors import SbonError
-from sbon_node.placement import auto as rule
-from sbon_node.placement.auto import auto
 from sbon_node.placement.objective import cost, objective_named
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies import auto as rule
+from sbon_node.placement.strategies.auto import auto
 from tests.placement.test_hybrid import SETTINGS, TREE, Winding, made, world
 
 SMALL = [("s0", "a"), ("s1", "a"), ("a", "b"), ("b", "sink")]

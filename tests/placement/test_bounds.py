@@ -14,8 +14,8 @@ from sbon_node.placement.mapping import finish
 from sbon_node.placement.network_view import UNKNOWN_MS, NetworkView
 from sbon_node.placement.objective import longest_delay_ms, longest_way
 from sbon_node.placement.problem import Assignment, Bounds, Edge, Operator, Placement, PlacementProblem
+from sbon_node.placement.registry import AUTO, STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import AUTO, STRATEGIES
 
 SETTINGS = PlacementSettings()
 POINTS = {"p1": (0.0, 0.0), "p2": (0.0, 50.0), "c": (100.0, 0.0), "m": (90.0, 0.0), "n": (5.0, 0.0), "far": (0.0, 400.0)}

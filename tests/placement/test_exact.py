@@ -13,13 +13,13 @@ import pytest
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement import elimination, programme, solver
-from sbon_node.placement import optimal as optimal_module
 from sbon_node.placement.elimination import Elimination, TooWideError
 from sbon_node.placement.instance import RESOURCES, Instance
 from sbon_node.placement.objective import cost, longest_delay_ms, objective_named
-from sbon_node.placement.optimal import optimal, optimum
 from sbon_node.placement.problem import Bounds, Edge, Objective, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies import optimal as optimal_module
+from sbon_node.placement.strategies.optimal import optimal, optimum
 
 NODES = [f"n{i}" for i in range(6)]
 TREE = [("s0", "a"), ("s1", "a"), ("a", "c"), ("s2", "b"), ("s3", "b"), ("b", "c"), ("c", "sink")]

@@ -13,15 +13,15 @@ import pytest
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement import hybrid as hybrid_module
 from sbon_node.placement.geometric import median_places
-from sbon_node.placement.hybrid import hybrid
 from sbon_node.placement.objective import longest_delay_ms, network_usage
-from sbon_node.placement.optimal import optimal
 from sbon_node.placement.problem import Bounds, Edge, Operator, Placement, PlacementProblem
-from sbon_node.placement.relaxation import relaxation
+from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.placement.strategies import hybrid as hybrid_module
+from sbon_node.placement.strategies.hybrid import hybrid
+from sbon_node.placement.strategies.optimal import optimal
+from sbon_node.placement.strategies.relaxation import relaxation
 from tests.placement.conftest import Plane
 
 SETTINGS = PlacementSettings(pool=20, candidates=6, finalists=3)

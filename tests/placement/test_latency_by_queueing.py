@@ -10,7 +10,6 @@ import pytest
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.auto import auto
 from sbon_node.placement.objective import cost, latency_by_queueing, objective_named
 from sbon_node.placement.problem import Edge, Objective, Operator, PlacementProblem
 from sbon_node.placement.queueing import (
@@ -25,8 +24,9 @@ from sbon_node.placement.queueing import (
     waiting_ms,
 )
 from sbon_node.placement.queueing import latency_ms as through
+from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.placement.strategies.auto import auto
 from sbon_node.placement.through_servers import ThroughServers
 
 NODES = ("a", "b", "c", "d")

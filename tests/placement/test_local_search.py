@@ -10,12 +10,12 @@ import pytest
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.instance import RESOURCES, Instance
-from sbon_node.placement.local_search import STARTS, local_search
 from sbon_node.placement.moves import Moves
 from sbon_node.placement.objective import objective_named
-from sbon_node.placement.optimal import optimal, optimum
 from sbon_node.placement.problem import Bounds, Edge, Objective, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.local_search import STARTS, local_search
+from sbon_node.placement.strategies.optimal import optimal, optimum
 from tests.placement.conftest import Plane
 
 SETTINGS = PlacementSettings(iterations=50, neighbours=3)

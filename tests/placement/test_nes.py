@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from sbon_node.engine.interface import Needs
-from sbon_node.placement.bottom_up import bottom_up
-from sbon_node.placement.ifcop import ifcop
 from sbon_node.placement.objective import network_usage
 from sbon_node.placement.problem import Edge, Operator, Placement, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.top_down import top_down
+from sbon_node.placement.strategies.bottom_up import bottom_up
+from sbon_node.placement.strategies.ifcop import ifcop
+from sbon_node.placement.strategies.top_down import top_down
 from tests.placement.conftest import Plane
 
 POINTS = {

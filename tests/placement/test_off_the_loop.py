@@ -12,10 +12,10 @@ from sbon_node.blocking import Computing
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement import all_pairs
-from sbon_node.placement.optimal import optimal
 from sbon_node.placement.problem import Bounds, Edge, Operator, PlacementProblem
+from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.placement.strategies.optimal import optimal
 from tests.placement.conftest import Plane
 
 NAMES = [f"n{number:02d}" for number in range(40)]
@@ -109,7 +109,7 @@ async def test_a_matrix_is_asked_for_in_parts_and_is_whole(monkeypatch: pytest.M
 
 async def test_branches_end_with_their_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """The integer programme finds the same."""
-    from sbon_node.placement import optimal as exact
+    from sbon_node.placement.strategies import optimal as exact
 
     problem, view = crowded()
     by_branches = await optimal(problem, view, PlacementSettings())

@@ -18,11 +18,11 @@ from sbon_node.placement.discovery import Discovery
 from sbon_node.placement.instance import RESOURCES, Instance
 from sbon_node.placement.network_view import Window
 from sbon_node.placement.objective import longest_delay_ms, network_usage, processing_ms
-from sbon_node.placement.opb import opb, phases
 from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Bounds, Edge, Operator, PlacementProblem
+from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.placement.strategies.opb import opb, phases
 from tests.placement.conftest import Plane
 
 SETTINGS = PlacementSettings()

@@ -12,8 +12,8 @@ from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.objective import network_usage
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.relaxation import relaxation, virtual_place
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.relaxation import relaxation, virtual_place
 
 SETTINGS = PlacementSettings()
 FINE = PlacementSettings(force_threshold=1e-9, max_iterations=100_000)

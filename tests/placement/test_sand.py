@@ -14,13 +14,14 @@ import pytest
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement import all_pairs, edge, in_network, in_network_plus
+from sbon_node.placement import all_pairs
 from sbon_node.placement.configurations import Configurations, DeadEndError, Locations, convex, fixed
 from sbon_node.placement.instance import Instance
-from sbon_node.placement.optimal import optimum
 from sbon_node.placement.problem import Bounds, Edge, Operator, PlacementProblem
+from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import STRATEGIES
+from sbon_node.placement.strategies import edge, in_network, in_network_plus
+from sbon_node.placement.strategies.optimal import optimum
 from sbon_node.placement.zones import Step, Zone, run, zones_of
 
 SETTINGS = PlacementSettings()

@@ -10,9 +10,9 @@ from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.names import STRATEGY_NAMES
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.producer import producers_of
+from sbon_node.placement.registry import DEFAULT_STRATEGY, STRATEGIES, strategy_named
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import DEFAULT_STRATEGY, STRATEGIES, strategy_named
+from sbon_node.placement.strategies.producer import producers_of
 
 SETTINGS = PlacementSettings()
 POINTS = {"p1": (0.0, 0.0), "p2": (0.0, 50.0), "c": (100.0, 0.0), "m": (90.0, 0.0), "n": (5.0, 0.0)}

@@ -16,8 +16,8 @@ from sbon_node.placement.mapping import finish
 from sbon_node.placement.network_view import Answer, NetworkView
 from sbon_node.placement.objective import OBJECTIVES
 from sbon_node.placement.problem import Assignment, Bounds, Edge, Operator, Placement, PlacementProblem
+from sbon_node.placement.registry import AUTO, STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import AUTO, STRATEGIES
 
 SETTINGS = PlacementSettings(iterations=200, routing_ants=50, scouting_ants=20)
 MOST_QUESTIONS = 3000

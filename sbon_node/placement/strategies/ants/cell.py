@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from sbon_node.engine.interface import Needs
-from sbon_node.placement.ants.chain import Chain
-from sbon_node.placement.ants.pheromones import Pheromones
 from sbon_node.placement.problem import has_room, total
 from sbon_node.placement.queueing import MAX_LOAD, Flow, Server, Traffic, traffic_of, waiting_ms
+from sbon_node.placement.strategies.ants.chain import Chain
+from sbon_node.placement.strategies.ants.pheromones import Pheromones
 
 MOST_TABLES = 10_000
 """Destinations a cell remembers; the one that was not touched for longest goes first."""

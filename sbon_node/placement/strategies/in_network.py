@@ -8,11 +8,11 @@ import numpy as np
 
 from sbon_node.placement.by_zones import by_latency_charge, on_routes, place_by_zones
 from sbon_node.placement.configurations import Bools, Configurations, Locations, convex, separation_ms
-from sbon_node.placement.edge import cheapest
-from sbon_node.placement.edge_plus import four_cases
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Placement, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.edge import cheapest
+from sbon_node.placement.strategies.edge_plus import four_cases
 from sbon_node.placement.zones import Zone
 
 K = 10

@@ -13,11 +13,11 @@ from itertools import combinations
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.placement.hybrid import hybrid
 from sbon_node.placement.network_view import NetworkView
-from sbon_node.placement.optimal import optimal
 from sbon_node.placement.problem import Placement, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.hybrid import hybrid
+from sbon_node.placement.strategies.optimal import optimal
 from sbon_node.placement.ways import Ways
 
 MAX_PLACEMENTS = 1_000_000

@@ -3,8 +3,8 @@
 
 Here the ants of one query walk over what the node that places it knows: its cells are the nodes with the least detour between the
 pinned ends, asked once each how busy they are and what they have room for; latencies are as they are known. What an ant does at a
-cell is in files of its own, and needs no more than the cell (:mod:`~sbon_node.placement.ants.routing`,
-:mod:`~sbon_node.placement.ants.scouting`, :mod:`~sbon_node.placement.ants.enforcement`).
+cell is in files of its own, and needs no more than the cell (:mod:`~sbon_node.placement.strategies.ants.routing`,
+:mod:`~sbon_node.placement.strategies.ants.scouting`, :mod:`~sbon_node.placement.strategies.ants.enforcement`).
 
 Whatever the objective is, ants minimise latency. Where no scout finds a place for all tasks, more ants are sent that stray
 farther, then among twice as many nodes, up to all.
@@ -18,10 +18,6 @@ from functools import partial
 import numpy as np
 
 from sbon_node.placement.all_pairs import all_pairs_ms
-from sbon_node.placement.ants.cell import Cell
-from sbon_node.placement.ants.chain import next_chain
-from sbon_node.placement.ants.colony import Colony, Report
-from sbon_node.placement.ants.terrain import Terrain
 from sbon_node.placement.mapping import finish
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.offers import NOTHING, Offer, ask_offers
@@ -29,6 +25,10 @@ from sbon_node.placement.problem import Assignment, Candidate, Operator, Placeme
 from sbon_node.placement.queueing import MAX_LOAD, Server
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.ants.cell import Cell
+from sbon_node.placement.strategies.ants.chain import next_chain
+from sbon_node.placement.strategies.ants.colony import Colony, Report
+from sbon_node.placement.strategies.ants.terrain import Terrain
 
 
 async def ants(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sbon_node.placement.ants import enforcement, routing, scouting
-from sbon_node.placement.ants.cell import Cell, Quote
-from sbon_node.placement.ants.chain import Chain
-from sbon_node.placement.ants.enforcement import EnforcementAnt
-from sbon_node.placement.ants.routing import RoutingAnt
-from sbon_node.placement.ants.scouting import ScoutingAnt, Site, Way
 from sbon_node.placement.queueing import MAX_LOAD
+from sbon_node.placement.strategies.ants import enforcement, routing, scouting
+from sbon_node.placement.strategies.ants.cell import Cell, Quote
+from sbon_node.placement.strategies.ants.chain import Chain
+from sbon_node.placement.strategies.ants.enforcement import EnforcementAnt
+from sbon_node.placement.strategies.ants.routing import RoutingAnt
+from sbon_node.placement.strategies.ants.scouting import ScoutingAnt, Site, Way
 
 FAILURES = 3
 """Scouts of different greed that fail on one path before one of them discourages others."""
@@ -129,7 +129,7 @@ class _Memory:
         self._balanced: dict[tuple[str, tuple[Site, ...]], tuple[Site, ...]] = {}
 
     def balanced(self, cell: Cell, ant: ScoutingAnt) -> ScoutingAnt:
-        """:func:`~sbon_node.placement.ants.scouting.balance`."""
+        """:func:`~sbon_node.placement.strategies.ants.scouting.balance`."""
         key = cell.name, ant.sites
         if key not in self._balanced:
             self._balanced[key] = scouting.balance(cell, ant, self._quote, self._cost_of).sites

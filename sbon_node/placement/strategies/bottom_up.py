@@ -6,12 +6,12 @@ wanted are asked next, and it fails where none has.
 
 from __future__ import annotations
 
-from sbon_node.placement.consumer import consumer_of
 from sbon_node.placement.hierarchy import hierarchy
 from sbon_node.placement.mapping import along, finish, first_with_room
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.consumer import consumer_of
 
 
 async def bottom_up(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from sbon_node.placement.ants.cell import Cell, Quote
-from sbon_node.placement.ants.chain import Chain
+from sbon_node.placement.strategies.ants.cell import Cell, Quote
+from sbon_node.placement.strategies.ants.chain import Chain
 
 MOST_HOPS = 256
 MOST_FAILURES = 1000
@@ -31,7 +31,7 @@ CostOf = Callable[[tuple[str, ...]], float]
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks first .. last - 1 of a chain at one node, and what they cost there
-    (:class:`~sbon_node.placement.ants.cell.Quote`)."""
+    (:class:`~sbon_node.placement.strategies.ants.cell.Quote`)."""
 
     node: str
     first: int

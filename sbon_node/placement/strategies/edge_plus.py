@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from sbon_node.placement.by_zones import by_latency_charge, place_by_zones
 from sbon_node.placement.configurations import Bools, Configurations, Locations, apart, joined
-from sbon_node.placement.edge import cases, cheapest
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Placement, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.edge import cases, cheapest
 from sbon_node.placement.zones import Zone
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.placement.ants.cell import Cell
-from sbon_node.placement.ants.chain import Chain
-from sbon_node.placement.ants.scouting import Site
+from sbon_node.placement.strategies.ants.cell import Cell
+from sbon_node.placement.strategies.ants.chain import Chain
+from sbon_node.placement.strategies.ants.scouting import Site
 
 TOLERANCE = 0.1
 """By how much of what was reported a site may cost more."""

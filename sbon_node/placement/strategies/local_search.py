@@ -14,8 +14,6 @@ import numpy as np
 
 from sbon_node.errors import SbonError
 from sbon_node.placement.all_pairs import all_pairs_ms
-from sbon_node.placement.bottom_up import bottom_up
-from sbon_node.placement.ifcop import ifcop
 from sbon_node.placement.instance import Instance, numbers
 from sbon_node.placement.mapping import finish
 from sbon_node.placement.moves import Moves
@@ -25,7 +23,9 @@ from sbon_node.placement.repair import WIDTH, improved
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solver import penalised
-from sbon_node.placement.top_down import top_down
+from sbon_node.placement.strategies.bottom_up import bottom_up
+from sbon_node.placement.strategies.ifcop import ifcop
+from sbon_node.placement.strategies.top_down import top_down
 
 STARTS = (bottom_up, top_down, ifcop)
 

@@ -32,11 +32,11 @@ from sbon_node.placement.network_view import NetworkView, Point
 from sbon_node.placement.objective import network_usage
 from sbon_node.placement.problem import Operator, Placement, PlacementProblem
 from sbon_node.placement.race import ROUNDS, Race
-from sbon_node.placement.relaxation import pinned_places
 from sbon_node.placement.room import Room
 from sbon_node.placement.sensitivity import ways_of
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solver import Solution, solve
+from sbon_node.placement.strategies.relaxation import pinned_places
 from sbon_node.placement.ways import Ways
 
 REFINEMENTS, BUDGET = 4, 5

@@ -14,16 +14,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from sbon_node.placement.consumer import consumer_of
 from sbon_node.placement.hierarchy import hierarchy
 from sbon_node.placement.instance import Instance, Ints, numbers
 from sbon_node.placement.mapping import along, finish, first_with_room
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
-from sbon_node.placement.producer import producers_of
 from sbon_node.placement.room import Room
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solver import penalised
+from sbon_node.placement.strategies.consumer import consumer_of
+from sbon_node.placement.strategies.producer import producers_of
 
 AT_ONCE = 200
 """Candidates whose cost is computed together."""
