@@ -233,8 +233,9 @@ class PlacementExplainer:
             needs = total([by_id[operator].needs for operator, at in hosts.items() if at == node])
             answer = await view.ask(node, needs)
             for name in Needs.__struct_fields__:
-                limit, value = getattr(answer.free, name), getattr(needs, name)
-                found.append(BoundCheck(bound=name, where=node, limit=limit, value=value, slack=limit - value))
+                limit, value = None if answer.free is None else getattr(answer.free, name), getattr(needs, name)
+                slack = None if limit is None else limit - value
+                found.append(BoundCheck(bound=name, where=node, limit=limit, value=value, slack=slack))
         return found
 
 

@@ -136,7 +136,7 @@ def test_throughput_asked_for_is_reserved_or_refused(tmp_path: Path) -> None:
         assert info.placement is not None
         assert set(info.placement.hosts().values()) == {"c"}
         answer = await ask(cluster, "d", LiveNetworkView(cluster.at("d").daemon.context).ask("c", Needs()))
-        assert answer.free.bandwidth_bytes_s == pytest.approx(9e7)
+        assert answer.room.bandwidth_bytes_s == pytest.approx(9e7)
 
     in_cluster(tmp_path, "abcd", test, configs=configs, latency=along_s)
 
@@ -200,6 +200,20 @@ def test_a_query_that_runs_is_explained_against_what_would_be_chosen_now(tmp_pat
             await explained(cluster, "b", "unknown")
 
     in_cluster(tmp_path, "abcd", test, configs=dict.fromkeys("abcd", sized(cores=0.12)), latency=along_s)
+
+
+def test_of_a_host_out_of_reach_nobody_says_how_much_room_it_has(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=4000))
+        await submitted(cluster, "b", None, strategy="consumer", consumer="d")
+        cluster.crash(cluster.nodes["d"])
+        found = await explained(cluster, "b", "q")
+        checks = [one for one in found.checks if one.where == "d"]
+        assert [one.bound for one in checks] == list(Needs.__struct_fields__)
+        assert {(one.limit, one.slack) for one in checks} == {(None, None)}
+        assert [one.free for one in found.operators[0].candidates if one.node == "d"] == [None]
+
+    in_cluster(tmp_path, "abcd", test, latency=along_s)
 
 
 def test_who_turns_the_choice_is_a_way_nobody_has_measured(tmp_path: Path) -> None:
