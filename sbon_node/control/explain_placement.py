@@ -31,6 +31,7 @@ from sbon_node.placement.bounds import place
 from sbon_node.placement.from_plan import problem_of
 from sbon_node.placement.geometric import median_places
 from sbon_node.placement.goal import Goal
+from sbon_node.placement.names import LOOKING_EVERYWHERE
 from sbon_node.placement.network_view import Answer
 from sbon_node.placement.problem import Assignment, Operator, Placement, PlacementProblem, total
 from sbon_node.placement.relaxation import pinned_places
@@ -40,10 +41,8 @@ from sbon_node.query.plan import Plan
 
 MAX_CANDIDATES = 12
 """Of each operator, beside the hosts that any strategy chose."""
-ALL_OVER = frozenset({"optimal", "local-search", "centralized", "bottom-up", "top-down", "ifcop"})
-"""Strategies that look at all nodes."""
 MOST_LOOKED_AT = 60_000
-"""Nodes times operators up to which these are run in passing."""
+"""Nodes times operators up to which strategies that look everywhere are run in passing."""
 
 
 class _Subject(NamedTuple):
@@ -155,7 +154,7 @@ class PlacementExplainer:
         if isinstance(asked, Placement) and asked.strategy == name:
             return asked
         many, limit_s = len(view.nodes()) * len(problem.operators), self._context.settings.explain_s
-        if name in ALL_OVER and many > MOST_LOOKED_AT:
+        if name in LOOKING_EVERYWHERE and many > MOST_LOOKED_AT:
             return SbonError("not-computed", f"too large: {many:,} places for operators, {MOST_LOOKED_AT:,} are tried in passing")
         try:
             async with self._context.clock.timeout(limit_s):

@@ -24,6 +24,7 @@ from sbon_node.directory.settings import DirectorySettings
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.hybrid import hybrid
+from sbon_node.placement.names import LOOKING_EVERYWHERE
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies import STRATEGIES
@@ -255,7 +256,7 @@ def test_strategies_that_take_too_long_or_would_are_left_out_of_an_explanation(
         assert "a" in found.now.hosts.values(), "the strategy that is asked about has its time"
         monkeypatch.setattr(explain_placement, "MOST_LOOKED_AT", 3)
         large = {name for name, text in refusals(await explained(cluster, "b")).items() if "too large: 4 places" in text}
-        assert large == explain_placement.ALL_OVER
+        assert large == set(LOOKING_EVERYWHERE)
         assert await left_behind(cluster) == []
 
     in_cluster(tmp_path, "abcd", test, configs=dict.fromkeys("abcd", hurried), latency=along_s)

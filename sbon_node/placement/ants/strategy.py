@@ -23,8 +23,7 @@ from sbon_node.placement.ants.chain import next_chain
 from sbon_node.placement.ants.colony import Colony, Report
 from sbon_node.placement.ants.terrain import Terrain
 from sbon_node.placement.mapping import finish
-from sbon_node.placement.network_view import NetworkView
-from sbon_node.placement.network_view import NOTHING
+from sbon_node.placement.network_view import NOTHING, NetworkView
 from sbon_node.placement.offers import Offer, ask_offers
 from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem, has_room
 from sbon_node.placement.queueing import MAX_LOAD, Server
