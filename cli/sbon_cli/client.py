@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -86,11 +85,14 @@ class Client:
         with waiting(f"{ask.method} {path} at {self.api}{slow}"), self._open(ask, within_s) as response:
             return ask.decoded(response.read())
 
-    def events(self, ask: Ask[R], wanted: Callable[[], bool] = lambda: True) -> Iterator[R]:
-        """The events of a response, until they are ``wanted`` no more, which is asked at each sign of life; raises the problem a
-        stream ends with, and ``node-unreachable`` where it breaks."""
+    def events(
+        self, ask: Ask[R], wanted: Callable[[], bool] = lambda: True, idle: Callable[[], None] = lambda: None
+    ) -> Iterator[R]:
+        """The events of a response, until they are ``wanted`` no more, which is asked at each sign of life; ``idle`` is called
+        where that is all that came for ``api.keepalive_s``. Raises the problem a stream ends with, and ``node-unreachable`` where
+        it breaks."""
         with self._open(ask, SILENCE_S) as response:
-            for data in data_of(takewhile(lambda _: wanted(), response.lines())):
+            for data in data_of(_wanted(response.lines(), wanted, idle)):
                 event = ask.decoded(data)
                 if isinstance(event, Problem):
                     raise event.error()
@@ -217,10 +219,15 @@ class Client:
         raise unreachable(self.api, "the connection ended before the query was accepted")
 
     def rows(
-        self, query_id: str, after: dict[str, int] | None = None, wanted: Callable[[], bool] = lambda: True
+        self,
+        query_id: str,
+        after: dict[str, int] | None = None,
+        wanted: Callable[[], bool] = lambda: True,
+        idle: Callable[[], None] = lambda: None,
     ) -> Iterator[Rows | Finished]:
-        """Frames after those numbers, until the query is over or the connection is lost, or they are ``wanted`` no more."""
-        for event in self.events(endpoints.rows(query_id, after or {}), wanted):
+        """Frames after those numbers, until the query is over or the connection is lost, or they are ``wanted`` no more; ``idle``
+        as in :meth:`events`."""
+        for event in self.events(endpoints.rows(query_id, after or {}), wanted, idle):
             assert not isinstance(event, Problem)
             yield event
 
@@ -263,6 +270,15 @@ class _Response:
         self._connection.close()
         if isinstance(error, OSError | http.client.HTTPException):
             raise unreachable(self._api, error) from error
+
+
+def _wanted(lines: Iterable[bytes], wanted: Callable[[], bool], idle: Callable[[], None]) -> Iterator[bytes]:
+    for line in lines:
+        if not wanted():
+            return
+        if line.startswith(b":"):
+            idle()
+        yield line
 
 
 def data_of(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from sbon_cli import experiment_ants, experiment_growth, experiment_placement
+from sbon_cli import experiment_ants, experiment_growth, experiment_live, experiment_placement
 from sbon_cli.bench import show_result
-from sbon_cli.live_placements import live
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.overlay import overlay
 from sbon_node import log
@@ -130,13 +129,13 @@ def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: floa
 
 
 experiment.add_command(overlay)
-experiment.add_command(live)
 
 
 for command in (
     experiment_placement.sbon_table1,
     experiment_placement.penalty,
     experiment_placement.sand,
+    experiment_live.live,
     experiment_ants.ants,
     experiment_placement.opb_table1,
     experiment_growth.nes,

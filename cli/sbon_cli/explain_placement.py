@@ -183,7 +183,16 @@ def _show_checks(checks: tuple[BoundCheck, ...]) -> None:
     say()
     print_table(
         ("bound", "at", "allowed", "takes", "left"),
-        [(one.bound, one.where, *(_amount(one.bound, x) for x in (one.limit, one.value, one.slack))) for one in checks],
+        [
+            (
+                one.bound,
+                one.where,
+                _amount(one.bound, one.limit) or "?",
+                _amount(one.bound, one.value),
+                "?" if one.limit is None else _amount(one.bound, one.slack),
+            )
+            for one in checks
+        ],
         empty="no bounds",
     )
 

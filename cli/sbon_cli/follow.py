@@ -30,8 +30,9 @@ _PASSING = frozenset(
 """Refusals that a restart brings with it and that pass."""
 _PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "not-followable"})
 
-SILENT_S, SILENT_MOST_S = 10.0, 300.0
-"""Without rows, after which the query's record is asked why; each time after twice as long, up to the second."""
+SILENT_S, SILENT_MOST_S = 9.0, 300.0
+"""Without rows, after which the query's record is asked why; each time after twice as long, up to the second. That is when the
+node says that it lives, every ``api.keepalive_s`` without rows: the first is a little less than the 10 s these are by default."""
 
 Frames = Generator[tuple[Rows, Callable[[], None]], None, Finished]
 
@@ -44,29 +45,30 @@ class Silence:
         self.broken()
 
     def broken(self) -> None:
-        """Something has come."""
-        self._since, self._pause_s, self._told = self._now(), SILENT_S, ""
+        """Something has come, and the reader is back from it."""
+        self._since, self._ask_after_s, self._told = self._now(), SILENT_S, ""
 
     def lasts(self) -> None:
         """Nothing has, but the node is there."""
         silent_s = self._now() - self._since
-        if silent_s < self._pause_s:
+        if silent_s < self._ask_after_s:
             return
-        self._pause_s = silent_s + min(max(silent_s, SILENT_S), SILENT_MOST_S)
+        self._ask_after_s = silent_s + min(max(silent_s, SILENT_S), SILENT_MOST_S)
         reason = self._ask()
         if reason and reason != self._told:
             self._notice(f"no rows for {silent_s:.0f} s: {reason}")
-            self._told = reason
+        self._told = reason
 
 
 @dataclass
 class Follower:
-    """Follows one query at its consumer's node. ``write`` must have stored the rows when it returns; ``notice`` tells people."""
+    """Follows one query at its consumer's node. ``write`` must have stored the rows when it returns; ``notice`` tells people,
+    and where there are none nobody is asked why no rows come."""
 
     client: Client
     query: str
     write: Callable[[Rows], None] = lambda frame: None
-    notice: Callable[[str], None] = lambda text: None
+    notice: Callable[[str], None] | None = None
     sleep: Callable[[float], None] = time.sleep
     now: Callable[[], float] = time.monotonic
     wanted: Callable[[], bool] = lambda: True
@@ -89,28 +91,24 @@ class Follower:
 
     def frames(self) -> Frames:
         """Each frame once, with what to call when its rows are stored; returns how the query ended, and raises as :meth:`run`."""
-        with Acknowledger(self.client, self.query, self.notice) as acknowledger:
+        with Acknowledger(self.client, self.query, self._tell) as acknowledger:
             return (yield from self._frames(acknowledger))
 
     def _frames(self, acknowledger: Acknowledger) -> Frames:
         lost_since: float | None = None
         tries = 0
         followed = False
-        silence = Silence(self._why_silent, self.notice, self.now)
-
-        def wanted() -> bool:
-            silence.lasts()
-            return self.wanted()
-
+        silence = Silence(self._why_silent, self._tell, self.now)
+        idle = silence.lasts if self.notice is not None else lambda: None
         while True:
             try:
-                for event in self.client.rows(self.query, self.seen, wanted):
+                for event in self.client.rows(self.query, self.seen, self.wanted, idle):
                     lost_since, tries, followed = None, 0, True
-                    silence.broken()
                     if isinstance(event, Finished):
                         return self._told(event)
                     if event.number > self.seen.get(event.stream, 0):
                         yield event, partial(self._written, event, acknowledger)
+                    silence.broken()
                 if not self.wanted():
                     raise SbonError("abandoned", "its rows are wanted no more", where=self.query)
                 error = SbonError("node-unreachable", f"the node at {self.client.api} ended the connection")
@@ -124,9 +122,13 @@ class Follower:
             if error.code not in passing or self.now() - lost_since > patience_s:
                 raise error
             if tries == 0:
-                self.notice(f"lost the node ({error.message}); trying again")
+                self._tell(f"lost the node ({error.message}); trying again")
             self.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
             tries += 1
+
+    def _tell(self, text: str) -> None:
+        if self.notice is not None:
+            self.notice(text)
 
     def _why_silent(self) -> str:
         try:

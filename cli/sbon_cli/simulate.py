@@ -49,12 +49,12 @@ def simulate(scenario: Path, seeds: range, nodes: int | None, trace: bool, json_
     command that runs it again, and exits 1.
     """
     log.silence()
-    room: Any = importlib.import_module("sbon_node.simulation.scenario")
-    loaded = room.load_scenario(scenario, nodes)
+    scenarios: Any = importlib.import_module("sbon_node.simulation.scenario")
+    loaded = scenarios.load_scenario(scenario, nodes)
     rows = []
     for seed in seeds:
         began_s = time.process_time()
-        outcome = room.run_scenario(loaded, seed=seed, replay=_replay(scenario, seed, nodes))
+        outcome = scenarios.run_scenario(loaded, seed=seed, replay=_replay(scenario, seed, nodes))
         took_s = time.process_time() - began_s
         rows.append(_row(seed, len(loaded.nodes), outcome))
         err().print(f"seed {seed}: {_speed(took_s, outcome.events, outcome.virtual_s)}")

@@ -31,6 +31,7 @@ from sbon_node.placement.bounds import place
 from sbon_node.placement.from_plan import problem_of
 from sbon_node.placement.geometric import median_places
 from sbon_node.placement.goal import Goal
+from sbon_node.placement.names import LOOKING_EVERYWHERE
 from sbon_node.placement.network_view import Answer
 from sbon_node.placement.problem import Assignment, Operator, Placement, PlacementProblem, total
 from sbon_node.placement.registry import STRATEGIES
@@ -40,10 +41,8 @@ from sbon_node.query.plan import Plan
 
 MAX_CANDIDATES = 12
 """Of each operator, beside the hosts that any strategy chose."""
-ALL_OVER = frozenset({"optimal", "local-search", "centralized", "bottom-up", "top-down", "ifcop"})
-"""Strategies that look at all nodes."""
 MOST_LOOKED_AT = 60_000
-"""Nodes times operators up to which these are run in passing."""
+"""Nodes times operators up to which strategies that look everywhere are run in passing."""
 
 
 class _Subject(NamedTuple):
@@ -155,7 +154,7 @@ class PlacementExplainer:
         if isinstance(asked, Placement) and asked.strategy == name:
             return asked
         many, limit_s = len(view.nodes()) * len(problem.operators), self._context.settings.explain_s
-        if name in ALL_OVER and many > MOST_LOOKED_AT:
+        if name in LOOKING_EVERYWHERE and many > MOST_LOOKED_AT:
             return SbonError("not-computed", f"too large: {many:,} places for operators, {MOST_LOOKED_AT:,} are tried in passing")
         try:
             async with self._context.clock.timeout(limit_s):
@@ -233,8 +232,9 @@ class PlacementExplainer:
             needs = total([by_id[operator].needs for operator, at in hosts.items() if at == node])
             answer = await view.ask(node, needs)
             for name in Needs.__struct_fields__:
-                limit, value = getattr(answer.free, name), getattr(needs, name)
-                found.append(BoundCheck(bound=name, where=node, limit=limit, value=value, slack=limit - value))
+                limit, value = None if answer.free is None else getattr(answer.free, name), getattr(needs, name)
+                slack = None if limit is None else limit - value
+                found.append(BoundCheck(bound=name, where=node, limit=limit, value=value, slack=slack))
         return found
 
 

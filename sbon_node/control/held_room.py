@@ -34,7 +34,7 @@ class HeldRoomView(LiveNetworkView):
         own = [self._held[operator] for operator in answer.operators if operator in self._held]
         if not own:
             return answer
-        free = total([answer.free, *own])
+        free = total([answer.room, *own])
         lacking = [name for name in Needs.__struct_fields__ if getattr(needs, name) > getattr(free, name) + 1e-9]
         operators = tuple(operator for operator in answer.operators if operator not in self._held)
         reason = answer.reason if lacking else ""

@@ -20,7 +20,7 @@ class WeighedNode(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: float | None = None
     """Of that placement, by all that is known."""
     free: Needs | None = None
-    """What it has left; of a query that runs, without what that query holds there. None where it did not answer."""
+    """What it has left; of a query that runs, without what that query holds there. None where it did not say."""
     lost: str = ""
     """Why it was not chosen; empty where it was."""
 
@@ -76,7 +76,8 @@ class BoundCheck(msgspec.Struct, frozen=True, kw_only=True):
     bound: str
     """``max_delay_ms``, ``cores``, ``memory_mb`` or ``bandwidth_bytes_s``."""
     where: str = ""
-    limit: float
+    limit: float | None
+    """None, as ``slack``, where the host did not say what it has."""
     value: float | None
     """None, as ``slack``, where it is without end: a host that cannot keep up with the rows."""
     slack: float | None

@@ -40,7 +40,7 @@ class Known(NamedTuple):
     @property
     def cores(self) -> dict[str, float]:
         """Free at each node that would take some operator."""
-        return {node: answer.free.cores for (_, node), answer in self.answers.items() if answer.accepted}
+        return {node: answer.room.cores for (_, node), answer in self.answers.items() if answer.accepted}
 
     def servers(self, problem: PlacementProblem) -> dict[str, Server]:
         """What each node serves that has answered."""
@@ -64,7 +64,7 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
     }
     number = {node: i for i, node in enumerate(known.nodes)}
     if not problem.operators or not all(room.values()):
-        refused = {name: [_weighed(name, node, known, None, None, "") for node in nodes] for name, nodes in candidates.items()}
+        refused = {name: [_weighed(name, node, known, None, None) for node in nodes] for name, nodes in candidates.items()}
         return Weighed(refused, {}, [], 0)
     chosen = [numbers(room[operator.id], number) for operator in problem.operators]
     servers = known.servers(problem)
@@ -76,10 +76,10 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
     found: dict[str, list[WeighedNode]] = {}
     for index, operator in enumerate(problem.operators):
         weighed = {
-            node: _weighed(operator.id, node, known, by_measured, by_predicted, "")
+            node: _weighed(operator.id, node, known, by_measured, by_predicted)
             for node, by_measured, by_predicted in zip(room[operator.id], costs[0][index], costs[1][index], strict=True)
         }
-        listed = [weighed.get(node) or _weighed(operator.id, node, known, None, None, "") for node in candidates[operator.id]]
+        listed = [weighed.get(node) or _weighed(operator.id, node, known, None, None) for node in candidates[operator.id]]
         solutions = dict(zip(room[operator.id], costs[0][index], strict=True))
         at = hosts.get(operator.id, "")
         found[operator.id] = sorted(
@@ -144,13 +144,11 @@ def _free(problem: PlacementProblem, known: Known) -> Floats:
     number = {node: i for i, node in enumerate(known.nodes)}
     for (_, node), answer in known.answers.items():
         if answer.accepted:
-            free[number[node], :-1] = [getattr(answer.free, name) for name in Needs.__struct_fields__]
+            free[number[node], :-1] = [getattr(answer.room, name) for name in Needs.__struct_fields__]
     return free
 
 
-def _weighed(
-    operator: str, node: str, known: Known, measured: Solution | None, predicted: Solution | None, lost: str
-) -> WeighedNode:
+def _weighed(operator: str, node: str, known: Known, measured: Solution | None, predicted: Solution | None) -> WeighedNode:
     answer = known.answers[operator, node]
     return WeighedNode(
         node=node,
@@ -158,8 +156,8 @@ def _weighed(
         predicted=predicted.cost if predicted is not None and predicted.feasible else None,
         measured=measured.cost if measured is not None and measured.feasible else None,
         delay_ms=measured.delay_ms if measured is not None else None,
-        free=answer.free if answer.accepted or answer.free.cores or answer.free.memory_mb else None,
-        lost=lost or answer.reason,
+        free=answer.free,
+        lost=answer.reason,
     )
 
 

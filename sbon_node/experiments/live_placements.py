@@ -71,7 +71,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for strategy, of in placed.items():
         shared = [row for query, row in of.items() if query in common]
         least = sum(row["optimum_byte_ms"] for row in shared)
-        predicted = [row["predicted_ratio"] for row in of.values() if row["predicted_ratio"] is not None]
+        predicted = [row["predicted_ratio"] for row in shared if row["predicted_ratio"] is not None]
         lines.append(
             {
                 "strategy": strategy,

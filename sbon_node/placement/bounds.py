@@ -63,14 +63,14 @@ async def _asked(problem: PlacementProblem, view: NetworkView, hosts: Mapping[st
     for node, operators in together.items():
         needs = total([operator.needs for operator in operators])
         answer = await view.ask(node, needs)
-        lacking = needs.bandwidth_bytes_s - answer.free.bandwidth_bytes_s
+        lacking = needs.bandwidth_bytes_s - answer.room.bandwidth_bytes_s
         if answer.accepted:
             found[node] = answer
-        elif problem.bounds.min_throughput_bytes_s is not None and lacking > 0 and has_room([_modest(needs)], answer.free):
+        elif problem.bounds.min_throughput_bytes_s is not None and lacking > 0 and has_room([_modest(needs)], answer.room):
             names = ", ".join(operator.id for operator in operators)
             raise SbonError(
                 "throughput-bound",
-                f"{node} has {answer.free.bandwidth_bytes_s:g} bytes/s left to send for {names}, {lacking:g} less than needed",
+                f"{node} has {answer.room.bandwidth_bytes_s:g} bytes/s left to send for {names}, {lacking:g} less than needed",
                 where="min_throughput_bytes_s",
                 hint="ask for less, or try another strategy: hybrid and optimal look for hosts with room",
             )
@@ -84,7 +84,7 @@ async def _slow(problem: PlacementProblem, view: NetworkView, refused: SbonError
     if operator is None or least is None:
         return refused
     answers = await view.ask_all([node for node in view.nodes() if node not in operator.refused], _modest(operator.needs))
-    left = {node: answer.free.bandwidth_bytes_s for node, answer in answers.items() if answer.accepted}
+    left = {node: answer.room.bandwidth_bytes_s for node, answer in answers.items() if answer.accepted}
     if not left:
         return refused
     best = min(left, key=lambda node: (-left[node], node))

@@ -56,4 +56,4 @@ def window_of(
 
 
 def _holds(window: Window, answer: Answer) -> bool:
-    return answer.accepted and window.least_cores <= answer.free.cores < window.below_cores
+    return answer.accepted and window.least_cores <= answer.room.cores < window.below_cores

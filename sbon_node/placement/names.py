@@ -18,6 +18,10 @@ STRATEGY_NAMES = (
 )
 """All but ``auto``."""
 
+LOOKING_EVERYWHERE = ("optimal", "local-search", "centralized", "bottom-up", "top-down", "ifcop")
+"""Those that always reckon with the ways between all nodes, and refuse where these are too many (see ``all_pairs.py``); some
+others come to that where few nodes have room."""
+
 OBJECTIVES: dict[str, Objective] = {
     "usage": Objective(),
     "delay": Objective(usage=1e-9, delay=1.0),

@@ -21,6 +21,8 @@ Point = tuple[float, ...]
 
 T = TypeVar("T")
 
+NOTHING = Needs(cores=0.0, memory_mb=0.0)
+
 UNKNOWN_MS = 1e6
 """Stands for a way, or a distance, of which nothing is known: longer than any other, so that nobody is preferred for it."""
 
@@ -28,16 +30,21 @@ UNKNOWN_MS = 1e6
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What a node says when asked whether it could host an operator; nothing is reserved by asking.
 
-    ``operators`` are those it hosts, ``free`` what it has left, ``load`` its load average per core; ``server`` what it serves in
-    detail, where it tells that.
+    ``operators`` are those it hosts, ``free`` what it has left, None where it did not say, ``load`` its load average per core;
+    ``server`` what it serves in detail, where it tells that.
     """
 
     accepted: bool
     reason: str = ""
     operators: tuple[str, ...] = ()
-    free: Needs = Needs(cores=0.0, memory_mb=0.0)
+    free: Needs | None = None
     load: float = 0.0
     server: Server | None = None
+
+    @property
+    def room(self) -> Needs:
+        """What may be counted on: nothing where it did not say."""
+        return NOTHING if self.free is None else self.free
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sbon_node.engine.interface import Needs
-from sbon_node.placement.network_view import Answer, NetworkView
+from sbon_node.placement.network_view import NOTHING, Answer, NetworkView
 from sbon_node.placement.problem import PlacementProblem, least
 from sbon_node.placement.queueing import Server, busy
-
-NOTHING = Needs(cores=0.0, memory_mb=0.0)
 
 
 class Offer(NamedTuple):
@@ -26,7 +24,7 @@ async def ask_offers(problem: PlacementProblem, view: NetworkView, nodes: Sequen
     return {
         node: Offer(
             server=server_of(problem, answer),
-            free=answer.free if answer.accepted else NOTHING,
+            free=answer.room if answer.accepted else NOTHING,
         )
         for node, answer in answers.items()
     }

@@ -40,7 +40,7 @@ class Partial:
 
     def know(self, answers: Mapping[str, Answer]) -> None:
         """What nodes have free without this query."""
-        self._free |= {node: answer.free for node, answer in answers.items()}
+        self._free |= {node: answer.room for node, answer in answers.items()}
 
     def place(self, operator: str, node: str) -> None:
         self.hosts[operator], self.late = node, False

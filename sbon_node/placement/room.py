@@ -60,7 +60,7 @@ class Room:
         smallest = least(list(self._needs.values()))
         answers = await self._view.ask_all(sorted(node for node in nodes if node not in self._free), smallest)
         for node, answer in answers.items():
-            self._free[node] = (*_resources(answer.free), np.inf)
+            self._free[node] = (*_resources(answer.room), np.inf)
             for operator, needs in self._needs.items():
                 if not answer.accepted or any(n > f + 1e-9 for n, f in zip(_resources(needs), self._free[node], strict=False)):
                     self.rejected[operator].add(node)
@@ -107,7 +107,7 @@ class Room:
 
     def _refused(self, node: str, operators: Sequence[str], answer: Answer) -> None:
         """It takes less than these together: what it has left tells what, or, where that would do, their number."""
-        free = _resources(answer.free)
+        free = _resources(answer.room)
         fits = all(n <= f + 1e-9 for n, f in zip(_resources(total([self._needs[o] for o in operators])), free, strict=True))
         self._free[node] = (*free, float(len(operators) - 1) if fits else np.inf)
         for operator in self._needs:

@@ -7,6 +7,7 @@ from sbon_node.control.records import LIVE, QueryRecord
 from sbon_node.control.sinks import HostedSink
 from sbon_node.control.view import LiveNetworkView
 from sbon_node.engine.interface import Needs
+from sbon_node.placement.network_view import NOTHING
 from sbon_node.query.catalog import is_source
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import IdleMachine, NodeDiedError, SimulatedCluster
@@ -15,9 +16,6 @@ from sbon_node.simulation.node import SimulatedNode
 SETTLE_S = 150.0
 """How long after the last fault was mended every node must have been told: twice the longest pause between two tries, and calls
 that time out."""
-
-NOTHING = Needs(cores=0.0, memory_mb=0.0)
-
 OF_QUERIES = ("link ", "resume ", "report ", "sink ", "forget ", "clean ", "undo ")
 """How the names of tasks begin that work for a query."""
 

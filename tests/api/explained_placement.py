@@ -75,7 +75,10 @@ def explained_placement(query: str, question: Question) -> PlacementExplanation:
             ),
         ),
         strategies=(refused, here, there),
-        checks=(BoundCheck(bound="cores", where=at, limit=1.5, value=0.1, slack=1.4),),
+        checks=(
+            BoundCheck(bound="cores", where=at, limit=1.5, value=0.1, slack=1.4),
+            BoundCheck(bound="cores", where="away", limit=None, value=0.1, slack=None),
+        ),
         turns=(
             TurningPoint(
                 a="a", b="b", latency_ms=50.0, known="coordinates", age_s=12.0, below_ms=12.5, moves_below={"q.b0": "full"}

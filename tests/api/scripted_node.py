@@ -75,9 +75,10 @@ def explanation(query: str, strategy: str, consumer: str) -> Explanation:
 
 @dataclass
 class ScriptedNode:
-    """Answers what a node would. ``script`` are the events of each following in turn; ``None`` cuts all connections."""
+    """Answers what a node would. ``script`` are the events of each following in turn; ``None`` cuts all connections, and for a
+    number of seconds nothing comes."""
 
-    script: list[list[Rows | Finished | SbonError | None]] = field(default_factory=list)
+    script: list[list[Rows | Finished | SbonError | float | None]] = field(default_factory=list)
     state: str = "running"
     reason: str = ""
     refuse_submit: SbonError | None = None
@@ -257,6 +258,8 @@ class ScriptedNode:
                 await asyncio.Event().wait()
             elif isinstance(event, SbonError):
                 raise event
+            elif isinstance(event, float):
+                await asyncio.sleep(event)
             elif event == WAIT:
                 await asyncio.Event().wait()
             elif event == Finished(state="finished"):

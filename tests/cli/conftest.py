@@ -27,7 +27,7 @@ def api(node: ScriptedNode) -> Iterator[str]:
     stopping = asyncio.Event()
 
     async def serve() -> None:
-        server = ApiServer(node, ApiSettings(shutdown_s=1.0))
+        server = ApiServer(node, ApiSettings(shutdown_s=1.0, keepalive_s=0.1))
         await server.start("127.0.0.1", 0)
         server.set_ready()
 

@@ -76,6 +76,7 @@ def test_a_terminal_shows_tree_candidates_strategies_bounds_and_what_would_chang
         "full 9.0 - - - 0.01 cores free, 0.10 needed",
         "hybrid 1.0 kB -75.0% 50.0 7",
         "cores a 1.50 0.10 1.40",
+        "cores away ? 0.10 ?",
         "a - b 50.0 coordinates, 12 s ago below 12.5 ms q.b0 to full",
         "3 other ways that are not measured lately would change nothing",
     ):

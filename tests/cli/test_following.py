@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from itertools import pairwise
+from functools import partial
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sbon_cli import acknowledge, follow
+from sbon_cli.client import Client
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.errors import SbonError
 from tests.cli.commands import FINISHED, frame, on_a_terminal, run
+
+CLOSED = Finished(state="stopped")
 
 
 def test_submit_prints_rows_as_ndjson_and_acknowledges_them(api: str, node: Any) -> None:
@@ -112,34 +116,84 @@ def test_following_survives_lost_connections_without_loss_or_repetition(
 
 
 def test_why_no_rows_come_is_told_once_from_the_querys_record(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "SILENT_S", 0.0)
+    monkeypatch.setattr(follow, "SILENT_S", 0.05)
     node.reason = "no answer from b"
-    node.script = [[frame(1, 1), frame(2, 2), FINISHED]]
+    node.script = [[frame(1, 1), 1.0, frame(2, 2), FINISHED]]
     result = run(api, "query", "follow", "q1")
     assert result.exit_code == 0
-    assert "no rows for 0 s: no answer from b" in result.stderr
-    node.reason, node.script = "", [[frame(1, 1), frame(2, 2), FINISHED]]
+    assert result.stderr.count("no rows for 0 s: no answer from b") == 1
+    node.reason, node.script = "", [[frame(1, 1), 1.0, frame(2, 2), FINISHED]]
     assert "no rows" not in run(api, "query", "follow", "q1").stderr
+
+
+def test_neither_rows_that_come_seldom_nor_a_reader_that_takes_its_time_are_silence(api: str, node: Any) -> None:
+    node.reason = "no answer from b"
+    said, seldom = list[str](), count(step=15)
+    node.script = [[frame(1, 1), frame(2, 2), frame(3, 3), CLOSED]]
+    assert follow.Follower(Client(api), "q1", notice=said.append, now=lambda: next(seldom)).run() == CLOSED
+    now = 0.0
+
+    def write(rows: Rows) -> None:
+        nonlocal now
+        time.sleep(0.5)  # the node says meanwhile that it lives
+        now += 15.0
+
+    node.script = [[frame(1, 1), 0.3, frame(2, 2), CLOSED]]
+    assert follow.Follower(Client(api), "q1", write, said.append, now=lambda: now).run() == CLOSED
+    assert said == []
+
+
+def test_where_nobody_is_told_nobody_is_asked(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "SILENT_S", 0.0)
+    answered, asked = node.query, list[str]()
+
+    async def query(query_id: str) -> Any:
+        asked.append(query_id)
+        return await answered(query_id)
+
+    monkeypatch.setattr(node, "query", query)
+    node.script = [[0.3, frame(1, 1), FINISHED], [0.3, frame(1, 1), FINISHED]]
+    follow.Follower(Client(api), "q1").run()
+    assert asked == []
+    follow.Follower(Client(api), "q1", notice=lambda text: None).run()
+    assert asked
+
+
+def test_only_comments_are_idle_and_not_for_whoever_has_gone(api: str, node: Any) -> None:
+    heard: list[object] = []
+    for gone_after, expected in ((9, [1, 2, "idle", 3]), (2, [1, 2])):
+        heard.clear()
+        node.script = [[frame(1, 1), frame(2, 2), 0.15, frame(3, 3), CLOSED]]
+        wanted = partial(lambda most: len(heard) < most, gone_after)
+        for event in Client(api).rows("q1", wanted=wanted, idle=lambda: heard.append("idle")):
+            if isinstance(event, Rows):
+                heard.append(event.number)
+        assert heard == expected
 
 
 def test_silence_is_asked_about_ever_less_often_and_told_when_the_reason_changes() -> None:
     now, said, asked = 0.0, list[str](), list[float]()
+    reasons = {9: "no answer from b", 18: "no answer from b", 36: "", 72: "no answer from b"}
 
     def ask() -> str:
         asked.append(now)
-        return "no answer from b" if now < 100 else "o1 at c: its engine starts"
+        return reasons.get(int(now), "o1 at c: its engine starts")
 
     silence = follow.Silence(ask, said.append, lambda: now)
     for second in range(3_600):
         now = float(second)
         silence.lasts()
-    assert asked[:5] == [10, 20, 40, 80, 160]
+    assert asked[:5] == [9, 18, 36, 72, 144]
     assert max(later - earlier for earlier, later in pairwise(asked)) == follow.SILENT_MOST_S
-    assert said == ["no rows for 10 s: no answer from b", "no rows for 160 s: o1 at c: its engine starts"]
+    assert said == [
+        "no rows for 9 s: no answer from b",
+        "no rows for 72 s: no answer from b",
+        "no rows for 144 s: o1 at c: its engine starts",
+    ]
     silence.broken()
     now += follow.SILENT_S
     silence.lasts()
-    assert said[-1] == "no rows for 10 s: o1 at c: its engine starts"
+    assert said[-1] == "no rows for 9 s: o1 at c: its engine starts"
 
 
 def test_a_query_that_ended_meanwhile_is_told_by_its_record(api: str, node: Any) -> None:

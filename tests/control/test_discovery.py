@@ -28,8 +28,8 @@ def test_only_those_that_could_have_so_much_are_asked_and_each_once(tmp_path: Pa
         needs = Needs(cores=0.1, memory_mb=1.0)
         found = await ask(cluster, "a", view.discover(Window(needs=needs, least_cores=3.0)))
         assert sorted(found) == ["c", "d"]
-        assert found["c"].free.cores == 4.0
-        assert found["d"].free.cores < 8.0, "an operator is there"
+        assert found["c"].room.cores == 4.0
+        assert found["d"].room.cores < 8.0, "an operator is there"
         assert (view.questions, view.discoveries) == (2, 1)
         below = await ask(cluster, "a", view.discover(Window(needs=needs, least_cores=1.5, below_cores=5.0)))
         assert sorted(below) == ["b", "c"]

@@ -23,6 +23,7 @@ from sbon_node.directory.pairs import Measurement
 from sbon_node.directory.settings import DirectorySettings
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
+from sbon_node.placement.names import LOOKING_EVERYWHERE
 from sbon_node.placement.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.registry import STRATEGIES
 from sbon_node.placement.settings import PlacementSettings
@@ -136,7 +137,7 @@ def test_throughput_asked_for_is_reserved_or_refused(tmp_path: Path) -> None:
         assert info.placement is not None
         assert set(info.placement.hosts().values()) == {"c"}
         answer = await ask(cluster, "d", LiveNetworkView(cluster.at("d").daemon.context).ask("c", Needs()))
-        assert answer.free.bandwidth_bytes_s == pytest.approx(9e7)
+        assert answer.room.bandwidth_bytes_s == pytest.approx(9e7)
 
     in_cluster(tmp_path, "abcd", test, configs=configs, latency=along_s)
 
@@ -202,6 +203,20 @@ def test_a_query_that_runs_is_explained_against_what_would_be_chosen_now(tmp_pat
     in_cluster(tmp_path, "abcd", test, configs=dict.fromkeys("abcd", sized(cores=0.12)), latency=along_s)
 
 
+def test_of_a_host_out_of_reach_nobody_says_how_much_room_it_has(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a", rows=4000))
+        await submitted(cluster, "b", None, strategy="consumer", consumer="d")
+        cluster.crash(cluster.nodes["d"])
+        found = await explained(cluster, "b", "q")
+        checks = [one for one in found.checks if one.where == "d"]
+        assert [one.bound for one in checks] == list(Needs.__struct_fields__)
+        assert {(one.limit, one.slack) for one in checks} == {(None, None)}
+        assert [one.free for one in found.operators[0].candidates if one.node == "d"] == [None]
+
+    in_cluster(tmp_path, "abcd", test, latency=along_s)
+
+
 def test_who_turns_the_choice_is_a_way_nobody_has_measured(tmp_path: Path) -> None:
     """Where nothing may be measured, the ways of the best placement are known by coordinates, and some would turn it."""
     blind = msgspec.structs.replace(sized(), placement=PlacementSettings(measure=False))
@@ -241,7 +256,7 @@ def test_strategies_that_take_too_long_or_would_are_left_out_of_an_explanation(
         assert "a" in found.now.hosts.values(), "the strategy that is asked about has its time"
         monkeypatch.setattr(explain_placement, "MOST_LOOKED_AT", 3)
         large = {name for name, text in refusals(await explained(cluster, "b")).items() if "too large: 4 places" in text}
-        assert large == explain_placement.ALL_OVER
+        assert large == set(LOOKING_EVERYWHERE)
         assert await left_behind(cluster) == []
 
     in_cluster(tmp_path, "abcd", test, configs=dict.fromkeys("abcd", hurried), latency=along_s)

@@ -48,7 +48,7 @@ def test_delay_is_of_the_way_the_rows_took(ran: Run) -> None:
 
 def test_strategies_are_compared_on_the_queries_that_all_ran() -> None:
     def row(strategy: str, query: str, measured: int, failed: str = "") -> dict[str, object]:
-        figures = {"measured_byte_ms": measured, "optimum_byte_ms": 100, "predicted_ratio": 1.0, "true_delay_ms": 5.0}
+        figures = {"measured_byte_ms": measured, "optimum_byte_ms": 100, "predicted_ratio": measured / 100, "true_delay_ms": 5.0}
         return {"strategy": strategy, "query": query, "failed": failed, "wrong": 0, "questions": 3, **figures}
 
     rows = [
@@ -59,6 +59,6 @@ def test_strategies_are_compared_on_the_queries_that_all_ran() -> None:
         row("never", "one", 0, "away"),
     ]
     good, bad, never = summary(rows)
-    assert (good["queries"], good["of_optimum"]) == (2, 1.1)
-    assert (bad["queries"], bad["failed"], bad["of_optimum"]) == (1, 1, 2.0)
-    assert (never["queries"], never["of_optimum"], never["delay_ms"]) == (0, None, None)
+    assert (good["queries"], good["of_optimum"], good["predicted_of_true"]) == (2, 1.1, 1.1)
+    assert (bad["queries"], bad["failed"], bad["of_optimum"], bad["predicted_of_true"]) == (1, 1, 2.0, 2.0)
+    assert (never["queries"], never["of_optimum"], never["predicted_of_true"], never["delay_ms"]) == (0, None, None, None)

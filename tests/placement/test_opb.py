@@ -89,7 +89,7 @@ async def test_windows_do_not_overlap_and_nobody_is_asked_twice() -> None:
     assert view.questions == 9
     below = await discovery.find(Window(needs=needs, least_cores=4.5, below_cores=8.5))
     assert sorted(below) == ["n4", "n5", "n6", "n7"]
-    assert all(below[node].free.cores == view.room[node] for node in below)
+    assert all(below[node].room.cores == view.room[node] for node in below)
     assert (view.questions, discovery.count) == (9, 2)
     near = Window(needs=needs, near=("n0", "n3"), within_ms=10.0, most=4)
     assert list(await discovery.find(near)) == ["n0", "n3", "n1", "n2"]

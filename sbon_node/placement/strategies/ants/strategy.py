@@ -19,8 +19,8 @@ import numpy as np
 
 from sbon_node.placement.all_pairs import all_pairs_ms
 from sbon_node.placement.mapping import finish
-from sbon_node.placement.network_view import NetworkView
-from sbon_node.placement.offers import NOTHING, Offer, ask_offers
+from sbon_node.placement.network_view import NOTHING, NetworkView
+from sbon_node.placement.offers import Offer, ask_offers
 from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem, has_room
 from sbon_node.placement.queueing import MAX_LOAD, Server
 from sbon_node.placement.room import Room
