@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 import pytest
 
 from sbon_cli import experiment_live
+from sbon_cli.client import Client
 from sbon_cli.experiment_live import FRESH_S, SETTINGS, Turns
 from sbon_node.control.report import Submission
 from sbon_node.control.view import LiveNetworkView
@@ -60,9 +61,9 @@ def test_placements_take_turns_with_a_pause_before_each() -> None:
             time.sleep(0.02)
             seen.append(f"{submission.sql} ends")
 
-    turns, node = Turns(seen.append), Node()
+    turns, node = Turns(seen.append), cast(Client, Node())
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda sql: turns.submitted(node, Submission(sql=sql)), "abc"))  # type: ignore[arg-type]
+        list(pool.map(lambda sql: turns.submitted(node, Submission(sql=sql)), "abc"))
     taken = [str(one)[0] for one in seen[1::3]]
     assert sorted(taken) == ["a", "b", "c"]
     assert seen == [step for sql in taken for step in (FRESH_S, f"{sql} begins", f"{sql} ends")]
