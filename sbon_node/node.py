@@ -120,7 +120,7 @@ class Node:
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load)
         self._sinks = SinkHost(self.context, config.connectors)
         self._parts = PartDestroyer(self.context, self._operators, self._sinks)
-        self._descriptions = Descriptions(self.context, self._operators, self._sinks)
+        self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
 
         self._measurements = MeasurementBook(self.context, self._sources)
         self._book = QueryBook(self.context, self._measurements)

@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from sbon_cli.client import Client
-from sbon_cli.follow import consumer_client
+from sbon_cli.follow import consumer_client, unread
 from sbon_cli.goal_flags import goal_options
 from sbon_cli.names import NODE
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
@@ -132,5 +132,7 @@ def _wait(client: Client, info: QueryInfo, *, stop_after: bool) -> int:
         if stop_after:
             client.stop_query(info.id)
         return EXIT_INTERRUPTED
+    for line in unread(info):
+        err().print(f"[dim]{escape(line)}[/]")
     err().print(f"{info.id} {info.state}: {info.rows:,} rows {escape(info.reason)}")
     return EXIT_REFUSED if info.state == "failed" else 0
