@@ -76,7 +76,7 @@ class Source(Protocol):
 
     async def open(self, position: bytes | None) -> None:
         """Goes to ``position``, or to the beginning. May be called again after :meth:`close`. May raise what is :data:`PASSING`,
-        as may :meth:`read`: the source is then closed, and opened again after a pause at the position of the last chunk it gave."""
+        as may :meth:`read`: it is then closed, and opened again after a pause at the position of the last chunk it gave."""
         ...
 
     async def read(self) -> Chunk | None:

@@ -97,7 +97,8 @@ async def describe(context: Context, record: QueryRecord) -> Description:
             hosted: list[OperatorInfo] = [decode_record(v, OperatorInfo) for v in answer.operators]
             operators |= {operator.id: operator for operator in hosted}
             found: list[LinkInfo] = [decode_record(v, LinkInfo) for v in answer.links]
-            told |= {one.source.id: one for one in (decode_record(v, SourceInfo) for v in answer.sources)}
+            standing: list[SourceInfo] = [decode_record(v, SourceInfo) for v in answer.sources]
+            told |= {source.source.id: source for source in standing}
         except ProtocolError as error:
             context.counters.count("description-refused")
             log.warning("description-refused", node=node, reason=str(error))

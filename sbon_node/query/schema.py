@@ -93,7 +93,32 @@ def to_arrow(schema: Schema) -> Any:
     """The ``pyarrow.Schema`` of a stream's frames: timestamps in microseconds, UTC; every column may be null."""
     import pyarrow as pa
 
-    plain: dict[str, Any] = {
+    plain = _arrow_types()
+    fields = []
+    for column in schema:
+        decimal = _DECIMAL.match(column.type)
+        type_ = pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)) if decimal else plain.get(column.type)
+        if type_ is None:
+            raise SbonError("bad-type", f"no type {column.type!r}", where=f"column {column.name}")
+        fields.append(pa.field(column.name, type_))
+    return pa.schema(fields)
+
+
+def type_of(kind: Any) -> str:
+    """What a user calls an Arrow type: as in a schema, where it is one of those; else as Arrow does."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return next((name for name, known in _arrow_types().items() if kind == known), str(kind))
+
+
+def _arrow_types() -> dict[str, Any]:
+    import pyarrow as pa
+
+    return {
         "boolean": pa.bool_(),
         "tinyint": pa.int8(),
         "smallint": pa.int16(),
@@ -106,11 +131,3 @@ def to_arrow(schema: Schema) -> Any:
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", tz="UTC"),
     }
-    fields = []
-    for column in schema:
-        decimal = _DECIMAL.match(column.type)
-        type_ = pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)) if decimal else plain.get(column.type)
-        if type_ is None:
-            raise SbonError("bad-type", f"no type {column.type!r}", where=f"column {column.name}")
-        fields.append(pa.field(column.name, type_))
-    return pa.schema(fields)
