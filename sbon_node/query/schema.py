@@ -8,6 +8,7 @@ from typing import Any
 from sbon_node.engine.interface import Column, Schema
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_node.query.lexical import RESERVED
 
 TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp")
 """The types a column may have, beside ``decimal(p,s)``; timestamps are microseconds in UTC."""
@@ -78,6 +79,14 @@ def check_stream(declaration: StreamDeclaration) -> None:
     if types[declaration.event_time] != "timestamp":
         said = f"{declaration.event_time!r} is of type {types[declaration.event_time]}, not timestamp"
         raise SbonError("bad-event-time", said, where="event_time", hint=hint)
+
+
+def check_name(stream: str) -> None:
+    """A new stream's name can stand in a query as it is; raises :class:`SbonError` ``bad-name``. One that is there
+    already is read in back-quotes."""
+    if stream in RESERVED:
+        said = f"{stream!r} is a word of SQL: FROM {stream} would not be understood as the stream"
+        raise SbonError("bad-name", said, where="name", hint=f"choose another, {stream}_stream for instance")
 
 
 def check_source(source: SourceDeclaration, declaration: StreamDeclaration) -> None:
