@@ -135,14 +135,9 @@ class Follower:
 
     def _why_silent(self) -> str:
         try:
-            info = self.client.query(self.query)
+            return why_silent(self.client.query(self.query))
         except SbonError as error:
             return error.message
-        return info.reason or "; ".join(
-            f"source {called(one.source)} has had no rows yet"
-            for one in info.sources
-            if one.state == "running" and not (one.rows or one.late or one.bad or one.too_large)
-        )
 
     def _written(self, frame: Rows, acknowledger: Acknowledger) -> None:
         self.rows += len(frame.rows)
@@ -165,6 +160,15 @@ class Follower:
         except SbonError:
             return None
         return Finished(state=info.state, reason=info.reason) if info.state not in ("placing", "running") else None
+
+
+def why_silent(info: QueryInfo) -> str:
+    """Why a query may give no rows, as far as its record knows; empty where it does not."""
+    return info.reason or "; ".join(
+        f"source {called(one.source)} has had no rows yet"
+        for one in info.sources
+        if one.state == "running" and not (one.rows or one.late or one.bad or one.too_large)
+    )
 
 
 def unread(info: QueryInfo) -> list[str]:

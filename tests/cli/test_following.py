@@ -140,6 +140,21 @@ def test_a_source_without_rows_is_told_of(api: str, node: Any, monkeypatch: pyte
     assert "no rows for 0 s: source m6/jfk at london has had no rows yet\n" in run(api, "query", "follow", "q1").stderr
 
 
+def test_whoever_waits_for_a_file_is_told_why_no_rows_go_there(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "SILENT_S", 0.05)
+    answered, asked = node.query, list[str]()
+
+    async def query(query_id: str) -> Any:
+        asked.append(query_id)
+        node.reason, node.state = ("", "finished") if len(asked) > 4 else ("source m6 at london: there is no file x", "running")
+        return await answered(query_id)
+
+    monkeypatch.setattr(node, "query", query)
+    result = run(api, "submit", "select 1", "--to", "/x.csv", "--follow")
+    assert result.exit_code == 0
+    assert result.stderr.count("s: source m6 at london: there is no file x\n") == 1
+
+
 @pytest.mark.parametrize(
     "command", [("query", "follow", "q1"), ("submit", "select 1"), ("submit", "select 1", "--to", "x.csv", "--follow")]
 )
