@@ -62,7 +62,7 @@ from sbon_node.net.transport import Address, Transport
 from sbon_node.operations.figures import Rooms
 from sbon_node.operations.service import Operations
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
-from sbon_node.query.schema import check_stream
+from sbon_node.query.schema import check_name, check_stream
 from sbon_node.steps import Steps, unobserved
 from sbon_node.tasks import Tasks
 
@@ -120,7 +120,7 @@ class Node:
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load)
         self._sinks = SinkHost(self.context, config.connectors)
         self._parts = PartDestroyer(self.context, self._operators, self._sinks)
-        self._descriptions = Descriptions(self.context, self._operators, self._sinks)
+        self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
 
         self._measurements = MeasurementBook(self.context, self._sources)
         self._book = QueryBook(self.context, self._measurements)
@@ -237,6 +237,7 @@ class Node:
 
     async def create_stream(self, declaration: StreamDeclaration) -> None:
         check_stream(declaration)
+        check_name(declaration.name)
         await self._catalogue.create(declaration)
 
     async def attach_source(self, source: SourceDeclaration) -> None:

@@ -17,7 +17,9 @@ from sbon_cli.acknowledge import Acknowledger
 from sbon_cli.client import Client
 from sbon_cli.interrupts import whole
 from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.control.report import QueryInfo
 from sbon_node.errors import SbonError
+from sbon_node.query.catalog import called
 
 PATIENCE_S = 600.0
 """How long a node may be out of reach before its follower gives up."""
@@ -38,7 +40,8 @@ Frames = Generator[tuple[Rows, Callable[[], None]], None, Finished]
 
 
 class Silence:
-    """Tells people why no rows come, as far as the query's record knows: a node that is away, an operator that waits."""
+    """Tells people why no rows come, as far as the query's record knows: a node that is away, a source that cannot be
+    read or has had no rows, an operator that waits."""
 
     def __init__(self, ask: Callable[[], str], notice: Callable[[str], None], now: Callable[[], float]) -> None:
         self._ask, self._notice, self._now = ask, notice, now
@@ -132,7 +135,7 @@ class Follower:
 
     def _why_silent(self) -> str:
         try:
-            return self.client.query(self.query).reason
+            return why_silent(self.client.query(self.query))
         except SbonError as error:
             return error.message
 
@@ -157,6 +160,25 @@ class Follower:
         except SbonError:
             return None
         return Finished(state=info.state, reason=info.reason) if info.state not in ("placing", "running") else None
+
+
+def why_silent(info: QueryInfo) -> str:
+    """Why a query may give no rows, as far as its record knows; empty where it does not."""
+    return info.reason or "; ".join(
+        f"source {called(one.source)} has had no rows yet"
+        for one in info.sources
+        if one.state == "running" and not (one.rows or one.late or one.bad or one.too_large)
+    )
+
+
+def unread(info: QueryInfo) -> list[str]:
+    """What the sources of a query had that could not be read, a line for each."""
+    return [
+        f"{count:,} row{'s' if count != 1 else ''} of {called(one.source)} could not be read since it was attached: "
+        f"see sbon stream show {one.source.stream}"
+        for one in info.sources
+        if (count := one.bad + one.too_large)
+    ]
 
 
 def consumer_client(client: Client, consumer: str) -> Client:

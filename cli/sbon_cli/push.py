@@ -59,6 +59,8 @@ def push(api: str, stream_name: str, file: str, format_: str | None, source: str
     else:
         stored = f"{pushed.rows:,} row{'s' if pushed.rows != 1 else ''} stored in {stream_name}"
         click.echo(f"{stored}, {pushed.late:,} late, {pushed.bad:,} bad")
+    if pushed.ignored:
+        err().print(f"not in the schema of {stream_name}, and not stored: {', '.join(pushed.ignored)}", markup=False)
     for row in pushed.refused:
         err().print(f"line {row.line}: {row.reason}", markup=False)
     if pushed.bad:
@@ -87,7 +89,8 @@ def _where(client: Client, stream: str, source: str) -> tuple[Client, str]:
 
 
 class Records:
-    """Complete records of a text as they come, with the line of the first. Of CSV each piece has the line of names again."""
+    """Complete records of a text as they come, with the line of the first. Of CSV each piece has the line of names again, alone
+    where nothing follows it: what is no line of names has to be refused."""
 
     def __init__(self, file: BinaryIO, kind: str | None, *, tabs: bool = False) -> None:
         import pyarrow as pa
@@ -102,7 +105,7 @@ class Records:
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Pieces, and what is to be added to a line in a piece for its line in the whole text."""
-        held, names, lines = self._first, b"", 0
+        held, names, lines, told = self._first, b"", 0, False
         more = held
         while more or held:
             ended = not more
@@ -115,11 +118,14 @@ class Records:
                 names, piece = piece[:first], piece[first:]
                 lines = names.count(b"\n")
             if piece:
+                told = True
                 yield lines - names.count(b"\n"), names + piece
                 lines += piece.count(b"\n")
             if not ended:
                 more = self._more()
                 held += more
+        if names and not told:
+            yield 0, names
 
     def _end(self, text: bytes) -> int:
         return self._csv.split(text) if self.kind == "csv" else text.rfind(b"\n") + 1
@@ -144,11 +150,14 @@ class Pushing:
         run = secrets.token_hex(8)
         rows = late = bad = 0
         refused: list[RefusedRow] = []
+        ignored: dict[str, None] = {}
         for number, (before, piece) in enumerate(records):
             answer = self._one(piece, records.media_type, f"{run}-{number}")
             rows, late, bad = rows + answer.rows, late + answer.late, bad + answer.bad
+            ignored |= dict.fromkeys(answer.ignored[: MAX_TOLD - len(ignored)])
             refused += [RefusedRow(line=row.line + before, reason=row.reason) for row in answer.refused]
-        return Pushed(source=self.source, rows=rows, late=late, bad=bad, refused=tuple(refused[:MAX_TOLD]))
+        told = tuple(refused[:MAX_TOLD])
+        return Pushed(source=self.source, rows=rows, late=late, bad=bad, refused=told, ignored=tuple(ignored))
 
     def _one(self, piece: bytes, media_type: str, key: str) -> Pushed:
         since, tries = self.now(), 0

@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 
 from sbon_cli.client import Client
+from sbon_cli.follow import unread
 from sbon_cli.names import QUERY
 from sbon_cli.output import as_json, bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.rows import follow_to_the_end
@@ -61,6 +62,8 @@ def show_query(info: QueryInfo) -> None:
     """The query for people."""
     reason = f" ({info.reason})" if info.reason else ""
     say(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {info.rows:,} rows at {escape(info.consumer)}")
+    for line in unread(info):
+        say(escape(line))
     say(f"[dim]{escape(info.sql.strip())}[/]\n")
     if info.sink.kind != "follow":
         _show_delivery(info)

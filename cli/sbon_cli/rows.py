@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 
 from sbon_cli.client import Client
-from sbon_cli.follow import Follower, consumer_client, row_line
+from sbon_cli.follow import Follower, consumer_client, row_line, unread
 from sbon_cli.interrupts import leave_on_signals
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, cell_text, err, out
 from sbon_node.connectors.delivered import Rows
 from sbon_node.control.report import QueryInfo
+from sbon_node.errors import SbonError
 
 MAX_WIDTH = 40
 
@@ -105,11 +106,22 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
         if stop_after:
             client.stop_query(info.id)
         raise
+    _tell_of_unread(client, info.id)
     if end.state == "failed":
         err().print(f"[bold red]error[/]: {escape(info.id)} failed: {escape(end.reason)}")
         return EXIT_REFUSED
     _notice(f"{info.id} {end.state}: {write.rows:,} rows")
     return 0
+
+
+def _tell_of_unread(client: Client, query: str) -> None:
+    """Whoever has the rows learns here that there were others; a node that does not answer any more has none to tell of."""
+    try:
+        lines = unread(client.query(query))
+    except SbonError:
+        return
+    for line in lines:
+        _notice(line)
 
 
 def _notice(text: str) -> None:

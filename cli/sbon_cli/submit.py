@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from sbon_cli.client import Client
-from sbon_cli.follow import consumer_client
+from sbon_cli.follow import Silence, consumer_client, unread, why_silent
 from sbon_cli.goal_flags import goal_options
 from sbon_cli.names import NODE
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
@@ -22,6 +22,8 @@ from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
 from sbon_node.placement.goal import Goal
 from sbon_node.query.plan import Decompose
+
+LIVE = ("placing", "running")
 
 
 @click.command()
@@ -122,15 +124,26 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False) ->
 
 
 def _wait(client: Client, info: QueryInfo, *, stop_after: bool) -> int:
-    """Until the query is over; its rows go to a file meanwhile."""
+    """Until the query is over; its rows go to a file meanwhile, and why none do is told."""
+    said: list[str] = []
+    silence = Silence(lambda: why_silent(info), said.append, time.monotonic)
     try:
-        with waiting(f"{info.id} runs"):
-            while info.state in ("placing", "running"):
-                time.sleep(0.5)
-                info = client.query(info.id)
+        while info.state in LIVE:
+            with waiting(f"{info.id} runs"):
+                while info.state in LIVE and not said:
+                    time.sleep(0.5)
+                    before, info = info.rows, client.query(info.id)
+                    if info.rows != before:
+                        silence.broken()
+                    else:
+                        silence.lasts()
+            while said:
+                err().print(f"[dim]{escape(said.pop())}[/]")
     except KeyboardInterrupt:
         if stop_after:
             client.stop_query(info.id)
         return EXIT_INTERRUPTED
+    for line in unread(info):
+        err().print(f"[dim]{escape(line)}[/]")
     err().print(f"{info.id} {info.state}: {info.rows:,} rows {escape(info.reason)}")
     return EXIT_REFUSED if info.state == "failed" else 0

@@ -184,8 +184,8 @@ class QueryDescription(Message, frozen=True):
 
 
 class DescribeParts(Call, frozen=True):
-    """Asks a host for what it knows of a query: its operators and sink, the links that leave ``streams``, and the one-way
-    latency from the receiver to ``targets``."""
+    """Asks a host for what it knows of a query: its operators and sink, the links that leave ``streams`` and how those of
+    them that are sources stand, and the one-way latency from the receiver to ``targets``."""
 
     query: Line
     streams: Names
@@ -198,6 +198,7 @@ class PartStates(Message, frozen=True):
     latencies_ms: Annotated[dict[Line, Quantity], Meta(max_length=4096)]
     rows: Count
     sink: Any = None
+    sources: Records = ()
 
 
 # -- measurements -----------------------------------------------------------------------------------------------------

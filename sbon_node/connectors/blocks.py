@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from sbon_node.connectors.interface import BadRow, Origin
 
+MAX_IGNORED, MAX_IGNORED_NAME = 20, 80
+
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
@@ -57,4 +59,9 @@ class TextFormat(Protocol):
 
     def parse(self, text: bytes, line: int) -> Parsed:
         """The rows of complete records of which the first is in that line."""
+        ...
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Names in what was read so far that are no columns, :data:`MAX_IGNORED` at most: nothing of theirs is in the rows."""
         ...

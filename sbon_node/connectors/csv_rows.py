@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from sbon_node.connectors.blocks import Parsed
+from sbon_node.connectors.blocks import MAX_IGNORED, MAX_IGNORED_NAME, Parsed
 from sbon_node.connectors.columns import fitting, supports_text, text_converter
 from sbon_node.connectors.interface import BadRow
 from sbon_node.errors import SbonError
+from sbon_node.query.schema import type_of
 
 _MARK = b"\xef\xbb\xbf"
 _LINE_END = rb"(?:\r\n|\n|\r(?=[^\n]))"
@@ -37,9 +38,13 @@ class CsvRows:
         self._record = re.compile(rb"%s(?:%s%s)*+%s" % (field, d, field, _LINE_END))
         for column in schema:
             if not supports_text(column.type):
-                raise SbonError("bad-option", f"CSV cannot hold a column of type {column.type}", where=column.name)
+                raise SbonError("bad-option", f"CSV cannot hold a column of type {type_of(column.type)}", where=column.name)
         self._converters = [text_converter(column.type, timestamp_format) for column in schema]
         self._set_columns(schema.names)
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        return self._ignored
 
     def begin(self, head: bytes) -> int:
         mark = len(_MARK) if head.startswith(_MARK) else 0
@@ -98,6 +103,8 @@ class CsvRows:
         twice = [name for name in self._schema.names if names.count(name) > 1]
         if twice:
             raise SbonError("bad-header", f"there are several columns {twice[0]}", where="options.path")
+        others = [name[:MAX_IGNORED_NAME] for name in names if name not in self._schema.names]
+        self._ignored = tuple(dict.fromkeys(others))[:MAX_IGNORED]
         self._names = [f"{i}" for i in range(len(names))]
         self._wanted = [str(names.index(name)) for name in self._schema.names]
 
@@ -153,7 +160,7 @@ class CsvRows:
             if misfits:
                 field = self._schema.field(index)
                 for i in misfits:
-                    bad[int(kept[i])] = f"{field.name} is no {field.type}: {_shown(table.column(index)[i].as_py())}"
+                    bad[int(kept[i])] = f"{field.name} is no {type_of(field.type)}: {_shown(table.column(index)[i].as_py())}"
                 rest = np.delete(np.arange(len(kept)), misfits)
                 kept, table = kept[rest], table.take(pa.array(rest))
                 arrays = [earlier.take(pa.array(rest)) for earlier in arrays]

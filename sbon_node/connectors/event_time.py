@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbon_node.errors import SbonError
+from sbon_node.query.schema import type_of
 from sbon_node.streams.frame import NO_WATERMARK_MS
 
 LAST_MS = 253_402_300_799_999
@@ -76,7 +77,9 @@ def milliseconds(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.boo
         column = column.cast(pa.timestamp("ms"))
         kind = column.type
     if not pa.types.is_timestamp(kind):
-        raise SbonError("bad-event-time", f"an event time is a timestamp, not {kind}", hint="declare the column as timestamp")
+        raise SbonError(
+            "bad-event-time", f"an event time is a timestamp, not {type_of(kind)}", hint="declare the column as timestamp"
+        )
     null = column.is_null().to_numpy(zero_copy_only=False)
     counts = pc.fill_null(column.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
     if kind.unit == "s":

@@ -15,6 +15,7 @@ from msgspec import Meta
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
+from sbon_node.query.schema import type_of
 
 Numbers = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
@@ -141,7 +142,7 @@ class GeneratorSource:
             return self._values(index, rule, field.type, numbers)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise SbonError(
-                "bad-option", f"this rule makes no {field.type}: {error}", where=f"options.columns.{field.name}"
+                "bad-option", f"this rule makes no {type_of(field.type)}: {error}", where=f"options.columns.{field.name}"
             ) from error
 
     def _values(self, index: int, rule: ColumnRule, kind: pa.DataType, numbers: Numbers) -> pa.Array:
@@ -211,7 +212,7 @@ def _by_type(field: pa.Field, event_time: str) -> ColumnRule:
         return Choice(values=("a", "b", "c", "d", "e"))
     raise SbonError(
         "bad-option",
-        f"a rule is needed for this column of type {kind}",
+        f"a rule is needed for this column of type {type_of(kind)}",
         where=f"options.columns.{field.name}",
         hint='for instance {"kind": "choice", "values": [...]}',
     )

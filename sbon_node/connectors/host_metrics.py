@@ -14,6 +14,7 @@ from msgspec import Meta
 from sbon_node.clock import Clock
 from sbon_node.connectors.interface import Chunk
 from sbon_node.errors import SbonError
+from sbon_node.query.schema import type_of
 
 MB = 1024 * 1024
 
@@ -80,7 +81,7 @@ class HostMetricsSource:
                 columns.append(pa.array([METRICS[field.name](now, before)]).cast(field.type, safe=False))  # whole numbers are cut
             except (pa.ArrowException, TypeError) as error:
                 where = f"columns.{field.name}"
-                raise SbonError("bad-option", f"this metric is no {field.type}: {error}", where=where) from error
+                raise SbonError("bad-option", f"this metric is no {type_of(field.type)}: {error}", where=where) from error
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 

@@ -66,6 +66,7 @@ class _Waiting:
     rows: pa.RecordBatch
     bad: tuple[BadRow, ...]
     origin: Origin
+    ignored: tuple[str, ...]
     answer: asyncio.Future[Receipt] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -222,7 +223,7 @@ class HttpSource:
         rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self._schema)
         bad = tuple(row for one in found for row in one.parsed.bad)
         seen = SeenPost(key, digest, rows.num_rows, len(bad))
-        return _Waiting(seen, len(body), rows, bad, _origin(found))
+        return _Waiting(seen, len(body), rows, bad, _origin(found), rows_of.ignored)
 
     async def _stored(self, post: _Waiting) -> Pushed:
         if not self._open:
@@ -234,7 +235,14 @@ class HttpSource:
         self._news.set()
         receipt = await asyncio.shield(post.answer)
         told = tuple(RefusedRow(line=row.line, reason=row.reason) for row in receipt.bad[:MAX_TOLD])
-        return Pushed(source=self._name, rows=receipt.rows, late=receipt.late, bad=len(receipt.bad), refused=told)
+        return Pushed(
+            source=self._name,
+            rows=receipt.rows,
+            late=receipt.late,
+            bad=len(receipt.bad),
+            refused=told,
+            ignored=post.ignored,
+        )
 
     def _done(self, post: _Waiting, receipt: Receipt | None) -> None:
         self._held -= post.size

@@ -15,6 +15,7 @@ from sbon_node.connectors.blocks import Parsed
 from sbon_node.connectors.columns import fitting, supports_text, text_converter
 from sbon_node.connectors.interface import BadRow
 from sbon_node.errors import SbonError
+from sbon_node.query.schema import type_of
 
 LINE = "line"
 
@@ -31,9 +32,13 @@ class LineRows:
                 message = f"a line has no {column.name}"
                 raise SbonError("missing-columns", message, where="options.pattern", hint=hint)
             if not supports_text(column.type):
-                raise SbonError("bad-option", f"a line cannot hold a column of type {column.type}", where=column.name)
+                raise SbonError("bad-option", f"a line cannot hold a column of type {type_of(column.type)}", where=column.name)
         self._converters = [text_converter(column.type, timestamp_format) for column in schema]
         self._groups = groups
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        return ()
 
     def begin(self, head: bytes) -> int:
         return 0
@@ -58,7 +63,7 @@ class LineRows:
             array, misfits = fitting(column.cast(pa.binary()), convert)
             if misfits:
                 for i in misfits:
-                    bad[int(kept[i])] = f"{field.name} is no {field.type}: {column[i].as_py()[:80]!r}"
+                    bad[int(kept[i])] = f"{field.name} is no {type_of(field.type)}: {column[i].as_py()[:80]!r}"
                 rest = np.delete(np.arange(len(kept)), misfits)
                 kept, texts = kept[rest], texts.take(pa.array(rest))
                 found = None if found is None else found.take(pa.array(rest))

@@ -11,9 +11,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from sbon_node.connectors.blocks import Parsed
+from sbon_node.connectors.blocks import MAX_IGNORED, MAX_IGNORED_NAME, Parsed
 from sbon_node.connectors.columns import fitting, value_converter
 from sbon_node.connectors.interface import BadRow
+from sbon_node.query.schema import type_of
 
 _MARK = b"\xef\xbb\xbf"
 
@@ -25,6 +26,12 @@ class NdjsonRows:
         self._schema = schema
         self._converters = [value_converter(column.type, timestamp_format) for column in schema]
         self._decoder = msgspec.json.Decoder(dict[str, Any])
+        self._names = frozenset(schema.names)
+        self._ignored: dict[str, None] = {}
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        return tuple(self._ignored)
 
     def begin(self, head: bytes) -> int:
         return len(_MARK) if head.startswith(_MARK) else 0
@@ -42,6 +49,7 @@ class NdjsonRows:
                 objects.append(decode(one))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 bad[i] = f"no JSON object: {error}"
+        self._ignore(objects)
         kept = np.array([i for i in range(len(lines)) if i not in bad], dtype=np.int64)
         arrays: list[Any] = []
         for field, convert in zip(self._schema, self._converters, strict=True):
@@ -49,7 +57,7 @@ class NdjsonRows:
             array, misfits = fitting(values, convert)
             if misfits:
                 for i in misfits:
-                    bad[int(kept[i])] = f"{field.name} is no {field.type}: {str(values[i])[:80]!r}"
+                    bad[int(kept[i])] = f"{field.name} is no {type_of(field.type)}: {str(values[i])[:80]!r}"
                 rest = np.delete(np.arange(len(kept)), misfits)
                 kept, objects = kept[rest], [objects[i] for i in rest]
                 arrays = [earlier.take(pa.array(rest)) for earlier in arrays]
@@ -57,6 +65,15 @@ class NdjsonRows:
         letters = tuple(BadRow(lines[i][0], _text(lines[i][1]), bad[i]) for i in sorted(bad))
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         return Parsed(rows, letters, lambda i: (lines[int(kept[i])][0], _text(lines[int(kept[i])][1])))
+
+    def _ignore(self, objects: list[dict[str, Any]]) -> None:
+        names, ignored = self._names, self._ignored
+        for one in objects:
+            if len(ignored) == MAX_IGNORED:
+                return
+            if not names.issuperset(one):
+                found = [name[:MAX_IGNORED_NAME] for name in one if name not in names]
+                ignored |= dict.fromkeys(found[: MAX_IGNORED - len(ignored)])
 
 
 def _text(line: bytes) -> str:

@@ -19,6 +19,7 @@ from sbon_node.connectors.interface import BadRow
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.text_rows import open_file
 from sbon_node.errors import SbonError
+from sbon_node.query.schema import type_of
 
 MAX_BLOCK_ROWS = 8192
 FOOTER_BYTES = 65_536
@@ -111,7 +112,9 @@ class ParquetRows:
             pa.nulls(0, found).cast(field.type)
         except pa.ArrowException as error:
             raise SbonError(
-                "type-mismatch", f"{field.name} is {found} in the file and {field.type} in the stream", where="options.path"
+                "type-mismatch",
+                f"{field.name} is {type_of(found)} in the file and {type_of(field.type)} in the stream",
+                where="options.path",
             ) from error
 
     def _batch(self) -> Any:
@@ -146,7 +149,7 @@ class ParquetRows:
             column = batch.column(batch.schema.get_field_index(field.name)).take(pa.array(kept))
             array, misfits = fitting(column, partial(_cast, kind=field.type))
             if misfits:
-                bad |= {int(kept[i]): f"{field.name} is no {field.type}: {_text(column[i])[:80]}" for i in misfits}
+                bad |= {int(kept[i]): f"{field.name} is no {type_of(field.type)}: {_text(column[i])[:80]}" for i in misfits}
                 rest = np.delete(np.arange(len(kept)), misfits)
                 kept, arrays = kept[rest], [earlier.take(pa.array(rest)) for earlier in arrays]
             arrays.append(array)

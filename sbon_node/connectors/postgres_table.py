@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sbon_node.connectors import sink_files
 from sbon_node.errors import SbonError
+from sbon_node.query import schema as schemas
 
 MAX_NAME_BYTES = 63
 MAX_COLUMNS = 1600
@@ -104,7 +105,9 @@ def type_of(field: pa.Field) -> str:
     )
     found = next((name for name, fits in named if fits), None)
     if found is None:
-        raise SbonError("bad-option", f"no column of a table holds {kind}", where=field.name, hint="CAST it to a string")
+        raise SbonError(
+            "bad-option", f"no column of a table holds {schemas.type_of(kind)}", where=field.name, hint="CAST it to a string"
+        )
     return found
 
 

@@ -40,6 +40,8 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     late: int = 0
     bad: int = 0
     refused: tuple[RefusedRow, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Names of columns or members that are not in the stream's schema, the first of them: their values are nowhere."""
     repeated: bool = False
 
 

@@ -80,6 +80,10 @@ class _WithAdded:
     def __init__(self, inner: TextFormat, schema: pa.Schema, added: Added) -> None:
         self._inner, self._schema, self._added = inner, schema, added
 
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        return self._inner.ignored
+
     def begin(self, head: bytes) -> int:
         return self._inner.begin(head)
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from sbon_node.connectors.columns import supports_text
 from sbon_node.errors import SbonError
+from sbon_node.query.schema import type_of
 
 SinkFormat = Literal["csv", "ndjson", "parquet"]
 
@@ -23,7 +24,7 @@ def check_schema(kind: SinkFormat, schema: pa.Schema) -> None:
         if kind == "csv" and not supports_text(field.type):
             raise SbonError(
                 "bad-option",
-                f"CSV cannot hold the column {field.name} of type {field.type}",
+                f"CSV cannot hold the column {field.name} of type {type_of(field.type)}",
                 where="options.format",
                 hint="write parquet or ndjson",
             )

@@ -17,7 +17,7 @@ from sbon_node.clock import Clock
 from sbon_node.connectors import frames
 from sbon_node.connectors.dead_letters import DeadLetters
 from sbon_node.connectors.event_time import EventTime
-from sbon_node.connectors.interface import AWAY, BadRow, Chunk, Confirmed, Receipt, Source
+from sbon_node.connectors.interface import PASSING, BadRow, Chunk, Confirmed, Receipt, Source
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -30,6 +30,9 @@ log = structlog.get_logger()
 
 State = Literal["idle", "running", "paused", "ended", "failed"]
 OnState = Callable[[State, str], None]
+
+BEHIND = "its subscribers have not received what there is"
+"""Why a source that waits pauses in good health."""
 
 
 class SourceCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,10 +56,12 @@ class SourcePosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How a source stands, as it is told to users; ``dropped`` are rows that subscribers fell too far behind to get."""
+    """How a source stands, as it is told to users; ``dropped`` are rows that subscribers fell too far behind to get, ``trouble``
+    is why its rows do not come, though they are wanted."""
 
     source: SourceDeclaration
     state: str
+    trouble: str = ""
     rows: int = 0
     bytes: int = 0
     late: int = 0
@@ -106,6 +111,7 @@ class SourceRunner:
         self.declaration = declaration
         self.state: State = "idle"
         self.reason = ""
+        self._trouble = ""
         self._source, self._outbox, self._clock, self._settings = source, outbox, clock, settings
         self._wanted, self._on_state = wanted, on_state
         self._time = EventTime(stream.event_time, stream.delay_ms)
@@ -137,6 +143,7 @@ class SourceRunner:
         return SourceReport(
             source=self.declaration,
             state=state,
+            trouble=self._trouble,
             dropped=self._outbox.link_counts(name).dropped if name in self._outbox.streams() else 0,
             dead_letters=letters,
             rows_s=self._pace.rows_s,
@@ -152,7 +159,7 @@ class SourceRunner:
             await self._run()
         except SbonError as error:
             log.warning("source_failed", source=self.declaration.id, code=error.code, reason=str(error))
-            self._enter("failed", str(error))
+            self._enter("failed", str(error), _plain(error))
 
     async def _run(self) -> None:
         name = self.declaration.id
@@ -170,7 +177,7 @@ class SourceRunner:
         await self._read_on()
 
     async def _read_on(self) -> None:
-        """To the end of the source, however often what it reads from is away meanwhile."""
+        """To the end of the source, however often what it reads from is away, or cannot be read, meanwhile."""
         pause_s = self._settings.retry_s
         while True:
             before = self._stored
@@ -180,14 +187,14 @@ class SourceRunner:
                 await self._pump()
                 return
             except SbonError as error:
-                if error.code != AWAY:
+                if error.code not in PASSING:
                     raise
-                reason = str(error)
+                reason, trouble = str(error), _plain(error)
                 if self._pending:
                     await self._write()
             finally:
                 await self._source.close()
-            self._enter("paused", reason)
+            self._enter("paused", reason, trouble)
             self._pace.pause()
             pause_s = self._settings.retry_s if self._stored is not before else pause_s
             await self._clock.sleep(pause_s)
@@ -263,7 +270,7 @@ class SourceRunner:
             pending.born_ms, pending.counts = self._clock.wall_ms(), self._stored.counts
         drafts = self._drafts(pending, ended=ended)
         if drafts and self._source.waits and self._outbox.pressure(name):
-            self._enter("paused", "its subscribers have not received what there is")
+            self._enter("paused", BEHIND)
             await self._outbox.wait_room(name)
             self._enter("running")
             self._pace.pause()
@@ -305,7 +312,7 @@ class SourceRunner:
             except SbonError as error:
                 if error.code != "disk-full":
                     raise
-                self._enter("paused", str(error))
+                self._enter("paused", str(error), _plain(error))
             else:
                 if self.state == "paused":
                     self._enter("running")
@@ -313,7 +320,8 @@ class SourceRunner:
             await self._clock.sleep(pause_s)
             pause_s = min(2 * pause_s, self._settings.retry_max_s)
 
-    def _enter(self, state: State, reason: str = "") -> None:
+    def _enter(self, state: State, reason: str = "", trouble: str = "") -> None:
+        self._trouble = trouble
         if (state, reason) == (self.state, self.reason):
             return
         if state != self.state:
@@ -321,3 +329,9 @@ class SourceRunner:
         self.state, self.reason = state, reason
         if self._on_state is not None:
             self._on_state(state, reason)
+
+
+def _plain(error: SbonError) -> str:
+    """For who did not attach the source: without the option that was given then, or a hint about it."""
+    place = f"{error.where}: " if error.where and not error.where.startswith("options.") else ""
+    return f"{place}{error.message}"

@@ -12,11 +12,12 @@ import structlog
 from sbon_node.control.context import Context
 from sbon_node.control.operators import OperatorHost
 from sbon_node.control.records import QueryRecord
-from sbon_node.control.report import LinkInfo, OperatorInfo, QueryInfo, SinkReport
+from sbon_node.control.report import LinkInfo, OperatorInfo, QueryInfo, SinkReport, SourceInfo
 from sbon_node.control.sinks import SinkHost
-from sbon_node.control.sources import shown_source
+from sbon_node.control.sources import SourceHost, shown_source
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
+from sbon_node.query.catalog import SourceDeclaration, called
 from sbon_node.query.plan import Plan
 from sbon_protocol.calls import DescribeParts, PartStates
 from sbon_protocol.codec import decode_record
@@ -30,8 +31,8 @@ MAX_REASON = 500
 class Descriptions:
     """Answers for the parts this node hosts."""
 
-    def __init__(self, context: Context, operators: OperatorHost, sinks: SinkHost) -> None:
-        self._context, self._operators, self._sinks = context, operators, sinks
+    def __init__(self, context: Context, sources: SourceHost, operators: OperatorHost, sinks: SinkHost) -> None:
+        self._context, self._sources, self._operators, self._sinks = context, sources, operators, sinks
         context.server.handle(DescribeParts, self._described)
 
     async def _described(self, call: DescribeParts, caller: Caller) -> PartStates:
@@ -46,6 +47,7 @@ class Descriptions:
             },
             rows=self._sinks.rows(call.query),
             sink=self._sinks.report(call.query),
+            sources=tuple(self._sources.reports_of(call.streams)),
         )
 
     def _links(self, streams: Iterable[str]) -> Iterable[LinkInfo]:
@@ -77,7 +79,7 @@ class Description(NamedTuple):
 
 async def describe(context: Context, record: QueryRecord) -> Description:
     """Asks every node that has a part, once, all at the same time; a part whose node does not answer is ``unreachable``, and the
-    query's reason says of whom nothing is known, and which operators wait for what."""
+    query's reason says of whom nothing is known, which sources cannot be read, and which operators wait for what."""
     parts = {o.id for o in record.plan.operators} | {record.sink_part}
     streams = {p.source.id: p.source.node for p in record.plan.sources} | {
         o.id: record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts
@@ -87,6 +89,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
     answers = dict(zip(nodes, await asyncio.gather(*(_ask(context, record, n, streams, nodes) for n in nodes)), strict=True))
     operators: dict[str, OperatorInfo] = {}
     links: list[LinkInfo] = []
+    told: dict[str, SourceInfo] = {}
     for node, answer in answers.items():
         if answer is None:
             continue
@@ -94,6 +97,8 @@ async def describe(context: Context, record: QueryRecord) -> Description:
             hosted: list[OperatorInfo] = [decode_record(v, OperatorInfo) for v in answer.operators]
             operators |= {operator.id: operator for operator in hosted}
             found: list[LinkInfo] = [decode_record(v, LinkInfo) for v in answer.links]
+            standing: list[SourceInfo] = [decode_record(v, SourceInfo) for v in answer.sources]
+            told |= {source.source.id: source for source in standing}
         except ProtocolError as error:
             context.counters.count("description-refused")
             log.warning("description-refused", node=node, reason=str(error))
@@ -101,17 +106,19 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         links += [_placed(link, places, answer.latencies_ms) for link in found if link.target in parts and link.stream in streams]
     consumer = answers[record.consumer]
     described = tuple(operators.get(o.id) or _unreachable(record, o.id, o.fragment) for o in record.plan.operators)
+    sources = tuple(_of_plan(planned.source, told.get(planned.source.id)) for planned in record.plan.sources)
     info = QueryInfo(
         id=record.id,
         sql=record.sql,
         state=record.state,
-        reason=record.reason or _waits(described, [node for node, answer in answers.items() if answer is None]),
+        reason=record.reason or _waits(described, sources, [node for node, answer in answers.items() if answer is None]),
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
         sink=record.sink.shown(),
         **record.wishes(),
         streams=record.streams,
+        sources=sources,
         plan=_shown(record.plan),
         placement=record.placement,
         operators=described,
@@ -161,7 +168,16 @@ def _unreachable(record: QueryRecord, operator: str, fragment: str) -> OperatorI
     return OperatorInfo(id=operator, node=node, fragment=fragment, state="unreachable", reason=f"no answer from {node}")
 
 
-def _waits(operators: Iterable[OperatorInfo], silent: Iterable[str]) -> str:
+def _of_plan(planned: SourceDeclaration, told: SourceInfo | None) -> SourceInfo:
+    return msgspec.structs.replace(told or SourceInfo(source=planned, state="unreachable"), source=shown_source(planned))
+
+
+def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], silent: Iterable[str]) -> str:
     """Why the query may not go on, or not all of it is shown; empty where it does and is."""
+    unread = [
+        f"source {called(one.source)}{' has failed' if one.state.startswith('failed') else ''}: {one.trouble}"
+        for one in sources
+        if one.trouble
+    ]
     waits = [f"{o.id} at {o.node}: {o.reason}" for o in operators if o.reason and o.state not in ("running", "unreachable")]
-    return "; ".join([*(f"no answer from {node}" for node in silent), *waits])[:MAX_REASON]
+    return "; ".join([*(f"no answer from {node}" for node in silent), *unread, *waits])[:MAX_REASON]

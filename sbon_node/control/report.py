@@ -125,6 +125,8 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceDeclaration
     state: str
     """``idle``, ``running``, ``paused``, ``ended``, ``unreachable`` or ``failed: reason``."""
+    trouble: str = ""
+    """Why its rows do not come; it is tried again, unless it has ``failed``. Empty where it only waits for its subscribers."""
     rows: Counted = 0
     bytes: Counted = 0
     late: Counted = 0
@@ -200,6 +202,8 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     """Of a sink that delivers by itself, as long as its node can be asked."""
     streams: tuple[str, ...] = ()
     """Names of the streams it reads."""
+    sources: tuple[SourceInfo, ...] = ()
+    """How the sources of its plan stand, in the plan's order; they count since they were attached, for all queries."""
 
 
 class BillLine(msgspec.Struct, frozen=True, kw_only=True):

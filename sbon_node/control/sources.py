@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import msgspec
 import structlog
@@ -90,6 +91,10 @@ class SourceHost:
         runner = self._runners.get(source_id)
         return runner.describe() if runner is not None else None
 
+    def reports_of(self, streams: Iterable[str]) -> list[SourceReport]:
+        """Of those of the streams of frames that are of sources here."""
+        return [self._told(one, self._running[one]) for one in streams if one in self._running]
+
     def reports(self) -> list[SourceReport]:
         """Of every source here, in the order of their ids."""
         return [self._told(source_id, hosted) for source_id, hosted in sorted(self._running.items())]
@@ -98,7 +103,8 @@ class SourceHost:
         runner = self._runners.get(source_id)
         if runner is not None:
             return runner.describe()
-        return SourceReport(source=hosted.source, state=f"failed: {self._refused.get(source_id, '')}")
+        refused = self._refused.get(source_id, "")
+        return SourceReport(source=hosted.source, state=f"failed: {refused}", trouble=refused)
 
     def runner(self, source_id: str) -> SourceRunner | None:
         """Of a source that runs, or has run, here."""

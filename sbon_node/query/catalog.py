@@ -63,6 +63,12 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
         return ASSUMED_ROW_BYTES if self.row_bytes is None else self.row_bytes
 
 
+def called(source: SourceDeclaration) -> str:
+    """For people: its stream, its own name where it has one beside its node's, and where it is."""
+    own = f"/{source.name}" if source.name != source.node else ""
+    return f"{source.stream}{own} at {source.node}"
+
+
 def is_source(stream: str) -> bool:
     """Whether the frames are a source's; an operator's stream bears its id."""
     return stream.startswith(_SOURCE)

@@ -80,6 +80,8 @@ def parse(clean: str) -> list[exp.Expr]:
         said = re.sub(r" but got <Token.*", "", said)
         for pattern, plain in _SAID:
             said = re.sub(pattern, plain, said)
+        if " missing after" in said and _is_ahead(clean, start, first.get("highlight") or ""):
+            said = said.replace("missing after", "missing before")
         hint = TYPE_HINT if "no type" in said else "write SELECT expressions FROM stream WHERE condition"
         raise refusal("bad-sql", said, clean, start, offending=first.get("highlight") or "", hint=hint) from None
     except TokenError as error:
@@ -98,6 +100,11 @@ _SAID = (
     (r"Invalid expression / Unexpected token", "not understood from here on"),
 )
 """What the parser says, in other words."""
+
+
+def _is_ahead(text: str, start: int, highlight: str) -> bool:
+    """Whether the parser stopped at what follows the gap: it tells of what is before the gap only where the text ends there."""
+    return highlight.lower() in (")", "]", "end") or bool(text[start + len(highlight) :].strip(" \t\r\n;"))
 
 
 def call_name(node: exp.Expr) -> str:

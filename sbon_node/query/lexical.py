@@ -41,6 +41,16 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+RESERVED = words(
+    """alter and as between create cross current_date current_timestamp current_user describe distinct drop else except false
+    fetch for from glob grant having ilike inner insert intersect into join lateral like minus not notnull null on or outer
+    partitioned_by qualify regexp returning revoke rlike rollback select serdeproperties session_user tablesample then true
+    uncache union using values when where with xor"""
+)
+"""Words that are no name of a stream unless they are quoted: what the parser takes for something else after FROM, or before a
+dot. Other keywords may well be names."""
+
+
 def place(text: str, start: int) -> str:
     """``line L, column C`` of an offset, both from 1."""
     line = text.count("\n", 0, start) + 1

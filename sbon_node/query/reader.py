@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from sbon_node.query.allowlist import check_scalar
 from sbon_node.query.catalog import CatalogEntry
 from sbon_node.query.dialect import begin_of, error_at
 from sbon_node.query.grouping import filtered_aggregate, is_grouped
-from sbon_node.query.lexical import Token, refusal, scan
+from sbon_node.query.lexical import RESERVED, Token, refusal, scan
 from sbon_node.query.logical import (
     LEFT,
     RIGHT,
@@ -44,8 +45,11 @@ _KINDS: dict[tuple[str, str], JoinKind] = {
 def read_query(text: str, catalog: Mapping[str, CatalogEntry], settings: QuerySettings) -> Relation:
     """Parses, checks against the allow-list and resolves; raises :class:`SbonError` with line, column and hint."""
     clean, tokens = scan(text, strict=False, max_text=settings.max_text)
-    tree = one_query(clean, tokens).transform(plain_window).transform(filtered_aggregate)
-    return _Reader(clean, tokens, catalog, settings).query(tree, {})
+    try:
+        tree = one_query(clean, tokens).transform(plain_window).transform(filtered_aggregate)
+        return _Reader(clean, tokens, catalog, settings).query(tree, {})
+    except SbonError as error:
+        raise _unquoted(clean, tokens, catalog) or error from None
 
 
 class _Reader:
@@ -251,3 +255,14 @@ def _renamed(relation: Relation, names: Sequence[str]) -> Select:
 def _is_not_in(node: exp.Expr) -> bool:
     inner = node.this.unnest() if isinstance(node, exp.Not) else None
     return isinstance(inner, exp.In) and bool(inner.args.get("query"))
+
+
+def _unquoted(clean: str, tokens: Sequence[Token], catalog: Mapping[str, CatalogEntry]) -> SbonError | None:
+    """Why a text may be refused that names a stream by a word of SQL."""
+    for before, token in itertools.pairwise(tokens):
+        name = token.text.lower()
+        bare = before.kind == token.kind == "word" and before.text.lower() in ("from", "join")
+        if bare and name in RESERVED and name in catalog and not catalog[name].dropped:
+            hint = f"put the stream's name in back-quotes: `{name}`"
+            return refusal("bad-sql", f"{name} is a word of SQL", clean, token.start, offending=token.text, hint=hint)
+    return None

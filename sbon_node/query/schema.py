@@ -8,6 +8,7 @@ from typing import Any
 from sbon_node.engine.interface import Column, Schema
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_node.query.lexical import RESERVED
 
 TYPES = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp")
 """The types a column may have, beside ``decimal(p,s)``; timestamps are microseconds in UTC."""
@@ -80,6 +81,14 @@ def check_stream(declaration: StreamDeclaration) -> None:
         raise SbonError("bad-event-time", said, where="event_time", hint=hint)
 
 
+def check_name(stream: str) -> None:
+    """A new stream's name can stand in a query as it is; raises :class:`SbonError` ``bad-name``. One that is there
+    already is read in back-quotes."""
+    if stream in RESERVED:
+        said = f"{stream!r} is a word of SQL: FROM {stream} would not be understood as the stream"
+        raise SbonError("bad-name", said, where="name", hint=f"choose another, {stream}_stream for instance")
+
+
 def check_source(source: SourceDeclaration, declaration: StreamDeclaration) -> None:
     """The source is of this stream and its name can be part of a stream's id; raises :class:`SbonError`."""
     if source.stream != declaration.name:
@@ -93,7 +102,32 @@ def to_arrow(schema: Schema) -> Any:
     """The ``pyarrow.Schema`` of a stream's frames: timestamps in microseconds, UTC; every column may be null."""
     import pyarrow as pa
 
-    plain: dict[str, Any] = {
+    plain = _arrow_types()
+    fields = []
+    for column in schema:
+        decimal = _DECIMAL.match(column.type)
+        type_ = pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)) if decimal else plain.get(column.type)
+        if type_ is None:
+            raise SbonError("bad-type", f"no type {column.type!r}", where=f"column {column.name}")
+        fields.append(pa.field(column.name, type_))
+    return pa.schema(fields)
+
+
+def type_of(kind: Any) -> str:
+    """What a user calls an Arrow type: as in a schema, where it is one of those; else as Arrow does."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return next((name for name, known in _arrow_types().items() if kind == known), str(kind))
+
+
+def _arrow_types() -> dict[str, Any]:
+    import pyarrow as pa
+
+    return {
         "boolean": pa.bool_(),
         "tinyint": pa.int8(),
         "smallint": pa.int16(),
@@ -106,11 +140,3 @@ def to_arrow(schema: Schema) -> Any:
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", tz="UTC"),
     }
-    fields = []
-    for column in schema:
-        decimal = _DECIMAL.match(column.type)
-        type_ = pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)) if decimal else plain.get(column.type)
-        if type_ is None:
-            raise SbonError("bad-type", f"no type {column.type!r}", where=f"column {column.name}")
-        fields.append(pa.field(column.name, type_))
-    return pa.schema(fields)

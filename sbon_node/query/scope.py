@@ -70,7 +70,21 @@ class Scope:
         alias = star.table.lower() if isinstance(star, exp.Column) else ""
         if alias and alias not in self.offered:
             raise self._unknown_alias(star)
-        return [column(name) for key, names in self.offered.items() if alias in ("", key) for name in names.values()]
+        found = [(key, name) for key, names in self.offered.items() if alias in ("", key) for name in names]
+        names = [name for _, name in found]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise self._starred_twice(star, twice)
+        if len(self.offered) == 1:
+            return [column(self.offered[key][name]) for key, name in found]
+        return [column(name, key) for key, name in found]
+
+    def _starred_twice(self, star: exp.Expr, name: str) -> SbonError:
+        """A join without any condition lacks more than that, which is told as well."""
+        first, *others = [key for key, names in self.offered.items() if name in names]
+        hint = f"name the columns, such as {first}.{name}, " + ", ".join(f"{key}.{name} AS {key}_{name}" for key in others)
+        if isinstance(self.relation, Join) and not self.relation.conditions:
+            hint += "; and the join needs an equality and a bound in time: " + "; ".join(self.relation.remedies)
+        return error_at("ambiguous-column", f"{name!r} is in more than one relation", self.clean, star, hint=hint)
 
     def _meant(self, reference: exp.Column) -> exp.Expr:
         name = self.find(reference)

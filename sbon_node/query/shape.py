@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 from sqlglot import exp
 
 from sbon_node.errors import SbonError
-from sbon_node.query.dialect import error_at, parse
+from sbon_node.query.dialect import begin_of, error_at, parse
 from sbon_node.query.lexical import Token, clause, refusal
 
 
@@ -163,6 +164,11 @@ def _find(tokens: list[Token], words: tuple[str, ...]) -> Token | None:
 def check_relation(clean: str, relation: exp.Expr) -> None:
     """What may stand in FROM: a bare name or a sub-query, with at most an alias."""
     catalogued = "only streams of the catalogue can be read: sbon stream list"
+    if isinstance(relation, exp.Select):
+        found = re.search(r"\b(?:from|join)\s+(select)\b", clean, re.IGNORECASE)
+        hint = "put a sub-query in brackets, FROM (SELECT ...) alias, or the name of a stream in back-quotes"
+        start = found.start(1) if found else begin_of(clean, relation)
+        raise refusal("bad-sql", "SELECT without a bracket before it", clean, start, offending=clean[start:], hint=hint)
     if not isinstance(relation, exp.Table | exp.Subquery) or isinstance(relation.this, exp.Table):
         raise error_at(
             "unsupported-table-function",

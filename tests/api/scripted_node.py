@@ -81,6 +81,7 @@ class ScriptedNode:
     script: list[list[Rows | Finished | SbonError | float | None]] = field(default_factory=list)
     state: str = "running"
     reason: str = ""
+    sources: tuple[SourceInfo, ...] = ()
     refuse_submit: SbonError | None = None
     refuse_detach: SbonError | None = None
     delay_s: float = 0.0
@@ -236,6 +237,7 @@ class ScriptedNode:
             operators=(operator,),
             links=(link,),
             rows=3,
+            sources=self.sources,
         )
 
     async def stop_query(self, query_id: str) -> QueryInfo:

@@ -14,10 +14,17 @@ import pytest
 from sbon_cli import acknowledge, follow
 from sbon_cli.client import Client
 from sbon_node.connectors.delivered import Finished, Rows
+from sbon_node.control.report import SourceInfo
 from sbon_node.errors import SbonError
+from sbon_node.query.catalog import SourceDeclaration
 from tests.cli.commands import FINISHED, frame, on_a_terminal, run
 
 CLOSED = Finished(state="stopped")
+
+
+def reading(stream: str, name: str, state: str = "running", **counts: int) -> SourceInfo:
+    source = SourceDeclaration(stream=stream, name=name, node="london", connector="http")
+    return SourceInfo(source=source, state=state, **counts)
 
 
 def test_submit_prints_rows_as_ndjson_and_acknowledges_them(api: str, node: Any) -> None:
@@ -124,6 +131,47 @@ def test_why_no_rows_come_is_told_once_from_the_querys_record(api: str, node: An
     assert result.stderr.count("no rows for 0 s: no answer from b") == 1
     node.reason, node.script = "", [[frame(1, 1), 1.0, frame(2, 2), FINISHED]]
     assert "no rows" not in run(api, "query", "follow", "q1").stderr
+
+
+def test_a_source_without_rows_is_told_of(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "SILENT_S", 0.05)
+    node.sources = (reading("m1", "london", rows=3), reading("m6", "jfk"), reading("m7", "paris", state="idle"))
+    node.script = [[1.0, frame(2, 2), FINISHED]]
+    assert "no rows for 0 s: source m6/jfk at london has had no rows yet\n" in run(api, "query", "follow", "q1").stderr
+
+
+def test_whoever_waits_for_a_file_is_told_why_no_rows_go_there(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "SILENT_S", 0.05)
+    answered, asked = node.query, list[str]()
+
+    async def query(query_id: str) -> Any:
+        asked.append(query_id)
+        node.reason, node.state = ("", "finished") if len(asked) > 4 else ("source m6 at london: there is no file x", "running")
+        return await answered(query_id)
+
+    monkeypatch.setattr(node, "query", query)
+    result = run(api, "submit", "select 1", "--to", "/x.csv", "--follow")
+    assert result.exit_code == 0
+    assert result.stderr.count("s: source m6 at london: there is no file x\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command", [("query", "follow", "q1"), ("submit", "select 1"), ("submit", "select 1", "--to", "x.csv", "--follow")]
+)
+def test_rows_that_could_not_be_read_are_told_of_at_the_end(
+    api: str, node: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    node.sources = (reading("m1", "london", rows=2, bad=5, too_large=2), reading("m2", "jfk", bad=1), reading("m3", "jfk"))
+    node.state = "finished"
+    node.script = [[frame(1, 1), FINISHED]]
+    result = run(api, *command)
+    assert result.exit_code == 0
+    on_a_terminal(monkeypatch)
+    assert result.stderr.splitlines()[-3:-1] == [
+        "7 rows of m1 at london could not be read since it was attached: see sbon stream show m1",
+        "1 row of m2/jfk at london could not be read since it was attached: see sbon stream show m2",
+    ]
+    assert "7 rows of m1 at london could not be read" in run(api, "query", "show", "q1").stdout
 
 
 def test_neither_rows_that_come_seldom_nor_a_reader_that_takes_its_time_are_silence(api: str, node: Any) -> None:

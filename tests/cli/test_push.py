@@ -65,7 +65,7 @@ def test_a_file_is_pushed_whole_with_the_lines_of_what_is_bad(cluster: LocalClus
     path.write_text("ts,n,text\n" + "\n".join(rows))
     pushing = push(cluster["ada"], "files", str(path), "--json")
     out, err = pushing.communicate()
-    assert (pushing.returncode, err.decode()) == (1, "line 50002: n is no int64: 'what'\n")
+    assert (pushing.returncode, err.decode()) == (1, "line 50002: n is no bigint: 'what'\n")
     answer = json.loads(out)
     assert (answer["rows"], answer["bad"]) == (29_999, 1)
     assert stored(node, "files") == [i for i in range(30_000) if i != 25_000]
@@ -100,6 +100,21 @@ def test_a_pipe_is_pushed_once_while_the_node_is_killed(cluster: LocalCluster) -
     assert stored(node, "pipes") == list(range(count))
 
 
+@pytest.mark.parametrize("junk", [b"not json\n", b"not json", b"not json\nat all\n"])
+def test_junk_is_refused_however_little_it_is(cluster: LocalCluster, junk: bytes) -> None:
+    name = f"junk{len(junk)}"
+    pushing = push(declared(cluster, name), name, "-", stdin=subprocess.PIPE)
+    _, err = pushing.communicate(junk)
+    assert (pushing.returncode, err.decode().splitlines()[0]) == (1, "error: body: there is no column ts, n, text")
+
+
+def test_what_is_not_in_the_schema_is_told(cluster: LocalCluster) -> None:
+    pushing = push(declared(cluster, "others"), "others", "-", stdin=subprocess.PIPE)
+    out, err = pushing.communicate(b'{"ts": "2020-01-01", "n": 1, "nopage": 1}\n')
+    assert (pushing.returncode, json.loads(out)["rows"]) == (0, 1)
+    assert err.decode() == "not in the schema of others, and not stored: nopage\n"
+
+
 async def test_requests_by_hand(cluster: LocalCluster) -> None:
     node = declared(cluster, "hands")
     async with aiohttp.ClientSession() as session:
@@ -129,7 +144,8 @@ async def test_requests_by_hand(cluster: LocalCluster) -> None:
     [
         ("", b'{"n":1}\n{"n":2}', [(0, b'{"n":1}\n'), (1, b'{"n":2}')]),
         ("", b"a,b\n1,2\n3,4", [(0, b"a,b\n1,2\n"), (1, b"a,b\n3,4")]),
-        ("csv", b"a,b\n", []),
+        ("csv", b"a,b\n", [(0, b"a,b\n")]),
+        ("", b"not json", [(0, b"not json")]),
         ("ndjson", b"", []),
     ],
 )

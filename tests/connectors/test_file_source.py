@@ -105,11 +105,11 @@ def test_a_position_survives_other_block_sizes(tmp_path: Path) -> None:
 
 BAD_CSV = [
     ("1,1,a", None),
-    ("1,x,a", "n is no int64: 'x'"),
+    ("1,x,a", "n is no bigint: 'x'"),
     ("1,1", "2 columns, not 3"),
     ("1,1,a,b", "4 columns, not 3"),
     ("", ...),
-    ("1,99999999999999999999,a", "n is no int64"),
+    ("1,99999999999999999999,a", "n is no bigint"),
     ("later,1,a", "ts is no timestamp"),
     ("1,1,\udcff", "text is no string"),
     ('1,1,5"', None),

@@ -95,12 +95,33 @@ def test_a_post_is_durable_when_it_is_answered_and_says_what_became_of_its_rows(
         answer = await served.push(body, "text/csv; charset=utf-8")
         assert served.numbers() == [1, 2, 5]
         assert (answer.rows, answer.late, answer.bad, answer.repeated) == (3, 1, 2, False)
-        assert [(row.line, row.reason.split(":")[0]) for row in answer.refused] == [(5, "n is no int64"), (8, "ts is NULL")]
+        assert [(row.line, row.reason.split(":")[0]) for row in answer.refused] == [(5, "n is no bigint"), (8, "ts is NULL")]
         headless = await served.push("2020-01-01T00:00:13Z,6\n", "text/csv; header=absent")
         tabs = await served.push("n\tts\n7\t2020-01-01T00:00:14Z\n", "text/tab-separated-values")
         assert (headless.rows, tabs.rows) == (1, 1)
         assert served.numbers() == [1, 2, 5, 6, 7]
         assert (await served.push("")).rows == 0
+        await served.stop()
+
+    virtually(main)
+
+
+@pytest.mark.parametrize(
+    "kind, body, ignored",
+    [
+        (NDJSON, lines(1), ()),
+        (NDJSON, '{"ts":"2020-01-01","m":1}\n{"ts":"2020-01-01","n":1,"m":2,"o":null}\n', ("m", "o")),
+        (NDJSON, "".join(f'{{"ts":"2020-01-01","{c}":1}}\n' for c in "abcdefghijklmopqrstuvwxyz"), tuple("abcdefghijklmopqrstu")),
+        ("text/csv", "m,n,ts,o\n1,2,2020-01-01,3\n", ("m", "o")),
+        ("text/csv", "n,ts\n2,2020-01-01\n", ()),
+    ],
+)
+def test_what_is_not_in_the_schema_is_named(tmp_path: Path, kind: str, body: str, ignored: tuple[str, ...]) -> None:
+    async def main() -> None:
+        served = Served(tmp_path)
+        await served.start()
+        answer = await served.push(body, kind)
+        assert (answer.ignored, answer.bad) == (ignored, 0)
         await served.stop()
 
     virtually(main)

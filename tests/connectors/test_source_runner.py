@@ -223,6 +223,51 @@ def test_a_full_disk_pauses_and_loses_nothing(tmp_path: Path) -> None:
     assert len(world.letters()) == 1
 
 
+@pytest.mark.parametrize("fails", ["open", "read"])
+@pytest.mark.parametrize("code", ["file-not-found", "file-unreadable", "missing-columns", "endpoint-unreachable"])
+def test_what_may_pass_is_tried_again_ever_later_and_nothing_is_lost(tmp_path: Path, code: str, fails: str) -> None:
+    tries: list[float] = []
+
+    class Missing(Scripted):
+        def missing(self) -> None:
+            tries.append(Clock().now())
+            if len(tries) < 9:
+                raise SbonError(code, "there is no file x", where="options.path", hint="it has to lie on the source's node")
+
+        async def open(self, position: bytes | None) -> None:
+            await super().open(position)
+            if fails == "open":
+                self.missing()
+
+        async def read(self) -> Chunk | None:
+            if fails == "read" and self.next == 1:
+                self.missing()
+            return await super().read()
+
+    world = World(tmp_path, lambda: Missing([[1000, 2000], [3000, 4000]]), retry_s=1.0, retry_max_s=20.0)
+    assert numbers(world.run()) == [0, 1, 2, 3]
+    assert ("paused", "options.path: there is no file x (it has to lie on the source's node)") in world.states
+    assert world.states[-1] == ("ended", "")
+    pauses = [round(later - earlier) for earlier, later in itertools.pairwise(tries)]
+    assert pauses[-3:] == [20, 20, 20]
+    assert pauses == sorted(pauses)
+
+
+@pytest.mark.parametrize("code", ["source-changed", "bad-option", "outbox-corrupt"])
+def test_what_will_not_pass_fails_and_says_so(tmp_path: Path, code: str) -> None:
+    class Wrong(Scripted):
+        async def open(self, position: bytes | None) -> None:
+            raise SbonError(code, "it cannot be", where="options.path")
+
+    world = World(tmp_path, lambda: Wrong([[1000]]))
+    assert world.run(read=False) == []
+    assert world.states == [("failed", "options.path: it cannot be")]
+    assert (world.runner.describe().state, world.runner.describe().trouble) == (
+        "failed: options.path: it cannot be",
+        "it cannot be",
+    )
+
+
 def test_a_finite_source_waits_for_its_subscribers_to_receive(tmp_path: Path) -> None:
     script: list[list[int | None]] = [[i * 20_000 + j for j in range(20_000)] for i in range(10)]
     world = World(tmp_path, lambda: Scripted(script))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sbon_node.control.describe import Descriptions
+from sbon_node.control.explanation import Explanation
 from sbon_node.errors import SbonError
-from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.query.catalog import SourceDeclaration
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from tests.control.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 
@@ -70,3 +73,55 @@ def test_an_unknown_query_is_said_to_be_perhaps_at_who_does_not_answer(tmp_path:
         assert (caught.value.code, caught.value.details) == ("unknown-query", ("no answer from c",))
 
     in_cluster(tmp_path, "abc", test)
+
+
+def from_file(path: Path) -> SourceDeclaration:
+    return SourceDeclaration(stream="numbers", name="b", node="b", connector="file", options={"path": str(path)})
+
+
+def test_a_source_that_cannot_be_read_is_the_querys_reason_until_it_can(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.csv"
+    rows = "id,v,ts\n1,0.5,2026-01-01T00:00:00Z\n2,x,2026-01-01T00:00:01Z\n3,1.5,2026-01-01T00:00:02Z\n"
+
+    async def test(cluster: SimulatedCluster) -> None:
+        path.write_text(rows)
+        await declare(cluster, "a", from_file(path))
+        path.unlink()
+        await submitted(cluster, "a", tmp_path / "out.csv", consumer="c")
+        await cluster.clock.sleep(120)
+        info = await state_of(cluster, "a")
+        assert (info.state, info.reason) == ("running", f"source numbers at b: there is no file {path}")
+        assert [(one.source.name, one.trouble) for one in info.sources] == [("b", f"there is no file {path}")]
+        found: Explanation = await ask(cluster, "c", cluster.at("c").daemon.explain_query("q"))
+        assert found.reason == info.reason
+        path.write_text(rows)
+        await cluster.clock.sleep(60)
+        info = await state_of(cluster, "a")
+        assert (info.state, info.reason, info.rows) == ("finished", "", 2)
+        assert [(one.rows, one.bad, one.trouble) for one in info.sources] == [(2, 1, "")]
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_source_that_has_failed_is_the_querys_reason(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.ndjson"
+
+    def rows(v: float) -> str:
+        return "".join(f'{{"id":{i},"v":{v},"ts":"2026-01-01T00:00:{i:02}Z"}}\n' for i in range(60))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        path.write_text(rows(0.5))
+        source = from_file(path)
+        await declare(cluster, "a", msgspec.structs.replace(source, options={**source.options, "replay": 1}))
+        await submitted(cluster, "a", tmp_path / "out.csv", consumer="c", strategy="consumer")
+        await cluster.clock.sleep(40)
+        cluster.crash(cluster.at("b"))
+        path.write_text(rows(1.5))
+        cluster.boot(cluster.at("b"))
+        await cluster.clock.sleep(20)
+        info = await state_of(cluster, "a")
+        assert info.state == "running"
+        assert info.reason == f"source numbers at b has failed: {path}: the file is not the one that was read before"
+
+    small = msgspec.structs.replace(CONFIG.connectors, block_bytes=1024)
+    in_cluster(tmp_path, "abc", test, configs={"b": msgspec.structs.replace(CONFIG, connectors=small)})

@@ -12,6 +12,10 @@ SELECT a, b FROM (SELECT * FROM s WHERE b = 2) WHERE a > 1
 SELECT q.x, q.y FROM (SELECT b AS y, a AS x, c FROM s) q WHERE q.x > 1 AND q.y = 2
 WITH t AS (SELECT a, b FROM s WHERE a > 1) SELECT * FROM t WHERE b = 2
 --
+-- equal: the star of one side of a join
+SELECT q.* FROM s q JOIN r ON q.a = r.a AND q.ts = r.ts
+SELECT q.ts, q.a, q.b, q.c FROM s q JOIN r ON q.a = r.a AND q.ts = r.ts
+--
 -- equal: sums
 SELECT a + b FROM s
 SELECT b + a FROM s

@@ -1,7 +1,7 @@
 -- Queries that are refused, and what the user is told. Each block: "-- expect: code line:column", "-- says: message", "-- hint: hint"
 -- if there is one, then the SQL up to a line of "--". Streams: flights(ts timestamp, carrier string, dep_delay double, origin
--- string, distance int, limit int, scheduled timestamp), weather(ts timestamp, origin string, temp double, wind double), idle(ts
--- timestamp) without sources.
+-- string, distance int, limit int, scheduled timestamp), weather(ts timestamp, origin string, temp double, wind double), union(ts
+-- timestamp), idle(ts timestamp) without sources.
 -- expect: not-a-select 1:1
 -- says: only SELECT is allowed: ;
 -- hint: a query begins with SELECT
@@ -32,6 +32,21 @@ SELECT carrier,, origin FROM flights
 -- hint: remove the comma
 SELECT carrier, FROM flights
 --
+-- expect: bad-sql 1:15
+-- says: SELECT without a bracket before it: select
+-- hint: put a sub-query in brackets, FROM (SELECT ...) alias, or the name of a stream in back-quotes
+SELECT * FROM select
+--
+-- expect: bad-sql 1:15
+-- says: union is a word of SQL: UNION
+-- hint: put the stream's name in back-quotes: `union`
+SELECT * FROM UNION WHERE x > 1
+--
+-- expect: bad-sql 1:38
+-- says: union is a word of SQL: union
+-- hint: put the stream's name in back-quotes: `union`
+SELECT f.carrier FROM flights f JOIN union o ON o.ts = f.ts
+--
 -- expect: bad-sql 1:16
 -- says: the name of a stream is missing after: FROM
 -- hint: write SELECT expressions FROM stream WHERE condition
@@ -46,6 +61,26 @@ SELECT carrier origin distance FROM flights
 -- says: something is missing after: WHERE
 -- hint: write SELECT expressions FROM stream WHERE condition
 SELECT carrier FROM flights WHERE
+--
+-- expect: bad-sql 1:18
+-- says: something is missing before: FROM
+-- hint: write SELECT expressions FROM stream WHERE condition
+SELECT carrier + FROM flights
+--
+-- expect: bad-sql 1:35
+-- says: something is missing before: )
+-- hint: write SELECT expressions FROM stream WHERE condition
+SELECT carrier, upper(dep_delay + ) FROM flights
+--
+-- expect: bad-sql 1:47
+-- says: something is missing before: AND
+-- hint: write SELECT expressions FROM stream WHERE condition
+SELECT carrier FROM flights WHERE dep_delay > AND origin = 'JFK';
+--
+-- expect: bad-sql 1:45
+-- says: something is missing after: >
+-- hint: write SELECT expressions FROM stream WHERE condition
+SELECT carrier FROM flights WHERE dep_delay > ;
 --
 -- expect: bad-sql 1:45
 -- says: something is missing after: >
@@ -100,7 +135,7 @@ SELECT carrier FROM flighs
 --
 -- expect: unknown-stream 2:6
 -- says: there is no stream 'nowhere': nowhere
--- hint: there are flights, idle, weather
+-- hint: there are flights, idle, union, weather
 SELECT carrier
 FROM nowhere
 WHERE dep_delay > 1
@@ -176,6 +211,22 @@ SELECT carrier FROM flights, flights
 -- says: 'carrier' is in more than one relation: carrier
 -- hint: write a.carrier or b.carrier
 SELECT carrier FROM flights a JOIN flights b ON a.ts = b.ts
+--
+-- expect: ambiguous-column 1:8
+-- says: 'ts' is in more than one relation: *
+-- hint: name the columns, such as a.ts, b.ts AS b_ts; and the join needs an equality and a bound in time: add one: a.carrier = b.carrier; bound it: b.ts BETWEEN a.ts - INTERVAL 1 HOUR AND a.ts, or by --join-window
+SELECT * FROM flights a, flights b
+--
+-- expect: ambiguous-column 2:1
+-- says: 'ts' is in more than one relation: *
+-- hint: name the columns, such as a.ts, b.ts AS b_ts
+SELECT
+* FROM flights a JOIN weather b ON a.ts = b.ts
+--
+-- expect: duplicate-column 1:13
+-- says: two outputs are named 'ts': b.ts
+-- hint: name one of them with AS
+SELECT a.*, b.* FROM flights a JOIN weather b ON a.ts = b.ts
 --
 -- expect: unsupported-join 1:39
 -- says: USING is not supported: weather
@@ -1198,7 +1249,7 @@ WITH t AS (SELECT ts FROM flights) SELECT carrier FROM t
 --
 -- expect: unknown-stream 1:27
 -- says: there is no stream 'u': u
--- hint: there are flights, idle, weather
+-- hint: there are flights, idle, union, weather
 WITH t AS (SELECT ts FROM u), u AS (SELECT ts FROM flights) SELECT ts FROM t
 --
 -- expect: unsupported-clause 1:6

@@ -8,14 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from sqlglot.dialects.spark import Spark
 
 from sbon_node.engine.interface import Schema
 from sbon_node.errors import SbonError
 from sbon_node.query import allowlist
 from sbon_node.query.allowlist import check_fragment
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.query.dialect import KEYWORDS
+from sbon_node.query.lexical import RESERVED
 from sbon_node.query.planner import plan_query
-from sbon_node.query.schema import parse_schema
+from sbon_node.query.reader import read_query
+from sbon_node.query.schema import check_name, parse_schema
+from sbon_node.query.settings import QuerySettings
 from sbon_node.simulation.evaluate import output_schema
 
 HERE = Path(__file__).parent
@@ -49,6 +54,7 @@ FLIGHTS = "ts timestamp, carrier string, dep_delay double, origin string, distan
 CATALOG: Mapping[str, CatalogEntry] = {
     "flights": declared("flights", FLIGHTS, "ewr"),
     "weather": declared("weather", "ts timestamp, origin string, temp double, wind double", "ewr"),
+    "union": declared("union", "ts timestamp", "ewr"),
     "idle": declared("idle", "ts timestamp"),
     "gone": declared("gone", FLIGHTS, "ewr", dropped=True),
 }
@@ -122,3 +128,27 @@ def test_inputs_are_counted() -> None:
     check_fragment("SELECT a FROM in1", 2)
     with pytest.raises(SbonError, match="in2"):
         check_fragment("SELECT a FROM in2", 2)
+
+
+def test_what_is_no_name_unless_quoted_is_reserved() -> None:
+    """Of all words that the parser knows, those that a stream cannot be read by as it is, and those alone."""
+    known = {word.lower() for word in Spark.Tokenizer.KEYWORDS if word.isidentifier()} | KEYWORDS | RESERVED
+    unread = set()
+    for word in sorted(known):
+        catalog = {word: declared(word, "ts timestamp, x double", "ewr")}
+        for sql in (f"SELECT x FROM {word}", f"SELECT {word}.x FROM {word} WHERE {word}.x > 1"):
+            try:
+                read_query(sql, catalog, QuerySettings())
+            except SbonError:
+                unread.add(word)
+        read_query(f"SELECT `{word}`.x FROM `{word}` WHERE `{word}`.x > 1", catalog, QuerySettings())
+    assert unread == RESERVED
+    for word in sorted(known - RESERVED):
+        check_name(word)
+
+
+@pytest.mark.parametrize("word", ["select", "where", "union", "null"])
+def test_a_stream_gets_no_reserved_name(word: str) -> None:
+    with pytest.raises(SbonError, match=f"'{word}' is a word of SQL") as refused:
+        check_name(word)
+    assert (refused.value.code, refused.value.where) == ("bad-name", "name")

@@ -10,7 +10,7 @@ import pytest
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
-from sbon_node.query.schema import check_source, check_stream, parse_schema, to_arrow
+from sbon_node.query.schema import TYPES, check_source, check_stream, parse_schema, to_arrow, type_of
 
 ALL = (
     "a boolean, b tinyint, c smallint, d int, e bigint, f float, g double, h decimal(10,2), "
@@ -93,3 +93,8 @@ def test_refused_sources(stream: str, name: str, where: str) -> None:
     with pytest.raises(SbonError) as refused:
         check_source(SourceDeclaration(stream=stream, name=name, node="n", connector="file"), declaration)
     assert refused.value.where == where
+
+
+@pytest.mark.parametrize("name", [*TYPES, "decimal(12,3)"])
+def test_users_are_told_of_types_by_the_names_in_schemas(name: str) -> None:
+    assert type_of(to_arrow((Column("x", name),)).field("x").type) == name
