@@ -42,7 +42,12 @@ def placement_options(queries: int, seeds: str) -> Callable[[Callable[..., None]
             metavar="FILE.npz",
             help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds, NaN where missing; repeated.",
         ),
-        click.option("--topology", multiple=True, metavar="NAME", help="ts1550, ts1064, edge-fog-cloud or geometric; repeated."),
+        click.option(
+            "--topology",
+            multiple=True,
+            metavar="NAME",
+            help="ts100 to ts10000, edge-fog-cloud, geometric; repeated; a name there is not lists all.",
+        ),
         click.option("--queries", type=click.IntRange(1, 100_000), default=queries, show_default=True, help="Of each seed."),
         click.option(
             "--seeds", type=Seeds(), default=seeds, show_default=True, help="Of network, coordinates and queries: 1,2,5 or 1-10."
