@@ -25,22 +25,25 @@ _SAID: tuple[tuple[str, _Told], ...] = (
     (r"Object contains unknown field `(.+)`", lambda m: f"there is no field {m[1]}"),
     (r"Expected `(\w+)` (>=|<=|>|<) (\S+)", lambda m: f"must be {_COMPARED[m[2]]} {float(m[3]):g}"),
     (r"Expected `str` of length >= 1", lambda m: "must not be empty"),
-    (r"Expected `(\w+)` of length (>=|<=) (\d+)", lambda m: f"must have a length of {_COMPARED[m[2]]} {m[3]}"),
+    (r"Expected `(\w+)` of length (>=|<=) (\d+)", lambda m: f"must have {_COMPARED[m[2]]} {m[3]} {_counted(m[1])}"),
     (r"Expected `str` matching regex (.+)", lambda m: "has a character that is not allowed, or is too long"),
     (r"Expected `([\w |]+)`, got `(\w+)`", lambda m: f"must be {_either(m[1])}, and is {_either(m[2])}"),
-    (r"Invalid enum value (.+)", lambda m: f"{m[1]} is not known"),
+    (r"Invalid (?:enum )?value (.+)", lambda m: f"{m[1]} is not known"),
 )
 
 
 def in_plain_words(error: msgspec.ValidationError, kind: Any = None) -> tuple[str, str]:
     """The field, as a path from the value that was read (empty for itself), and what is wrong with it. With ``kind``, the struct
-    that was asked for, a word that is none of those allowed is told these."""
+    that was asked for, a word that is none of those allowed is told these, and text of another pattern what its field's
+    description says."""
     said, _, path = str(error).partition(" - at `$")
     field = path.rstrip("`").lstrip(".")
     for pattern, told in _SAID:
         if match := re.fullmatch(pattern, said):
-            allowed = _allowed(kind, field) if said.startswith("Invalid enum") else ()
-            return field, told(match) + (f": it is one of {', '.join(map(str, allowed))}" if allowed else "")
+            allowed = _allowed(kind, field) if said.startswith("Invalid ") else ()
+            pattern_told = _description(kind, field) if said.startswith("Expected `str` matching") else ""
+            words = f": it is one of {', '.join(map(str, allowed))}" if allowed else ""
+            return field, told(match) + (words or (pattern_told and f": {pattern_told}"))
     return field, said[:1].lower() + said[1:]
 
 
@@ -48,9 +51,37 @@ def _either(kinds: str) -> str:
     return " or ".join(_KINDS.get(kind.strip(), kind.strip()) for kind in kinds.split("|"))
 
 
+def _counted(kind: str) -> str:
+    return "characters" if kind == "str" else "entries"
+
+
 def _allowed(kind: Any, field: str) -> tuple[Any, ...]:
-    """The words a field takes."""
+    """The words a field takes. Of a struct's tag, those of all structs that are meant."""
+    owner, _, last = field.rpartition(".")
+    structs = _structs(_of_field(kind, owner) if owner else kind)
+    tags = [one.__struct_config__ for one in structs]
+    found: list[Any] = [config.tag for config in tags if config.tag_field == last]
+    for one in structs:
+        hint = get_type_hints(one).get(last)
+        found += [word for word in get_args(hint) if word != ""] if get_origin(hint) is Literal else []
+    return tuple(found)
+
+
+def _description(kind: Any, field: str) -> str:
+    metas = getattr(_of_field(kind, field), "__metadata__", ())
+    return next((meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description), "")
+
+
+def _of_field(kind: Any, field: str) -> Any:
+    """The type of a field, named by its path; None where that leads nowhere."""
     for name in field.split("."):
-        struct = next((one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, msgspec.Struct)), None)
-        kind = get_type_hints(struct).get(name) if struct is not None else None
-    return tuple(word for word in get_args(kind) if word != "") if get_origin(kind) is Literal else ()
+        hints = [get_type_hints(one, include_extras=True) for one in _structs(kind)]
+        kind = next((hint[name.partition("[")[0]] for hint in hints if name.partition("[")[0] in hint), None)
+    return kind
+
+
+def _structs(kind: Any) -> list[Any]:
+    """Those a value of this type may be, or hold."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind]
+    return [struct for one in get_args(kind) for struct in _structs(one)]

@@ -81,7 +81,7 @@ class Client:
         if self._patience_s is not None:
             within_s = self._patience_s
         path = ask.path.partition("?")[0]
-        slow = "; the first start of its engine takes some seconds" if path.startswith("/v1/explain") else ""
+        slow = "; where its engine has to start first, that takes some seconds" if path.startswith("/v1/explain") else ""
         with waiting(f"{ask.method} {path} at {self.api}{slow}"), self._open(ask, within_s) as response:
             return ask.decoded(response.read())
 

@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from sbon_cli.client import Client
 from sbon_cli.output import EXIT_REFUSED, as_json, err, json_option, print_json, print_table, reports_errors
 from sbon_cli.settings_flags import flags_of, settings_options
 from sbon_node.config import load
+from sbon_node.control.report import StreamInfo
 from sbon_node.errors import SbonError
-from sbon_node.operations.finding import Examination
+from sbon_node.operations.finding import Examination, Finding, ok, warning
 
 MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED"}
 
@@ -24,7 +26,8 @@ MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED"}
 @click.pass_obj
 @reports_errors
 def doctor(api: str, /, config_file: Path | None, settings: tuple[str, ...], json_: bool, **named: str | None) -> None:
-    """Examines the node asked: Java, byte-code, disk, file descriptors, its ports both ways, clocks, versions, addresses.
+    """Examines the node asked: Java, byte-code, disk, file descriptors, members and sources that are lost, its ports both ways,
+    clocks, versions, addresses.
 
     Peers are asked to reach back to it by UDP and TCP. Where no node answers, this machine is examined for one with the settings
     given, as sbon node would take them: then ports must be free, and nodes to join within reach.
@@ -41,13 +44,28 @@ def doctor(api: str, /, config_file: Path | None, settings: tuple[str, ...], jso
         sys.exit(EXIT_REFUSED)
 
 
+def _sources(streams: list[StreamInfo]) -> list[Finding]:
+    """Of all streams: which do not run, or cannot be asked. Nothing where there are none."""
+    each = [one for stream in streams for one in stream.sources]
+    lost = [f"{one.source.stream}/{one.source.name} at {one.source.node}: {one.state}" for one in each if _is_lost(one.state)]
+    if lost:
+        return [warning("sources", "; ".join(lost), "start the nodes that are away; see: sbon stream list, and their logs")]
+    return [ok("sources", f"{len(each)}, none has failed")] if each else []
+
+
+def _is_lost(state: str) -> bool:
+    return state == "unreachable" or state.startswith("failed")
+
+
 def _examined(
     api: str, config_file: Path | None, settings: tuple[str, ...], named: dict[str, str | None], json_: bool
 ) -> Examination:
     try:
         if not as_json(json_):
             err().print("[dim]examining; peers are asked to reach back …[/]")
-        return Client(api).examine()
+        client = Client(api)
+        found = client.examine()
+        return replace(found, findings=(*found.findings, *_sources(client.streams())))
     except SbonError as error:
         if error.code != "node-unreachable":
             raise

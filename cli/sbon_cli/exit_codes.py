@@ -24,6 +24,7 @@ _CONFIGURATION_CODES = frozenset(
         "bad-delays",
         "bad-latency",
         "bad-log-file",
+        "bad-matrix",
         "bad-scenario",
         "bad-schema",
         "bad-type",
@@ -31,6 +32,10 @@ _CONFIGURATION_CODES = frozenset(
         "data-dir-in-use",
         "not-my-data",
         "port-in-use",
+        "too-few-nodes",
+        "too-many-sources",
+        "unknown-algorithm",
+        "unknown-topology",
     }
 )
 

@@ -10,7 +10,7 @@ import click
 
 from sbon_cli import experiment_ants, experiment_growth, experiment_live, experiment_placement
 from sbon_cli.bench import show_result
-from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.output import as_json, err, headings, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.overlay import overlay
 from sbon_node import log
 
@@ -82,7 +82,7 @@ def coordinates(
         print_json(result)
         return
     columns = list(result["rows"][0])
-    print_table(columns, [[_cell(row[c]) for c in columns] for row in result["rows"]], title=result["name"])
+    print_table(headings(columns), [[_cell(row[c]) for c in columns] for row in result["rows"]], title=result["name"])
     if out is not None:
         say(f"pictures: {out}")
 

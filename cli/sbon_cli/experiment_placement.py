@@ -9,7 +9,10 @@ from typing import Any
 
 import click
 
-from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.output import as_json, err, headings, json_option, print_json, print_table, reports_errors, say
+
+TOPOLOGIES = "ts100, ts208, ts300, ts1000, ts1064, ts1550, ts3000, ts10000, edge-fog-cloud, geometric"
+"""Those of sbon_node.experiments.topologies, which help does not import."""
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):
@@ -42,7 +45,12 @@ def placement_options(queries: int, seeds: str) -> Callable[[Callable[..., None]
             metavar="FILE.npz",
             help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds, NaN where missing; repeated.",
         ),
-        click.option("--topology", multiple=True, metavar="NAME", help="ts1550, ts1064, edge-fog-cloud or geometric; repeated."),
+        click.option(
+            "--topology",
+            multiple=True,
+            metavar="NAME",
+            help=f"{TOPOLOGIES}; repeated.",
+        ),
         click.option("--queries", type=click.IntRange(1, 100_000), default=queries, show_default=True, help="Of each seed."),
         click.option(
             "--seeds", type=Seeds(), default=seeds, show_default=True, help="Of network, coordinates and queries: 1,2,5 or 1-10."
@@ -138,6 +146,8 @@ def run_experiment(
         print_json(result)
         return
     columns = list(result["rows"][0])
-    print_table(columns, [["" if row[c] is None else row[c] for c in columns] for row in result["rows"]], title=result["name"])
+    print_table(
+        headings(columns), [["" if row[c] is None else row[c] for c in columns] for row in result["rows"]], title=result["name"]
+    )
     if out is not None:
         say(f"pictures: {out}")

@@ -9,7 +9,7 @@ import click
 from rich.markup import escape
 
 from sbon_cli.client import Client
-from sbon_cli.explain_placement import placement
+from sbon_cli.explain_placement import QUERY_NAME, placement
 from sbon_cli.goal_flags import goal_options
 from sbon_cli.names import NODE, QUERY
 from sbon_cli.output import as_json, bytes_text, cell_text, json_option, out, print_json, print_table, reports_errors, say
@@ -72,6 +72,8 @@ def plan(
     """
     if bool(sql) == bool(query_id):
         raise click.UsageError("explain what? give either SQL, @FILE or -, or --query QUERY")
+    if QUERY_NAME.fullmatch(sql):
+        raise click.UsageError(f"{sql} is no SQL; to explain a query of the cluster: sbon explain --query {sql}")
     client = Client(api)
     if query_id:
         found = client.explain_query(query_id)

@@ -91,23 +91,37 @@ def show_placement(found: PlacementExplanation) -> None:
         say(escape(found.now_reason))
     if found.now.refused:
         say(f"[bold red]refused[/] {escape(found.now.refused)}")
+    for line in _away(found):
+        say(f"[bold red]{escape(line)}[/]")
+    if found.query:
+        say("[dim]by the rates it was planned with; those measured are shown by: sbon explain --query " + f"{found.query}[/]")
     say()
     for line in _tree(found):
         say(line)
     say()
     if not found.stands.refused:
         say(f"it costs {_figures(found, found.stands)}")
-    if found.query and found.now.hosts and found.now.hosts != found.stands.hosts:
+    lost_ends = [vertex for vertex, node in found.pinned.items() if node in found.away]
+    if found.query and lost_ends:
+        say(f"it cannot be placed anew as long as {escape(', '.join(lost_ends))} cannot be reached")
+    elif found.query and found.now.hosts and found.now.hosts != found.stands.hosts:
         say(f"now it would be {_moved(found.stands.hosts, found.now.hosts)}: {_figures(found, found.now)}")
     elif found.query and found.now.hosts:
         say("now it would be placed the same")
-    if found.best.hosts and found.best.hosts != found.stands.hosts:
+    if found.best.hosts and found.best.hosts != found.stands.hosts and not lost_ends:
         say(f"best of the candidates: {_moved(found.stands.hosts, found.best.hosts)}: {_figures(found, found.best)}")
     for operator in found.operators:
         _show_operator(found, operator)
     _show_strategies(found)
     _show_checks(found.checks)
     _show_turns(found)
+
+
+def _away(found: PlacementExplanation) -> list[str]:
+    """Who cannot be asked, and what of the query is there."""
+    at = {**found.pinned, **{one.id: one.node for one in found.operators}}
+    there = {node: ", ".join(vertex for vertex in at if at[vertex] == node) for node in found.away}
+    return [f"{node} {how}: {there[node]}; ways to and from it count as they were known last" for node, how in found.away.items()]
 
 
 def _tree(found: PlacementExplanation) -> list[str]:
@@ -122,7 +136,8 @@ def _tree(found: PlacementExplanation) -> list[str]:
         near_ms = distance_ms.get((vertex, node))
         near = "" if near_ms is None else f", {near_ms:.1f} ms from its virtual place in the cost space"
         again = " (above)" if vertex in drawn else ""
-        lines.append(f"{branch}[bold]{escape(vertex)}[/] at {escape(node)}{near}{flow}{again}")
+        gone = f" [red]({escape(found.away[node])})[/]" if node in found.away else ""
+        lines.append(f"{branch}[bold]{escape(vertex)}[/] at {escape(node)}{gone}{near}{flow}{again}")
         links = [] if again else [link for link in found.links if link.target == vertex]
         drawn.add(vertex)
         for position, link in enumerate(links):
@@ -170,7 +185,7 @@ def _show_strategies(found: PlacementExplanation) -> None:
                 one.strategy,
                 _cost(found, one.cost),
                 f"{one.cost / base - 1:+.1%}" if one.cost is not None and base else None,
-                one.delay_ms,
+                None if one.delay_ms is None else f"{one.delay_ms:.1f}",
                 None if one.refused else one.questions,
                 one.refused or one.breaks,
             )
@@ -199,7 +214,8 @@ def _show_checks(checks: tuple[BoundCheck, ...]) -> None:
 
 def _show_turns(found: PlacementExplanation) -> None:
     say()
-    rest = f"{found.settled} other ways that are not measured lately would change nothing" if found.settled else ""
+    others = "1 other way that is" if found.settled == 1 else f"{found.settled} other ways that are"
+    rest = f"{others} not measured lately would change nothing" if found.settled else ""
     if not found.turns:
         say(rest or "no measurement would change the choice: all ways that matter were measured lately")
         return

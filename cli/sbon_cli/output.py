@@ -96,12 +96,19 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, tit
     for position, column in enumerate(columns):
         found = [row[position] for row in listed if row[position] is not None]
         number = bool(found) and all(isinstance(value, int | float) for value in found)
-        longest = max(len(word) for row in listed for word in (cell_text(row[position]).split() or [""]))
+        longest = max(
+            len(word) for cell in (column, *(row[position] for row in listed)) for word in cell_text(cell).split() or [""]
+        )
         justify: Literal["left", "right"] = "right" if number else "left"
         table.add_column(column, justify=justify, overflow="fold", min_width=min(longest, UNBROKEN))
     for row in listed:
         table.add_row(*(escape(cell_text(value)) for value in row))
     out().print(table, crop=False)
+
+
+def headings(columns: Iterable[str]) -> list[str]:
+    """Names of columns as words, so that those that are too long are broken between these."""
+    return [column.replace("_", " ") for column in columns]
 
 
 def cell_text(value: object) -> str:

@@ -31,6 +31,8 @@ def text_in(file: str, flag: str = "") -> str:
     """Of a file, or of standard input where it is ``-``; raises a usage error that names ``flag``."""
     if file == "-":
         return sys.stdin.read()
+    if not file:
+        raise click.UsageError(f"{f'{flag}: ' if flag else ''}no file is named after @")
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

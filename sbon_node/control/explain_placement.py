@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -99,7 +99,10 @@ class PlacementExplainer:
         virtual = _virtual(problem, view, asked)
         candidates = self._candidates(problem, view, virtual, [hosts, *_hosts_of(asked, *placed.values())], asked)
         known = await self._known(problem, view, virtual, candidates)
-        weighed = await self._context.computing(lambda: weigh(problem, candidates, known, hosts))
+        away = self._away({*problem.pinned.values(), *hosts.values()}, known)
+        # Where the host cannot have it any more, others lose against the one that would be taken in its place.
+        taken = {name: node if known.answers[name, node].accepted else chosen.get(name, "") for name, node in hosts.items()}
+        weighed = await self._context.computing(lambda: weigh(problem, candidates, known, taken))
         now = _compared(subject.goal.strategy, asked, problem, view, known)
         if isinstance(asked, Placement):
             now = replace(now, strategy=asked.strategy)
@@ -115,6 +118,7 @@ class PlacementExplainer:
             state=subject.state,
             consumer=subject.consumer,
             pinned=problem.pinned,
+            away=away,
             stands=stands if subject.hosts else now,
             now=now,
             now_reason=asked.reason if isinstance(asked, Placement) else "",
@@ -181,18 +185,24 @@ class PlacementExplainer:
         placements: Sequence[Mapping[str, str]],
         asked: Placement | SbonError,
     ) -> dict[str, list[str]]:
-        """For each operator every host that some strategy chose, and up to ``MAX_CANDIDATES`` of those the strategy itself looked
-        at, the query's endpoints, and whoever is near its virtual place."""
+        """For each operator every host that some strategy chose, be it away by now, and up to ``MAX_CANDIDATES`` of those the
+        strategy itself looked at, the query's endpoints, and whoever is near its virtual place."""
         hosts = set(view.nodes())
         ends = [node for node in dict.fromkeys(problem.pinned.values()) if node in hosts]
         looked_at = {one.operator: [c.node for c in one.candidates] for one in _assignments(asked)}
         found = {}
         for operator in problem.operators:
-            chosen = dict.fromkeys(one[operator.id] for one in placements if one.get(operator.id) in hosts)
+            chosen = dict.fromkeys(one[operator.id] for one in placements if operator.id in one)
             near = [node for node, _ in view.nearest(virtual[operator.id], MAX_CANDIDATES)] if operator.id in virtual else []
             others = dict.fromkeys((*looked_at.get(operator.id, ())[: MAX_CANDIDATES // 2], *ends, *near, *sorted(hosts)))
             found[operator.id] = [*chosen, *[node for node in others if node not in chosen][:MAX_CANDIDATES]]
         return found
+
+    def _away(self, nodes: Set[str], known: Known) -> dict[str, str]:
+        """Those that are not there, or did not answer when they were asked here."""
+        silent = {node for (_, node), answer in known.answers.items() if answer.free is None}
+        told = {node: self._knowledge.away(node) or ("does not answer" if node in silent else "") for node in sorted(nodes)}
+        return {node: how for node, how in told.items() if how}
 
     async def _known(
         self,
@@ -207,7 +217,10 @@ class PlacementExplainer:
         distances: dict[tuple[str, str], float] = {}
         for operator in problem.operators:
             new = [node for node in candidates[operator.id] if (operator.needs, node) not in told]
-            told |= {(operator.needs, node): one for node, one in (await view.ask_all(new, operator.needs)).items()}
+            away = {node: how for node in new if (how := self._knowledge.away(node))}
+            told |= {(operator.needs, node): Answer(accepted=False, reason=how) for node, how in away.items()}
+            there = [node for node in new if node not in away]
+            told |= {(operator.needs, node): one for node, one in (await view.ask_all(there, operator.needs)).items()}
             answers |= {(operator.id, node): told[operator.needs, node] for node in candidates[operator.id]}
             if operator.id in virtual:
                 near = dict(view.nearest(virtual[operator.id], len(view.nodes())))

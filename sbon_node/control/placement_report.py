@@ -122,6 +122,9 @@ class PlacementExplanation(Goal, frozen=True, kw_only=True):
     consumer: str
     pinned: dict[str, str]
     """Nodes of sources and sink."""
+    away: dict[str, str]
+    """Of those and of the hosts: who cannot be asked, and how that is known (``is dead``, ``does not answer``). Ways to
+    and from them count as they were known last."""
     stands: Alternative
     now: Alternative
     now_reason: str = ""

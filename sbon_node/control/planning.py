@@ -36,6 +36,10 @@ class Planning:
         self._context, self._catalogue, self._measurements = context, catalogue, measurements
         self._engine, self._query, self._placement = engine, query, placement
 
+    @property
+    def engine_runs(self) -> bool:
+        return self._engine.status == "running"
+
     def consumer(self, wished: str) -> str:
         """The node the rows go to, by default this one."""
         consumer = wished or self._context.name

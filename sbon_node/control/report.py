@@ -36,7 +36,13 @@ class Submission(Goal, frozen=True, kw_only=True):
     submitted at."""
 
     sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
-    name: Annotated[str, Meta(pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] = ""
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+            description="lower case letters, digits and - are allowed, at most 63, a letter or digit first and last",
+        ),
+    ] = ""
     decompose: Decompose = "auto"
     join_window_ms: int | None = None
     """A join without a bound in time pairs rows whose event times are at most so far apart."""

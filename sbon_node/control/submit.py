@@ -40,7 +40,8 @@ class Submitter:
         if consumer == context.name:
             check_sink(submission.sink.kind, submission.sink.options, self._settings)
         query = await self._name(submission.name)
-        yield Progress(step="parsing", message="reading the query; the engine analyses it (its first start takes some seconds)")
+        start = "" if self._planning.engine_runs else ", which has to start first: that takes some seconds"
+        yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}")
         plan = await self._planning.plan(submission, query)
         record = self._book.create(self._record(submission, query, consumer, plan))
         try:

@@ -57,14 +57,23 @@ class Weighed(NamedTuple):
 
 
 def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], known: Known, hosts: Mapping[str, str]) -> Weighed:
-    """``hosts`` is the placement that is asked about, whatever chose it; each of its nodes is a candidate of its operator."""
+    """``hosts`` is the placement that is asked about, whatever chose it, without operators that have no host now; each of its
+    nodes is a candidate of its operator."""
     room = {
         operator.id: [node for node in candidates[operator.id] if known.answers[operator.id, node].accepted]
         for operator in problem.operators
     }
     number = {node: i for i, node in enumerate(known.nodes)}
     if not problem.operators or not all(room.values()):
-        refused = {name: [_weighed(name, node, known, None, None) for node in nodes] for name, nodes in candidates.items()}
+        full = ", ".join(name for name, nodes in room.items() if not nodes)
+        refused = {
+            name: [
+                replace(one, lost=one.lost or ("" if node == hosts.get(name) else f"nobody has room for {full}"))
+                for node in nodes
+                for one in [_weighed(name, node, known, None, None)]
+            ]
+            for name, nodes in candidates.items()
+        }
         return Weighed(refused, {}, [], 0)
     chosen = [numbers(room[operator.id], number) for operator in problem.operators]
     servers = known.servers(problem)
@@ -83,7 +92,7 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
         solutions = dict(zip(room[operator.id], costs[0][index], strict=True))
         at = hosts.get(operator.id, "")
         found[operator.id] = sorted(
-            (_with_reason(problem, operator.id, one, at, solutions, known) for one in listed),
+            (_with_reason(problem, one, at, solutions) for one in listed),
             key=lambda one: (one.measured is None, one.measured or 0.0, one.node),
         )
     ways = _open_ways(measured, best, costs[0], known)
@@ -161,17 +170,10 @@ def _weighed(operator: str, node: str, known: Known, measured: Solution | None, 
     )
 
 
-def _with_reason(
-    problem: PlacementProblem,
-    operator: str,
-    one: WeighedNode,
-    at: str,
-    solutions: Mapping[str, Solution],
-    known: Known,
-) -> WeighedNode:
-    """Why it lost against ``at``, the operator's host, where that is one."""
-    if one.node == at or one.lost:
-        return replace(one, lost="" if one.node == at and known.answers[operator, at].accepted else one.lost)
+def _with_reason(problem: PlacementProblem, one: WeighedNode, at: str, solutions: Mapping[str, Solution]) -> WeighedNode:
+    """Why it lost against ``at``, the operator's host; empty where nothing was chosen."""
+    if one.lost or one.node == at:
+        return one
     bound, solution = problem.bounds.max_delay_ms, solutions[one.node]
     if not solution.feasible:
         late = bound is not None and solution.delay_ms > bound
@@ -181,12 +183,16 @@ def _with_reason(
             else "no room for all that would go there"
         )
         return replace(one, lost=why)
-    if at not in solutions or not solutions[at].feasible:
-        return replace(one, lost="the strategy does not look at costs")
+    if at not in solutions:
+        return replace(one, lost=f"{at}, which was chosen, has no room any more" if at else "nothing is chosen now")
+    if not solutions[at].feasible:
+        return replace(one, lost=f"would do: {at}, where it is, does not keep to the bounds")
     difference = solution.cost - solutions[at].cost
-    share = f"{abs(difference) / solutions[at].cost:.1%}" if solutions[at].cost else f"{abs(difference):.3g}"
     if abs(difference) <= 1e-9 * max(1.0, abs(solution.cost)):
         return replace(one, lost="costs the same")
+    if not solutions[at].cost:
+        return replace(one, lost=f"costs something, {at} nothing")
+    share = f"{abs(difference) / solutions[at].cost:.1%}"
     return replace(
         one, lost=f"costs {share} more" if difference > 0 else f"would cost {share} less: not what the strategy looks at"
     )

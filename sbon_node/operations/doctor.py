@@ -9,6 +9,8 @@ from importlib.metadata import version
 from sbon_node.config import Config
 from sbon_node.control.context import Context
 from sbon_node.errors import SbonError
+from sbon_node.membership.table import LOST
+from sbon_node.membership.views import MemberView
 from sbon_node.net.names import is_loopback
 from sbon_node.net.transport import Address
 from sbon_node.operations.finding import Examination, Finding, failed, ok, warning
@@ -41,7 +43,9 @@ class Doctor:
         finally:
             self._busy = False
         held = ok("data-dir", f"{self._context.data_dir}, held by this node")
-        found = [*_node(readiness), *machine, held, *_alone(self._config, peers), *judged(reached, self._config.node.announced)]
+        members = _members(self._context.membership.members())
+        alone = _alone(self._config, peers)
+        found = [*_node(readiness), *machine, held, *members, *alone, *judged(reached, self._config.node.announced)]
         if len(asked) < len(peers):
             found.append(ok("peers", f"{len(asked)} of {len(peers)} others were asked"))
         return Examination(node=self._context.name, findings=tuple(found))
@@ -54,6 +58,22 @@ def judged(reached: list[Reached], announced: Address) -> list[Finding]:
     if answered:
         found += [_address(answered, announced), *_clocks(answered), _versions(answered)]
     return found
+
+
+def _members(members: list[MemberView]) -> list[Finding]:
+    """Who is not well; those who have left are no members any more."""
+    lost = [f"{one.name} is {one.state}" for one in members if one.state in LOST]
+    suspect = [f"{one.name} is suspect" for one in members if one.state == "suspect"]
+    if not lost and not suspect:
+        return [ok("members", f"{sum(one.state != 'left' for one in members)}, all alive")]
+    unseen = [
+        "its ports, clock and version were not looked at" if len(lost) == 1 else "ports, clocks and versions of these were not"
+    ]
+    told = "; ".join([", ".join(lost), *unseen] if lost else []) + ("; " if lost and suspect else "") + ", ".join(suspect)
+    remedy = (
+        "start them again, or see what keeps them from answering; which queries wait for them: sbon query list, sbon query show"
+    )
+    return [warning("members", told, remedy)]
 
 
 def _alone(config: Config, peers: list[str]) -> list[Finding]:

@@ -21,7 +21,7 @@ from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import to_arrow
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.duck import run
-from sbon_node.simulation.faults import Fault
+from sbon_node.simulation.faults import AtStep, Fault
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
 from sbon_node.simulation.paths import NetworkQuality
@@ -85,6 +85,17 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_time_s: float = 1800.0
     acquainted: bool = False
 
+    def named(self) -> list[tuple[str, str]]:
+        """Every node that is named beside ``nodes``, with the field it is named in."""
+        found = [("consumer", self.consumer)] + ([("submit_at", self.submit_at)] if self.submit_at else [])
+        for name, stream in self.streams.items():
+            found += [(f"streams.{name}.sources[{index}].node", source.node) for index, source in enumerate(stream.sources)]
+        for index, fault in enumerate(self.faults):
+            found.append((f"faults[{index}].node", fault.node))
+            found += [(f"faults[{index}].other", fault.other)] if fault.other else []
+            found += [(f"faults[{index}].when.node", fault.when.node)] if isinstance(fault.when, AtStep) else []
+        return found
+
     @property
     def play(self) -> Play:
         return Play(
@@ -122,7 +133,12 @@ def load_scenario(path: Path, nodes: int | None = None) -> Scenario:
         raise SbonError(
             "bad-scenario", f"names {len(scenario.nodes)} nodes", where=str(path), hint="--nodes can only add to them"
         )
-    return msgspec.structs.replace(scenario, nodes=(*scenario.nodes, *(f"node-{number}" for number in range(more))))
+    scenario = msgspec.structs.replace(scenario, nodes=(*scenario.nodes, *(f"node-{number}" for number in range(more))))
+    unknown = next(((field, name) for field, name in scenario.named() if name not in scenario.nodes), None)
+    if unknown is not None:
+        known = f"nodes has: {', '.join(scenario.nodes)}"
+        raise SbonError("bad-scenario", f"{unknown[0]}: there is no node {unknown[1]!r}", where=str(path), hint=known)
+    return scenario
 
 
 def run_scenario(scenario: Scenario, *, seed: int | str, replay: str = "") -> Outcome:

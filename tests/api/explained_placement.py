@@ -22,7 +22,7 @@ def explained_placement(query: str, question: Question) -> PlacementExplanation:
     """Where a query runs, it is at ``a`` and would be at ``b`` now."""
     here = Alternative(strategy="consumer", hosts={"q.b0": "a"}, cost=4000.0, usage=4000.0, delay_ms=50.0, breaks="10.0 ms over")
     there = Alternative(strategy="hybrid", hosts={"q.b0": "b"}, cost=1000.0, usage=1000.0, delay_ms=50.0, questions=7)
-    refused = Alternative(strategy="ip-multicast", refused="no-routes: the route from b to a is not known")
+    refused = Alternative(strategy="ip-multicast", refused="no-routes: which routers packets pass is not known")
     stands = here if query else there
     at = stands.hosts["q.b0"]
     return PlacementExplanation(
@@ -32,6 +32,7 @@ def explained_placement(query: str, question: Question) -> PlacementExplanation:
         state="running" if query else "planned",
         consumer="a",
         pinned={"source/numbers@1/x": "b", "consumer": "a"},
+        away={},
         stands=stands,
         now=there,
         best=there,

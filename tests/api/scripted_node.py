@@ -95,6 +95,7 @@ class ScriptedNode:
     consumer: str = "a"
     consumer_api: str = "a:7480"
     consumer_state: str = "alive"
+    source_state: str = "running"
     after: list[dict[str, int]] = field(default_factory=list)
     sought: list[tuple[str, float | None]] = field(default_factory=list)
     rtts: list[RttQuestion] = field(default_factory=list)
@@ -186,7 +187,9 @@ class ScriptedNode:
             raise SbonError("unknown-stream", "there is no stream 'none'", hint="see: sbon stream list")
         source = SourceDeclaration(stream=name, name="jfk", node="a", connector="file")
         entry = CatalogEntry(declaration=STREAM, sources=(source,))
-        return StreamInfo(entry=entry, sources=(SourceInfo(source=source, state="running", rows=12, rows_s=2.5, late=34),))
+        return StreamInfo(
+            entry=entry, sources=(SourceInfo(source=source, state=self.source_state, rows=12, rows_s=2.5, late=34),)
+        )
 
     async def drop_stream(self, name: str) -> None:
         self.stopped.append(name)

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from sbon_cli.durations import milliseconds_of
 from sbon_cli.main import VERBS, sbon
+from sbon_cli.output import headings, print_table
 from sbon_cli.stream import connector_of, show_stream
 from sbon_node.control.report import SourceInfo, StreamInfo
 from sbon_node.engine.interface import Column
@@ -184,6 +185,34 @@ def test_a_file_that_cannot_be_read_is_told_in_plain_words(api: str, tmp_path: P
     for file, reason in (("none.sql", "No such file or directory"), ("latin.sql", "it is not UTF-8")):
         result = run(api, "submit", f"@{tmp_path / file}")
         assert (result.exit_code, result.stderr.splitlines()[-1]) == (2, f"Error: {tmp_path / file} cannot be read: {reason}")
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("explain", "@"), "Error: no file is named after @"),
+        (("explain", "k1"), "Error: k1 is no SQL; to explain a query of the cluster: sbon explain --query k1"),
+        (("stream", "create", "s", "--schema", "@", "--event-time", "ts"), "Error: --schema: no file is named after @"),
+    ],
+)
+def test_what_was_meant_is_told(api: str, node: Any, arguments: tuple[str, ...], said: str) -> None:
+    result = run(api, *arguments)
+    assert (result.exit_code, result.stderr.splitlines()[-1], node.asked) == (2, said, [])
+
+
+def test_a_name_that_no_query_may_have_is_told_what_it_may_have(api: str, node: Any) -> None:
+    result = run(api, "submit", "--no-follow", "--name", "Bad Name", "SELECT 1")
+    assert (result.exit_code, node.submitted) == (1, [])
+    assert (
+        "name: has a character that is not allowed, or is too long: lower case letters, digits and - are allowed" in result.stderr
+    )
+
+
+def test_headings_are_not_broken_within_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table(headings(["penalty_mean_pct", "questions_mean", "queries"]), [(1.5, 2.5, 3)] * 2)
+    words = " ".join(capsys.readouterr().out.split()).split()
+    assert {"penalty", "mean", "pct", "questions", "queries"} <= set(words)
 
 
 def test_bad_rows_are_told_with_the_file_that_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_cli.explain_placement import show_placement
 from sbon_node.control.explanation import Question
 from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.report import Submission
@@ -65,6 +66,7 @@ def test_a_terminal_shows_tree_candidates_strategies_bounds_and_what_would_chang
     lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
     for line in (
         "q1 running; by consumer (now hybrid), for usage, rows to a",
+        "by the rates it was planned with; those measured are shown by: sbon explain --query q1",
         "consumer at a",
         "└─ q.b0 at a, 80.0 ms from its virtual place in the cost space 20.0 kB/s over 50.0 ms (coordinates, 12 s ago)",
         "└─ source/numbers@1/x at b 80.0 kB/s over ? ms (unknown)",
@@ -81,7 +83,26 @@ def test_a_terminal_shows_tree_candidates_strategies_bounds_and_what_would_chang
         "3 other ways that are not measured lately would change nothing",
     ):
         assert line in lines, f"{line!r} is not in\n{shown.stdout}"
-    assert "ip-multicast - - - - no-routes: the route" in " ".join(lines)
+    assert "ip-multicast - - - - no-routes: which routers" in " ".join(lines)
+
+
+@pytest.mark.parametrize(
+    "away, again", [("a", "now it would be q.b0 at b"), ("b", "it cannot be placed anew as long as source/")]
+)
+def test_who_is_away_is_told_and_without_its_source_no_placement_is_proposed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, away: str, again: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    found = explained_placement("q1", Question(sql="SELECT 1"))
+    pinned = {"source/numbers@1/x": "b", "consumer": "c"}
+    show_placement(msgspec.structs.replace(found, pinned=pinned, away={away: "is dead"}, settled=1, turns=()))
+    shown = capsys.readouterr().out
+    what = "q.b0" if away == "a" else "source/numbers@1/x"
+    assert f"\n{away} is dead: {what}; ways to and from it count as they were known last\n" in shown
+    assert f"{what} at {away} (is dead)" in shown
+    assert again in shown
+    assert ("now it would be" in shown) == ("best of the candidates" in shown) == (away == "a")
+    assert "\n1 other way that is not measured lately would change nothing\n" in shown
 
 
 @pytest.mark.parametrize("suffix, head", [("svg", b"<?xml"), ("png", b"\x89PNG")])

@@ -30,12 +30,21 @@ def test_doctor_exits_by_the_worst_finding(
     found = run(api, "doctor", "--json")
     assert (found.exit_code, [one["check"] for one in json.loads(found.stdout)["findings"]]) == (
         code,
-        [f.check for f in findings],
+        [*(f.check for f in findings), "sources"],
     )
     on_a_terminal(monkeypatch)
     shown = run(api, "doctor")
     assert shown.exit_code == code
     assert all(finding.message in shown.stdout and finding.remedy in shown.stdout for finding in findings)
+
+
+def test_doctor_tells_which_sources_are_lost(node: ScriptedNode, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    node.operations.examination = Examination(node="a", findings=(FINE,))
+    node.source_state = "unreachable"
+    found = run(api, "doctor", "--json")
+    *_, sources = json.loads(found.stdout)["findings"]
+    assert (found.exit_code, sources["verdict"], sources["message"]) == (0, "warning", "flights/jfk at a: unreachable")
+    assert sources["remedy"]
 
 
 def test_doctor_examines_this_machine_where_no_node_runs(tmp_path: Path) -> None:

@@ -18,6 +18,17 @@ def simulate(*arguments: str | Path, hash_seed: int = 0) -> subprocess.Completed
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
 
+STRUCK = (
+    (SCENARIOS / "random_faults.toml").read_text()
+    + """
+[[faults]]
+when = { type = "WHEN", seconds = 1.0 }
+action = "kill"
+node = "NODE"
+"""
+)
+
+
 def test_what_is_printed_hangs_on_the_seed_alone() -> None:
     runs = [simulate(SCENARIOS / "random_faults.toml", "--seeds", "1..2", hash_seed=hash_seed) for hash_seed in (1, 2)]
     assert runs[0].returncode == 0, runs[0].stderr
@@ -41,6 +52,9 @@ def test_a_failure_comes_with_its_trace_and_the_command_that_runs_it_again(tmp_p
     [
         ("name = ", [], "wrong.toml: Invalid value"),
         ('name = "x"', [], "wrong.toml: nodes is missing"),
+        (STRUCK.replace("WHEN", "time"), [], "wrong.toml: faults[0].node: there is no node 'NODE'"),
+        (STRUCK.replace("NODE", "node-0").replace("WHEN", "time"), [], "hint: nodes has: "),
+        (STRUCK.replace("WHEN", "stp"), [], "wrong.toml: faults[0].when.type: 'stp' is not known: it is one of step, time"),
         (None, ["--nodes", "2"], "wrong.toml: names 5 nodes"),
         (None, ["--seeds", "2..1"], "neither a number nor A..B"),
     ],

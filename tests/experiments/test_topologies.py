@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from sbon_cli import experiment_placement
 from sbon_cli.main import sbon
 from sbon_node.errors import SbonError
 from sbon_node.experiments.embedding import estimates_ms, refitted, vivaldi_places
@@ -65,6 +66,23 @@ def test_the_largest_networks_have_the_nodes_they_are_named_for() -> None:
 def test_there_is_no_topology_of_another_name() -> None:
     with pytest.raises(SbonError, match="there is no topology 'ring'"):
         topology_named("ring", 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("penalty", "--topology", "ring"),
+        ("coordinates", "--made", "foo:20"),
+        ("coordinates", "--made", "space:50", "--algorithm", "x"),
+    ],
+)
+def test_what_there_is_not_is_wrong_usage(arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(sbon, ["experiment", *arguments])
+    assert (result.exit_code, arguments[-2] in result.stderr) == (2, True), result.output
+
+
+def test_help_names_all_topologies() -> None:
+    assert set(experiment_placement.TOPOLOGIES.split(", ")) == set(TOPOLOGIES)
 
 
 def test_lightest_paths_are_by_weight_and_told_by_latency() -> None:

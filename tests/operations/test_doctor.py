@@ -13,6 +13,7 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.net.transport import Address
 from sbon_node.operations.doctor import judged
+from sbon_node.operations.finding import Finding
 from sbon_node.operations.reach import BURST_FOR_ONE, Reach, Reached
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.calls import ReachBack, ReachedBack
@@ -69,6 +70,23 @@ def test_a_loopback_address_is_no_use_to_peers_elsewhere() -> None:
     found = judged([peer(known=Endpoint("127.0.0.1", 7400))], Address("127.0.0.1", 7400))
     (address,) = [finding for finding in found if finding.check == "address"]
     assert (address.verdict, "192.0.2.1" in address.remedy) == ("failed", True)
+
+
+def test_who_is_dead_is_told_with_what_was_not_looked_at_there(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        async def members() -> Finding:
+            found = await ask(cluster, "a", cluster.at("a").daemon.operations.examine())
+            (told,) = [finding for finding in found.findings if finding.check == "members"]
+            return told
+
+        assert (await members()).verdict == "ok"
+        cluster.crash(cluster.nodes["c"])
+        await cluster.until(lambda: not cluster.at("a").daemon.membership.is_alive("c"))
+        told = await members()
+        assert (told.verdict, told.message) == ("warning", "c is dead; its ports, clock and version were not looked at")
+        assert told.remedy
+
+    in_cluster(tmp_path, "abc", test)
 
 
 def reach_of(cluster: SimulatedCluster, node: str) -> Reach:

@@ -43,5 +43,5 @@ def _route(view: NetworkView, source: str, target: str) -> list[str]:
     route = view.route(source, target)
     if route is None:
         hint = "routes are known in experiments on generated topologies; take another strategy"
-        raise SbonError("no-routes", f"the route from {source} to {target} is not known", where="strategy", hint=hint)
+        raise SbonError("no-routes", "which routers packets pass is not known", where="strategy", hint=hint)
     return route
