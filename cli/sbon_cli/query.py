@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -11,8 +10,9 @@ from rich.markup import escape
 
 from sbon_cli.client import Client
 from sbon_cli.names import QUERY
-from sbon_cli.output import as_json, bytes_text, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.output import as_json, bytes_text, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.rows import follow_to_the_end
+from sbon_node.control.query_list import QueryList
 from sbon_node.control.report import Bill, QueryInfo
 
 
@@ -32,14 +32,23 @@ def list_(api: str, json_: bool) -> None:
         print_json(queries)
     else:
         show_queries(queries)
+    tell_unanswered(queries)
 
 
-def show_queries(queries: Sequence[QueryInfo]) -> None:
+def tell_unanswered(queries: QueryList) -> None:
+    """Who may hold more, on stderr; people are not told twice of those whose queries are in the list."""
+    told = {query.node for query in queries if query.state == "unreachable"}
+    for one in queries.unanswered:
+        more = "more of its queries" if one.node in told else "queries that are not listed"
+        err().print(f"[yellow]no answer from {escape(str(one))}[/]: it may hold {more}")
+
+
+def show_queries(queries: QueryList) -> None:
     """The queries for people."""
     print_table(
         ("query", "state", "consumer", "strategy", "submitted", "rows", "sql"),
-        [(q.id, q.state, q.consumer, q.strategy, _time(q.submitted_ms), q.rows, _short(q.sql)) for q in queries],
-        empty="no queries",
+        [(q.id, _state(q), q.consumer, q.strategy, _time(q.submitted_ms), q.rows, _short(q.sql)) for q in queries],
+        empty="no queries" + (" at the nodes that answer" if queries.unanswered else ""),
     )
 
 
@@ -167,6 +176,12 @@ def follow(api: str, query_id: str, rm: bool, json_: bool) -> None:
     """Prints the rows that no earlier follower has taken, until the query is over."""
     client = Client(api)
     sys.exit(follow_to_the_end(client, client.query(query_id), json_=json_, stop_after=rm))
+
+
+def _state(query: QueryInfo) -> str:
+    """With the reason, where it is not what one would expect of a query in that state."""
+    expected = query.state in ("finished", "stopped") or not query.reason
+    return query.state if expected else f"{query.state}: {_short(query.reason)}"
 
 
 def _time(milliseconds: int) -> str:

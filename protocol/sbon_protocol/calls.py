@@ -164,11 +164,12 @@ class ReportState(Call, frozen=True):
 
 
 class ListQueries(Call, frozen=True):
-    """Asks for all records the receiver holds."""
+    """Asks for all records the receiver holds, and for the parts it hosts of queries whose records others hold."""
 
 
 class QueryRecords(Message, frozen=True):
     queries: Records
+    parts: Records = ()
 
 
 class ShowQuery(Call, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from sbon_node.control.context import Context
 from sbon_node.control.describe import Description, describe
 from sbon_node.control.measurements import MeasurementBook
 from sbon_node.control.records import LIVE, QueryRecord, Records
-from sbon_node.control.report import Bill, BillPoint, QueryInfo, QueryState
+from sbon_node.control.report import Bill, BillPoint, ForeignPart, QueryInfo, QueryState
 from sbon_node.control.telling import tell_of_places, tell_of_query
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
@@ -37,13 +37,16 @@ log = structlog.get_logger()
 
 LISTED_SQL = 500
 """Characters of a query's text in a list: a list of all records has to fit a message."""
+MAX_PARTS = 2048
+"""Parts of others' queries told beside it, for the same reason."""
 
 
 class QueryBook:
-    """Records of queries submitted here, and the calls their hosts make about them."""
+    """Records of queries submitted here, and the calls their hosts make about them. ``parts`` gives query, part and the record's
+    holder of all that this node hosts."""
 
-    def __init__(self, context: Context, measurements: MeasurementBook) -> None:
-        self._context, self._measurements = context, measurements
+    def __init__(self, context: Context, measurements: MeasurementBook, parts: Callable[[], list[tuple[str, str, str]]]) -> None:
+        self._context, self._measurements, self._parts = context, measurements, parts
         self._records = Records(context.store, context.settings.max_queries)
         self._submitting: dict[str, None] = {}
         self._histories: dict[str, BillHistory] = {}
@@ -235,7 +238,9 @@ class QueryBook:
             self._tasks.start(f"clean {record.id}", self._clean(record.id))
 
     async def _listed(self, call: ListQueries, caller: Caller) -> QueryRecords:
-        return QueryRecords(queries=tuple(_short(r, self._context.name) for r in self._records.all()))
+        name = self._context.name
+        foreign = [ForeignPart(query=q, part=part, node=name, holder=at) for q, part, at in self._parts() if at != name]
+        return QueryRecords(queries=tuple(_short(r, name) for r in self._records.all()), parts=tuple(foreign[:MAX_PARTS]))
 
     async def _shown(self, call: ShowQuery, caller: Caller) -> QueryDescription:
         return QueryDescription(query=await self._with_bill(self.record(call.query)))

@@ -179,10 +179,20 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool = False
 
 
+class ForeignPart(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator or sink at ``node``, of a query whose record ``holder`` holds."""
+
+    query: str
+    part: str
+    node: str
+    holder: str
+
+
 class QueryInfo(Goal, frozen=True, kw_only=True):
     id: str
     sql: str
     state: QueryState
+    """``unreachable``, in a list, where the node that holds its record does not answer: little else is known then."""
     reason: str = ""
     submitted_ms: int = 0
     node: str = ""

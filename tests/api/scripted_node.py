@@ -13,6 +13,7 @@ import msgspec
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.control.explanation import ExplainedLink, ExplainedPart, Explanation, Flow, Question
 from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.query_list import QueryList, Unanswered
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -81,6 +82,9 @@ class ScriptedNode:
     script: list[list[Rows | Finished | SbonError | float | None]] = field(default_factory=list)
     state: str = "running"
     reason: str = ""
+    lost: list[QueryInfo] = field(default_factory=list)
+    unanswered: list[Unanswered] = field(default_factory=list)
+    """What a list of queries has beside the one there is."""
     refuse_submit: SbonError | None = None
     refuse_detach: SbonError | None = None
     delay_s: float = 0.0
@@ -217,8 +221,8 @@ class ScriptedNode:
         await self.query(query_id)
         return explained_placement(query_id, Question(sql="SELECT 1", strategy="consumer", max_delay_ms=40.0))
 
-    async def queries(self) -> list[QueryInfo]:
-        return [await self.query("q1")]
+    async def queries(self) -> QueryList:
+        return QueryList([await self.query("q1"), *self.lost], self.unanswered)
 
     async def query(self, query_id: str) -> QueryInfo:
         if query_id != "q1":
