@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from sbon_cli.client import Client
 from sbon_cli.names import QUERY
-from sbon_cli.output import as_json, bytes_text, err, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.output import as_json, bytes_text, err, json_option, print_json, print_table, reports_errors, rows_text, say
 from sbon_cli.rows import follow_to_the_end
 from sbon_node.control.query_list import QueryList
 from sbon_node.control.report import Bill, QueryInfo
@@ -69,7 +69,7 @@ def show(api: str, query_id: str, json_: bool) -> None:
 def show_query(info: QueryInfo) -> None:
     """The query for people."""
     reason = f" ({info.reason})" if info.reason else ""
-    say(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {info.rows:,} rows at {escape(info.consumer)}")
+    say(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {rows_text(info.rows)} at {escape(info.consumer)}")
     say(f"[dim]{escape(info.sql.strip())}[/]\n")
     if info.sink.kind != "follow":
         _show_delivery(info)

@@ -197,7 +197,7 @@ class PartStates(Message, frozen=True):
     operators: Records
     links: Records
     latencies_ms: Annotated[dict[Line, Quantity], Meta(max_length=4096)]
-    rows: Count
+    rows: Count | None
     sink: Any = None
 
 

@@ -116,7 +116,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         placement=record.placement,
         operators=described,
         links=tuple(sorted(links, key=lambda link: (link.stream, link.target))),
-        rows=consumer.rows if consumer is not None else 0,
+        rows=consumer.rows if consumer is not None else None,
         delivery=_delivery(context, consumer),
     )
     return Description(info, {node: answer.latencies_ms for node, answer in answers.items() if answer is not None})

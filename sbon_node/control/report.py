@@ -204,8 +204,9 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     placement: Placement | None = None
     operators: tuple[OperatorInfo, ...] = ()
     links: tuple[LinkInfo, ...] = ()
-    rows: int = 0
-    """Rows the sink has taken."""
+    rows: int | None = None
+    """Rows the sink has delivered, restarts included; in a list, of a query that runs, as last counted. None where it is not
+    known."""
     delivery: SinkReport | None = None
     """Of a sink that delivers by itself, as long as its node can be asked."""
     streams: tuple[str, ...] = ()
