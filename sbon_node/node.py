@@ -124,7 +124,12 @@ class Node:
         self._descriptions = Descriptions(self.context, self._operators, self._sinks)
 
         self._measurements = MeasurementBook(self.context, self._sources)
-        self._book = QueryBook(self.context, self._measurements, lambda: [*self._operators.parts(), *self._sinks.parts()])
+        self._book = QueryBook(
+            self.context,
+            self._measurements,
+            lambda: [*self._operators.parts(), *self._sinks.parts()],
+            self._sinks.rows,
+        )
         self._leaving = Leaving(self.context, self._book, self._operators, self._sinks)
         rooms = Rooms(
             self.context,

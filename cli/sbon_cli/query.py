@@ -82,9 +82,9 @@ def show_query(info: QueryInfo) -> None:
                 o.id,
                 o.node,
                 o.state + (f": {o.reason}" if o.reason else ""),
-                o.stats.rows_in,
-                o.stats.rows_out,
-                o.stats.rows_out_s,
+                o.stats.rows_in if o.stats else None,
+                o.stats.rows_out if o.stats else None,
+                o.stats.rows_out_s if o.stats else None,
                 planned.get(o.id),
                 reasons.get(o.id, ""),
             )

@@ -158,7 +158,9 @@ def _placed(link: LinkInfo, places: dict[str, str], latencies_ms: dict[str, floa
 
 def _unreachable(record: QueryRecord, operator: str, fragment: str) -> OperatorInfo:
     node = record.hosts.get(operator, "")
-    return OperatorInfo(id=operator, node=node, fragment=fragment, state="unreachable", reason=f"no answer from {node}")
+    return OperatorInfo(
+        id=operator, node=node, fragment=fragment, state="unreachable", reason=f"no answer from {node}", stats=None
+    )
 
 
 def _waits(operators: Iterable[OperatorInfo], silent: Iterable[str]) -> str:

@@ -172,7 +172,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     fragment: str
     state: str
     reason: str = ""
-    stats: OperatorStats = OperatorStats()
+    stats: OperatorStats | None = OperatorStats()
+    """Since it was started last; None where its host did not answer."""
     spilled: SpillCount = SpillCount()
     watermark_ms: EventTimeMs | None = None
     """Of its output: no row that follows is earlier; None before that is known of any time, and once the output has ``ended``."""

@@ -26,6 +26,7 @@ from sbon_node.control.report import (
     Progress,
     QueryInfo,
     RttQuestion,
+    SinkSpec,
     SourceInfo,
     StreamInfo,
     Submission,
@@ -82,6 +83,7 @@ class ScriptedNode:
     script: list[list[Rows | Finished | SbonError | float | None]] = field(default_factory=list)
     state: str = "running"
     reason: str = ""
+    sink: SinkSpec = SinkSpec()
     lost: list[QueryInfo] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
     """What a list of queries has beside the one there is."""
@@ -237,6 +239,7 @@ class ScriptedNode:
             state=state,
             reason=self.reason,
             consumer=self.consumer,
+            sink=self.sink,
             operators=(operator,),
             links=(link,),
             rows=3,
