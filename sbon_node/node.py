@@ -34,6 +34,7 @@ from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.planning import Planning
 from sbon_node.control.pushes import Pushes
 from sbon_node.control.queries import QueryBook
+from sbon_node.control.query_list import QueryList
 from sbon_node.control.questions import Questions
 from sbon_node.control.rejoin import Rejoin
 from sbon_node.control.report import (
@@ -123,7 +124,12 @@ class Node:
         self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
 
         self._measurements = MeasurementBook(self.context, self._sources)
-        self._book = QueryBook(self.context, self._measurements)
+        self._book = QueryBook(
+            self.context,
+            self._measurements,
+            lambda: [*self._operators.parts(), *self._sinks.parts()],
+            self._sinks.rows,
+        )
         self._leaving = Leaving(self.context, self._book, self._operators, self._sinks)
         rooms = Rooms(
             self.context,
@@ -276,7 +282,7 @@ class Node:
     async def explain_query_placement(self, query_id: str) -> PlacementExplanation:
         return await self._placement_explainer.query(query_id)
 
-    async def queries(self) -> list[QueryInfo]:
+    async def queries(self) -> QueryList:
         return await self._questions.all()
 
     async def query(self, query_id: str) -> QueryInfo:

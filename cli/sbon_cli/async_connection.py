@@ -23,6 +23,7 @@ from sbon_cli.connection import Connection, Query, Row, connect
 from sbon_node.connectors.push import Pushed
 from sbon_node.control.explanation import Explanation
 from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.query_list import QueryList
 from sbon_node.control.report import Bill, MemberInfo, QueryInfo, SinkSpec, StreamInfo
 
 aside = asyncio.to_thread
@@ -60,7 +61,7 @@ class AsyncConnection:
     async def query(self, query_id: str) -> AsyncQuery:
         return AsyncQuery(await aside(self.blocking.query, query_id))
 
-    async def queries(self) -> list[QueryInfo]:
+    async def queries(self) -> QueryList:
         return await aside(self.blocking.queries)
 
     async def explain(self, text: str, **wishes: Any) -> Explanation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.connectors.push import Pushed
 from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.query_list import UNANSWERED_HEADER, QueryList, unanswered_of
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -78,12 +79,16 @@ class Client:
         self._patience_s = patience_s
 
     def ask(self, ask: Ask[R], within_s: float = ANSWER_S) -> R:
+        return self._asked(ask, within_s)[0]
+
+    def _asked(self, ask: Ask[R], within_s: float) -> tuple[R, Mapping[str, str]]:
+        """The answer, and the response's headers."""
         if self._patience_s is not None:
             within_s = self._patience_s
         path = ask.path.partition("?")[0]
         slow = "; where its engine has to start first, that takes some seconds" if path.startswith("/v1/explain") else ""
         with waiting(f"{ask.method} {path} at {self.api}{slow}"), self._open(ask, within_s) as response:
-            return ask.decoded(response.read())
+            return ask.decoded(response.read()), response.headers
 
     def events(
         self, ask: Ask[R], wanted: Callable[[], bool] = lambda: True, idle: Callable[[], None] = lambda: None
@@ -179,8 +184,10 @@ class Client:
         """Posts rows to the stream's source at this node; they are durable when it returns."""
         return self.ask(endpoints.push(name, source, body, media_type, key))
 
-    def queries(self) -> list[QueryInfo]:
-        return self.ask(endpoints.queries())
+    def queries(self) -> QueryList:
+        """A list that says in ``unanswered`` which members may hold more."""
+        found, headers = self._asked(endpoints.queries(), ANSWER_S)
+        return QueryList(found, unanswered_of(headers.get(UNANSWERED_HEADER, "")))
 
     def query(self, query_id: str) -> QueryInfo:
         return self.ask(endpoints.query(query_id))
@@ -255,6 +262,10 @@ class _Response:
 
     def __init__(self, api: str, connection: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
         self._api, self._connection, self._response = api, connection, response
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return dict(self._response.headers)
 
     def read(self) -> bytes:
         return self._response.read()

@@ -27,6 +27,7 @@ from sbon_node.connectors.delivered import Finished
 from sbon_node.connectors.push import Pushed
 from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.query_list import QueryList
 from sbon_node.control.report import Bill, MemberInfo, QueryInfo, SinkSpec, StreamInfo, Submission
 from sbon_node.errors import SbonError
 from sbon_node.plain_words import in_plain_words
@@ -109,7 +110,8 @@ class Connection:
     def query(self, query_id: str) -> Query:
         return Query(self.client, self.client.query(query_id))
 
-    def queries(self) -> list[QueryInfo]:
+    def queries(self) -> QueryList:
+        """A list that says in ``unanswered`` which members may hold more."""
         return self.client.queries()
 
     def explain(self, text: str, **wishes: Any) -> Explanation:

@@ -130,5 +130,10 @@ def bytes_text(count: float) -> str:
     return f"{count:.1f} TB"
 
 
+def rows_text(count: int | None) -> str:
+    """``1,400 rows``."""
+    return "rows not known" if count is None else f"{count:,} rows"
+
+
 def json_option(command: Callable[P, R]) -> Callable[P, R]:
     return click.option("--json", "json_", is_flag=True, help="Print JSON lines, as in a pipe.")(command)

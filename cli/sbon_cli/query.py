@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -12,8 +11,9 @@ from rich.markup import escape
 from sbon_cli.client import Client
 from sbon_cli.follow import unread
 from sbon_cli.names import QUERY
-from sbon_cli.output import as_json, bytes_text, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.output import as_json, bytes_text, err, json_option, print_json, print_table, reports_errors, rows_text, say
 from sbon_cli.rows import follow_to_the_end
+from sbon_node.control.query_list import QueryList
 from sbon_node.control.report import Bill, QueryInfo
 
 
@@ -33,14 +33,23 @@ def list_(api: str, json_: bool) -> None:
         print_json(queries)
     else:
         show_queries(queries)
+    tell_unanswered(queries)
 
 
-def show_queries(queries: Sequence[QueryInfo]) -> None:
+def tell_unanswered(queries: QueryList) -> None:
+    """Who may hold more, on stderr; people are not told twice of those whose queries are in the list."""
+    told = {query.node for query in queries if query.state == "unreachable"}
+    for one in queries.unanswered:
+        more = "more of its queries" if one.node in told else "queries that are not listed"
+        err().print(f"[yellow]no answer from {escape(str(one))}[/]: it may hold {more}")
+
+
+def show_queries(queries: QueryList) -> None:
     """The queries for people."""
     print_table(
         ("query", "state", "consumer", "strategy", "submitted", "rows", "sql"),
-        [(q.id, q.state, q.consumer, q.strategy, _time(q.submitted_ms), q.rows, _short(q.sql)) for q in queries],
-        empty="no queries",
+        [(q.id, _state(q), q.consumer, q.strategy, _time(q.submitted_ms), q.rows, _short(q.sql)) for q in queries],
+        empty="no queries" + (" at the nodes that answer" if queries.unanswered else ""),
     )
 
 
@@ -61,7 +70,7 @@ def show(api: str, query_id: str, json_: bool) -> None:
 def show_query(info: QueryInfo) -> None:
     """The query for people."""
     reason = f" ({info.reason})" if info.reason else ""
-    say(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {info.rows:,} rows at {escape(info.consumer)}")
+    say(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {rows_text(info.rows)} at {escape(info.consumer)}")
     for line in unread(info):
         say(escape(line))
     say(f"[dim]{escape(info.sql.strip())}[/]\n")
@@ -76,9 +85,9 @@ def show_query(info: QueryInfo) -> None:
                 o.id,
                 o.node,
                 o.state + (f": {o.reason}" if o.reason else ""),
-                o.stats.rows_in,
-                o.stats.rows_out,
-                o.stats.rows_out_s,
+                o.stats.rows_in if o.stats else None,
+                o.stats.rows_out if o.stats else None,
+                o.stats.rows_out_s if o.stats else None,
                 planned.get(o.id),
                 reasons.get(o.id, ""),
             )
@@ -170,6 +179,12 @@ def follow(api: str, query_id: str, rm: bool, json_: bool) -> None:
     """Prints the rows that no earlier follower has taken, until the query is over."""
     client = Client(api)
     sys.exit(follow_to_the_end(client, client.query(query_id), json_=json_, stop_after=rm))
+
+
+def _state(query: QueryInfo) -> str:
+    """With the reason, where it is not what one would expect of a query in that state."""
+    expected = query.state in ("finished", "stopped") or not query.reason
+    return query.state if expected else f"{query.state}: {_short(query.reason)}"
 
 
 def _time(milliseconds: int) -> str:

@@ -11,12 +11,14 @@ from rich.markup import escape
 from sbon_cli.client import Client
 from sbon_cli.follow import Follower, consumer_client, row_line, unread
 from sbon_cli.interrupts import leave_on_signals
-from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, cell_text, err, out
+from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, cell_text, err, out, rows_text
 from sbon_node.connectors.delivered import Rows
 from sbon_node.control.report import QueryInfo
 from sbon_node.errors import SbonError
 
 MAX_WIDTH = 40
+FOLLOW = "follow"
+"""The sink whose rows are had by following."""
 
 
 class LineWriter:
@@ -110,7 +112,10 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
     if end.state == "failed":
         err().print(f"[bold red]error[/]: {escape(info.id)} failed: {escape(end.reason)}")
         return EXIT_REFUSED
-    _notice(f"{info.id} {end.state}: {write.rows:,} rows")
+    if info.sink.kind == FOLLOW:
+        _notice(f"{info.id} {end.state}: {write.rows:,} rows")
+    else:
+        _notice(f"{info.id} {end.state}: {rows_text(client.query(info.id).rows)} delivered to {info.sink.kind}")
     return 0
 
 

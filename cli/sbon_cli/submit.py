@@ -12,7 +12,7 @@ from sbon_cli.client import Client
 from sbon_cli.follow import Silence, consumer_client, unread, why_silent
 from sbon_cli.goal_flags import goal_options
 from sbon_cli.names import NODE
-from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors
+from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, err, json_option, print_json, reports_errors, rows_text
 from sbon_cli.reading import text_of
 from sbon_cli.rows import follow_to_the_end
 from sbon_cli.settings_flags import decompose_option, join_window_option
@@ -145,5 +145,5 @@ def _wait(client: Client, info: QueryInfo, *, stop_after: bool) -> int:
         return EXIT_INTERRUPTED
     for line in unread(info):
         err().print(f"[dim]{escape(line)}[/]")
-    err().print(f"{info.id} {info.state}: {info.rows:,} rows {escape(info.reason)}")
+    err().print(f"{info.id} {info.state}: {rows_text(info.rows)} {escape(info.reason)}")
     return EXIT_REFUSED if info.state == "failed" else 0

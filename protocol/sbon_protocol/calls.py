@@ -164,11 +164,12 @@ class ReportState(Call, frozen=True):
 
 
 class ListQueries(Call, frozen=True):
-    """Asks for all records the receiver holds."""
+    """Asks for all records the receiver holds, and for the parts it hosts of queries whose records others hold."""
 
 
 class QueryRecords(Message, frozen=True):
     queries: Records
+    parts: Records = ()
 
 
 class ShowQuery(Call, frozen=True):
@@ -196,7 +197,7 @@ class PartStates(Message, frozen=True):
     operators: Records
     links: Records
     latencies_ms: Annotated[dict[Line, Quantity], Meta(max_length=4096)]
-    rows: Count
+    rows: Count | None
     sink: Any = None
     sources: Records = ()
 

@@ -10,6 +10,7 @@ from sbon_node.connectors.delivered import Finished, QueryState, Rows
 from sbon_node.connectors.push import Post, Pushed
 from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.query_list import QueryList
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -47,6 +48,7 @@ __all__ = [
     "Progress",
     "Pushed",
     "QueryInfo",
+    "QueryList",
     "QueryState",
     "Question",
     "Rows",
@@ -127,8 +129,8 @@ class NodeFace(Protocol):
         """The placement of a query of the cluster as it stands, against what would be chosen now."""
         ...
 
-    async def queries(self) -> list[QueryInfo]:
-        """Every query of the cluster, whichever node holds its record."""
+    async def queries(self) -> QueryList:
+        """Every query of the cluster, whichever node holds its record, and who did not answer."""
         ...
 
     async def query(self, query_id: str) -> QueryInfo: ...

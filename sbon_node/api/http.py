@@ -14,7 +14,7 @@ from sbon_node.api.face import NodeFace
 from sbon_node.api.guard import Guard, Handler, Uncut
 from sbon_node.api.pages import add_dashboard
 from sbon_node.api.requests import RequestCounts
-from sbon_node.api.route import Asked, EventStream, Route, body_of, query_of, shape_of
+from sbon_node.api.route import Asked, EventStream, Route, WithHeaders, body_of, query_of, shape_of
 from sbon_node.api.routes import ROUTES
 from sbon_node.api.serving import SERVING, Serving, State, not_ready
 from sbon_node.api.settings import ApiSettings
@@ -112,7 +112,11 @@ class ApiServer:
                 return value
             if shape.reply is None:
                 return web.Response(status=204)
-            return web.Response(status=route.status, body=encode(value), content_type="application/json")
+            if isinstance(value, WithHeaders):
+                value, headers = value.value, value.headers
+            else:
+                headers = {}
+            return web.Response(status=route.status, body=encode(value), content_type="application/json", headers=headers)
 
         return answer
 

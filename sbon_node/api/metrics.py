@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from sbon_node.api.requests import Answered
 from sbon_node.connectors.source_runner import SourceCounts, SourceReport
 from sbon_node.control.report import OperatorInfo
+from sbon_node.engine.interface import OperatorStats
 from sbon_node.operations.figures import NodeFigures
 from sbon_node.operations.readiness import Readiness
 
@@ -206,10 +207,10 @@ def _counts(report: SourceReport) -> SourceCounts:
 
 
 def _operator(query: str, one: OperatorInfo) -> Iterator[Sample]:
-    labels = (query, one.id)
+    labels, stats = (query, one.id), one.stats or OperatorStats()
     for name in ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches"):
-        yield f"sbon_operator_{name}_total", labels, getattr(one.stats, name)
-    yield "sbon_operator_batch_seconds", labels, one.stats.batch_ms / 1000
+        yield f"sbon_operator_{name}_total", labels, getattr(stats, name)
+    yield "sbon_operator_batch_seconds", labels, stats.batch_ms / 1000
 
 
 def _by(name: str, counts: Mapping[str, int]) -> Iterator[Sample]:

@@ -117,7 +117,10 @@ def _answer(route: Route, shape: Shape, schemas: dict[str, Any]) -> tuple[str, d
     if shape.reply is None:
         return "204", {"description": "Done"}
     content = {"application/json": {"schema": schemas[repr(shape.reply)]}}
-    return str(route.status), {"description": "The answer", "content": content}
+    answer = {"description": "The answer", "content": content}
+    if route.headers:
+        answer["headers"] = {name: {"description": told, "schema": {"type": "string"}} for name, told in route.headers}
+    return str(route.status), answer
 
 
 def _event(told: Any) -> dict[str, Any]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from sbon_node.api.bodies import AcknowledgeBody, RowsQuery
 from sbon_node.api.events import position_of
-from sbon_node.api.route import Asked, EventStream, Plain, Route
+from sbon_node.api.route import Asked, EventStream, Plain, Route, WithHeaders
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.control.explanation import Explanation, Question
 from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.query_list import UNANSWERED_HEADER, header_of
 from sbon_node.control.report import Accepted, Bill, Progress, QueryInfo, Submission
 
 
-async def queries(asked: Plain) -> list[QueryInfo]:
-    """Every query of the cluster."""
-    return await asked.face.queries()
+async def queries(asked: Plain) -> WithHeaders[list[QueryInfo]]:
+    """Every query of the cluster, as far as the members that hold their records answer; a header names the others."""
+    found = await asked.face.queries()
+    return WithHeaders(list(found), {UNANSWERED_HEADER: header_of(found.unanswered)} if found.unanswered else {})
 
 
 def submit(asked: Asked[None, Submission]) -> EventStream[Progress | Accepted]:
@@ -67,8 +69,10 @@ async def acknowledge(asked: Asked[None, AcknowledgeBody]) -> None:
     await asked.face.acknowledge(asked.part("id"), asked.body.numbers)
 
 
+UNANSWERED = "members that did not answer and may hold more queries, each with its state: `new-york=dead, paris=away`"
+
 ROUTES = (
-    Route("GET", "/v1/queries", queries),
+    Route("GET", "/v1/queries", queries, headers=((UNANSWERED_HEADER, UNANSWERED),)),
     Route("POST", "/v1/queries", submit, refusals=(403, 404, 409, 504, 507)),
     Route("GET", "/v1/queries/{id}", query),
     Route("DELETE", "/v1/queries/{id}", stop_query, uncut=True),

@@ -22,6 +22,7 @@ from sbon_node.plain_words import in_plain_words
 Q = TypeVar("Q")
 B = TypeVar("B")
 E = TypeVar("E", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,17 @@ class EventStream(Generic[E]):
     position: Mapping[str, int] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WithHeaders(Generic[T]):
+    """An answer with what is to be said beside it, in headers that the route names."""
+
+    value: T
+    headers: Mapping[str, str]
+
+
 class Route(NamedTuple):
-    """``handler`` takes an :class:`Asked` and is, or returns, the answer: a value (sent as JSON; 204 for None), an
-    :class:`EventStream`, or a response of its own making. Its docstring is the description."""
+    """``handler`` takes an :class:`Asked` and is, or returns, the answer: a value (sent as JSON; 204 for None), one
+    :class:`WithHeaders`, an :class:`EventStream`, or a response of its own making. Its docstring is the description."""
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str
@@ -68,6 +77,8 @@ class Route(NamedTuple):
     """Of a response of its own making."""
     takes: tuple[str, ...] = ()
     """Media types of a body that the handler reads itself."""
+    headers: tuple[tuple[str, str], ...] = ()
+    """Of an answer :class:`WithHeaders`: each that there may be, and what it says."""
 
     @property
     def name(self) -> str:
@@ -92,6 +103,8 @@ def shape_of(route: Route) -> Shape:
     query, body = (None if one is type(None) else one for one in get_args(asked))
     if get_origin(reply) is EventStream:
         return Shape(query, body, None, get_args(reply)[0], own=False)
+    if get_origin(reply) is WithHeaders:
+        (reply,) = get_args(reply)
     own = isinstance(reply, type) and issubclass(reply, web.StreamResponse)
     return Shape(query, body, None if own or reply is type(None) else reply, None, own)
 

@@ -8,7 +8,8 @@ import msgspec
 
 from sbon_node.engine.interface import Counted
 
-QueryState = Literal["placing", "running", "finished", "stopped", "failed"]
+QueryState = Literal["placing", "running", "finished", "stopped", "failed", "unreachable"]
+"""Of a query; ``unreachable`` is none of its record's own, but what is told of it while the record's holder does not answer."""
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="event"):

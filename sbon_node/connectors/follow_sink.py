@@ -20,17 +20,17 @@ from sbon_node.streams.signals import Signal
 
 
 class FollowSink:
-    """The streams of ``links``, none of which has been started; ``ended`` are those whose last frame was acknowledged before."""
+    """The streams of ``links``, none of which has been started; ``ended`` are those whose last frame was acknowledged before, and
+    ``rows`` those that were, here and there since."""
 
-    def __init__(self, query: str, links: Sequence[Link], clock: Clock, ended: Iterable[str] = ()) -> None:
+    def __init__(self, query: str, links: Sequence[Link], clock: Clock, ended: Iterable[str] = (), rows: int = 0) -> None:
         self.query = query
-        self.rows = 0
+        self.rows = rows
         self._links = {link.stream: link for link in links}
         self._clock = clock
         self._news = Signal()
         for link in links:
             link.inbox.news = self._news
-        self._shown = {stream: link.inbox.released for stream, link in self._links.items()}
         self._last: dict[str, int] = dict.fromkeys(ended, 0)
         self._following = False
         self._over: Finished | None = None
@@ -84,9 +84,19 @@ class FollowSink:
     def acknowledge(self, numbers: Mapping[str, int]) -> None:
         """The follower has durably taken everything up to these numbers; raises ``unknown-stream``, ``not-received``."""
         self.ends(numbers)
+        self.rows = self.rows_with(numbers)
         for stream, number in numbers.items():
             self._links[stream].acknowledge(number)
         self._news.notify()
+
+    def rows_with(self, numbers: Mapping[str, int]) -> int:
+        """Rows the follower has when it has these frames; each counts once. They must have come (:meth:`ends`)."""
+        more = 0
+        for stream, number in numbers.items():
+            inbox = self._links[stream].inbox
+            if number > inbox.released:
+                more += sum(frame.rows for frame in inbox.frames(inbox.released, number))
+        return self.rows + more
 
     def ends(self, numbers: Mapping[str, int]) -> frozenset[str]:
         """The streams whose end the follower has when it has these frames: what must be stored with the acknowledgement, since
@@ -144,9 +154,6 @@ class FollowSink:
                 raise SbonError("bad-frame", f"frame {frame.number} cannot be read: {error}", where=frame.stream) from error
             columns = tuple(table.column_names)
             rows = tuple(zip(*(_values(column) for column in table.columns), strict=True))
-        if frame.number > self._shown[frame.stream]:
-            self._shown[frame.stream] = frame.number
-            self.rows += len(rows)
         delay_ms = max(0, self._clock.wall_ms() - frame.born_ms) if frame.born_ms else 0
         return Rows(
             stream=frame.stream,

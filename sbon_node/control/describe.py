@@ -123,7 +123,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         placement=record.placement,
         operators=described,
         links=tuple(sorted(links, key=lambda link: (link.stream, link.target))),
-        rows=consumer.rows if consumer is not None else 0,
+        rows=consumer.rows if consumer is not None else None,
         delivery=_delivery(context, consumer),
     )
     return Description(info, {node: answer.latencies_ms for node, answer in answers.items() if answer is not None})
@@ -165,7 +165,9 @@ def _placed(link: LinkInfo, places: dict[str, str], latencies_ms: dict[str, floa
 
 def _unreachable(record: QueryRecord, operator: str, fragment: str) -> OperatorInfo:
     node = record.hosts.get(operator, "")
-    return OperatorInfo(id=operator, node=node, fragment=fragment, state="unreachable", reason=f"no answer from {node}")
+    return OperatorInfo(
+        id=operator, node=node, fragment=fragment, state="unreachable", reason=f"no answer from {node}", stats=None
+    )
 
 
 def _of_plan(planned: SourceDeclaration, told: SourceInfo | None) -> SourceInfo:

@@ -8,14 +8,14 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_node.control.records import LIVE
+from sbon_node.control.over import state_of_part
 from sbon_node.control.report import OperatorInfo, SourceInfo
 from sbon_node.placement.goal import Goal
 from sbon_node.query.measured import Measurement
 from sbon_node.query.plan import Decompose, Plan, PlannedOperator, PlannedSource, Rate
 
-PLANNED, OVER = "planned", "over"
-"""Of operators, beside what they are described as: the query was not submitted, or is over."""
+PLANNED = "planned"
+"""Of operators, beside what they are described as: the query was not submitted."""
 
 
 class Question(Goal, frozen=True, kw_only=True):
@@ -185,8 +185,8 @@ def _operator(
     """What it was described as last; where the query is over, it is, whatever it did then."""
     reads = tuple(one.stream for one in planned.inputs)
     measured = Flow()
-    if info is not None:
-        stats = info.stats
+    stats = info.stats if info is not None else None
+    if stats is not None:
         counted = Measurement(rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out)
         measured = Flow(
             rows_s=stats.rows_out_s, bytes_s=stats.bytes_out_s, row_bytes=counted.row_bytes, selectivity=counted.selectivity
@@ -205,7 +205,7 @@ def _operator(
         estimated=_flow(estimates[planned.id], [estimates[read] for read in reads]),
         measured=measured,
         remembered=planned.rate.measured,
-        rows=info.stats.rows_out if info is not None else None,
+        rows=stats.rows_out if stats is not None else None,
         watermark_ms=info.watermark_ms if info is not None else None,
         ended=info is not None and info.ended,
     )
@@ -213,7 +213,7 @@ def _operator(
 
 def _operator_state(info: OperatorInfo | None, query_state: str) -> str:
     state = "unreachable" if info is None else info.state
-    return state if query_state in LIVE or state == "failed" else PLANNED if query_state == PLANNED else OVER
+    return PLANNED if query_state == PLANNED and state != "failed" else state_of_part(state, query_state)
 
 
 def _flow(rate: Rate, reads: list[Rate] | None = None) -> Flow:

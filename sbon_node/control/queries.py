@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -14,9 +14,11 @@ from sbon_node.control.bill import BillHistory, bill_of
 from sbon_node.control.claims import REFUSED
 from sbon_node.control.context import Context
 from sbon_node.control.describe import Description, describe
+from sbon_node.control.listed import listed
 from sbon_node.control.measurements import MeasurementBook
+from sbon_node.control.over import as_over
 from sbon_node.control.records import LIVE, QueryRecord, Records
-from sbon_node.control.report import Bill, BillPoint, QueryInfo, QueryState
+from sbon_node.control.report import Bill, BillPoint, ForeignPart, QueryInfo, QueryState
 from sbon_node.control.telling import tell_of_places, tell_of_query
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
@@ -35,15 +37,24 @@ from sbon_protocol.calls import (
 
 log = structlog.get_logger()
 
-LISTED_SQL = 500
-"""Characters of a query's text in a list: a list of all records has to fit a message."""
+MAX_PARTS = 2048
+"""Parts of others' queries told beside a list of all records: it has to fit a message."""
 
 
 class QueryBook:
-    """Records of queries submitted here, and the calls their hosts make about them."""
+    """Records of queries submitted here, and the calls their hosts make about them. ``parts`` gives query, part and the record's
+    holder of all that this node hosts, ``delivered`` the rows that a query's sink here has delivered."""
 
-    def __init__(self, context: Context, measurements: MeasurementBook) -> None:
+    def __init__(
+        self,
+        context: Context,
+        measurements: MeasurementBook,
+        parts: Callable[[], list[tuple[str, str, str]]],
+        delivered: Callable[[str], int | None],
+    ) -> None:
         self._context, self._measurements = context, measurements
+        self._parts, self._delivered = parts, delivered
+        self._counted: dict[str, int] = {}
         self._records = Records(context.store, context.settings.max_queries)
         self._submitting: dict[str, None] = {}
         self._histories: dict[str, BillHistory] = {}
@@ -75,7 +86,7 @@ class QueryBook:
             await self._context.clock.sleep(self._context.settings.measure_interval_s)
             for record in self._records.all():
                 if record.state == "running":
-                    described = await describe(self._context, record)
+                    described = await self._described(record)
                     if (history := self._histories.get(record.id)) is not None:
                         history.add(bill_of(self._context, record, described))
                     await self._measurements.tell(record, described.info.operators)
@@ -157,13 +168,20 @@ class QueryBook:
 
     async def describe(self, record: QueryRecord) -> QueryInfo:
         """As it is now; as it was last, where it is over."""
-        return record.last or (await describe(self._context, record)).info
+        return as_over(record.last) if record.last is not None else (await self._described(record)).info
+
+    async def _described(self, record: QueryRecord) -> Description:
+        """As it is now; rows that can be counted are remembered for lists."""
+        described = await describe(self._context, record)
+        if described.info.rows is not None and self.record(record.id).state in LIVE:
+            self._counted[record.id] = described.info.rows
+        return described
 
     async def _with_bill(self, record: QueryRecord) -> tuple[QueryInfo, Bill]:
         """Both from one round of questions."""
         if record.last is not None and record.bill is not None:
-            return record.last, record.bill
-        described = await describe(self._context, record)
+            return as_over(record.last), record.bill
+        described = await self._described(record)
         return described.info, self._bill(record, described)
 
     def _bill(self, record: QueryRecord, described: Description) -> Bill:
@@ -185,9 +203,10 @@ class QueryBook:
         described = await describe(self._context, record)
         bill = self._bill(record, described)
         if self.record(query).state in LIVE:
-            last = msgspec.structs.replace(described.info, state=state, reason=reason)
+            last = as_over(msgspec.structs.replace(described.info, state=state, reason=reason))
             self._change(query, state=state, reason=reason, last=last, bill=bill)
             self._histories.pop(query, None)
+            self._counted.pop(query, None)
             log.info("query-over", query=query, state=state, reason=reason)
             self._tasks.start(f"remember {query}", self._measurements.tell(record, last.operators))
 
@@ -235,30 +254,19 @@ class QueryBook:
             self._tasks.start(f"clean {record.id}", self._clean(record.id))
 
     async def _listed(self, call: ListQueries, caller: Caller) -> QueryRecords:
-        return QueryRecords(queries=tuple(_short(r, self._context.name) for r in self._records.all()))
+        name = self._context.name
+        foreign = [ForeignPart(query=q, part=part, node=name, holder=at) for q, part, at in self._parts() if at != name]
+        return QueryRecords(queries=tuple(self._listing(r) for r in self._records.all()), parts=tuple(foreign[:MAX_PARTS]))
+
+    def _listing(self, record: QueryRecord) -> QueryInfo:
+        here = self._delivered(record.id) if record.consumer == self._context.name else None
+        return listed(self._context, record, self._counted.get(record.id) if here is None else here)
 
     async def _shown(self, call: ShowQuery, caller: Caller) -> QueryDescription:
         return QueryDescription(query=await self._with_bill(self.record(call.query)))
 
     async def _stopped(self, call: StopQuery, caller: Caller) -> QueryDescription:
         return QueryDescription(query=await self.stop(call.query))
-
-
-def _short(record: QueryRecord, holder: str) -> QueryInfo:
-    """What a list shows, without asking anybody."""
-    return QueryInfo(
-        id=record.id,
-        sql=record.sql if len(record.sql) <= LISTED_SQL else record.sql[: LISTED_SQL - 1] + "…",
-        state=record.state,
-        reason=record.reason,
-        submitted_ms=record.submitted_ms,
-        node=holder,
-        consumer=record.consumer,
-        sink=record.sink.shown(),
-        **record.wishes(),
-        streams=record.streams,
-        rows=record.last.rows if record.last else 0,
-    )
 
 
 def _random_id(rng: random.Random, records: Records) -> str:

@@ -180,17 +180,28 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     fragment: str
     state: str
     reason: str = ""
-    stats: OperatorStats = OperatorStats()
+    stats: OperatorStats | None = OperatorStats()
+    """Since it was started last; None where its host did not answer."""
     spilled: SpillCount = SpillCount()
     watermark_ms: EventTimeMs | None = None
     """Of its output: no row that follows is earlier; None before that is known of any time, and once the output has ``ended``."""
     ended: bool = False
 
 
+class ForeignPart(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator or sink at ``node``, of a query whose record ``holder`` holds."""
+
+    query: str
+    part: str
+    node: str
+    holder: str
+
+
 class QueryInfo(Goal, frozen=True, kw_only=True):
     id: str
     sql: str
     state: QueryState
+    """``unreachable``, in a list, where the node that holds its record does not answer: little else is known then."""
     reason: str = ""
     submitted_ms: int = 0
     node: str = ""
@@ -202,8 +213,9 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     placement: Placement | None = None
     operators: tuple[OperatorInfo, ...] = ()
     links: tuple[LinkInfo, ...] = ()
-    rows: int = 0
-    """Rows the sink has taken."""
+    rows: int | None = None
+    """Rows the sink has delivered, restarts included; in a list, of a query that runs, as last counted. None where it is not
+    known."""
     delivery: SinkReport | None = None
     """Of a sink that delivers by itself, as long as its node can be asked."""
     streams: tuple[str, ...] = ()

@@ -47,8 +47,8 @@ class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
 class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored of a sink, so that a restart resumes it.
 
-    ``claim`` marks what it makes on disk as its own. ``done`` are the frames a follower has taken, by stream; ``ended`` the
-    streams whose last frame is among them.
+    ``claim`` marks what it makes on disk as its own. ``done`` are the frames a follower has taken, by stream, ``rows`` how many
+    rows were in them; ``ended`` the streams whose last frame is among them.
     """
 
     order: SinkOrder
@@ -56,6 +56,7 @@ class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
     claim: str
     done: dict[str, int] = {}
     ended: tuple[str, ...] = ()
+    rows: int = 0
 
 
 class SinkHost:
@@ -85,11 +86,13 @@ class SinkHost:
         for query in sorted({*self._followed, *self._runners}):
             await self._shut(query)
 
-    def rows(self, query: str) -> int:
-        """Rows the query's sink here has delivered: to a file ever since it was opened, to a follower since this node's start."""
+    def rows(self, query: str) -> int | None:
+        """Rows the query's sink here has delivered for good ever since it was opened: acknowledged by a follower, or durable in
+        what it is delivered to. None where it has yet to be opened again after a start, or where there is none."""
         if query in self._runners:
             return self._runners[query].rows
-        return self._followed[query].rows if query in self._followed else 0
+        hosted = self._hosted.get(query)
+        return hosted.rows if hosted is not None and hosted.order.spec.kind == FOLLOW else None
 
     def links(self) -> list[Link]:
         """Those that bring rows to the sinks here."""
@@ -144,7 +147,7 @@ class SinkHost:
         hosted = self._hosted[query]
         ended = sink.ends(numbers)
         done = {stream: max(hosted.done.get(stream, 0), numbers.get(stream, 0)) for stream, _ in hosted.order.inputs}
-        stored = msgspec.structs.replace(hosted, done=done, ended=tuple(sorted(ended)))
+        stored = msgspec.structs.replace(hosted, done=done, ended=tuple(sorted(ended)), rows=sink.rows_with(numbers))
         self._context.store.put("sink", query, stored)
         self._context.steps("position-write")
         self._hosted[query] = stored
@@ -226,7 +229,7 @@ class SinkHost:
         context, order = self._context, hosted.order
         if order.spec.kind == FOLLOW:
             links = [self._link(order, stream, node, hosted.done.get(stream, 0)) for stream, node in order.inputs]
-            sink = FollowSink(order.query, links, context.clock, hosted.ended)
+            sink = FollowSink(order.query, links, context.clock, hosted.ended, hosted.rows)
             self._followed[order.query] = sink
             work: Callable[[], Awaitable[None]] = sink.run
         else:

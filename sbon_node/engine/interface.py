@@ -92,7 +92,7 @@ EventTimeMs = Annotated[int, Meta(ge=-(2**53), le=2**53)]
 
 
 class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What strategies need to know; all counts since the operator was instantiated on this host. Peers tell it: it is bounded."""
+    """What strategies need to know; all counts since the operator was started last. Peers tell it: it is bounded."""
 
     rows_in: Counted = 0
     rows_out: Counted = 0

@@ -13,6 +13,7 @@ import msgspec
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.control.explanation import ExplainedLink, ExplainedPart, Explanation, Flow, Question
 from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.query_list import QueryList, Unanswered
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -25,6 +26,7 @@ from sbon_node.control.report import (
     Progress,
     QueryInfo,
     RttQuestion,
+    SinkSpec,
     SourceInfo,
     StreamInfo,
     Submission,
@@ -82,6 +84,10 @@ class ScriptedNode:
     state: str = "running"
     reason: str = ""
     sources: tuple[SourceInfo, ...] = ()
+    sink: SinkSpec = field(default_factory=SinkSpec)
+    lost: list[QueryInfo] = field(default_factory=list)
+    unanswered: list[Unanswered] = field(default_factory=list)
+    """What a list of queries has beside the one there is."""
     refuse_submit: SbonError | None = None
     refuse_detach: SbonError | None = None
     delay_s: float = 0.0
@@ -221,8 +227,8 @@ class ScriptedNode:
         await self.query(query_id)
         return explained_placement(query_id, Question(sql="SELECT 1", strategy="consumer", max_delay_ms=40.0))
 
-    async def queries(self) -> list[QueryInfo]:
-        return [await self.query("q1")]
+    async def queries(self) -> QueryList:
+        return QueryList([await self.query("q1"), *self.lost], self.unanswered)
 
     async def query(self, query_id: str) -> QueryInfo:
         if query_id != "q1":
@@ -237,6 +243,7 @@ class ScriptedNode:
             state=state,
             reason=self.reason,
             consumer=self.consumer,
+            sink=self.sink,
             operators=(operator,),
             links=(link,),
             rows=3,

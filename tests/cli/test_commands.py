@@ -10,11 +10,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from sbon_cli.client import Client
 from sbon_cli.durations import milliseconds_of
 from sbon_cli.main import VERBS, sbon
 from sbon_cli.output import headings, print_table
 from sbon_cli.stream import connector_of, show_stream
-from sbon_node.control.report import SourceInfo, StreamInfo
+from sbon_node.control.query_list import Unanswered
+from sbon_node.control.report import QueryInfo, SourceInfo, StreamInfo
 from sbon_node.engine.interface import Column
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
 from tests.cli.commands import lines, on_a_terminal, run
@@ -81,6 +83,24 @@ def test_a_refusal_is_one_line_with_a_hint_on_stderr(api: str) -> None:
     result = run(api, "stream", "show", "none")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines() == ["error: there is no stream 'none'", "  hint: see: sbon stream list"]
+
+
+def test_a_list_of_queries_says_on_stderr_who_may_hold_more(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "no answer from c (dead), which holds its record"
+    node.lost = [QueryInfo(id="st1", sql="", state="unreachable", reason=reason, node="c")]
+    node.unanswered = [Unanswered("c", "dead"), Unanswered("d", "away")]
+    told = [
+        "no answer from c (dead): it may hold more of its queries",
+        "no answer from d (away): it may hold queries that are not listed",
+    ]
+    result = run(api, "query", "list")
+    assert (result.exit_code, result.stderr.splitlines()) == (0, told)
+    assert [(found["id"], found["state"]) for found in lines(result.stdout)] == [("q1", "running"), ("st1", "unreachable")]
+    assert Client(api).queries().unanswered == tuple(node.unanswered)
+    on_a_terminal(monkeypatch)
+    result = run(api, "query", "list")
+    assert (result.exit_code, result.stderr.splitlines()) == (0, told)
+    assert {"st1", "unreachable:", *reason.split()} <= set(result.stdout.split())
 
 
 def test_what_is_asked_of_the_directory(api: str, node: Any) -> None:

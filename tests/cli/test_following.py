@@ -14,7 +14,7 @@ import pytest
 from sbon_cli import acknowledge, follow
 from sbon_cli.client import Client
 from sbon_node.connectors.delivered import Finished, Rows
-from sbon_node.control.report import SourceInfo
+from sbon_node.control.report import SinkSpec, SourceInfo
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration
 from tests.cli.commands import FINISHED, frame, on_a_terminal, run
@@ -250,6 +250,14 @@ def test_a_query_that_ended_meanwhile_is_told_by_its_record(api: str, node: Any)
     result = run(api, "query", "follow", "q1")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "q1 stopped: 0 rows" in result.stderr
+
+
+def test_of_a_query_whose_rows_go_elsewhere_its_record_says_how_many_there_were(api: str, node: Any) -> None:
+    node.state, node.sink = "stopped", SinkSpec(kind="file", options={"path": "/srv/rows.csv"})
+    node.script = [[SbonError("not-followable", "no sink")]]
+    result = run(api, "query", "follow", "q1")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.splitlines() == ["q1 stopped: 3 rows delivered to file"]
 
 
 def test_a_failed_query_is_code_1(api: str, node: Any) -> None:

@@ -20,7 +20,7 @@ async def running(cluster: SimulatedCluster, tmp_path: Path) -> None:
     """``a`` keeps the record, ``b`` and ``c`` a source and an operator each, ``d`` the results."""
     await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0), source_at("c", rows=1_000_000, rate=10.0))
     await submitted(cluster, "a", tmp_path / "out.csv", consumer="d", strategy="producer")
-    while (await state_of(cluster, "a")).rows == 0:
+    while not (await state_of(cluster, "a")).rows:
         await cluster.clock.sleep(0.5)
 
 
@@ -70,7 +70,56 @@ def test_an_unknown_query_is_said_to_be_perhaps_at_who_does_not_answer(tmp_path:
         cluster.network.cut("a", "c", both=True)
         with pytest.raises(SbonError) as caught:
             await state_of(cluster, "a", "nowhere")
-        assert (caught.value.code, caught.value.details) == ("unknown-query", ("no answer from c",))
+        assert caught.value.code == "unknown-query"
+        assert "no answer from c (alive): it may be there" in caught.value.message
+        assert "start c again" in caught.value.hint
+
+    in_cluster(tmp_path, "abc", test)
+
+
+@pytest.mark.parametrize("state", ["away", "dead"])
+def test_a_query_whose_holder_is_not_there_is_told_of_by_the_hosts_of_its_parts(tmp_path: Path, state: str) -> None:
+    """``a`` keeps the record, ``b`` and ``c`` a source and an operator each, ``d`` the results; ``e`` has no part."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        if state == "away":
+            await cluster.stop("a")
+        else:
+            cluster.crash(cluster.at("a"))
+        while cluster.at("e").daemon.membership.get("a").state != state:  # type: ignore[union-attr]
+            await cluster.clock.sleep(0.5)
+        for node in "be":
+            daemon = cluster.at(node).daemon
+            found = await ask(cluster, node, daemon.queries())
+            assert [(info.id, info.state, info.node, info.consumer) for info in found] == [("q", "unreachable", "a", "d")]
+            assert found[0].reason == f"no answer from a ({state}), which holds its record"
+            assert found.unanswered == (("a", state),)
+            for question in (daemon.query, daemon.stop_query, daemon.bill, daemon.explain_query):
+                with pytest.raises(SbonError) as caught:
+                    await ask(cluster, node, question("q"))
+                assert caught.value.code == "holder-unreachable"
+                assert f"no answer from a ({state})" in caught.value.message
+                assert "start a again" in caught.value.hint
+        cluster.boot(cluster.at("a"))
+        await cluster.together()
+        found = await ask(cluster, "e", cluster.at("e").daemon.queries())
+        assert [(info.id, info.state, info.node) for info in found] == [("q", "running", "a")]
+        assert found.unanswered == ()
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_who_has_left_for_good_holds_no_queries(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await ask(cluster, "c", cluster.at("c").daemon.leave())
+        while cluster.at("a").daemon.membership.get("c").state != "left":  # type: ignore[union-attr]
+            await cluster.clock.sleep(0.5)
+        found = await ask(cluster, "a", cluster.at("a").daemon.queries())
+        assert (list(found), found.unanswered) == ([], ())
+        with pytest.raises(SbonError) as caught:
+            await state_of(cluster, "a", "nowhere")
+        assert (caught.value.code, caught.value.message) == ("unknown-query", "there is no query 'nowhere'")
 
     in_cluster(tmp_path, "abc", test)
 

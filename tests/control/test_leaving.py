@@ -15,7 +15,7 @@ async def running(cluster: SimulatedCluster, strategy: str, tmp_path: Path) -> N
     """``a`` keeps the record and the sink, ``b`` the source, and with the strategy ``producer`` the operator."""
     await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0))
     await submitted(cluster, "a", tmp_path / "out.csv", strategy=strategy)
-    while (await state_of(cluster, "a")).rows == 0:
+    while not (await state_of(cluster, "a")).rows:
         await cluster.clock.sleep(0.5)
 
 

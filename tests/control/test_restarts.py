@@ -23,7 +23,7 @@ async def running(cluster: SimulatedCluster, tmp_path: Path) -> None:
     """``a`` keeps the record and the results, ``b`` the operator and its source."""
     await declare(cluster, "a", source_at("b", rows=300, rate=20.0))
     await submitted(cluster, "a", tmp_path / "out.csv", strategy="producer")
-    while (await state_of(cluster, "a")).rows == 0:
+    while not (await state_of(cluster, "a")).rows:
         await cluster.clock.sleep(0.5)
 
 

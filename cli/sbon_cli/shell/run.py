@@ -11,7 +11,7 @@ from sbon_cli.explain_placement import show_placement
 from sbon_cli.follow import consumer_client
 from sbon_cli.members import show_members
 from sbon_cli.output import EXIT_INTERRUPTED, as_json, err, exit_code_of, print_json, say
-from sbon_cli.query import show_bill, show_queries
+from sbon_cli.query import show_bill, show_queries, tell_unanswered
 from sbon_cli.rows import follow_to_the_end
 from sbon_cli.shell import actions
 from sbon_cli.shell.actions import HELP, Action, action_of
@@ -54,7 +54,9 @@ class Runner:
             case actions.Show(what="STREAMS"):
                 self._tell(client.streams(), show_streams)
             case actions.Show(what="QUERIES"):
-                self._tell(client.queries(), show_queries)
+                queries = client.queries()
+                self._tell(queries, show_queries)
+                tell_unanswered(queries)
             case actions.Show():
                 self._tell(client.members(), show_members)
             case actions.Describe(stream=stream):

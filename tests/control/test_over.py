@@ -1,0 +1,52 @@
+"""When a query is over its parts are too, and what is told of them says so from then on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sbon_node.control.report import QueryInfo
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.control.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+
+
+async def states(cluster: SimulatedCluster, info: QueryInfo) -> set[str]:
+    """Of its operators, as shown and as explained."""
+    explained = await ask(cluster, "a", cluster.at("a").daemon.explain_query("q"))
+    return {one.state for one in info.operators} | {part.state for part in explained.parts if part.kind == "operator"}
+
+
+def test_of_a_query_that_has_finished_all_is_over(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b"), source_at("c"))
+        await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="d", strategy="producer")
+        while (info := await state_of(cluster, "a")).state == "running":
+            await cluster.sleep(0.5)
+        assert (info.state, info.rows, await states(cluster, info)) == ("finished", 200, {"over"})
+        assert info.delivery is not None
+        assert (info.delivery.state, info.delivery.rows) == ("finished", 200)
+        assert all(one.stats is not None and one.stats.rows_out == 100 for one in info.operators)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_of_a_query_that_was_stopped_all_is_over_and_who_did_not_answer_is_told(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=10_000), source_at("c", rows=10_000))
+        await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="d", strategy="producer")
+        await cluster.sleep(5.0)
+        await cluster.stop("b")
+        stopped = await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        cluster.boot(cluster.at("b"))
+        await cluster.together()
+        info = await state_of(cluster, "d")
+        assert info == stopped
+        assert (info.state, await states(cluster, info)) == ("stopped", {"over"})
+        at_b, at_c = sorted(info.operators, key=lambda one: one.node)
+        assert (at_b.reason, at_b.stats) == ("no answer from b at its end", None)
+        assert at_c.reason == ""
+        assert at_c.stats is not None
+        assert at_c.stats.rows_out > 0
+        assert info.delivery is not None
+        assert (info.delivery.state, info.delivery.rows) == ("over", info.rows)
+
+    in_cluster(tmp_path, "abcd", test)
