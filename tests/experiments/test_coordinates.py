@@ -157,7 +157,7 @@ def test_tiny_networks_are_no_worse_than_serfs_in_noise() -> None:
 def test_a_command_line_names_an_algorithm_that_there_is_not(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.npz", TRUTHS["space"](8, np.random.default_rng(1)))
     result = CliRunner().invoke(sbon, ["experiment", "coordinates", "--data", str(path), "--algorithm", "serv"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "there is no algorithm 'serv'" in result.stderr
 
 

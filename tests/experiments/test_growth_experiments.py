@@ -128,7 +128,7 @@ def test_a_query_with_more_ends_than_there_are_nodes_shares_them(tiny: str) -> N
 
 def test_sand_says_where_nodes_are_too_few(tiny: str) -> None:
     result = CliRunner().invoke(sbon, ["experiment", "sand", "--data", tiny, "--queries", "1", "--figure", "9"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "the network has 10 nodes, and the query 32 sources" in " ".join(result.stderr.split())
 
 
