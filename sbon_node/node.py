@@ -21,16 +21,16 @@ from sbon_node.connectors.push import Post, Pushed
 from sbon_node.control.catalogue import Catalogue
 from sbon_node.control.describe import Descriptions
 from sbon_node.control.distances import Distances
-from sbon_node.control.explain import Explainer
-from sbon_node.control.explain_placement import PlacementExplainer
-from sbon_node.control.explanation import Explanation, Question
-from sbon_node.control.knowledge import Knowledge
+from sbon_node.control.explaining.knowledge import Knowledge
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.explaining.placements import PlacementExplainer
+from sbon_node.control.explaining.plan_explanation import Explanation
+from sbon_node.control.explaining.plans import Explainer
 from sbon_node.control.leaving import Leaving
 from sbon_node.control.machine import Machine
 from sbon_node.control.measurements import MeasurementBook
 from sbon_node.control.operators import OperatorHost
 from sbon_node.control.parts import PartDestroyer
-from sbon_node.control.placement_report import PlacementExplanation
 from sbon_node.control.planning import Planning
 from sbon_node.control.pushes import Pushes
 from sbon_node.control.queries import QueryBook
@@ -46,6 +46,7 @@ from sbon_node.control.report import (
     PairInfo,
     Progress,
     QueryInfo,
+    Question,
     Rows,
     RttQuestion,
     StreamInfo,

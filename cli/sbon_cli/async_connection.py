@@ -21,8 +21,8 @@ import pyarrow as pa
 from sbon_cli.client import DEFAULT_API
 from sbon_cli.connection import Connection, Query, Row, connect
 from sbon_node.connectors.push import Pushed
-from sbon_node.control.explanation import Explanation
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.explaining.plan_explanation import Explanation
 from sbon_node.control.query_list import QueryList
 from sbon_node.control.report import Bill, MemberInfo, QueryInfo, SinkSpec, StreamInfo
 

@@ -14,8 +14,8 @@ from sbon_cli.waiting import waiting
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.connectors.push import Pushed
-from sbon_node.control.explanation import Explanation, Question
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.explaining.plan_explanation import Explanation
 from sbon_node.control.query_list import UNANSWERED_HEADER, QueryList, unanswered_of
 from sbon_node.control.report import (
     Accepted,
@@ -25,6 +25,7 @@ from sbon_node.control.report import (
     PairInfo,
     Progress,
     QueryInfo,
+    Question,
     RttQuestion,
     StreamInfo,
     Submission,

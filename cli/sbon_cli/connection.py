@@ -25,10 +25,10 @@ from sbon_cli.follow import Follower, consumer_client
 from sbon_cli.tables import Tables
 from sbon_node.connectors.delivered import Finished
 from sbon_node.connectors.push import Pushed
-from sbon_node.control.explanation import Explanation, Question
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.explaining.plan_explanation import Explanation
 from sbon_node.control.query_list import QueryList
-from sbon_node.control.report import Bill, MemberInfo, QueryInfo, SinkSpec, StreamInfo, Submission
+from sbon_node.control.report import Bill, MemberInfo, QueryInfo, Question, SinkSpec, StreamInfo, Submission
 from sbon_node.errors import SbonError
 from sbon_node.plain_words import in_plain_words
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration

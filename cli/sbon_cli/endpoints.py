@@ -12,8 +12,8 @@ from sbon_node.api.bodies import AcknowledgeBody, JoinBody, Joined
 from sbon_node.api.problems import Problem
 from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.connectors.push import Pushed
-from sbon_node.control.explanation import Explanation, Question
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.explaining.plan_explanation import Explanation
 from sbon_node.control.report import (
     Accepted,
     Bill,
@@ -22,6 +22,7 @@ from sbon_node.control.report import (
     PairInfo,
     Progress,
     QueryInfo,
+    Question,
     RttQuestion,
     StreamInfo,
     Submission,

@@ -15,7 +15,8 @@ from sbon_cli.names import NODE, QUERY
 from sbon_cli.output import as_json, bytes_text, cell_text, json_option, out, print_json, print_table, reports_errors, say
 from sbon_cli.reading import text_of
 from sbon_cli.settings_flags import decompose_option, join_window_option
-from sbon_node.control.explanation import ExplainedPart, Explanation, Question
+from sbon_node.control.explaining.plan_explanation import ExplainedPart, Explanation
+from sbon_node.control.report import Question
 from sbon_node.placement.goal import Goal
 from sbon_node.query.plan import Decompose
 

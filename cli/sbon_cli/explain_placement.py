@@ -16,8 +16,14 @@ from sbon_cli.output import as_json, bytes_text, cell_text, err, json_option, pr
 from sbon_cli.placement_picture import save
 from sbon_cli.reading import text_of
 from sbon_cli.settings_flags import decompose_option, join_window_option
-from sbon_node.control.explanation import Question
-from sbon_node.control.placement_report import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
+from sbon_node.control.explaining.placement_explanation import (
+    Alternative,
+    BoundCheck,
+    PlacementExplanation,
+    TurningPoint,
+    WeighedOperator,
+)
+from sbon_node.control.report import Question
 from sbon_node.placement.from_plan import CONSUMER
 from sbon_node.placement.goal import Goal
 from sbon_node.query.plan import Decompose

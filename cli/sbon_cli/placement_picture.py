@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sbon_cli.map import write_figure
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
 from sbon_node.errors import SbonError
 from sbon_node.extras import matplotlib_figure
 from sbon_node.space.projection import principal_axes

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from world import MOMENTS_S, World
 
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
 from sbon_node.space.projection import principal_axes
 
 Point = npt.NDArray[np.float64]

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sbon_cli.cities import CITIES, rtt_between_ms
-from sbon_node.control.explanation import Explanation, Question
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.explaining.plan_explanation import Explanation
+from sbon_node.control.report import Question
 from sbon_node.engine.interface import Column
 from sbon_node.log import LogSettings, configure
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration

@@ -8,8 +8,8 @@ from typing import Protocol
 from sbon_node.api.operations_face import OperationsFace
 from sbon_node.connectors.delivered import Finished, QueryState, Rows
 from sbon_node.connectors.push import Post, Pushed
-from sbon_node.control.explanation import Explanation, Question
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.explaining.plan_explanation import Explanation
 from sbon_node.control.query_list import QueryList
 from sbon_node.control.report import (
     Accepted,
@@ -22,6 +22,7 @@ from sbon_node.control.report import (
     PairInfo,
     Progress,
     QueryInfo,
+    Question,
     RttQuestion,
     SinkSpec,
     SourceInfo,

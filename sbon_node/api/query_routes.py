@@ -6,10 +6,10 @@ from sbon_node.api.bodies import AcknowledgeBody, RowsQuery
 from sbon_node.api.events import position_of
 from sbon_node.api.route import Asked, EventStream, Plain, Route, WithHeaders
 from sbon_node.connectors.delivered import Finished, Rows
-from sbon_node.control.explanation import Explanation, Question
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.explaining.plan_explanation import Explanation
 from sbon_node.control.query_list import UNANSWERED_HEADER, header_of
-from sbon_node.control.report import Accepted, Bill, Progress, QueryInfo, Submission
+from sbon_node.control.report import Accepted, Bill, Progress, QueryInfo, Question, Submission
 
 
 async def queries(asked: Plain) -> WithHeaders[list[QueryInfo]]:

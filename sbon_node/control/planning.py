@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from sbon_node.control.catalogue import Catalogue
 from sbon_node.control.context import Context
-from sbon_node.control.explanation import Question
 from sbon_node.control.measurements import MeasurementBook
-from sbon_node.control.report import Submission
+from sbon_node.control.report import Question
 from sbon_node.control.view import LiveNetworkView
 from sbon_node.engine.interface import Engine
 from sbon_node.errors import SbonError
@@ -46,7 +45,7 @@ class Planning:
         self._check_alive(consumer, "consumer")
         return consumer
 
-    async def plan(self, asked: Question | Submission, query: str) -> Plan:
+    async def plan(self, asked: Question, query: str) -> Plan:
         """With what is remembered of equal sub-plans, and needs that keep to the throughput asked for; all its sources are
         alive."""
         # SQL's libraries take 12 MB, which a node that plans nothing does without.

@@ -31,11 +31,20 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, options=shown(self.options))
 
 
-class Submission(Goal, frozen=True, kw_only=True):
-    """A query as the user gives it, and how it is to be placed; ``consumer`` is the node of the sink, by default the one
-    submitted at."""
+class Question(Goal, frozen=True, kw_only=True):
+    """A query as the user gives it, and how it is to be placed; ``consumer`` is the node the rows go to, by default the one
+    asked. Nothing comes of it but a plan."""
 
     sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
+    decompose: Decompose = "auto"
+    join_window_ms: int | None = None
+    """A join without a bound in time pairs rows whose event times are at most so far apart."""
+    consumer: str = ""
+
+
+class Submission(Question, frozen=True, kw_only=True):
+    """A query that is to run."""
+
     name: Annotated[
         str,
         Meta(
@@ -43,10 +52,6 @@ class Submission(Goal, frozen=True, kw_only=True):
             description="lower case letters, digits and - are allowed, at most 63, a letter or digit first and last",
         ),
     ] = ""
-    decompose: Decompose = "auto"
-    join_window_ms: int | None = None
-    """A join without a bound in time pairs rows whose event times are at most so far apart."""
-    consumer: str = ""
     sink: SinkSpec = SinkSpec()
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from sbon_node.experiments.ants_adaptation import by_arrivals, by_beta, by_rate
 from sbon_node.experiments.ants_quality import LOADED, Sample, Samples, by_nodes, by_queries, by_tasks
-from sbon_node.experiments.networks import networks_of
+from sbon_node.experiments.network_choice import networks_of
 from sbon_node.experiments.queue_simulation import SimulatedFlow, simulated_latency_ms
 from sbon_node.experiments.trials import Dump, interval
 from sbon_node.placement.queueing import Service, latency_ms, no_traffic, traffic_of

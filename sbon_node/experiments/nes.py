@@ -21,7 +21,7 @@ from sbon_node.errors import SbonError
 from sbon_node.experiments.embedding import refitted
 from sbon_node.experiments.ground import Ground, GroundView, number_of
 from sbon_node.experiments.network import Floats, Network
-from sbon_node.experiments.networks import networks_of
+from sbon_node.experiments.network_choice import networks_of
 from sbon_node.experiments.trials import Dump, Trial, best_hosts, exact_usage, interval, judged, place
 from sbon_node.experiments.workload import CORES, branches
 from sbon_node.placement.settings import PlacementSettings

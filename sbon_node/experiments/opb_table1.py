@@ -30,7 +30,7 @@ from sbon_node.errors import SbonError
 from sbon_node.experiments.embedding import refitted
 from sbon_node.experiments.ground import Ground, GroundView, name_of, number_of
 from sbon_node.experiments.network import Floats, Ints
-from sbon_node.experiments.networks import networks_of
+from sbon_node.experiments.network_choice import networks_of
 from sbon_node.experiments.opb_workload import CAPACITIES, Application, application, capacities, some_nodes
 from sbon_node.experiments.trials import Dump, interval, true_latency
 from sbon_node.placement.elimination import Elimination, TooWideError

@@ -19,7 +19,7 @@ import numpy as np
 from sbon_node.experiments.embedding import refitted
 from sbon_node.experiments.ground import Ground, GroundView, number_of
 from sbon_node.experiments.network import Floats, Ints, Network
-from sbon_node.experiments.networks import networks_of
+from sbon_node.experiments.network_choice import networks_of
 from sbon_node.experiments.trials import Dump, Trial, best_hosts, judged, place, summary
 from sbon_node.experiments.workload import CORES, query
 from sbon_node.placement.problem import PlacementProblem

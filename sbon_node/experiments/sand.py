@@ -25,7 +25,7 @@ import numpy as np
 from sbon_node.errors import SbonError
 from sbon_node.experiments.embedding import refitted
 from sbon_node.experiments.ground import Ground, GroundView
-from sbon_node.experiments.networks import networks_of
+from sbon_node.experiments.network_choice import networks_of
 from sbon_node.experiments.sand_workload import FAR, LIES, Lie, Shape, lie_of, tree
 from sbon_node.experiments.trials import Dump, Trial, best_hosts, interval, judged, place
 from sbon_node.placement.problem import Bounds, PlacementProblem

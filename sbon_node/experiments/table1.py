@@ -18,7 +18,7 @@ import numpy as np
 from sbon_node.experiments.embedding import refitted, vivaldi_places
 from sbon_node.experiments.ground import Ground, GroundView
 from sbon_node.experiments.network import Network
-from sbon_node.experiments.networks import networks_of
+from sbon_node.experiments.network_choice import networks_of
 from sbon_node.experiments.trials import Dump, Trial, best_hosts, judged, place, summary
 from sbon_node.experiments.workload import aggregator
 from sbon_node.placement.settings import PlacementSettings

@@ -8,13 +8,13 @@ import msgspec
 
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.bounded import measured
 from sbon_node.placement.mapping import delay_bound, legs
 from sbon_node.placement.network_view import Answer, NetworkView
 from sbon_node.placement.objective import longest_delay_ms, network_usage, processing_ms
 from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Bounds, Operator, Placement, PlacementProblem, has_room, total
 from sbon_node.placement.registry import strategy_named
+from sbon_node.placement.sequential import measured
 from sbon_node.placement.settings import PlacementSettings
 
 

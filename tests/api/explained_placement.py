@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from sbon_node.control.explanation import Question
-from sbon_node.control.placement_report import (
+from sbon_node.control.explaining.placement_explanation import (
     Alternative,
     BoundCheck,
     KnownNode,
@@ -13,6 +12,7 @@ from sbon_node.control.placement_report import (
     WeighedNode,
     WeighedOperator,
 )
+from sbon_node.control.report import Question
 from sbon_node.engine.interface import Needs
 
 FREE = Needs(cores=1.5, memory_mb=4000.0, bandwidth_bytes_s=1e8)

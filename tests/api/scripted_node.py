@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from sbon_node.connectors.delivered import Finished, Rows
-from sbon_node.control.explanation import ExplainedLink, ExplainedPart, Explanation, Flow, Question
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.explaining.plan_explanation import ExplainedLink, ExplainedPart, Explanation, Flow
 from sbon_node.control.query_list import QueryList, Unanswered
 from sbon_node.control.report import (
     Accepted,
@@ -25,6 +25,7 @@ from sbon_node.control.report import (
     PairInfo,
     Progress,
     QueryInfo,
+    Question,
     RttQuestion,
     SinkSpec,
     SourceInfo,

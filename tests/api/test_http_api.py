@@ -11,8 +11,7 @@ import pytest
 from sbon_cli import endpoints
 from sbon_cli.client import Client
 from sbon_node.api.http import ApiServer
-from sbon_node.control.explanation import Question
-from sbon_node.control.report import RttQuestion
+from sbon_node.control.report import Question, RttQuestion
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import StreamDeclaration

@@ -18,8 +18,8 @@ from sbon_node.control.report import Submission
 from sbon_node.control.view import LiveNetworkView
 from sbon_node.directory.settings import DirectorySettings
 from sbon_node.experiments.suite.cases import cases
-from sbon_node.placement.strategies.hybrid import hybrid
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.hybrid import hybrid
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from tests.cli.commands import run
 from tests.control.clusters import ask, in_cluster

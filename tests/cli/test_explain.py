@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sbon_cli.explain import figure_text, show_explanation, tree
-from sbon_node.control.explanation import Explanation, Latency, Question, explained
-from sbon_node.control.report import OperatorInfo, SourceInfo
+from sbon_node.control.explaining.plan_explanation import Explanation, Latency, explained
+from sbon_node.control.report import OperatorInfo, Question, SourceInfo
 from sbon_node.engine.interface import Column, OperatorStats, Schema
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration

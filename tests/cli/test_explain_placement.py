@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from sbon_cli.explain_placement import show_placement
-from sbon_node.control.explanation import Question
-from sbon_node.control.placement_report import PlacementExplanation
-from sbon_node.control.report import Submission
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.report import Question, Submission
 from sbon_node.errors import SbonError
 from tests.api.explained_placement import explained_placement
 from tests.cli.commands import on_a_terminal, run

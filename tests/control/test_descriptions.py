@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from sbon_node.control.describe import Descriptions
-from sbon_node.control.explanation import Explanation
+from sbon_node.control.explaining.plan_explanation import Explanation
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster

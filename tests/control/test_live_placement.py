@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from sbon_node.config import Config
-from sbon_node.control import explain_placement
-from sbon_node.control.explanation import Question
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining import placements
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.control.report import Question
 from sbon_node.control.settings import ControlSettings
 from sbon_node.control.view import LiveNetworkView
 from sbon_node.directory.pairs import Measurement
@@ -254,7 +254,7 @@ def test_strategies_that_take_too_long_or_would_are_left_out_of_an_explanation(
             name: text for name, text in refusals(found).items() if "not done after" in text
         }
         assert "a" in found.now.hosts.values(), "the strategy that is asked about has its time"
-        monkeypatch.setattr(explain_placement, "MOST_LOOKED_AT", 3)
+        monkeypatch.setattr(placements, "MOST_LOOKED_AT", 3)
         large = {name for name, text in refusals(await explained(cluster, "b")).items() if "too large: 4 places" in text}
         assert large == set(LOOKING_EVERYWHERE)
         assert await left_behind(cluster) == []

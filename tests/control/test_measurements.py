@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.control.explanation import ExplainedPart, Explanation, Question
+from sbon_node.control.explaining.plan_explanation import ExplainedPart, Explanation
 from sbon_node.control.records import LIVE
-from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, SourceInfo, Submission
+from sbon_node.control.report import Accepted, QueryInfo, Question, SinkSpec, SourceInfo, Submission
 from sbon_node.engine.interface import OperatorStats
 from sbon_node.errors import SbonError
 from sbon_node.simulation.cluster import SimulatedCluster

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from sbon_node.control.bill import MAX_POINTS, BillHistory
-from sbon_node.control.explanation import ExplainedPart
+from sbon_node.control.explaining.plan_explanation import ExplainedPart
 from sbon_node.control.records import LIVE
 from sbon_node.control.report import Bill
 from sbon_node.simulation.cluster import SimulatedCluster

@@ -15,7 +15,7 @@ from sbon_cli.main import sbon
 from sbon_node.errors import SbonError
 from sbon_node.experiments.embedding import estimates_ms, refitted, vivaldi_places
 from sbon_node.experiments.network import between, lightest_paths, measured, plain, random_edges
-from sbon_node.experiments.networks import networks_of
+from sbon_node.experiments.network_choice import networks_of
 from sbon_node.experiments.topologies import SHAPES, TOPOLOGIES, topology_named
 from sbon_node.space import vivaldi
 from sbon_node.space.coordinate import Coordinate

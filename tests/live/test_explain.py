@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.control.explanation import ExplainedPart, Explanation, Question
-from sbon_node.control.report import SinkSpec
+from sbon_node.control.explaining.plan_explanation import ExplainedPart, Explanation
+from sbon_node.control.report import Question, SinkSpec
 from tests.cli.commands import run
 from tests.live.world import SITES, World, submit, wait_for
 

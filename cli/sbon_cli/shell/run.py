@@ -19,8 +19,7 @@ from sbon_cli.shell.carets import complain_at
 from sbon_cli.shell.statements import Statement
 from sbon_cli.stream import show_stream, show_streams
 from sbon_cli.submit import submitted
-from sbon_node.control.explanation import Question
-from sbon_node.control.report import Submission
+from sbon_node.control.report import Question, Submission
 from sbon_node.errors import SbonError
 
 

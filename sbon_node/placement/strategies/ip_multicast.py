@@ -9,11 +9,11 @@ adds no delay.
 from __future__ import annotations
 
 from sbon_node.errors import SbonError
-from sbon_node.placement.bounded import bounded
 from sbon_node.placement.mapping import along, first_with_room
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
+from sbon_node.placement.sequential import bounded
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.consumer import consumer_of
 from sbon_node.placement.strategies.producer import producers_of

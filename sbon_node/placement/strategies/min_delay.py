@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from sbon_node.placement.bounded import bounded
 from sbon_node.placement.discovery import window_of
 from sbon_node.placement.mapping import delay_bound
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Assignment, Operator, Placement, PlacementProblem
 from sbon_node.placement.room import Room
+from sbon_node.placement.sequential import bounded
 from sbon_node.placement.settings import PlacementSettings
 
 

@@ -33,13 +33,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbon_node.errors import SbonError
-from sbon_node.placement.bounded import measured
 from sbon_node.placement.discovery import window_of
 from sbon_node.placement.mapping import finish
 from sbon_node.placement.network_view import Answer, NetworkView
 from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem
 from sbon_node.placement.room import Room
+from sbon_node.placement.sequential import measured
 from sbon_node.placement.settings import PlacementSettings
 
 Floats = NDArray[np.float64]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sbon_node.placement.bounded import bounded
 from sbon_node.placement.mapping import by_latency, first_with_room
 from sbon_node.placement.network_view import NetworkView
 from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Assignment, Placement, PlacementProblem
+from sbon_node.placement.sequential import bounded
 from sbon_node.placement.settings import PlacementSettings
 
 

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sbon_node.errors import SbonError
-from sbon_node.placement.bounded import bounded
 from sbon_node.placement.mapping import choose_host
 from sbon_node.placement.network_view import NetworkView, Point
 from sbon_node.placement.partial import Partial
 from sbon_node.placement.problem import Assignment, Edge, Placement, PlacementProblem
+from sbon_node.placement.sequential import bounded
 from sbon_node.placement.settings import PlacementSettings
 
 Vector = npt.NDArray[np.float64]

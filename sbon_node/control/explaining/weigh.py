@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from sbon_node.control.placement_report import Alternative, TurningPoint, WeighedNode
+from sbon_node.control.explaining.placement_explanation import Alternative, TurningPoint, WeighedNode
 from sbon_node.engine.interface import Needs
 from sbon_node.placement.instance import RESOURCES, Instance, Ints, numbers
 from sbon_node.placement.network_view import UNKNOWN_MS, Answer

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sbon_node.config import Config
-from sbon_node.control.placement_report import PlacementExplanation
+from sbon_node.control.explaining.placement_explanation import PlacementExplanation
 from sbon_node.control.settings import ControlSettings
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from tests.control.clusters import ask, declare, in_cluster, source_at, submitted

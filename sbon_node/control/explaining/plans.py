@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable
 
 from sbon_node.control.context import Context
-from sbon_node.control.explanation import Explanation, Question, explained
+from sbon_node.control.explaining.plan_explanation import Explanation, explained
 from sbon_node.control.planning import Planning
 from sbon_node.control.questions import Questions
-from sbon_node.control.report import Bill, QueryInfo, SourceInfo
+from sbon_node.control.report import Bill, QueryInfo, Question, SourceInfo
 from sbon_node.control.sources import SourceHost
 from sbon_node.errors import SbonError
 from sbon_node.query.plan import Plan

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Meta
 
 from sbon_node.control.over import state_of_part
 from sbon_node.control.report import OperatorInfo, SourceInfo
-from sbon_node.placement.goal import Goal
 from sbon_node.query.measured import Measurement
-from sbon_node.query.plan import Decompose, Plan, PlannedOperator, PlannedSource, Rate
+from sbon_node.query.plan import Plan, PlannedOperator, PlannedSource, Rate
 
 PLANNED = "planned"
 """Of operators, beside what they are described as: the query was not submitted."""
-
-
-class Question(Goal, frozen=True, kw_only=True):
-    """A query whose plan is asked for; as in a submission, but nothing comes of it."""
-
-    sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
-    decompose: Decompose = "auto"
-    join_window_ms: int | None = None
-    consumer: str = ""
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,20 +11,20 @@ import numpy as np
 from msgspec.structs import replace
 
 from sbon_node.control.context import Context
-from sbon_node.control.explanation import Question
-from sbon_node.control.held_room import HeldRoomView
-from sbon_node.control.knowledge import Knowledge
-from sbon_node.control.placement_report import (
+from sbon_node.control.explaining.held_room import HeldRoomView
+from sbon_node.control.explaining.knowledge import Knowledge
+from sbon_node.control.explaining.placement_explanation import (
     Alternative,
     BoundCheck,
     PlacementExplanation,
     TurningPoint,
     WeighedOperator,
 )
+from sbon_node.control.explaining.weigh import Known, alternative, turning_point, weigh
 from sbon_node.control.planning import Planning
 from sbon_node.control.questions import Questions
 from sbon_node.control.records import LIVE
-from sbon_node.control.weigh import Known, alternative, turning_point, weigh
+from sbon_node.control.report import Question
 from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
 from sbon_node.placement.bounds import place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sbon_node.control.weigh import Known, alternative, weigh
+from sbon_node.control.explaining.weigh import Known, alternative, weigh
 from sbon_node.engine.interface import Needs
 from sbon_node.placement.network_view import Answer
 from sbon_node.placement.objective import OBJECTIVES

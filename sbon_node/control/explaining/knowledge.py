@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from sbon_node.control.context import Context
-from sbon_node.control.placement_report import KnownNode, TurningPoint, WeighedLink
+from sbon_node.control.explaining.placement_explanation import KnownNode, TurningPoint, WeighedLink
 from sbon_node.placement.problem import PlacementProblem
 
 AGED = 0.5
