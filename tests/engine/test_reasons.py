@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.engine.spark.host import brief
+from sbon_node.engine.spark.reports import brief
 
 OURS = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink. Reason: null
 Traceback (most recent call last):
@@ -16,9 +16,12 @@ sbon_node.engine.spark.wire.FeedError: the batch 7 was cut otherwise before
 
 JVM stacktrace:
 java.lang.RuntimeException: not for people"""
-ANSI = """Query [id = 7, runId = 8] terminated with exception: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012
+ANSI = """Query [id = 7, runId = 8] terminated with exception: [DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to \
+tolerate divisor being 0 and return NULL instead. If necessary set "spark.sql.ansi.enabled" to "false" to bypass this error. \
+SQLSTATE: 22012
 == SQL (line 1, position 8) ==
-SELECT a / b
+SELECT a / b AS x
+       ^^^^^
 
 JVM stacktrace:
 org.apache.spark.SparkArithmeticException: not for people"""
@@ -32,7 +35,11 @@ ValueError: frame 3 is no frame"""
     "report, told",
     [
         (OURS, "FeedError: the batch 7 was cut otherwise before"),
-        (ANSI, "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"),
+        (
+            ANSI,
+            "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead. "
+            "SQLSTATE: 22012 in a / b",
+        ),
         (READER, "[STREAM_FAILED] the reader has failed ValueError: frame 3 is no frame"),
         ("", "RuntimeError"),
     ],

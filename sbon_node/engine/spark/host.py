@@ -7,7 +7,6 @@ inherits: a successor cannot start while either of the two still lives, so no ba
 from __future__ import annotations
 
 import os
-import re
 import sys
 import threading
 import time
@@ -25,16 +24,13 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark import guard
 from sbon_node.engine.spark.markers import MARK, with_watermark
 from sbon_node.engine.spark.output import Output
+from sbon_node.engine.spark.reports import no_room, why_ended
 from sbon_node.engine.spark.session import Jvm, open_session
 from sbon_node.engine.spark.source import PartitionedSource, SimpleSource
 from sbon_node.engine.spark.warmup import warm_up
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError, FeedLostError
 from sbon_node.errors import SbonError
 
-OF_THE_ROWS = "SQLSTATE: 22"
-"""In Spark's reports: a data exception (ISO 9075), as a division by zero, which the same rows will raise again."""
-NO_ROOM = re.compile("No space left on device|Disk quota exceeded")
-LATE_WORKER = "Python worker failed to connect back"
 INITIALIZING, INITIALIZING_S = "Initializing sources", 60.0
 """What Spark says of a query whose readers are still starting, and how long the next operator waits for them at most."""
 LOCK_WAIT_S = 30.0
@@ -99,9 +95,7 @@ class Operator:
         if self._stopping:
             return
         check_jvm(self._session)
-        end = self._output.refusal or no_room(error) or late_worker(error)
-        if end is None:
-            end = SbonError("bad-rows" if OF_THE_ROWS in str(error) else "", brief(error))
+        end = self._output.refusal or why_ended(error)
         told = {"do": "ended", "operator": self._id, "run": self._run, "code": end.code, "reason": str(end)}
         try:
             Feed("output").call(told)
@@ -196,17 +190,6 @@ def ddl(schema: Schema) -> str:
     return ", ".join(f"`{name}` {type_}" for name, type_ in quoted)
 
 
-def brief(error: Exception) -> str:
-    """What a person needs of Spark's report: its first line, and the last one of a Python traceback in it; that alone where the
-    first one only says that it was so."""
-    lines = [line.strip() for line in str(error).split("JVM stacktrace")[0].splitlines() if line.strip()]
-    ends = [line for line in lines if re.match(r"^[\w.]+(Error|Exception|Lost)\b.*", line)]
-    first = re.sub(r"Query \[id = .*?\] terminated with exception: ", "", lines[0] if lines else type(error).__name__)
-    if ends and "FOREACH_BATCH_USER_FUNCTION_ERROR" in first:
-        return re.sub(r"^[\w.]+\.", "", ends[-1])[:500]
-    return f"{first[:500]} {ends[-1][:500] if ends else ''}".strip()
-
-
 def check_jvm(session: SparkSession) -> None:
     """Ends this process where its JVM does not answer any more: what failed then was not an operator."""
     try:
@@ -221,20 +204,6 @@ def dropped_rows(plan: Any) -> int:
     own = int(metric.get().value()) if metric.isDefined() else 0
     children = plan.children()
     return own + sum(dropped_rows(children.apply(position)) for position in range(children.size()))
-
-
-def no_room(error: Exception) -> SbonError | None:
-    """Spark's report of a full disk, wherever in it that stands."""
-    if NO_ROOM.search(str(error)):
-        return SbonError("disk-full", "no room for the checkpoint", hint="free some space")
-    return None
-
-
-def late_worker(error: Exception) -> SbonError | None:
-    """Spark's report of a Python process that was too slow to start, which says nothing of the operator."""
-    if LATE_WORKER in str(error):
-        return SbonError("engine-failed", "a Python process did not start within 10 s", hint="the machine is overloaded")
-    return None
 
 
 def refused(error: Exception) -> dict[str, str]:
