@@ -107,7 +107,9 @@ class Jvm:
         deadline = time.monotonic() + timeout_s
         while not gateway.exists():
             if self._process.poll() is not None:
-                raise self._failed(f"the JVM ended with code {self._process.returncode}", hint="see engine.log")
+                raise self._failed(
+                    f"the JVM ended with code {self._process.returncode}", hint="see engine.log in the node's data directory"
+                )
             if time.monotonic() > deadline:
                 raise self._failed(f"the JVM did not start within {timeout_s:g} s")
             time.sleep(0.005)

@@ -156,7 +156,7 @@ class Supervisor:
         except TimeoutError as error:
             raise SbonError("engine-failed", f"not ready within {self._settings.start_timeout_s:g} s") from error
         if ready is None:
-            raise HostLostError("the engine host ended while it started, see engine.log")
+            raise HostLostError(f"the engine host ended while it started, see {self._log}")
         if "error" in ready:
             raise SbonError(ready["error"], ready["message"], where=ready.get("where", ""), hint=ready.get("hint", ""))
         log.info("engine-running", pid=self._process.pid, jvm=ready["ready"])
@@ -171,7 +171,7 @@ class Supervisor:
         if self._process is not process:
             return
         reason = "the engine's JVM died" if code == JVM_LOST else f"the engine host ended with code {code}"
-        reason += ", see engine.log"
+        reason += f", see {self._log}"
         if not listener.control.done():
             listener.control.set_exception(HostLostError(reason))
         await self._lose(reason)
