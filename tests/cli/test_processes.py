@@ -209,7 +209,9 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         assert "a cluster runs here already" in again.stderr
         assert run("status") == up
         psutil.Process(up[0]["pid"]).kill()
-        until(lambda: CliRunner().invoke(sbon, ["cluster", "status", "--dir", str(tmp_path / "c")]).exit_code == 1)
+        status = ["cluster", "status", "--dir", str(tmp_path / "c")]
+        until(lambda: "start again what is down" in CliRunner().invoke(sbon, status).stderr)
+        assert CliRunner().invoke(sbon, status).exit_code == 1
         again = CliRunner().invoke(sbon, ["cluster", "up", "--dir", str(tmp_path / "c")])
         assert "start again what is down: sbon cluster start --dir" in again.stderr
         wrong = CliRunner().invoke(sbon, ["cluster", "start", up[1]["node"], "--dir", str(tmp_path / "c")])
