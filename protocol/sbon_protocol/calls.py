@@ -135,6 +135,14 @@ class DestroyParts(Call, frozen=True):
     refused: bool = False
 
 
+class PartsDestroyed(Message, frozen=True):
+    """``rows`` are what the query's sink had delivered for good when it was closed, ``sink`` how it stood; None where none was
+    closed."""
+
+    rows: Count | None = None
+    sink: Any = None
+
+
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
@@ -164,7 +172,10 @@ class ReportState(Call, frozen=True):
 
 
 class ListQueries(Call, frozen=True):
-    """Asks for all records the receiver holds, and for the parts it hosts of queries whose records others hold."""
+    """Asks for all records the receiver holds, and for the parts it hosts of queries whose records others hold; for those of
+    ``query`` alone, where it is not empty."""
+
+    query: Line = ""
 
 
 class QueryRecords(Message, frozen=True):
@@ -298,7 +309,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "reserve-operator": (ReserveOperator, None),
     "instantiate-operator": (InstantiateOperator, None),
     "open-sink": (OpenSink, None),
-    "destroy-parts": (DestroyParts, None),
+    "destroy-parts": (DestroyParts, PartsDestroyed),
     "claim-part": (ClaimPart, Claimed),
     "report-state": (ReportState, None),
     "list-queries": (ListQueries, QueryRecords),

@@ -57,6 +57,13 @@ class Context:
             raise TypeError(f"{type(call).__name__} is answered by {type(answer).__name__}, not {reply.__name__}")
         return answer
 
+    def away(self, node: str) -> str:
+        """How a node is away that membership does not count on; empty for one that is there."""
+        if node == self.name or self.membership.is_alive(node):
+            return ""
+        member = self.membership.get(node)
+        return "is not a member" if member is None else "has left" if member.state == "left" else f"is {member.state}"
+
     async def tell(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
         """As :meth:`ask`, for calls whose reply is empty."""
         await self._call(node, call, timeout_s)

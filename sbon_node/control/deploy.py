@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Collection
+from typing import NamedTuple
 
 import structlog
 
@@ -13,7 +14,7 @@ from sbon_node.control.report import Progress
 from sbon_node.control.sinks import SinkOrder
 from sbon_node.errors import SbonError
 from sbon_node.query.plan import PlannedOperator
-from sbon_protocol.calls import DestroyParts, InstantiateOperator, OpenSink, ReserveOperator
+from sbon_protocol.calls import DestroyParts, InstantiateOperator, OpenSink, PartsDestroyed, ReserveOperator
 
 log = structlog.get_logger()
 
@@ -80,9 +81,17 @@ async def _instantiate(context: Context, record: QueryRecord, operator: PlannedO
     await context.tell(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
 
 
-async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] = ()) -> list[str]:
-    """Tells ``nodes``, or where none are named every node that has a part, to end all parts; returns those that could not be told
-    and have to be told later. Nodes that have left for good are passed over.
+class Destroyed(NamedTuple):
+    """``missed`` are the nodes that could not be told, and have to be told later; ``sink`` is what the consumer's
+    node answered, if it was told."""
+
+    missed: list[str]
+    sink: PartsDestroyed | None
+
+
+async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] = ()) -> Destroyed:
+    """Tells ``nodes``, or where none are named every node that has a part, to end all parts. Nodes that have left for good are
+    passed over.
 
     An operator whose subscription its source has just forgotten subscribes again, as long as it runs: so the sources' nodes are
     told once more when no operator is left.
@@ -90,26 +99,31 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
     parts = (*(o.id for o in record.plan.operators), record.sink_part)
     call = DestroyParts(query=record.id, parts=parts, refused=record.refused)
     told = set(nodes) or {*record.hosts.values(), record.consumer}
-    missed = await _destroy_at_all(context, told, call)
+    answers = await _destroy_at_all(context, told, call)
+    missed = {node for node, answer in answers.items() if answer is None}
+    sink = answers.get(record.consumer)
     hosts = {record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts}
     if not hosts & told:
-        return sorted(missed)
+        return Destroyed(sorted(missed), sink)
     again = {record.hosts[i.stream] for o in record.plan.operators for i in o.inputs if o.id in record.hosts}
-    return sorted(missed | (again if hosts & missed else await _destroy_at_all(context, again, call)))
+    if not hosts & missed:
+        answers = await _destroy_at_all(context, again, call)
+        again = {node for node, answer in answers.items() if answer is None}
+    return Destroyed(sorted(missed | again), sink)
 
 
-async def _destroy_at_all(context: Context, nodes: Collection[str], call: DestroyParts) -> set[str]:
-    missed: Iterable[str | None] = await asyncio.gather(*(_destroy_at(context, node, call) for node in sorted(nodes)))
-    return {node for node in missed if node is not None}
+async def _destroy_at_all(context: Context, nodes: Collection[str], call: DestroyParts) -> dict[str, PartsDestroyed | None]:
+    """The answers; None of nodes that could not be told."""
+    answers = await asyncio.gather(*(_destroy_at(context, node, call) for node in sorted(nodes)))
+    return dict(zip(sorted(nodes), answers, strict=True))
 
 
-async def _destroy_at(context: Context, node: str, call: DestroyParts) -> str | None:
+async def _destroy_at(context: Context, node: str, call: DestroyParts) -> PartsDestroyed | None:
     member = context.membership.get(node)
     if member is not None and member.state == "left":
-        return None
+        return PartsDestroyed()
     try:
-        await context.tell(node, call, timeout_s=context.settings.call_timeout_s * 3)
+        return await context.ask(node, call, PartsDestroyed, timeout_s=context.settings.call_timeout_s * 3)
     except SbonError as error:
         log.info("destroy-not-told", node=node, query=call.query, reason=str(error))
-        return node
-    return None
+        return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.query.catalog import SourceDeclaration, called
 from sbon_node.query.plan import Plan
-from sbon_protocol.calls import DescribeParts, PartStates
+from sbon_protocol.calls import DescribeParts, PartsDestroyed, PartStates
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 
@@ -95,23 +95,26 @@ async def describe(context: Context, record: QueryRecord) -> Description:
             continue
         try:
             hosted: list[OperatorInfo] = [decode_record(v, OperatorInfo) for v in answer.operators]
-            operators |= {operator.id: operator for operator in hosted}
             found: list[LinkInfo] = [decode_record(v, LinkInfo) for v in answer.links]
             standing: list[SourceInfo] = [decode_record(v, SourceInfo) for v in answer.sources]
-            told |= {source.source.id: source for source in standing}
         except ProtocolError as error:
             context.counters.count("description-refused")
             log.warning("description-refused", node=node, reason=str(error))
             continue
-        links += [_placed(link, places, answer.latencies_ms) for link in found if link.target in parts and link.stream in streams]
+        # A node is believed what it says of its own parts, and nothing else.
+        operators |= {operator.id: operator for operator in hosted if streams.get(operator.id) == node}
+        told |= {source.source.id: source for source in standing if streams.get(source.source.id) == node}
+        own = [link for link in found if link.target in parts and streams.get(link.stream) == node]
+        links += [_placed(link, places, answer.latencies_ms) for link in own]
     consumer = answers[record.consumer]
-    described = tuple(operators.get(o.id) or _unreachable(record, o.id, o.fragment) for o in record.plan.operators)
+    silent = [node for node, answer in answers.items() if answer is None]
+    described = tuple(operators.get(o.id) or _untold(record, o.id, o.fragment, silent) for o in record.plan.operators)
     sources = tuple(_of_plan(planned.source, told.get(planned.source.id)) for planned in record.plan.sources)
     info = QueryInfo(
         id=record.id,
         sql=record.sql,
         state=record.state,
-        reason=record.reason or _waits(described, sources, [node for node, answer in answers.items() if answer is None]),
+        reason=record.reason or _waits(described, sources, silent),
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
@@ -124,7 +127,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         operators=described,
         links=tuple(sorted(links, key=lambda link: (link.stream, link.target))),
         rows=consumer.rows if consumer is not None else None,
-        delivery=_delivery(context, consumer),
+        delivery=delivery_of(context, consumer),
     )
     return Description(info, {node: answer.latencies_ms for node, answer in answers.items() if answer is not None})
 
@@ -135,7 +138,8 @@ def _shown(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, sources=sources)
 
 
-def _delivery(context: Context, consumer: PartStates | None) -> SinkReport | None:
+def delivery_of(context: Context, consumer: PartStates | PartsDestroyed | None) -> SinkReport | None:
+    """How the sink stands by what the consumer's node says; None where it says nothing of it that can be read."""
     if consumer is None or consumer.sink is None:
         return None
     try:
@@ -163,11 +167,16 @@ def _placed(link: LinkInfo, places: dict[str, str], latencies_ms: dict[str, floa
     return msgspec.structs.replace(link, target_node=target_node, latency_ms=latency_ms)
 
 
-def _unreachable(record: QueryRecord, operator: str, fragment: str) -> OperatorInfo:
+def _untold(record: QueryRecord, operator: str, fragment: str, silent: Collection[str]) -> OperatorInfo:
+    """An operator of which no host says anything."""
     node = record.hosts.get(operator, "")
-    return OperatorInfo(
-        id=operator, node=node, fragment=fragment, state="unreachable", reason=f"no answer from {node}", stats=None
-    )
+    if node in silent:
+        state, reason = "unreachable", f"no answer from {node}"
+    elif record.state != "running":
+        state, reason = "planned", ""
+    else:
+        state, reason = "missing", f"{node} does not run it"
+    return OperatorInfo(id=operator, node=node, fragment=fragment, state=state, reason=reason, stats=None)
 
 
 def _of_plan(planned: SourceDeclaration, told: SourceInfo | None) -> SourceInfo:

@@ -6,9 +6,8 @@ from sbon_node.control.context import Context
 from sbon_node.control.describe import MAX_REASON
 from sbon_node.control.records import LIVE, QueryRecord
 from sbon_node.control.report import QueryInfo
-from sbon_node.membership.table import REACHABLE
 
-LISTED_SQL = 500
+LISTED_SQL = 300
 """Characters of a query's text in a list: a list of all records has to fit a message."""
 
 
@@ -36,7 +35,6 @@ def _missing(context: Context, record: QueryRecord) -> str:
     sources = (planned.source.node for planned in record.plan.sources)
     missing = []
     for name in sorted({*sources, *record.hosts.values(), record.consumer} - {context.name}):
-        member = context.membership.get(name)
-        if member is None or member.state not in REACHABLE:
-            missing.append(f"{name} is {member.state if member is not None else 'not known'}")
+        if away := context.away(name):
+            missing.append(f"{name} {away}")
     return "; ".join(missing)[:MAX_REASON]

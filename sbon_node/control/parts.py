@@ -6,7 +6,7 @@ from sbon_node.control.context import Context
 from sbon_node.control.operators import OperatorHost
 from sbon_node.control.sinks import SinkHost
 from sbon_node.net.peers import Caller
-from sbon_protocol.calls import DestroyParts
+from sbon_protocol.calls import DestroyParts, PartsDestroyed
 
 
 class PartDestroyer:
@@ -16,10 +16,11 @@ class PartDestroyer:
         self._outbox, self._operators, self._sinks = context.outbox, operators, sinks
         context.server.handle(DestroyParts, self._destroy)
 
-    async def _destroy(self, call: DestroyParts, caller: Caller) -> None:
-        await self._sinks.destroy(call.query, call.parts, caller.node, refused=call.refused)
+    async def _destroy(self, call: DestroyParts, caller: Caller) -> PartsDestroyed:
+        rows, sink = await self._sinks.destroy(call.query, call.parts, caller.node, refused=call.refused)
         await self._operators.destroy(call.query, call.parts, caller.node)
         self._forget_subscribers(frozenset(call.parts))
+        return PartsDestroyed(rows=rows, sink=sink)
 
     def _forget_subscribers(self, parts: frozenset[str]) -> None:
         """Parts on other nodes, perhaps unable to say so themselves, take nothing more from streams of this node."""

@@ -13,7 +13,7 @@ from sbon_node.control import deploy
 from sbon_node.control.bill import BillHistory, bill_of
 from sbon_node.control.claims import REFUSED
 from sbon_node.control.context import Context
-from sbon_node.control.describe import Description, describe
+from sbon_node.control.describe import Description, delivery_of, describe
 from sbon_node.control.listed import listed
 from sbon_node.control.measurements import MeasurementBook
 from sbon_node.control.over import as_over
@@ -84,10 +84,12 @@ class QueryBook:
         """Has what running operators have done remembered, and what it cost; once more when a query ends (:meth:`_conclude`)."""
         while True:
             await self._context.clock.sleep(self._context.settings.measure_interval_s)
-            for record in self._records.all():
-                if record.state == "running":
+            for query in [record.id for record in self._records.all()]:
+                # Asking takes time: the query may be over since the round began, and its record gone.
+                record = self._records.get(query)
+                if record is not None and record.state == "running":
                     described = await self._described(record)
-                    if (history := self._histories.get(record.id)) is not None:
+                    if (history := self._histories.get(query)) is not None:
                         history.add(bill_of(self._context, record, described))
                     await self._measurements.tell(record, described.info.operators)
 
@@ -128,8 +130,9 @@ class QueryBook:
     async def undo(self, query: str, reason: str) -> None:
         """A submission that was refused leaves nothing behind: its record goes too, but where a host has yet to be told, or the
         query was ended meanwhile. It keeps its state until then, so that a restart of this node undoes what is left."""
-        missed = await deploy.destroy(self._context, self.record(query))
+        missed, _ = await deploy.destroy(self._context, self.record(query))
         self._submitting.pop(query, None)
+        self._counted.pop(query, None)
         if self.record(query).state == "placing":
             if not missed:
                 tell_of_query(self._context.bus, self.record(query), "refused", "placing", reason)
@@ -168,12 +171,13 @@ class QueryBook:
 
     async def describe(self, record: QueryRecord) -> QueryInfo:
         """As it is now; as it was last, where it is over."""
-        return as_over(record.last) if record.last is not None else (await self._described(record)).info
+        return as_over(record.last if record.last is not None else (await self._described(record)).info)
 
     async def _described(self, record: QueryRecord) -> Description:
         """As it is now; rows that can be counted are remembered for lists."""
         described = await describe(self._context, record)
-        if described.info.rows is not None and self.record(record.id).state in LIVE:
+        now = self._records.get(record.id)
+        if described.info.rows is not None and now is not None and now.state in LIVE:
             self._counted[record.id] = described.info.rows
         return described
 
@@ -182,7 +186,7 @@ class QueryBook:
         if record.last is not None and record.bill is not None:
             return as_over(record.last), record.bill
         described = await self._described(record)
-        return described.info, self._bill(record, described)
+        return as_over(described.info), self._bill(record, described)
 
     def _bill(self, record: QueryRecord, described: Description) -> Bill:
         history = self._histories.get(record.id)
@@ -221,9 +225,14 @@ class QueryBook:
         """The nodes that could not be told; none where the record itself has made room for another meanwhile."""
         if self._records.get(query) is None:
             return []
-        missed = await deploy.destroy(self._context, self.record(query), nodes)
+        missed, sink = await deploy.destroy(self._context, self.record(query), nodes)
+        if (record := self._records.get(query)) is None:
+            return missed
+        if sink is not None and sink.rows is not None and record.last is not None:
+            last = msgspec.structs.replace(record.last, rows=sink.rows, delivery=delivery_of(self._context, sink))
+            self._change(query, last=as_over(last))
         # Of a query that is being submitted still, parts may start after this: whoever submits it ends them.
-        if not missed and self._records.get(query) is not None and query not in self._submitting:
+        if not missed and query not in self._submitting:
             self._change(query, cleaned=True)
         return missed
 
@@ -255,8 +264,13 @@ class QueryBook:
 
     async def _listed(self, call: ListQueries, caller: Caller) -> QueryRecords:
         name = self._context.name
-        foreign = [ForeignPart(query=q, part=part, node=name, holder=at) for q, part, at in self._parts() if at != name]
-        return QueryRecords(queries=tuple(self._listing(r) for r in self._records.all()), parts=tuple(foreign[:MAX_PARTS]))
+        records = [record for record in self._records.all() if call.query in ("", record.id)]
+        foreign = [
+            ForeignPart(query=query, part=part, node=name, holder=holder)
+            for query, part, holder in self._parts()
+            if holder != name and call.query in ("", query)
+        ]
+        return QueryRecords(queries=tuple(map(self._listing, records)), parts=tuple(foreign[:MAX_PARTS]))
 
     def _listing(self, record: QueryRecord) -> QueryInfo:
         here = self._delivered(record.id) if record.consumer == self._context.name else None

@@ -69,10 +69,10 @@ class Questions:
 
     async def _holder(self, query: str) -> str:
         """The first node that says it holds the record; nobody is waited for then, nor asked where this one holds it."""
-        own = await self._ask(self._context.name)
+        own = await self._ask(self._context.name, query)
         if any(info.id == query for info in own.queries or ()):
             return own.node
-        asking = [asyncio.ensure_future(self._ask(node)) for node in self._members() if node != self._context.name]
+        asking = [asyncio.ensure_future(self._ask(node, query)) for node in self._members() if node != self._context.name]
         answers = [own]
         try:
             for answered in asyncio.as_completed(asking):
@@ -138,11 +138,14 @@ class Questions:
     async def _ask_all(self) -> list[Answer]:
         return await asyncio.gather(*(self._ask(node) for node in self._members()))
 
-    async def _ask(self, node: str) -> Answer:
+    async def _ask(self, node: str, query: str = "") -> Answer:
+        """For all, or for one ``query``."""
+        call, timeout_s = ListQueries(query=query), self._context.settings.part_timeout_s
         try:
-            answer = await self._context.ask(node, ListQueries(), QueryRecords, timeout_s=self._context.settings.part_timeout_s)
+            answer = await self._context.ask(node, call, QueryRecords, timeout_s=timeout_s)
             queries: list[QueryInfo] = [decode_record(value, QueryInfo) for value in answer.queries]
-            return Answer(node, queries, tuple(decode_record(value, ForeignPart) for value in answer.parts))
+            parts: list[ForeignPart] = [decode_record(value, ForeignPart) for value in answer.parts]
+            return Answer(node, queries, tuple(part for part in parts if part.node == node))
         except (SbonError, ProtocolError) as error:
             log.info("queries-not-listed", node=node, reason=str(error))
             return Answer(node, None)

@@ -184,6 +184,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     fragment: str
     state: str
+    """As its host has it; ``planned`` before it runs, ``missing`` where its host knows nothing of it, ``unreachable`` where that
+    does not answer, ``over`` once the query is."""
     reason: str = ""
     stats: OperatorStats | None = OperatorStats()
     """Since it was started last; None where its host did not answer."""

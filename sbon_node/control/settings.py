@@ -47,7 +47,7 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         ),
     ] = 5.0
     max_queries: Annotated[
-        int, Meta(ge=1, le=4096, description="query records one node holds, finished ones included; the oldest over ones go")
+        int, Meta(ge=1, le=2048, description="query records one node holds, finished ones included; the oldest over ones go")
     ] = 1000
     resume_tries: Annotated[
         int, Meta(ge=1, le=1000, description="starts of an operator after a restart; if all fail, its query does")

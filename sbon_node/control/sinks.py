@@ -108,15 +108,20 @@ class SinkHost:
         """Query, part and the record's holder of every sink here."""
         return sorted((hosted.order.query, hosted.order.part, hosted.holder) for hosted in self._hosted.values())
 
-    async def destroy(self, query: str, parts: tuple[str, ...], holder: str, *, refused: bool) -> None:
+    async def destroy(
+        self, query: str, parts: tuple[str, ...], holder: str, *, refused: bool
+    ) -> tuple[int | None, SinkReport | None]:
         """Closes the query's sink here, if it is one of ``parts``; what it has delivered stays, unless the submission was
-        ``refused``. One that has taken no frame leaves nothing behind."""
+        ``refused``. One that has taken no frame leaves nothing behind. Returns what :meth:`rows` and :meth:`report` say at its
+        end."""
         hosted = self._hosted.get(query)
         if hosted is None or hosted.holder != holder or hosted.order.part not in parts:
-            return
+            return None, None
         for task in (f"resume {hosted.order.part}", f"sink {hosted.order.part}"):
             await self._tasks.stop(task)
+        ended = self.rows(query), self.report(query)
         await self._forget(hosted, delivered=refused)
+        return ended
 
     async def _forget(self, hosted: HostedSink, *, delivered: bool) -> None:
         """May be repeated where it fails: what is stored of the sink goes last."""

@@ -62,6 +62,27 @@ def test_what_nobody_has_taken_is_not_delivered(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
+@pytest.mark.parametrize("silent", ["", "b"])
+def test_what_was_delivered_while_the_query_was_stopped_counts(tmp_path: Path, silent: str) -> None:
+    """The sink takes rows until its node is told, however long those take that do not answer."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        out = tmp_path / "out.ndjson"
+        await declare(cluster, "a", source_at("b", rows=10_000), source_at("d", rows=10_000))
+        await submitted(cluster, "a", out, consumer="c", strategy="producer")
+        await cluster.sleep(10.0)
+        for node in silent:
+            cluster.network.cut("a", node, both=True)
+        info = await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        assert info.state == "stopped"
+        assert info.rows == len(out.read_text().splitlines())
+        assert info.rows > 100
+        assert info.delivery is not None
+        assert (info.delivery.state, info.delivery.rows) == ("over", info.rows)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 def test_what_cannot_be_counted_is_not_said_to_be_nothing(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))

@@ -8,11 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.control.describe import Descriptions
+from sbon_node.control import queries
+from sbon_node.control.context import Context
+from sbon_node.control.describe import Description, Descriptions
 from sbon_node.control.explaining.plan_explanation import Explanation
+from sbon_node.control.records import QueryRecord
+from sbon_node.control.report import OperatorInfo, SourceInfo
 from sbon_node.errors import SbonError
+from sbon_node.net.peers import Caller
 from sbon_node.query.catalog import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_protocol.calls import DescribeParts, DestroyParts, PartsDestroyed, PartStates
 from tests.control.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 
@@ -63,6 +69,70 @@ def test_each_node_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Descriptions, "_described", counted)
     in_cluster(tmp_path, "abcde", test)
+
+
+def test_an_operator_that_its_host_has_given_up_is_missing(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        info = await state_of(cluster, "a")
+        (lost,) = (operator.id for operator in info.operators if operator.node == "b")
+        call = DestroyParts(query="q", parts=(lost,))
+        await ask(cluster, "a", cluster.at("a").daemon.context.ask("b", call, PartsDestroyed))
+        info = await state_of(cluster, "a")
+        states = {operator.node: (operator.state, operator.stats is None) for operator in info.operators}
+        assert states == {"b": ("missing", True), "c": ("running", False)}
+        assert info.reason == f"{lost} at b: b does not run it"
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_node_is_believed_of_its_own_parts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described, lies = Descriptions._described, []
+
+    async def swaps(self: Descriptions, call: DescribeParts, caller: Caller) -> PartStates:
+        """``d`` tells of parts of others what ``b`` and ``c`` do not."""
+        answer = await described(self, call, caller)
+        if self._context.name != "d":
+            return answer
+        operators = [OperatorInfo(id=f"q.b{number}", node="d", fragment="", state="failed", reason="a lie") for number in (0, 1)]
+        lies.append(call.query)
+        source = SourceInfo(source=source_at("b"), state="failed: a lie", trouble="a lie")
+        return msgspec.structs.replace(answer, operators=tuple(operators), sources=(source,))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        info = await state_of(cluster, "a")
+        assert lies
+        assert sorted((one.id, one.state) for one in info.operators) == [("q.b0", "running"), ("q.b1", "running")]
+        assert (info.reason, [one.state for one in info.sources]) == ("", ["running", "running"])
+
+    monkeypatch.setattr(Descriptions, "_described", swaps)
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_round_of_measurements_outlives_a_record_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        book = cluster.at("a").daemon._book
+        described = queries.describe
+
+        async def goes(context: Context, record: QueryRecord) -> Description:
+            book._records.delete(record.id)
+            return await described(context, record)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(queries, "describe", goes)
+            await cluster.sleep(20.0)
+        assert book._records.get("q") is None
+        await submitted(cluster, "a", tmp_path / "again.csv", name="again", consumer="d", strategy="producer")
+        counted = []
+        for _ in range(2):
+            await cluster.sleep(20.0)
+            (info,) = await ask(cluster, "e", cluster.at("e").daemon.queries())
+            counted.append((info.id, info.rows))
+        assert counted[0] < counted[1]
+
+    in_cluster(tmp_path, "abcde", test, measure_interval_s=5.0)
 
 
 def test_an_unknown_query_is_said_to_be_perhaps_at_who_does_not_answer(tmp_path: Path) -> None:

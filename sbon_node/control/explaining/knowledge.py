@@ -61,14 +61,6 @@ class Knowledge:
                 )
         return found
 
-    def away(self, node: str) -> str:
-        """How a node is away that membership does not count on; empty for one that is there."""
-        context = self._context
-        if node == context.name or context.membership.is_alive(node):
-            return ""
-        member = context.membership.get(node)
-        return "is not a member" if member is None else "has left" if member.state == "left" else f"is {member.state}"
-
     def node(self, node: str) -> KnownNode:
         place = self._context.directory.coordinate(node)
         if place is None:

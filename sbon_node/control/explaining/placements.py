@@ -201,7 +201,7 @@ class PlacementExplainer:
     def _away(self, nodes: Set[str], known: Known) -> dict[str, str]:
         """Those that are not there, or did not answer when they were asked here."""
         silent = {node for (_, node), answer in known.answers.items() if answer.free is None}
-        told = {node: self._knowledge.away(node) or ("does not answer" if node in silent else "") for node in sorted(nodes)}
+        told = {node: self._context.away(node) or ("does not answer" if node in silent else "") for node in sorted(nodes)}
         return {node: how for node, how in told.items() if how}
 
     async def _known(
@@ -217,7 +217,7 @@ class PlacementExplainer:
         distances: dict[tuple[str, str], float] = {}
         for operator in problem.operators:
             new = [node for node in candidates[operator.id] if (operator.needs, node) not in told]
-            away = {node: how for node in new if (how := self._knowledge.away(node))}
+            away = {node: how for node in new if (how := self._context.away(node))}
             told |= {(operator.needs, node): Answer(accepted=False, reason=how) for node, how in away.items()}
             there = [node for node in new if node not in away]
             told |= {(operator.needs, node): one for node, one in (await view.ask_all(there, operator.needs)).items()}

@@ -56,7 +56,7 @@ class Explainer:
             hosts=info.placement.hosts(),
             latency_ms=latency_ms,
             sources=await self._described(info.plan),
-            operators={operator.id: operator for operator in info.operators if operator.stats is not None},
+            operators={operator.id: operator for operator in info.operators},
             query=info.id,
             state=info.state,
             reason=info.reason,
