@@ -13,12 +13,10 @@ from sbon_cli.follow import Follower, consumer_client, row_line, unread
 from sbon_cli.interrupts import leave_on_signals
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, cell_text, err, out, rows_text
 from sbon_node.connectors.delivered import Rows
-from sbon_node.control.report import QueryInfo
+from sbon_node.control.report import FOLLOW, QueryInfo
 from sbon_node.errors import SbonError
 
 MAX_WIDTH = 40
-FOLLOW = "follow"
-"""The sink whose rows are had by following."""
 
 
 class LineWriter:
