@@ -25,7 +25,7 @@ _SAID: tuple[tuple[str, _Told], ...] = (
     (r"Object contains unknown field `(.+)`", lambda m: f"there is no field {m[1]}"),
     (r"Expected `(\w+)` (>=|<=|>|<) (\S+)", lambda m: f"must be {_COMPARED[m[2]]} {float(m[3]):g}"),
     (r"Expected `str` of length >= 1", lambda m: "must not be empty"),
-    (r"Expected `(\w+)` of length (>=|<=) (\d+)", lambda m: f"must have {_COMPARED[m[2]]} {m[3]} {_counted(m[1])}"),
+    (r"Expected `(\w+)` of length (>=|<=) (\d+)", lambda m: f"must have {_COMPARED[m[2]]} {_counted(int(m[3]), m[1])}"),
     (r"Expected `str` matching regex (.+)", lambda m: "has a character that is not allowed, or is too long"),
     (r"Expected `([\w |]+)`, got `(\w+)`", lambda m: f"must be {_either(m[1])}, and is {_either(m[2])}"),
     (r"Invalid (?:enum )?value (.+)", lambda m: f"{m[1]} is not known"),
@@ -40,8 +40,9 @@ def in_plain_words(error: msgspec.ValidationError, kind: Any = None) -> tuple[st
     field = path.rstrip("`").lstrip(".")
     for pattern, told in _SAID:
         if match := re.fullmatch(pattern, said):
-            allowed = _allowed(kind, field) if said.startswith("Invalid ") else ()
-            pattern_told = _description(kind, field) if said.startswith("Expected `str` matching") else ""
+            place = field.replace("[...]", "[]")  # as msgspec has it for each key of a map; its dots part no names
+            allowed = _allowed(kind, place) if said.startswith("Invalid ") else ()
+            pattern_told = _description(kind, place) if said.startswith("Expected `str` matching") else ""
             words = f": it is one of {', '.join(map(str, allowed))}" if allowed else ""
             return field, told(match) + (words or (pattern_told and f": {pattern_told}"))
     return field, said[:1].lower() + said[1:]
@@ -51,8 +52,9 @@ def _either(kinds: str) -> str:
     return " or ".join(_KINDS.get(kind.strip(), kind.strip()) for kind in kinds.split("|"))
 
 
-def _counted(kind: str) -> str:
-    return "characters" if kind == "str" else "entries"
+def _counted(number: int, kind: str) -> str:
+    one, more = ("character", "characters") if kind == "str" else ("entry", "entries")
+    return f"{number} {one if number == 1 else more}"
 
 
 def _allowed(kind: Any, field: str) -> tuple[Any, ...]:
@@ -62,9 +64,14 @@ def _allowed(kind: Any, field: str) -> tuple[Any, ...]:
     tags = [one.__struct_config__ for one in structs]
     found: list[Any] = [config.tag for config in tags if config.tag_field == last]
     for one in structs:
-        hint = get_type_hints(one).get(last)
-        found += [word for word in get_args(hint) if word != ""] if get_origin(hint) is Literal else []
+        found += [word for word in _words(get_type_hints(one).get(last.partition("[")[0])) if word != ""]
     return tuple(found)
+
+
+def _words(kind: Any) -> tuple[Any, ...]:
+    """Those a value of this type may be, or hold."""
+    within = get_args(kind)
+    return within if get_origin(kind) is Literal else tuple(word for one in within for word in _words(one))
 
 
 def _description(kind: Any, field: str) -> str:

@@ -30,6 +30,9 @@ class Outer(msgspec.Struct):
     many: list[int] = []
     either: tuple[One | Two, ...] = ()
     few: Annotated[list[int], Meta(max_length=1)] = []
+    named: dict[str, Inner] = {}
+    words: dict[str, Literal["so", "thus"]] = {}
+    letter: Annotated[str, Meta(max_length=1)] = ""
 
 
 @pytest.mark.parametrize(
@@ -51,7 +54,14 @@ class Outer(msgspec.Struct):
             "either[0].word",
             "'no' is not known: it is one of so, thus",
         ),
-        ({"name": "a", "few": [1, 2]}, "few", "must have at most 1 entries"),
+        ({"name": "a", "few": [1, 2]}, "few", "must have at most 1 entry"),
+        ({"name": "a", "letter": "ab"}, "letter", "must have at most 1 character"),
+        (
+            {"name": "a", "named": {"x.y": {"format": "xml"}}},
+            "named[...].format",
+            "'xml' is not known: it is one of csv, ndjson",
+        ),
+        ({"name": "a", "words": {"x": "no"}}, "words[...]", "'no' is not known: it is one of so, thus"),
         (7, "", "must be a map, and is a whole number"),
     ],
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
+from email.message import Message
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -82,7 +83,7 @@ class Client:
     def ask(self, ask: Ask[R], within_s: float = ANSWER_S) -> R:
         return self._asked(ask, within_s)[0]
 
-    def _asked(self, ask: Ask[R], within_s: float) -> tuple[R, Mapping[str, str]]:
+    def _asked(self, ask: Ask[R], within_s: float) -> tuple[R, Message]:
         """The answer, and the response's headers."""
         if self._patience_s is not None:
             within_s = self._patience_s
@@ -265,8 +266,9 @@ class _Response:
         self._api, self._connection, self._response = api, connection, response
 
     @property
-    def headers(self) -> Mapping[str, str]:
-        return dict(self._response.headers)
+    def headers(self) -> Message:
+        """By their names, however these are written."""
+        return self._response.headers
 
     def read(self) -> bytes:
         return self._response.read()

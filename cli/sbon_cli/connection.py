@@ -28,7 +28,7 @@ from sbon_node.connectors.push import Pushed
 from sbon_node.control.explaining.placement_explanation import PlacementExplanation
 from sbon_node.control.explaining.plan_explanation import Explanation
 from sbon_node.control.query_list import QueryList
-from sbon_node.control.report import Bill, MemberInfo, QueryInfo, Question, SinkSpec, StreamInfo, Submission
+from sbon_node.control.report import LIVE, Bill, MemberInfo, QueryInfo, Question, SinkSpec, StreamInfo, Submission
 from sbon_node.errors import SbonError
 from sbon_node.plain_words import in_plain_words
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -167,7 +167,7 @@ class Query:
 
     def wait(self) -> QueryInfo:
         """Until it is over, for queries whose rows go to a sink; raises ``query-failed``."""
-        while (info := self.info()).state in ("placing", "running"):
+        while (info := self.info()).state in LIVE:
             time.sleep(PAUSE_S)
         if info.state == "failed":
             raise SbonError("query-failed", info.reason, where=self.id)

@@ -13,11 +13,17 @@ from sbon_cli.client import Client
 from sbon_cli.output import EXIT_REFUSED, as_json, err, json_option, print_json, print_table, reports_errors
 from sbon_cli.settings_flags import flags_of, settings_options
 from sbon_node.config import load
-from sbon_node.control.report import StreamInfo
+from sbon_node.control.report import SourceInfo
 from sbon_node.errors import SbonError
 from sbon_node.operations.finding import Examination, Finding, ok, warning
 
 MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED"}
+REMEDIES = {
+    "unreachable": "start the nodes that are away",
+    "paused": "mend what paused ones wait for, and they go on by themselves",
+    "failed": "stop the queries that read those that failed, detach these and attach them anew",
+}
+"""For sources that do not run, by the first word of their state."""
 
 
 @click.command()
@@ -44,17 +50,23 @@ def doctor(api: str, /, config_file: Path | None, settings: tuple[str, ...], jso
         sys.exit(EXIT_REFUSED)
 
 
-def _sources(streams: list[StreamInfo]) -> list[Finding]:
+def _sources(client: Client) -> list[Finding]:
     """Of all streams: which do not run, or cannot be asked. Nothing where there are none."""
-    each = [one for stream in streams for one in stream.sources]
-    lost = [f"{one.source.stream}/{one.source.name} at {one.source.node}: {one.state}" for one in each if _is_lost(one.state)]
+    try:
+        each = [one for stream in client.streams() for one in stream.sources]
+    except SbonError as error:
+        return [warning("sources", f"not known: {error.message}", error.hint or "ask again: sbon doctor")]
+    lost = [one for one in each if one.trouble or _kind(one) in ("unreachable", "failed")]
     if lost:
-        return [warning("sources", "; ".join(lost), "start the nodes that are away; see: sbon stream list, and their logs")]
-    return [ok("sources", f"{len(each)}, none has failed")] if each else []
+        kinds = {_kind(one) for one in lost}
+        remedy = "; ".join(said for kind, said in REMEDIES.items() if kind in kinds)
+        told = "; ".join(f"{one.source.stream}/{one.source.name} at {one.source.node}: {one.state}" for one in lost)
+        return [warning("sources", told, f"{remedy}; see: sbon stream show, and their logs")]
+    return [ok("sources", f"{len(each)}, nothing is wrong with any")] if each else []
 
 
-def _is_lost(state: str) -> bool:
-    return state == "unreachable" or state.startswith("failed")
+def _kind(one: SourceInfo) -> str:
+    return one.state.partition(":")[0]
 
 
 def _examined(
@@ -65,10 +77,11 @@ def _examined(
             err().print("[dim]examining; peers are asked to reach back …[/]")
         client = Client(api)
         found = client.examine()
-        return replace(found, findings=(*found.findings, *_sources(client.streams())))
     except SbonError as error:
         if error.code != "node-unreachable":
             raise
+    else:
+        return replace(found, findings=(*found.findings, *_sources(client)))
     from sbon_node.operations.machine import examine_machine
     from sbon_node.operations.unstarted import examine_unstarted, not_running
 

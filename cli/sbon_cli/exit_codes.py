@@ -33,7 +33,6 @@ _CONFIGURATION_CODES = frozenset(
         "not-my-data",
         "port-in-use",
         "too-few-nodes",
-        "too-many-sources",
         "unknown-algorithm",
         "unknown-topology",
     }

@@ -19,7 +19,7 @@ from sbon_cli.cities import WideArea, load_wide_area
 from sbon_cli.client import Client
 from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
-from sbon_node.control.report import QueryInfo, SinkSpec, Submission
+from sbon_node.control.report import LIVE, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
 from sbon_node.placement.registry import STRATEGIES
 
@@ -141,7 +141,7 @@ def _row(
 
 def _finished(client: Client, info: QueryInfo) -> QueryInfo:
     deadline = time.monotonic() + PATIENCE_S
-    while info.state in ("placing", "running"):
+    while info.state in LIVE:
         time.sleep(ASKS_EVERY_S)
         if time.monotonic() > deadline:
             client.stop_query(info.id)

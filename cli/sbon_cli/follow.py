@@ -17,7 +17,7 @@ from sbon_cli.acknowledge import Acknowledger
 from sbon_cli.client import Client
 from sbon_cli.interrupts import whole
 from sbon_node.connectors.delivered import Finished, Rows
-from sbon_node.control.report import QueryInfo
+from sbon_node.control.report import LIVE, QueryInfo
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import called
 
@@ -159,7 +159,7 @@ class Follower:
             info = self.client.query(self.query)
         except SbonError:
             return None
-        return Finished(state=info.state, reason=info.reason) if info.state not in ("placing", "running") else None
+        return Finished(state=info.state, reason=info.reason) if info.state not in LIVE else None
 
 
 def why_silent(info: QueryInfo) -> str:

@@ -14,7 +14,7 @@ from sbon_cli.names import QUERY
 from sbon_cli.output import as_json, bytes_text, err, json_option, print_json, print_table, reports_errors, rows_text, say
 from sbon_cli.rows import follow_to_the_end
 from sbon_node.control.query_list import QueryList
-from sbon_node.control.report import Bill, QueryInfo
+from sbon_node.control.report import FOLLOW, Bill, QueryInfo
 
 
 @click.group()
@@ -74,7 +74,7 @@ def show_query(info: QueryInfo) -> None:
     for line in unread(info):
         say(escape(line))
     say(f"[dim]{escape(info.sql.strip())}[/]\n")
-    if info.sink.kind != "follow":
+    if info.sink.kind != FOLLOW:
         _show_delivery(info)
     planned = {o.id: o.rate.rows_s for o in info.plan.operators} if info.plan else {}
     reasons = {a.operator: a.reason for a in info.placement.assignments} if info.placement else {}

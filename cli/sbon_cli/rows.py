@@ -13,12 +13,10 @@ from sbon_cli.follow import Follower, consumer_client, row_line, unread
 from sbon_cli.interrupts import leave_on_signals
 from sbon_cli.output import EXIT_INTERRUPTED, EXIT_REFUSED, as_json, cell_text, err, out, rows_text
 from sbon_node.connectors.delivered import Rows
-from sbon_node.control.report import QueryInfo
+from sbon_node.control.report import FOLLOW, QueryInfo
 from sbon_node.errors import SbonError
 
 MAX_WIDTH = 40
-FOLLOW = "follow"
-"""The sink whose rows are had by following."""
 
 
 class LineWriter:
@@ -108,25 +106,27 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
         if stop_after:
             client.stop_query(info.id)
         raise
-    _tell_of_unread(client, info.id)
+    record = _recorded(client, info.id)
+    for line in unread(record) if record is not None else ():
+        _notice(line)
     if end.state == "failed":
         err().print(f"[bold red]error[/]: {escape(info.id)} failed: {escape(end.reason)}")
         return EXIT_REFUSED
     if info.sink.kind == FOLLOW:
         _notice(f"{info.id} {end.state}: {write.rows:,} rows")
     else:
-        _notice(f"{info.id} {end.state}: {rows_text(client.query(info.id).rows)} delivered to {info.sink.kind}")
+        delivered = rows_text(record.rows) if record is not None else "its rows"
+        _notice(f"{info.id} {end.state}: {delivered} delivered to {info.sink.kind}")
     return 0
 
 
-def _tell_of_unread(client: Client, query: str) -> None:
-    """Whoever has the rows learns here that there were others; a node that does not answer any more has none to tell of."""
+def _recorded(client: Client, query: str) -> QueryInfo | None:
+    """What is known of it at its end: whoever has the rows learns of those that could not be read, or how many went elsewhere.
+    None where nobody answers any more, which takes nothing from how it ended."""
     try:
-        lines = unread(client.query(query))
+        return client.query(query)
     except SbonError:
-        return
-    for line in lines:
-        _notice(line)
+        return None
 
 
 def _notice(text: str) -> None:

@@ -18,12 +18,10 @@ from sbon_cli.rows import follow_to_the_end
 from sbon_cli.settings_flags import decompose_option, join_window_option
 from sbon_cli.sink_urls import sink_of
 from sbon_cli.waiting import waiting
-from sbon_node.control.report import Accepted, QueryInfo, SinkSpec, Submission
+from sbon_node.control.report import FOLLOW, LIVE, Accepted, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
 from sbon_node.placement.goal import Goal
 from sbon_node.query.plan import Decompose
-
-LIVE = ("placing", "running")
 
 
 @click.command()
@@ -77,10 +75,10 @@ def submit(
         raise click.UsageError("--format and --option need --to")
     client = Client(api)
     sink = sink_of(to, format_, options) if to else SinkSpec()
-    following = follow if follow is not None else sink.kind == "follow"
+    following = follow if follow is not None else sink.kind == FOLLOW
     if rm and not following:
         raise click.UsageError("--rm ends the query with this command, which does not wait for it: add --follow")
-    if following and sink.kind == "follow":
+    if following and sink.kind == FOLLOW:
         consumer_client(client, consumer)  # refused before anything runs
     submission = Submission(
         sql=text_of(sql),
@@ -97,10 +95,10 @@ def submit(
             print_json(info)
         else:
             click.echo(info.id)
-        if not quiet and sink.kind != "follow":
+        if not quiet and sink.kind != FOLLOW:
             err().print(f"[dim]delivered by {escape(info.consumer)}; how far it is: sbon query show {escape(info.id)}[/]")
         return
-    if sink.kind == "follow":
+    if sink.kind == FOLLOW:
         sys.exit(follow_to_the_end(client, info, json_=json_, stop_after=rm))
     sys.exit(_wait(client, info, stop_after=rm))
 

@@ -11,6 +11,12 @@ from sbon_node.engine.interface import Counted
 QueryState = Literal["placing", "running", "finished", "stopped", "failed", "unreachable"]
 """Of a query; ``unreachable`` is none of its record's own, but what is told of it while the record's holder does not answer."""
 
+LIVE: frozenset[QueryState] = frozenset({"placing", "running"})
+"""Of a query that is not over."""
+
+FOLLOW = "follow"
+"""The sink whose rows are had by following the query; any other delivers by itself."""
+
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="event"):
     """The rows of one frame. ``stream`` and ``number`` identify it: a client drops what it has seen already."""

@@ -22,7 +22,7 @@ AWAY = "endpoint-unreachable"
 """The code of an :class:`sbon_node.errors.SbonError` that a source or sink raises where what it talks to is away, or refuses for
 the time being: nothing is lost, and it is tried again, with growing pauses."""
 
-PASSING = frozenset({AWAY, "file-not-found", "file-unreadable", "missing-columns", "type-mismatch"})
+MAY_BE_MENDED = frozenset({AWAY, "file-not-found", "file-unreadable", "bad-header", "missing-columns", "type-mismatch"})
 """Codes of what somebody may mend where a source reads, without a word to its node: those of :data:`AWAY`, and those that tell of
 a file as it is found just now, since it may be put there, or be written anew, meanwhile. Any other ends the source as failed."""
 
@@ -75,8 +75,9 @@ class Source(Protocol):
         ...
 
     async def open(self, position: bytes | None) -> None:
-        """Goes to ``position``, or to the beginning. May be called again after :meth:`close`. May raise what is :data:`PASSING`,
-        as may :meth:`read`: it is then closed, and opened again after a pause at the position of the last chunk it gave."""
+        """Goes to ``position``, or to the beginning. May be called again after :meth:`close`. May raise what is
+        :data:`MAY_BE_MENDED`, as may :meth:`read`: it is then closed, and opened again after a pause at the position of the last
+        chunk it gave."""
         ...
 
     async def read(self) -> Chunk | None:

@@ -47,22 +47,11 @@ class ParquetRows:
     def check(self) -> None:
         try:
             self._load()
-            found = self._reader.schema_arrow
-            missing = [name for name in self._schema.names if name not in found.names]
-            if missing:
-                raise SbonError(
-                    "missing-columns",
-                    f"the file has no column {', '.join(missing)}",
-                    where="options.path",
-                    hint=f"its columns: {', '.join(found.names)[:500]}",
-                )
-            for field in self._schema:
-                self._check_type(field, found.field(field.name).type)
+            self._check_columns()
         finally:
             self.close()
 
     def open(self, position: bytes | None) -> None:
-        self.check()
         self._load()
         identity = self._identity()
         self._next = ParquetPosition(group=0, row=0, file=identity)
@@ -75,7 +64,7 @@ class ParquetRows:
                     where=str(self._path),
                     hint="attach the new file as a source of its own",
                 )
-        self._batches = None
+        self._check_columns()
 
     def read(self) -> Block | None:
         metadata = self._reader.metadata
@@ -106,6 +95,19 @@ class ParquetRows:
         size = self._file.seek(0, 2)
         self._file.seek(max(0, size - FOOTER_BYTES))
         return hashlib.blake2b(b"%d:" % size + self._file.read(), digest_size=8).digest()
+
+    def _check_columns(self) -> None:
+        found = self._reader.schema_arrow
+        missing = [name for name in self._schema.names if name not in found.names]
+        if missing:
+            raise SbonError(
+                "missing-columns",
+                f"the file has no column {', '.join(missing)}",
+                where="options.path",
+                hint=f"its columns: {', '.join(found.names)[:500]}",
+            )
+        for field in self._schema:
+            self._check_type(field, found.field(field.name).type)
 
     def _check_type(self, field: pa.Field, found: pa.DataType) -> None:
         try:

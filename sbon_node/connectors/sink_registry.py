@@ -11,6 +11,7 @@ import msgspec
 
 from sbon_node.connectors import file_sink, installed
 from sbon_node.connectors.blackhole_sink import BlackholeOptions, open_blackhole
+from sbon_node.connectors.delivered import FOLLOW as FOLLOW
 from sbon_node.connectors.file_sink import FileSink, FileSinkOptions
 from sbon_node.connectors.http_sink import HttpSinkOptions, check_http, open_http
 from sbon_node.connectors.interface import Sink
@@ -21,8 +22,6 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sink_context import SinkContext
 from sbon_node.connectors.stated import StatedFile
 from sbon_node.errors import SbonError
-
-FOLLOW = "follow"
 
 
 @dataclass(frozen=True, slots=True)

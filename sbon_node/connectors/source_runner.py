@@ -17,7 +17,7 @@ from sbon_node.clock import Clock
 from sbon_node.connectors import frames
 from sbon_node.connectors.dead_letters import DeadLetters
 from sbon_node.connectors.event_time import EventTime
-from sbon_node.connectors.interface import PASSING, BadRow, Chunk, Confirmed, Receipt, Source
+from sbon_node.connectors.interface import MAY_BE_MENDED, BadRow, Chunk, Confirmed, Receipt, Source
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
@@ -187,7 +187,7 @@ class SourceRunner:
                 await self._pump()
                 return
             except SbonError as error:
-                if error.code not in PASSING:
+                if error.code not in MAY_BE_MENDED:
                     raise
                 reason, trouble = str(error), _plain(error)
                 if self._pending:

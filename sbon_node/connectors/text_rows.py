@@ -51,12 +51,13 @@ class TextRows:
         self._buffer, self._at_end = b"", False
         file = self._file = open_file(self._path)
         head = file.read(max(HEAD_BYTES, self._settings.max_record_bytes))
+        if position is not None:
+            # Before its header is looked at: another file has changed, whatever its columns are.
+            self._next = msgspec.msgpack.decode(position, type=TextPosition)
+            self._recognise(file)
         began = self._format.begin(head)
         if position is None:
             self._next = TextPosition(offset=began, line=1 + head[:began].count(b"\n"))
-        else:
-            self._next = msgspec.msgpack.decode(position, type=TextPosition)
-            self._recognise(file)
         self._tail = _before(file, self._next.offset)
         self._head = head[:HEAD_BYTES]
         file.seek(self._next.offset)

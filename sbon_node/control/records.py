@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import msgspec
 
+from sbon_node.control.report import LIVE as LIVE
 from sbon_node.control.report import Bill, QueryInfo, QueryState, SinkSpec
 from sbon_node.control.store import Store
 from sbon_node.errors import SbonError
 from sbon_node.placement.goal import Goal
 from sbon_node.placement.problem import Placement
 from sbon_node.query.plan import Plan
-
-LIVE: frozenset[QueryState] = frozenset({"placing", "running"})
 
 
 class QueryRecord(Goal, frozen=True, kw_only=True):

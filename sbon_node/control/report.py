@@ -7,6 +7,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from sbon_node.connectors.delivered import FOLLOW as FOLLOW
+from sbon_node.connectors.delivered import LIVE as LIVE
 from sbon_node.connectors.delivered import Finished as Finished
 from sbon_node.connectors.delivered import QueryState as QueryState
 from sbon_node.connectors.delivered import Rows as Rows
@@ -23,7 +25,7 @@ from sbon_node.streams.counts import SpillCount
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Where results go: ``follow`` (to whoever follows the query), or a sink with its options (docs/connectors.md)."""
 
-    kind: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,62}$")] = "follow"
+    kind: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,62}$")] = FOLLOW
     options: dict[str, Any] = {}
 
     def shown(self) -> SinkSpec:

@@ -71,7 +71,8 @@ def run(
     dump: Path | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> tuple[dict[str, Any], Outcomes]:
-    """``{"name", "rows"}``, and all outcomes. Raises :class:`SbonError` ``bad-matrix`` or ``unknown-topology``."""
+    """``{"name", "rows"}``, and all outcomes. Raises :class:`SbonError` ``bad-matrix``, ``unknown-topology`` or
+    ``too-few-nodes``."""
     found: Outcomes = {}
     lines = Dump(dump, NAME)
     for position, seed in enumerate(seeds):
@@ -81,7 +82,7 @@ def run(
             known, guessed = (Ground(network, p, everyone) for p in (None, refitted(network, DIMENSIONS, seed)))
             for many in sources:
                 if many >= network.nodes:
-                    raise SbonError("too-many-sources", f"{network.name} has {network.nodes} nodes", where="--sources")
+                    raise SbonError("too-few-nodes", f"{network.name} has {network.nodes} nodes", where="--sources")
                 told(f"{network.name}, seed {seed}, {many} sources")
                 for key, outcome in _of_size(known, guessed, many, queries, seed, iterations, load, lines):
                     by_seed = found.setdefault(key, [])

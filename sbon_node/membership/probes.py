@@ -145,16 +145,21 @@ class Probes:
         """Pings only where this node itself knows the target to be: nobody makes it send to strangers. One that has no answer yet
         makes room for one that is due."""
         row = self._table.get(request.target)
-        if len(self._relays) >= MAX_RELAYED:
-            late = next((sequence for sequence, relay in self._relays.items() if relay.nacked), None)
-            if late is not None:
-                del self._relays[late]
-        if row is None or row.member.state in GONE or len(self._relays) >= MAX_RELAYED:
+        if row is None or row.member.state in GONE or not self._makes_room():
             return Send(sender, Nack(request.sequence, self._table.own.name))
         ping = self.ping(row)
         deadline = now + NACK_SHARE * self._settings.probe_timeout_s
         self._relays[self._sequence] = _Relay(sender, request.target, request.sequence, deadline)
         return ping
+
+    def _makes_room(self) -> bool:
+        """For one more relay, in place of a late one where there is no other; whether there is any."""
+        if len(self._relays) < MAX_RELAYED:
+            return True
+        late = next((sequence for sequence, relay in self._relays.items() if relay.nacked), None)
+        if late is not None:
+            del self._relays[late]
+        return late is not None
 
     # -- time passes --------------------------------------------------------------------------------------------------
 

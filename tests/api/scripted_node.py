@@ -103,6 +103,8 @@ class ScriptedNode:
     consumer_api: str = "a:7480"
     consumer_state: str = "alive"
     source_state: str = "running"
+    source_trouble: str = ""
+    refuse_streams: SbonError | None = None
     after: list[dict[str, int]] = field(default_factory=list)
     sought: list[tuple[str, float | None]] = field(default_factory=list)
     rtts: list[RttQuestion] = field(default_factory=list)
@@ -187,6 +189,8 @@ class ScriptedNode:
         self.stopped.append(f"{stream}/{source}")
 
     async def streams(self) -> list[StreamInfo]:
+        if self.refuse_streams is not None:
+            raise self.refuse_streams
         return [await self.stream("flights")]
 
     async def stream(self, name: str) -> StreamInfo:
@@ -194,9 +198,8 @@ class ScriptedNode:
             raise SbonError("unknown-stream", "there is no stream 'none'", hint="see: sbon stream list")
         source = SourceDeclaration(stream=name, name="jfk", node="a", connector="file")
         entry = CatalogEntry(declaration=STREAM, sources=(source,))
-        return StreamInfo(
-            entry=entry, sources=(SourceInfo(source=source, state=self.source_state, rows=12, rows_s=2.5, late=34),)
-        )
+        told = SourceInfo(source=source, state=self.source_state, trouble=self.source_trouble, rows=12, rows_s=2.5, late=34)
+        return StreamInfo(entry=entry, sources=(told,))
 
     async def drop_stream(self, name: str) -> None:
         self.stopped.append(name)

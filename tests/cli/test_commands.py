@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import click
@@ -15,7 +17,7 @@ from sbon_cli.durations import milliseconds_of
 from sbon_cli.main import VERBS, sbon
 from sbon_cli.output import headings, print_table
 from sbon_cli.stream import connector_of, show_stream
-from sbon_node.control.query_list import Unanswered
+from sbon_node.control.query_list import UNANSWERED_HEADER, Unanswered
 from sbon_node.control.report import QueryInfo, SourceInfo, StreamInfo
 from sbon_node.engine.interface import Column
 from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
@@ -101,6 +103,27 @@ def test_a_list_of_queries_says_on_stderr_who_may_hold_more(api: str, node: Any,
     result = run(api, "query", "list")
     assert (result.exit_code, result.stderr.splitlines()) == (0, told)
     assert {"st1", "unreachable:", *reason.split()} <= set(result.stdout.split())
+
+
+def test_who_did_not_answer_is_read_however_the_header_is_written() -> None:
+    class Lowering(BaseHTTPRequestHandler):
+        """As proxies write the names of headers."""
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            for name, value in ((UNANSWERED_HEADER.lower(), "c=dead"), ("content-length", "2")):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Lowering) as server:
+        answering = Thread(target=server.handle_request)
+        answering.start()
+        assert Client(f"http://127.0.0.1:{server.server_port}").queries().unanswered == (Unanswered("c", "dead"),)
+        answering.join()
 
 
 def test_what_is_asked_of_the_directory(api: str, node: Any) -> None:

@@ -260,6 +260,27 @@ def test_of_a_query_whose_rows_go_elsewhere_its_record_says_how_many_there_were(
     assert result.stderr.splitlines() == ["q1 stopped: 3 rows delivered to file"]
 
 
+@pytest.mark.parametrize(
+    "sink, told",
+    [(SinkSpec(), "q1 finished: 2 rows"), (SinkSpec(kind="file", options={}), "q1 finished: its rows delivered to file")],
+)
+def test_a_query_whose_record_is_away_at_its_end_has_ended_well(
+    api: str, node: Any, monkeypatch: pytest.MonkeyPatch, sink: SinkSpec, told: str
+) -> None:
+    answered, asked = node.query, list[str]()
+
+    async def query(query_id: str) -> Any:
+        asked.append(query_id)
+        if len(asked) > 1:
+            raise SbonError("holder-unreachable", "no answer from b, which holds q1")
+        return await answered(query_id)
+
+    monkeypatch.setattr(node, "query", query)
+    node.sink, node.script = sink, [[frame(1, 1, 2), FINISHED]]
+    result = run(api, "query", "follow", "q1")
+    assert (result.exit_code, len(asked), result.stderr.splitlines()) == (0, 2, [told])
+
+
 def test_a_failed_query_is_code_1(api: str, node: Any) -> None:
     node.script = [[frame(1, 1), Finished(state="failed", reason="o1 at b: disk full")]]
     result = run(api, "query", "follow", "q1")

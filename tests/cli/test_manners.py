@@ -128,8 +128,9 @@ def test_a_source_is_detached_by_its_node_or_its_name(api: str, node: Any) -> No
     assert len(node.stopped) == 4
 
 
-def test_a_refused_detaching_says_why(api: str, node: Any) -> None:
-    node.refuse_detach = SbonError("stream-in-use", "flights is read by q1", hint="stop them first")
+@pytest.mark.parametrize("code", ["stream-in-use", "too-many-sources"])
+def test_a_refused_detaching_says_why(api: str, node: Any, code: str) -> None:
+    node.refuse_detach = SbonError(code, "flights is read by q1", hint="stop them first")
     result = run(api, "stream", "detach", "flights")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == ["error: flights is read by q1", "  hint: stop them first"]

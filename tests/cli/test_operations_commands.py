@@ -38,13 +38,40 @@ def test_doctor_exits_by_the_worst_finding(
     assert all(finding.message in shown.stdout and finding.remedy in shown.stdout for finding in findings)
 
 
-def test_doctor_tells_which_sources_are_lost(node: ScriptedNode, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "state, trouble, verdict, remedy",
+    [
+        ("unreachable", "", "warning", "start the nodes that are away; see"),
+        ("paused: options.path: there is no file x", "there is no file x", "warning", "mend what paused ones wait for"),
+        ("failed: the file is another", "the file is another", "warning", "stop the queries that read those that failed, detach"),
+        ("paused: its subscribers have not received what there is", "", "ok", ""),
+        ("idle", "", "ok", ""),
+    ],
+)
+def test_doctor_tells_which_sources_are_lost(
+    node: ScriptedNode, api: str, state: str, trouble: str, verdict: str, remedy: str
+) -> None:
     node.operations.examination = Examination(node="a", findings=(FINE,))
-    node.source_state = "unreachable"
+    node.source_state, node.source_trouble = state, trouble
     found = run(api, "doctor", "--json")
     *_, sources = json.loads(found.stdout)["findings"]
-    assert (found.exit_code, sources["verdict"], sources["message"]) == (0, "warning", "flights/jfk at a: unreachable")
-    assert sources["remedy"]
+    assert (found.exit_code, sources["verdict"]) == (0, verdict)
+    assert sources["remedy"].startswith(remedy)
+    if verdict == "warning":
+        assert sources["message"] == f"flights/jfk at a: {state}"
+
+
+def test_doctor_tells_what_was_examined_though_streams_are_not_known(node: ScriptedNode, api: str) -> None:
+    node.operations.examination = Examination(node="a", findings=(BROKEN,))
+    for code in ("node-unreachable", "stopping"):
+        node.refuse_streams = SbonError(code, "the node stops", hint="ask another")
+        found = run(api, "doctor", "--json")
+        told = json.loads(found.stdout)
+        assert (found.exit_code, told["node"]) == (1, "a")
+        assert [(one["check"], one["verdict"], one["message"]) for one in told["findings"]] == [
+            (BROKEN.check, "failed", BROKEN.message),
+            ("sources", "warning", "not known: the node stops"),
+        ]
 
 
 def test_doctor_examines_this_machine_where_no_node_runs(tmp_path: Path) -> None:

@@ -307,8 +307,11 @@ def test_a_file_that_was_replaced_or_cut_is_not_read_on(tmp_path: Path, name: st
     if name == "a.parquet":
         parquet(path, 900)
         changed = [path.read_bytes()]
+        pq.write_table(pa.table({"other": [1]}), path)
+        changed.append(path.read_bytes())
     else:
         changed = [content[:1000], content[:1500] + b"x" + content[1501:], content[:30] + b"7" + content[31:]]
+        changed += [b"", b"ts,other\n" + content]
     for other in changed:
         write(path, other)
         with pytest.raises(SbonError) as caught:

@@ -224,7 +224,7 @@ def test_a_full_disk_pauses_and_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fails", ["open", "read"])
-@pytest.mark.parametrize("code", ["file-not-found", "file-unreadable", "missing-columns", "endpoint-unreachable"])
+@pytest.mark.parametrize("code", ["file-not-found", "file-unreadable", "bad-header", "missing-columns", "endpoint-unreachable"])
 def test_what_may_pass_is_tried_again_ever_later_and_nothing_is_lost(tmp_path: Path, code: str, fails: str) -> None:
     tries: list[float] = []
 

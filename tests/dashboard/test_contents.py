@@ -74,6 +74,19 @@ def test_the_plan_tells_rates_selectivities_and_watermarks(browser: Browser, clu
         expect(page.locator("#part")).to_contain_text("Rows passed, planned")
 
 
+def test_the_plan_of_a_query_that_is_over_flows_no_more_and_nothing_is_odd_about_it(
+    browser: Browser, cluster: LocalCluster
+) -> None:
+    client = cluster["london"].client
+    client.submitted(Submission(sql="SELECT site, ts FROM readings WHERE value > 0.5e0", name="short", strategy="producer"))
+    client.stop_query("short")
+    with looking(browser, client.api, query="short") as page:
+        flows = page.locator(".card.operator .flow")
+        expect(flows.first).to_have_text(re.compile("rows, ended$"))
+        assert all(told.endswith("rows, ended") for told in flows.all_inner_texts())
+        expect(page.locator(".card.operator.odd")).to_have_count(0)
+
+
 def test_a_query_is_told_with_its_text_as_text(browser: Browser, cluster: LocalCluster) -> None:
     with looking(browser, cluster["london"].client.api) as page:
         expect(page.locator("#query-title")).to_have_text(f"Query {QUERY}")

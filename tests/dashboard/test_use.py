@@ -177,6 +177,7 @@ def test_why_a_source_waits_is_told_whole_however_narrow(browser: Browser, clust
         with looking(browser, client.api, viewport={"width": width, "height": 844}) as page:
             state = page.locator("#streams .badge", has_text="Connection refused")
             expect(state).to_be_visible()
+            expect(page.locator("#streams tr.gone")).to_contain_text(["oslo at london"])
             assert page.evaluate("() => document.documentElement.scrollWidth") == width
             box = state.bounding_box()
             assert box is not None

@@ -120,6 +120,12 @@ def test_what_a_helper_waits_for_in_vain_makes_room_for_others() -> None:
     full = swim.received(PingRequest(5000, "c", "b", address("b")), address("c"), 0.1)
     assert sent(full) == [(address("c"), Nack(5000, "a"))]
     assert len(sent(swim.tick(0.4))) == MAX_RELAYED
+    in_vain = swim.received(PingRequest(5000, "c", "stranger", address("x")), address("c"), 0.5)
+    assert sent(in_vain) == [(address("c"), Nack(5000, "a"))]
+    assert isinstance(asked[0][0], Send)
+    first = swim.received(Ack(asked[0][0].message.sequence, "b"), address("b"), 0.5)
+    assert sent(first) == [(address("c"), Ack(0, "b"))], "who cannot be pinged takes nobody's room"
+    assert isinstance(swim.received(PingRequest(0, "c", "b", address("b")), address("c"), 0.5)[0], Send)
     (ping,) = swim.received(PingRequest(5001, "c", "b", address("b")), address("c"), 0.5)
     assert isinstance(ping, Send)
     assert isinstance(ping.message, Ping)

@@ -5,7 +5,7 @@ const THERE = new Set(["alive", "suspect"]);
 
 /** Whether a part of a plan will send no more rows. */
 export function isOver(part) {
-  return part.ended || part.state === "ended";
+  return part.ended || ["ended", "over"].includes(part.state);
 }
 
 /** What flows on a link of an Explanation, bytes a second: measured, or as planned; nothing from a part that has ended. */

@@ -72,7 +72,7 @@ export class PlanView {
     say(passes, passesOf(part));
     say(time, lag(part, this.byId, Date.now()).text);
     showBadge(state, part.state);
-    const normal = ["running", "ended", "finished"].includes(part.state);
+    const normal = ["running", "ended", "over", "finished"].includes(part.state);
     set(button, { "aria-expanded": String(this.part === part.id), class: `card ${part.kind}${normal ? "" : " odd"}` });
   }
 

@@ -33,7 +33,8 @@ export class StreamsView {
       if (!sources.length) return [{ key: stream, stream, info: null }];
       return sources.map((info) => ({ key: `${stream}/${info.source.name}`, stream, info }));
     });
-    this.table.show(rows, "No stream is declared.", (row) => (row.info && !/^(failed|unreachable)/.test(row.info.state) ? "" : "gone"));
+    const runs = ({ info }) => info && !info.trouble && !/^(failed|unreachable)/.test(info.state);
+    this.table.show(rows, "No stream is declared.", (row) => (runs(row) ? "" : "gone"));
     const total = rows.reduce((sum, row) => sum + (row.info?.bytes ?? 0), 0);
     say(this.note, rows.length ? `${plural(this.model.streams.length, "stream")}, ${bytes(total)} so far` : "");
   }
