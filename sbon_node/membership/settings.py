@@ -84,8 +84,12 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         int, Meta(ge=0, le=16, description="k of the formula above: others that found the suspect silent themselves")
     ] = 3
     insist_s: Annotated[
-        Seconds, Meta(description="who found a suspect silent pings it again this often until the matter is settled; seconds")
-    ] = 0.5
+        Seconds,
+        Meta(
+            description="who found a suspect silent pings it again this often until the matter is settled: a live one that "
+            "stands still hears suspicion_min_s / insist_s of them, and needs one answer to arrive; seconds"
+        ),
+    ] = 0.25
     gossip_interval_s: Annotated[
         Seconds,
         Meta(description="while there are rumours they are also sent this often, beside the probes; seconds"),
@@ -181,7 +185,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "probe_timeout_s": 0.15,
         "indirect_timeout_s": 0.35,
         "suspicion_min_s": 1.5,
-        "insist_s": 0.2,
+        "insist_s": 0.1,
         "gossip_interval_s": 0.1,
         "sync_interval_s": 5.0,
     },

@@ -49,7 +49,7 @@ def test_an_unanswered_probe_is_taken_up_by_others_then_suspected_then_dead(nack
     assert Finding("b", 1, "suspect", "a") in swim.gossip.due()
     assert swim.awareness.score == 3 - nacks
     limit_s = Suspicions(SETTINGS).timeout_s(nacks, witness=True, members=6)
-    waiting = [i for tick in range(16, round((1.5 + limit_s) * 10)) for i in swim.tick(tick / 10)]
+    waiting = [i for tick in range(31, round((1.5 + limit_s) * 20)) for i in swim.tick(tick / 20)]
     assert not [i for i in waiting if isinstance(i, Happened)]
     insisted = [i for i in waiting if isinstance(i, Send) and isinstance(i.message, Ping) and i.first == buddy]
     assert len(insisted) == pytest.approx(limit_s / SETTINGS.insist_s, abs=2)
