@@ -70,6 +70,17 @@ class Descriptions:
                 )
 
 
+class Told(NamedTuple):
+    """What a node says of parts of its own."""
+
+    operators: list[OperatorInfo]
+    links: list[LinkInfo]
+    sources: list[SourceInfo]
+    latencies_ms: dict[str, float]
+    rows: int | None
+    delivery: SinkReport | None
+
+
 class Description(NamedTuple):
     """``latencies_ms`` are one way, by the node that tells them and the one they lead to."""
 
@@ -78,8 +89,9 @@ class Description(NamedTuple):
 
 
 async def describe(context: Context, record: QueryRecord) -> Description:
-    """Asks every node that has a part, once, all at the same time; a part whose node does not answer is ``unreachable``, and the
-    query's reason says of whom nothing is known, which sources cannot be read, and which operators wait for what."""
+    """Asks every node that has a part, once, all at the same time; a part whose node gives no answer that can be read is
+    ``unreachable``, and the query's reason says of whom nothing is known, which sources cannot be read, and which operators wait
+    for what."""
     parts = {o.id for o in record.plan.operators} | {record.sink_part}
     streams = {p.source.id: p.source.node for p in record.plan.sources} | {
         o.id: record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts
@@ -87,29 +99,14 @@ async def describe(context: Context, record: QueryRecord) -> Description:
     places = {**record.hosts, record.sink_part: record.consumer}
     nodes = sorted({*streams.values(), record.consumer})
     answers = dict(zip(nodes, await asyncio.gather(*(_ask(context, record, n, streams, nodes) for n in nodes)), strict=True))
-    operators: dict[str, OperatorInfo] = {}
-    links: list[LinkInfo] = []
-    told: dict[str, SourceInfo] = {}
-    for node, answer in answers.items():
-        if answer is None:
-            continue
-        try:
-            hosted: list[OperatorInfo] = [decode_record(v, OperatorInfo) for v in answer.operators]
-            found: list[LinkInfo] = [decode_record(v, LinkInfo) for v in answer.links]
-            standing: list[SourceInfo] = [decode_record(v, SourceInfo) for v in answer.sources]
-        except ProtocolError as error:
-            context.counters.count("description-refused")
-            log.warning("description-refused", node=node, reason=str(error))
-            continue
-        # A node is believed what it says of its own parts, and nothing else.
-        operators |= {operator.id: operator for operator in hosted if streams.get(operator.id) == node}
-        told |= {source.source.id: source for source in standing if streams.get(source.source.id) == node}
-        own = [link for link in found if link.target in parts and streams.get(link.stream) == node]
-        links += [_placed(link, places, answer.latencies_ms) for link in own]
-    consumer = answers[record.consumer]
-    silent = [node for node, answer in answers.items() if answer is None]
+    there = {node: answer for node, answer in answers.items() if answer is not None}
+    silent = [node for node in nodes if node not in there]
+    operators = {one.id: one for told in there.values() for one in told.operators}
+    standing = {one.source.id: one for told in there.values() for one in told.sources}
+    links = [_placed(link, places, told.latencies_ms) for told in there.values() for link in told.links if link.target in parts]
+    consumer = there.get(record.consumer)
     described = tuple(operators.get(o.id) or _untold(record, o.id, o.fragment, silent) for o in record.plan.operators)
-    sources = tuple(_of_plan(planned.source, told.get(planned.source.id)) for planned in record.plan.sources)
+    sources = tuple(_of_plan(planned.source, standing.get(planned.source.id)) for planned in record.plan.sources)
     info = QueryInfo(
         id=record.id,
         sql=record.sql,
@@ -127,9 +124,9 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         operators=described,
         links=tuple(sorted(links, key=lambda link: (link.stream, link.target))),
         rows=consumer.rows if consumer is not None else None,
-        delivery=delivery_of(context, consumer),
+        delivery=consumer.delivery if consumer is not None else None,
     )
-    return Description(info, {node: answer.latencies_ms for node, answer in answers.items() if answer is not None})
+    return Description(info, {node: told.latencies_ms for node, told in there.items()})
 
 
 def _shown(plan: Plan) -> Plan:
@@ -138,12 +135,12 @@ def _shown(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, sources=sources)
 
 
-def delivery_of(context: Context, consumer: PartStates | PartsDestroyed | None) -> SinkReport | None:
+def delivery_of(context: Context, answer: PartStates | PartsDestroyed) -> SinkReport | None:
     """How the sink stands by what the consumer's node says; None where it says nothing of it that can be read."""
-    if consumer is None or consumer.sink is None:
+    if answer.sink is None:
         return None
     try:
-        found: SinkReport = decode_record(consumer.sink, SinkReport)
+        found: SinkReport = decode_record(answer.sink, SinkReport)
     except ProtocolError as error:
         context.counters.count("description-refused")
         log.warning("description-refused", reason=str(error))
@@ -151,14 +148,30 @@ def delivery_of(context: Context, consumer: PartStates | PartsDestroyed | None) 
     return found
 
 
-async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[str, str], nodes: list[str]) -> PartStates | None:
+async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[str, str], nodes: list[str]) -> Told | None:
+    """A node is believed what it says of its own parts, and nothing else."""
     here = tuple(sorted(s for s, at in streams.items() if at == node))
     call = DescribeParts(query=record.id, streams=here, targets=tuple(nodes))
     try:
-        return await context.ask(node, call, PartStates, timeout_s=context.settings.part_timeout_s)
+        answer = await context.ask(node, call, PartStates, timeout_s=context.settings.part_timeout_s)
+        operators: list[OperatorInfo] = [decode_record(value, OperatorInfo) for value in answer.operators]
+        links: list[LinkInfo] = [decode_record(value, LinkInfo) for value in answer.links]
+        sources: list[SourceInfo] = [decode_record(value, SourceInfo) for value in answer.sources]
     except SbonError as error:
         log.info("description-missing", node=node, query=record.id, reason=str(error))
         return None
+    except ProtocolError as error:
+        context.counters.count("description-refused")
+        log.warning("description-refused", node=node, query=record.id, reason=str(error))
+        return None
+    return Told(
+        operators=[msgspec.structs.replace(one, node=node) for one in operators if one.id in here],
+        links=[msgspec.structs.replace(one, source_node=node) for one in links if one.stream in here],
+        sources=[one for one in sources if one.source.id in here],
+        latencies_ms=answer.latencies_ms,
+        rows=answer.rows,
+        delivery=delivery_of(context, answer),
+    )
 
 
 def _placed(link: LinkInfo, places: dict[str, str], latencies_ms: dict[str, float]) -> LinkInfo:

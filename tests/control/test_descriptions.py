@@ -110,6 +110,50 @@ def test_a_node_is_believed_of_its_own_parts_alone(tmp_path: Path, monkeypatch: 
     in_cluster(tmp_path, "abcd", test)
 
 
+def test_where_a_part_is_is_told_by_the_record_not_by_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = Descriptions._described
+
+    async def elsewhere(self: Descriptions, call: DescribeParts, caller: Caller) -> PartStates:
+        """``b`` says that what it hosts is at ``d``, where its rows go: they would cost nothing."""
+        answer = await described(self, call, caller)
+        if self._context.name != "b":
+            return answer
+        operators = tuple(msgspec.structs.replace(one, node="d") for one in answer.operators)
+        links = tuple(msgspec.structs.replace(one, source_node="d") for one in answer.links)
+        return msgspec.structs.replace(answer, operators=operators, links=links)
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        info = await state_of(cluster, "a")
+        assert sorted(one.node for one in info.operators) == ["b", "c"]
+        ways = {(link.source_node, link.target_node): link.latency_ms for link in info.links}
+        assert {way for way in ways if "d" in way} == {("b", "d"), ("c", "d")}
+        assert ways["b", "d"]
+
+    monkeypatch.setattr(Descriptions, "_described", elsewhere)
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its node hosts is not said to be missing there."""
+    described = Descriptions._described
+
+    async def garbled(self: Descriptions, call: DescribeParts, caller: Caller) -> PartStates:
+        answer = await described(self, call, caller)
+        return answer if self._context.name != "b" else msgspec.structs.replace(answer, links=({"stream": 7},))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        info = await state_of(cluster, "a")
+        states = {one.node: (one.state, one.reason) for one in info.operators}
+        assert states == {"b": ("unreachable", "no answer from b"), "c": ("running", "")}
+        assert info.reason == "no answer from b"
+        assert cluster.at("a").daemon.context.counters.snapshot()["description-refused"]
+
+    monkeypatch.setattr(Descriptions, "_described", garbled)
+    in_cluster(tmp_path, "abcd", test)
+
+
 def test_a_round_of_measurements_outlives_a_record_that_goes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
