@@ -75,12 +75,12 @@ class SourceHost:
                 log.info("catalogue-pull-failed", member=source.node, reason=str(error))
 
     async def describe(self, name: str) -> StreamInfo:
-        """The stream with the state of every source, asked of the nodes they live on."""
+        """The stream with the state of every source, asked of the nodes they live on, which are believed of their own alone."""
         entry = self._catalogue.entry(name)
         nodes = sorted({s.node for s in entry.sources})
         answers = await asyncio.gather(*(self._ask(node, name) for node in nodes))
-        states = {info.source.name: info for infos in answers for info in infos}
-        found = (states.get(s.name) or SourceInfo(source=s, state="unreachable") for s in entry.sources)
+        told = {(node, info.source.name): info for node, infos in zip(nodes, answers, strict=True) for info in infos}
+        found = (told.get((s.node, s.name)) or SourceInfo(source=s, state="unreachable") for s in entry.sources)
         return StreamInfo(
             entry=msgspec.structs.replace(entry, sources=tuple(shown_source(s) for s in entry.sources)),
             sources=tuple(msgspec.structs.replace(info, source=shown_source(info.source)) for info in found),
@@ -113,7 +113,8 @@ class SourceHost:
     async def _ask(self, node: str, name: str) -> list[SourceInfo]:
         try:
             answer = await self._context.ask(node, DescribeSources(stream=name), SourceStates)
-            return [decode_record(value, SourceInfo) for value in answer.sources]
+            told: list[SourceInfo] = [decode_record(value, SourceInfo) for value in answer.sources]
+            return [info for info in told if info.source.node == node]
         except (SbonError, ProtocolError) as error:
             log.info("sources-not-described", stream=name, node=node, reason=str(error))
             return []

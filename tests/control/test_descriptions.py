@@ -14,11 +14,12 @@ from sbon_node.control.describe import Description, Descriptions
 from sbon_node.control.explaining.plan_explanation import Explanation
 from sbon_node.control.records import QueryRecord
 from sbon_node.control.report import OperatorInfo, SourceInfo
+from sbon_node.control.sources import SourceHost
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.query.catalog import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_protocol.calls import DescribeParts, DestroyParts, PartsDestroyed, PartStates
+from sbon_protocol.calls import DescribeParts, DescribeSources, DestroyParts, PartsDestroyed, PartStates, SourceStates
 from tests.control.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 
@@ -107,6 +108,26 @@ def test_a_node_is_believed_of_its_own_parts_alone(tmp_path: Path, monkeypatch: 
         assert (info.reason, [one.state for one in info.sources]) == ("", ["running", "running"])
 
     monkeypatch.setattr(Descriptions, "_described", swaps)
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_of_a_streams_sources_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    described = SourceHost._asked_to_describe
+
+    async def lies(self: SourceHost, call: DescribeSources, caller: Caller) -> SourceStates:
+        """``c`` tells of the source of ``b``, as if it were there and as if it were here."""
+        answer = await described(self, call, caller)
+        if self._context.name != "c":
+            return answer
+        of_b = [SourceInfo(source=msgspec.structs.replace(source_at("b"), node=node), state="a lie") for node in "bc"]
+        return msgspec.structs.replace(answer, sources=(*answer.sources, *of_b))
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        info = await ask(cluster, "a", cluster.at("a").daemon.stream("numbers"))
+        assert [(one.source.node, one.state) for one in info.sources] == [("b", "running"), ("c", "running")]
+
+    monkeypatch.setattr(SourceHost, "_asked_to_describe", lies)
     in_cluster(tmp_path, "abcd", test)
 
 
