@@ -1,0 +1,43 @@
+"""SPEC.md names the fields of the records that fields of type ``any`` hold."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from sbon_node.control.report import ForeignPart, LinkInfo, OperatorInfo, SinkReport, SourceInfo
+from sbon_node.control.sinks import SinkOrder
+from sbon_node.engine.interface import InputSpec, OperatorSpec
+from tests.protocol.test_spec import SPEC
+
+
+def meaning(message: str, field: str) -> str:
+    """The last cell of the field's row."""
+    section = SPEC.read_text().partition(f"\n#### {message}\n")[2].partition("\n#")[0]
+    row = re.search(rf"^\| \d+ \| {field} \|.*\| (.*) \|$", section, re.MULTILINE)
+    assert row is not None
+    return row[1]
+
+
+@pytest.mark.parametrize(
+    "message, field, record",
+    [
+        ("SourceStates", "sources", SourceInfo),
+        ("InstantiateOperator", "spec", OperatorSpec),
+        ("OpenSink", "sink", SinkOrder),
+        ("QueryRecords", "parts", ForeignPart),
+        ("PartStates", "operators", OperatorInfo),
+        ("PartStates", "links", LinkInfo),
+        ("PartStates", "sink", SinkReport),
+    ],
+)
+def test_spec_names_each_field_of_a_record(message: str, field: str, record: type[msgspec.Struct]) -> None:
+    told = re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", meaning(message, field)))
+    assert told == list(record.__struct_fields__)
+
+
+def test_spec_names_each_field_of_an_operators_inputs() -> None:
+    (told,) = re.findall(r"\{(.*?)\}", meaning("InstantiateOperator", "spec"))
+    assert re.findall(r"`(\w+)`", told) == list(InputSpec.__struct_fields__)
