@@ -44,7 +44,7 @@ class MemberChanged(_Event, frozen=True, kw_only=True, tag="membership"):
 
 class OperatorChanged(_Event, frozen=True, kw_only=True, tag="placement"):
     """An operator was ``placed`` or ``re-placed`` (told by the holder of the query's record), or the engine of its host tells its
-    state: ``starting``, ``running``, ``restarting``, ``failed`` ...; ``ended`` once its host has forgotten it."""
+    state: ``starting``, ``running``, ``stopped``, ``failed``; ``ended`` once its host has forgotten it."""
 
     query: str
     operator: str

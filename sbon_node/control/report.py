@@ -190,7 +190,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     does not answer, ``over`` once the query is."""
     reason: str = ""
     stats: OperatorStats | None = OperatorStats()
-    """Since it was started last; None where its host did not answer."""
+    """Since it was started last; None where nothing is known of it."""
     spilled: SpillCount = SpillCount()
     watermark_ms: EventTimeMs | None = None
     """Of its output: no row that follows is earlier; None before that is known of any time, and once the output has ``ended``."""
