@@ -57,16 +57,6 @@ Row = tuple[str, ...]
 """Texts in the order of the stream's columns; empty where there is no value."""
 
 
-def write_flights(folder: Path) -> dict[str, Path]:
-    """One CSV file for each airport, in the order of scheduled departure; returns them by airport."""
-    return write_airports(folder, FLIGHTS, flight_rows())
-
-
-def write_weather(folder: Path) -> dict[str, Path]:
-    """As :func:`write_flights`, of the weather."""
-    return write_airports(folder, WEATHER, weather_rows())
-
-
 def write_airports(folder: Path, stream: StreamDeclaration, rows: dict[str, list[Row]]) -> dict[str, Path]:
     """``<stream>-<airport>.csv`` with these rows in this order, by airport."""
     folder.mkdir(parents=True, exist_ok=True)

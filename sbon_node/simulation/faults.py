@@ -68,18 +68,6 @@ class Stage(msgspec.Struct, frozen=True):
     def nodes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.sources + self.operators + self.consumers + self.holders))
 
-    def steps_of(self, node: str) -> tuple[Step, ...]:
-        steps: tuple[Step, ...] = ("store",)
-        if node in self.sources:
-            steps += ("outbox-write", "position-write", "publish", "send")
-        if node in self.operators:
-            steps += ("plan", "run", "outbox-write", "commit", "publish", "send", "receive", "acknowledge", "trim")
-        if node in self.consumers:
-            steps += ("receive", "acknowledge", "sink-write", "position-write")
-        if node in self.holders:
-            steps += ("ask", "answer")
-        return tuple(dict.fromkeys(steps))
-
     def actions_of(self, node: str) -> tuple[Action, ...]:
         """What can befall a node; an engine's troubles are for those that run operators."""
         befalls: set[Action] = {"kill", "cut", "cut-one-way", "disk-full"}

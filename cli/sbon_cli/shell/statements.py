@@ -10,8 +10,6 @@ _PIECE = re.compile(
     r"""|(?P<string>'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?)|(?P<quoted>`(?:[^`]|``)*`?)|(?P<end>;)|(?P<other>[A-Za-z0-9_]+|.)""",
     re.VERBOSE | re.DOTALL,
 )
-_OPEN = {"raw": 3, "string": 2, "quoted": 2}
-"""The least length of one that is closed."""
 
 
 class Statement(NamedTuple):
