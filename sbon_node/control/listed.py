@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from sbon_node.control.context import Context
-from sbon_node.control.describe import MAX_REASON
 from sbon_node.control.records import LIVE, QueryRecord
-from sbon_node.control.report import QueryInfo
+from sbon_node.control.report import QueryInfo, SinkSpec
 
-LISTED_SQL = 300
-"""Characters of a query's text in a list: a list of all records has to fit a message."""
+LISTED_BYTES = 300
+"""Of a query's text, and of its reason, in a list: a list of all records has to fit a message."""
 
 
 def listed(context: Context, record: QueryRecord, counted: int | None) -> QueryInfo:
     """``counted`` are the rows it had delivered when they were counted last."""
     return QueryInfo(
         id=record.id,
-        sql=record.sql if len(record.sql) <= LISTED_SQL else record.sql[: LISTED_SQL - 1] + "…",
+        sql=_cut(record.sql),
         state=record.state,
-        reason=record.reason or _missing(context, record),
+        reason=_cut(record.reason or _missing(context, record)),
         submitted_ms=record.submitted_ms,
         node=context.name,
         consumer=record.consumer,
-        sink=record.sink.shown(),
+        sink=SinkSpec(kind=record.sink.kind),
         **record.wishes(),
         streams=record.streams,
         rows=record.last.rows if record.last is not None else counted,
@@ -37,4 +36,9 @@ def _missing(context: Context, record: QueryRecord) -> str:
     for name in sorted({*sources, *record.hosts.values(), record.consumer} - {context.name}):
         if away := context.away(name):
             missing.append(f"{name} {away}")
-    return "; ".join(missing)[:MAX_REASON]
+    return "; ".join(missing)
+
+
+def _cut(text: str) -> str:
+    encoded = text.encode()
+    return text if len(encoded) <= LISTED_BYTES else encoded[: LISTED_BYTES - 3].decode(errors="ignore") + "…"

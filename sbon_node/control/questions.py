@@ -44,6 +44,11 @@ class Questions:
         lost = [self._lost(query, parts) for query, parts in self._orphans(answers).items() if query not in names]
         return QueryList([*known, *lost], self._unanswered(answers))
 
+    async def is_taken(self, query: str) -> bool:
+        """Whether a node that answers holds a query of that name, or hosts parts of one whose record's holder does not."""
+        answers = await self._ask_all(query)
+        return query in self._orphans(answers) or any(info.id == query for answer in answers for info in answer.queries or ())
+
     async def show(self, query: str) -> tuple[QueryInfo, Bill]:
         answer = await self._context.ask(await self._holder(query), ShowQuery(query=query), QueryDescription)
         return _decoded(answer.query, tuple[QueryInfo, Bill])
@@ -135,8 +140,8 @@ class Questions:
         """All but those who have left for good, who hold nothing: by name, this one among them."""
         return [member.name for member in self._context.membership.members() if member.state != "left"]
 
-    async def _ask_all(self) -> list[Answer]:
-        return await asyncio.gather(*(self._ask(node) for node in self._members()))
+    async def _ask_all(self, query: str = "") -> list[Answer]:
+        return await asyncio.gather(*(self._ask(node, query) for node in self._members()))
 
     async def _ask(self, node: str, query: str = "") -> Answer:
         """For all, or for one ``query``."""

@@ -69,7 +69,7 @@ class Submitter:
     async def _name(self, wished: str) -> str:
         """Raises ``query-exists`` where a node that can be asked holds a query of that name."""
         query = self._book.new_id(wished)
-        if wished and any(known.id == wished for known in await self._questions.all()):
+        if wished and await self._questions.is_taken(wished):
             raise SbonError("query-exists", f"there is a query {wished!r} already", where="name", hint="choose another name")
         return query
 
