@@ -52,8 +52,8 @@ class BlackholeSink(StatedSink):
 
     async def _store(self, *, finished: bool) -> None:
         stated = self._advanced(self._taken, self._ends, self._rows, refused=0, finished=finished)
-        await self._blocking(lambda: self._file.store(stated))
-        self._at, self._rows = stated, 0
+        await self._state(self._file, stated)
+        self._rows = 0
 
 
 async def open_blackhole(context: SinkContext, options: BlackholeOptions) -> BlackholeSink:

@@ -6,7 +6,10 @@ The frame's name, the same however often it is posted, is in ``Idempotency-Key``
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -87,32 +90,38 @@ class HttpSink(HeldSink):
             self._session = None
 
     async def _deliver(self, *, finished: bool) -> None:
-        """As far as it goes: what was taken at the other end is stated, also where the next frame was not."""
-        streams, rows, done = self.positions(), 0, 0
-        refused: list[Refused] = []
-        trouble: SbonError | None = None
-        for one in self._held.frames:
-            try:
-                reason = await self._post(one)
-            except SbonError as error:
-                trouble = error
-                break
-            streams[one.stream], done = one.number, done + 1
-            if reason:
-                refused += [Refused(one.stream, one.number, i, one.rows, reason) for i in range(one.rows.num_rows)]
-            else:
-                rows += one.rows.num_rows
-        if trouble is None:
-            streams = self._held.taken
+        """As far as it goes: what was taken at the other end is stated, also where the next frame was not, or is waited for no
+        longer."""
+        posted: list[tuple[HeldRows, str]] = []
+        try:
+            for one in self._held.frames:
+                posted.append((one, await self._post(one)))
+        except asyncio.CancelledError:
+            with suppress(SbonError):  # it is posted again then, under the same key
+                await self._posted(posted, finished=False)
+            raise
+        except SbonError:
+            await self._posted(posted, finished=False)
+            raise
+        await self._posted(posted, finished=finished)
+
+    async def _posted(self, posted: Sequence[tuple[HeldRows, str]], *, finished: bool) -> None:
+        """``posted`` are the first of the frames held, each with why its rows were refused, empty where they were taken."""
+        whole = len(posted) == len(self._held.frames)
+        streams = self._held.taken if whole else self.positions() | {one.stream: one.number for one, _ in posted}
+        refused = [
+            Refused(one.stream, one.number, i, one.rows, reason)
+            for one, reason in posted
+            if reason
+            for i in range(one.rows.num_rows)
+        ]
+        rows = sum(one.rows.num_rows for one, reason in posted if not reason)
         await self._write_letters(refused)
-        ended = self._held.ended if trouble is None else self._at.ended
-        stated = self._advanced(streams, ended, rows, refused=len(refused), finished=finished and trouble is None)
+        ended = self._held.ended if whole else self._at.ended
+        stated = self._advanced(streams, ended, rows, refused=len(refused), finished=finished)
         if stated != self._at:
-            await self._blocking(lambda: self._file.store(stated))
-        self._at = stated
-        self._held.drop(done)
-        if trouble is not None:
-            raise trouble
+            await self._state(self._file, stated)
+        self._held.drop(len(posted))
 
     async def _post(self, frame: HeldRows) -> str:
         """Why its rows were refused, empty where they were taken; raises :data:`AWAY` for whatever may be otherwise later."""

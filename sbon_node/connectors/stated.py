@@ -80,6 +80,15 @@ class StatedSink:
             finished=finished,
         )
 
+    async def _state(self, file: StatedFile, stated: Stated) -> None:
+        """Also where it is cancelled meanwhile: what is told of the sink is what is stated."""
+
+        def store() -> None:
+            file.store(stated)
+            self._at = stated
+
+        await self._blocking(store)
+
     async def _write_letters(self, refused: Sequence[Refused]) -> None:
         """After what is stated: what an earlier try wrote beyond that is written anew."""
         if not refused:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from aiohttp import web
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sink_registry import check_sink
+from sbon_node.connectors.stated import Stated, StatedFile
 from sbon_node.errors import SbonError
 from tests.addresses import own_host
 from tests.connectors.sent_streams import EXPECTED, SENT
@@ -32,10 +35,11 @@ class Hook:
         self.posts: list[tuple[str, list[dict[str, Any]]]] = []
         self.headers: list[dict[str, str]] = []
         self.delay_s = 0.0
+        self.stalls_after = 1_000_000
 
     async def take(self, request: web.Request) -> web.Response:
         body = await request.text()
-        await asyncio.sleep(self.delay_s)
+        await asyncio.sleep(self.delay_s if len(self.posts) < self.stalls_after else 3600)
         self.headers.append(dict(request.headers))
         answer = self.answers.pop(0) if self.answers else 200
         status, after = answer if isinstance(answer, tuple) else (answer, "")
@@ -147,6 +151,27 @@ async def test_killed_itself_it_posts_again_what_it_had_not_stated(tmp_path: Pat
     assert hook.once == EXPECTED
 
 
+async def test_stopped_between_two_posts_it_has_stated_the_first(tmp_path: Path) -> None:
+    """So many rows are told to be delivered, and what was taken is not posted again."""
+    hook = Hook()
+    hook.answers = [200, 422]
+    sinking = Sinking(tmp_path, "http", {"url": URL})
+    async with hook.served():
+        for hook.stalls_after in (3, 4, 7):
+            task = asyncio.ensure_future(sinking.run())
+            await until(lambda: len(hook.posts) == hook.stalls_after)
+            await asyncio.sleep(0.2)
+            task.cancel()
+            await asyncio.wait([task])
+            report = sinking.runner.describe()
+            assert report.rows == sum(len(rows) for _, rows in hook.posts)
+            assert report.refused == len(letters_in(report.dead_letters)) > 0
+        hook.stalls_after = 1_000_000
+        runner = await sinking.run()
+    assert len({key for key, _ in hook.posts}) == len(hook.posts)
+    assert runner.rows + runner.describe().refused == len(EXPECTED)
+
+
 async def test_a_slow_end_is_waited_for_and_given_up_after_the_timeout(tmp_path: Path) -> None:
     hook = Hook()
     hook.delay_s = 0.3
@@ -199,6 +224,26 @@ def test_what_is_refused_at_submission(options: dict[str, Any], code: str, where
     assert (caught.value.code, caught.value.where) == (code, where)
     for allowed in ("in.example.org", "a.in.example.org:99", "10.1.2.3", "[fd00::1]:8080"):
         check_sink("http", {"url": f"http://{allowed}/x"}, settings)
+
+
+async def test_blackhole_stopped_while_it_states_has_counted_what_is_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, storing = StatedFile.store, threading.Event()
+
+    def slow(self: StatedFile, stated: Stated) -> None:
+        if stated.rows:
+            storing.set()
+            time.sleep(0.3)
+        store(self, stated)
+
+    monkeypatch.setattr(StatedFile, "store", slow)
+    sinking = Sinking(tmp_path, "blackhole", {})
+    task = asyncio.ensure_future(sinking.run())
+    await until(storing.is_set)
+    task.cancel()
+    await asyncio.wait([task])
+    assert sinking.runner.rows == (await sinking.open()).rows > 0
 
 
 async def test_blackhole_counts_and_ends_and_goes_on_where_it_was(tmp_path: Path) -> None:
