@@ -21,6 +21,9 @@ from sbon_node.query.catalog import CatalogEntry, SourceDeclaration
 from sbon_node.query.plan import Decompose, Plan
 from sbon_node.streams.counts import SpillCount
 
+WallMs = Annotated[int, Meta(ge=0, le=253_402_300_799_999)]
+"""Milliseconds since 1970 (UTC) by some node's clock, before the year 10000."""
+
 
 class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Where results go: ``follow`` (to whoever follows the query), or a sink with its options (docs/connectors.md)."""
@@ -173,11 +176,11 @@ class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
     source_node: str
     target: str
     target_node: str
-    rows: int
-    bytes: int
+    rows: Counted
+    bytes: Counted
     latency_ms: float | None
     """None where nothing is known of the way."""
-    dropped: int = 0
+    dropped: Counted = 0
     failed: str = ""
 
 
@@ -212,7 +215,7 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     state: QueryState
     """``unreachable``, in a list, where the node that holds its record does not answer: little else is known then."""
     reason: str = ""
-    submitted_ms: int = 0
+    submitted_ms: WallMs = 0
     node: str = ""
     """The node that holds the query's record."""
     consumer: str = ""
@@ -222,7 +225,7 @@ class QueryInfo(Goal, frozen=True, kw_only=True):
     placement: Placement | None = None
     operators: tuple[OperatorInfo, ...] = ()
     links: tuple[LinkInfo, ...] = ()
-    rows: int | None = None
+    rows: Counted | None = None
     """Rows the sink has delivered, restarts included; in a list, of a query that runs, as last counted. None where it is not
     known."""
     delivery: SinkReport | None = None

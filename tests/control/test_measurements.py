@@ -9,7 +9,7 @@ import pytest
 
 from sbon_node.control.explaining.plan_explanation import ExplainedPart, Explanation
 from sbon_node.control.records import LIVE
-from sbon_node.control.report import Accepted, QueryInfo, Question, SinkSpec, SourceInfo, Submission
+from sbon_node.control.report import Accepted, LinkInfo, QueryInfo, Question, SinkSpec, SourceInfo, Submission
 from sbon_node.engine.interface import OperatorStats
 from sbon_node.errors import SbonError
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -185,14 +185,28 @@ def test_what_a_peer_tells_is_bounded_and_grows_old_and_what_cannot_be_is_counte
         (OperatorStats, {"bytes_out_s": float("inf")}),
         (SourceInfo, {"rows_s": 1e16}),
         (SourceInfo, {"late": -1}),
+        (LinkInfo, {"bytes": -1}),
+        (LinkInfo, {"dropped": 2**63}),
+        (QueryInfo, {"rows": -1}),
+        (QueryInfo, {"submitted_ms": 10**15}),
     ],
 )
-def test_figures_of_peers_are_finite_and_within_bounds(
-    kind: type[OperatorStats] | type[SourceInfo], told: dict[str, object]
-) -> None:
-    source = msgspec.to_builtins(source_at("a"))
-    fields = told if kind is OperatorStats else {"source": source, "state": "running", **told}
-    good = {name: value for name, value in fields.items() if name not in told}
+def test_figures_of_peers_are_finite_and_within_bounds(kind: type[msgspec.Struct], told: dict[str, object]) -> None:
+    good = {
+        OperatorStats: {},
+        SourceInfo: {"source": msgspec.to_builtins(source_at("a")), "state": "running"},
+        LinkInfo: {
+            "stream": "q.b0",
+            "source_node": "a",
+            "target": "q.sink",
+            "target_node": "b",
+            "rows": 1,
+            "bytes": 1,
+            "latency_ms": None,
+        },
+        QueryInfo: {"id": "q", "sql": "", "state": "running"},
+    }[kind]
+    fields = good | told
     assert decode_record(good, kind) is not None
     with pytest.raises(ProtocolError):
         decode_record(fields, kind)
