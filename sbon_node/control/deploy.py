@@ -107,7 +107,7 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
         return Destroyed(sorted(missed), sink)
     again = {record.hosts[i.stream] for o in record.plan.operators for i in o.inputs if o.id in record.hosts}
     if not hosts & missed:
-        answers = await _destroy_at_all(context, again, call)
+        answers = await _destroy_at_all(context, again - missed, call)
         again = {node for node, answer in answers.items() if answer is None}
     return Destroyed(sorted(missed | again), sink)
 

@@ -50,3 +50,23 @@ def test_of_a_query_that_was_stopped_all_is_over_and_who_did_not_answer_is_told(
         assert (info.delivery.state, info.delivery.rows) == ("over", info.rows)
 
     in_cluster(tmp_path, "abcd", test)
+
+
+def test_whoever_does_not_answer_is_waited_for_once(tmp_path: Path) -> None:
+    """Stopping takes no longer without the source's node, which is told twice, than without the consumer's."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=10_000))
+        took_s = {}
+        for silent in "cb":
+            query = f"without-{silent}"
+            await submitted(cluster, "a", None, name=query, consumer="c", strategy="consumer")
+            cluster.network.cut("a", silent, both=True)
+            before_s = cluster.clock.now()
+            assert (await ask(cluster, "a", cluster.at("a").daemon.stop_query(query))).state == "stopped"
+            took_s[silent] = cluster.clock.now() - before_s
+            cluster.network.heal()
+            await cluster.together()
+        assert took_s["b"] < took_s["c"] + 1.0
+
+    in_cluster(tmp_path, "abcd", test)
