@@ -201,8 +201,9 @@ def _operator(
 
 
 def _operator_state(info: OperatorInfo | None, query_state: str) -> str:
-    state = "unreachable" if info is None else info.state
-    return PLANNED if query_state == PLANNED and state != "failed" else state_of_part(state, query_state)
+    if info is None:
+        return PLANNED if query_state == PLANNED else "unreachable"
+    return state_of_part(info.state, query_state)
 
 
 def _flow(rate: Rate, reads: list[Rate] | None = None) -> Flow:
