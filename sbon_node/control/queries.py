@@ -222,12 +222,12 @@ class QueryBook:
             pause_s = min(2 * pause_s, settings.retry_max_s)
 
     async def _clean_once(self, query: str, nodes: Collection[str] = ()) -> list[str]:
-        """The nodes that could not be told; none where the record itself has made room for another meanwhile."""
-        if self._records.get(query) is None:
+        """The nodes that could not be told; none where the record has made room meanwhile, be it for another of that name."""
+        if (record := self._over(query)) is None:
             return []
-        missed, sink = await deploy.destroy(self._context, self.record(query), nodes)
-        if (record := self._records.get(query)) is None:
-            return missed
+        missed, sink = await deploy.destroy(self._context, record, nodes)
+        if (record := self._over(query)) is None:
+            return []
         if sink is not None and sink.rows is not None and record.last is not None:
             last = msgspec.structs.replace(record.last, rows=sink.rows, delivery=delivery_of(self._context, sink))
             self._change(query, last=as_over(last))
@@ -235,6 +235,11 @@ class QueryBook:
         if not missed and query not in self._submitting:
             self._change(query, cleaned=True)
         return missed
+
+    def _over(self, query: str) -> QueryRecord | None:
+        """The record of a query that is over."""
+        record = self._records.get(query)
+        return record if record is not None and record.state not in LIVE else None
 
     async def _claimed(self, call: ClaimPart, caller: Caller) -> Claimed:
         record = self._records.get(call.query)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sbon_node.control.report import QueryInfo
+from sbon_node.query.catalog import SourceDeclaration
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.control.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
@@ -70,3 +71,25 @@ def test_whoever_does_not_answer_is_waited_for_once(tmp_path: Path) -> None:
         assert took_s["b"] < took_s["c"] + 1.0
 
     in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_query_that_has_the_name_of_one_that_is_over_is_not_ended_with_it(tmp_path: Path) -> None:
+    """``b`` was away when the first was stopped, and is told of it when the second runs there; its record has made room."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", SourceDeclaration(stream="numbers", name="posted", node="b", connector="http"))
+        daemon = cluster.at("a").daemon
+        await submitted(cluster, "a", None, consumer="c", strategy="consumer")
+        cluster.network.cut("a", "b", both=True)
+        await ask(cluster, "a", daemon.stop_query("q"))
+        cluster.network.heal()
+        for name in ("others", "more"):
+            await submitted(cluster, "a", None, name=name, consumer="c", strategy="consumer")
+        await ask(cluster, "a", daemon.stop_query("others"))
+        await submitted(cluster, "a", None, consumer="c", strategy="producer")
+        await cluster.sleep(120.0)
+        info = await state_of(cluster, "a")
+        assert (info.state, info.reason) == ("running", "")
+        assert [(one.node, one.state) for one in info.operators] == [("b", "running")]
+
+    in_cluster(tmp_path, "abc", test, max_queries=2, retry_s=60.0)
