@@ -12,7 +12,7 @@ from sbon_cli.local_cluster import LocalCluster
 from sbon_node.engine.interface import Column
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from tests.dashboard.conftest import QUERY
-from tests.dashboard.looking import PATIENCE_MS, looking, middle
+from tests.dashboard.looking import PATIENCE_MS, looking, middle, texts
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -225,3 +225,17 @@ def test_nodes_that_die_are_shown_dead(browser: Browser, cluster: LocalCluster) 
         own.restart()
         expect(page.locator("#connection")).to_have_text("Live")
         expect(page.locator("#age")).to_have_text("")
+
+
+def test_of_a_query_whose_record_cannot_be_had_no_more_is_told_than_is_known(browser: Browser, cluster: LocalCluster) -> None:
+    holder = cluster["london"]
+    holder.kill()
+    try:
+        with looking(browser, cluster["singapore"].client.api, query=QUERY, fails=True) as page:
+            query = page.locator("#query-facts")
+            expect(query).to_contain_text("no answer from london")
+            assert texts(page, "#query-facts dt") == ["Record at", "Consumer"]
+            assert texts(page, "#query-facts dd") == ["london", "singapore"]
+            expect(page.locator(f"[data-query='{QUERY}']")).to_contain_text("no answer from london")
+    finally:
+        holder.restart()

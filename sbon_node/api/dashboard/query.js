@@ -31,6 +31,8 @@ export class QueryView {
     say(this.reason, info.reason || listed.reason);
     this.reason.hidden = !this.reason.textContent;
     say(this.sql.firstElementChild, info.sql);
+    this.sql.hidden = !info.sql;
+    if (listed.state === "unreachable") return showFacts(this.facts, [["Record at", listed.node], ["Consumer", listed.consumer]]);
     showFacts(this.facts, [
       ["Consumer", `${listed.consumer}, ${listed.sink.kind}`],
       ["Rows delivered", count(sink?.rows ?? info.rows)],
