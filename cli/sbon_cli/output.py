@@ -5,7 +5,6 @@ Results go to stdout, everything else (progress, hints, errors) to stderr, so th
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -20,6 +19,7 @@ from rich.table import Table
 from sbon_cli.exit_codes import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 from sbon_cli.exit_codes import EXIT_REFUSED as EXIT_REFUSED
 from sbon_cli.exit_codes import exit_code_of as exit_code_of
+from sbon_cli.standard_streams import abandon_output
 from sbon_node.errors import SbonError
 
 P = ParamSpec("P")
@@ -68,8 +68,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
         except KeyboardInterrupt:
             sys.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:
-            # The reader of our output has had enough; the interpreter must not complain about it at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            abandon_output()  # its reader has had enough
             sys.exit(EXIT_REFUSED)
 
     return run
