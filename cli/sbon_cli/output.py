@@ -131,7 +131,12 @@ def bytes_text(count: float) -> str:
 
 def rows_text(count: int | None) -> str:
     """``1,400 rows``."""
-    return "rows not known" if count is None else f"{count:,} rows"
+    return "rows not known" if count is None else counted(count, "row")
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """``1 row``, ``1,400 rows``."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def json_option(command: Callable[P, R]) -> Callable[P, R]:
