@@ -69,8 +69,6 @@ class Folder(click.Path):
         path = Path(value)
         try:
             path.mkdir(parents=True, exist_ok=True)
-        except FileExistsError:
-            pass  # a file: our parent says so
         except OSError as error:
             self.fail(f"{value} cannot be made: {error.strerror}", param, ctx)
         super().convert(path, param, ctx)

@@ -122,7 +122,7 @@ def test_pictures_are_written_beside_the_json(matrix: Path, tmp_path: Path) -> N
         (("penalty", "--seeds", "1,x"), "is no list of at most 1,000 seeds"),
         (("penalty", "--seeds", "1-1000000000000"), "is no list of at most 1,000 seeds"),
         (("penalty", "--out", "/dev/null/below"), "/dev/null/below cannot be made: Not a directory"),
-        (("penalty", "--dump", "/dev/null"), "'/dev/null' is a file"),
+        (("penalty", "--dump", "/dev/null"), "/dev/null cannot be made: File exists"),
         (("nes", "--load", "nan"), "'nan' is not a number"),
         (("penalty", "--variant", "fool"), "'fool' is none of full"),
     ],
