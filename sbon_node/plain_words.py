@@ -23,7 +23,7 @@ _Told = Callable[[re.Match[str]], str]
 _SAID: tuple[tuple[str, _Told], ...] = (
     (r"Object missing required field `(.+)`", lambda m: f"{m[1]} is missing"),
     (r"Object contains unknown field `(.+)`", lambda m: f"there is no field {m[1]}"),
-    (r"Expected `(\w+)` (>=|<=|>|<) (\S+)", lambda m: f"must be {_COMPARED[m[2]]} {float(m[3]):g}"),
+    (r"Expected `(\w+)` (>=|<=|>|<) (\S+)", lambda m: f"must be {_COMPARED[m[2]]} {float(m[3]):.15g}"),
     (r"Expected `str` of length >= 1", lambda m: "must not be empty"),
     (r"Expected `(\w+)` of length (>=|<=) (\d+)", lambda m: f"must have {_COMPARED[m[2]]} {_counted(int(m[3]), m[1])}"),
     (r"Expected `str` matching regex (.+)", lambda m: "has a character that is not allowed, or is too long"),
@@ -36,16 +36,17 @@ def in_plain_words(error: msgspec.ValidationError, kind: Any = None) -> tuple[st
     """The field, as a path from the value that was read (empty for itself), and what is wrong with it. With ``kind``, the struct
     that was asked for, a word that is none of those allowed is told these, and text of another pattern what its field's
     description says."""
-    said, _, path = str(error).partition(" - at `$")
-    field = path.rstrip("`").lstrip(".")
+    said, _, path = str(error).partition(" - at `")
+    of_key, _, path = path.rstrip("`").rpartition("$")
+    field, owner = path.lstrip("."), "a key " if of_key else ""
     for pattern, told in _SAID:
         if match := re.fullmatch(pattern, said):
             place = field.replace("[...]", "[]")  # as msgspec has it for each key of a map; its dots part no names
             allowed = _allowed(kind, place) if said.startswith("Invalid ") else ()
-            pattern_told = _description(kind, place) if said.startswith("Expected `str` matching") else ""
+            pattern_told = _description(kind, place) if said.startswith("Expected `str` matching") and not of_key else ""
             words = f": it is one of {', '.join(map(str, allowed))}" if allowed else ""
-            return field, told(match) + (words or (pattern_told and f": {pattern_told}"))
-    return field, said[:1].lower() + said[1:]
+            return field, owner + told(match) + (words or (pattern_told and f": {pattern_told}"))
+    return field, owner + said[:1].lower() + said[1:]
 
 
 def _either(kinds: str) -> str:

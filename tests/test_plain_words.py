@@ -32,6 +32,7 @@ class Outer(msgspec.Struct):
     few: Annotated[list[int], Meta(max_length=1)] = []
     named: dict[str, Inner] = {}
     words: dict[str, Literal["so", "thus"]] = {}
+    short: dict[Annotated[str, Meta(max_length=3, pattern="^[a-z]*$")], int] = {}
     letter: Annotated[str, Meta(max_length=1)] = ""
 
 
@@ -62,6 +63,9 @@ class Outer(msgspec.Struct):
             "'xml' is not known: it is one of csv, ndjson",
         ),
         ({"name": "a", "words": {"x": "no"}}, "words[...]", "'no' is not known: it is one of so, thus"),
+        ({"name": "a", "short": {"abcd": 1}}, "short", "a key must have at most 3 characters"),
+        ({"name": "a", "short": {"A": 1}}, "short", "a key has a character that is not allowed, or is too long"),
+        ({"name": "a", "short": {5: 1}}, "short", "a key must be text, and is a whole number"),
         (7, "", "must be a map, and is a whole number"),
     ],
 )

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from sbon_cli.cities import cities
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
+from sbon_node.placement.names import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
 
 @click.group()
@@ -56,19 +57,25 @@ def planning(names: tuple[str, ...], turns: int, json_: bool) -> None:
     metavar="NAME",
     help="Of the suite, repeated; all by default but those that only Spark computes.",
 )
-@click.option("--strategy", metavar="NAME", help="That places them; the default one by default.")
+@click.option(
+    "--strategy",
+    type=click.Choice([AUTO, *STRATEGY_NAMES]),
+    default=DEFAULT_STRATEGY,
+    show_default=True,
+    metavar="NAME",
+    help="That places them.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the simulated network and engine.")
 @json_option
 @reports_errors
-def bill(names: tuple[str, ...], strategy: str | None, seed: int, json_: bool) -> None:
+def bill(names: tuple[str, ...], strategy: str, seed: int, json_: bool) -> None:
     """What each query of the suite costs the network, against shipping every stream whole to the consumer.
 
     Whole nodes in six cities, in virtual time; each result is compared with DuckDB's. Some seconds a query.
     """
     figures: Any = importlib.import_module("sbon_node.experiments.bill_bench")
     with err().status("writing the streams") as status:
-        chosen = {} if strategy is None else {"strategy": strategy}
-        result = figures.run(figures.Area(*cities()), names, seed=seed, told=status.update, **chosen)
+        result = figures.run(figures.Area(*cities()), names, seed=seed, told=status.update, strategy=strategy)
     if as_json(json_):
         print_json(result)
         return

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sbon_node.errors import SbonError
+from sbon_node.net.delays import MAX_RTT_MS
 
 CITIES = {
     "new-york": (40.71, -74.01),
@@ -41,10 +42,10 @@ class WideArea(NamedTuple):
     names: tuple[str, ...]
     rtt_ms: tuple[tuple[float, ...], ...]
 
-    def chosen(self, count: int) -> WideArea:
+    def chosen(self, count: int, flag: str = "--latency") -> WideArea:
         """The first ``count`` sites; raises ``bad-latency`` where there are fewer."""
         if count > len(self.names):
-            raise SbonError("bad-latency", f"{count} nodes, but only {len(self.names)} sites", where="--latency")
+            raise SbonError("bad-latency", f"{count} nodes, but only {len(self.names)} sites", where=flag)
         return WideArea(self.names[:count], tuple(row[:count] for row in self.rtt_ms[:count]))
 
 
@@ -106,6 +107,8 @@ def load_wide_area(path: Path) -> WideArea:
     matrix = _filled(matrix)
     if not np.isfinite(matrix).all() or (matrix < 0).any():
         raise SbonError("bad-latency", "a pair has no round-trip time, not even over a third site", where=str(path))
+    if (matrix > MAX_RTT_MS).any():
+        raise SbonError("bad-latency", f"a time of {matrix.max():g} ms, at most {MAX_RTT_MS:,} are allowed", where=str(path))
     if given is not None and len(given) != len(matrix):
         raise SbonError("bad-latency", f"{len(given)} names for {len(matrix)} sites", where=str(path))
     return WideArea(

@@ -19,7 +19,8 @@ from sbon_cli.demo_queries import QUERIES, DemoQuery
 from sbon_cli.demo_show import Show
 from sbon_cli.follow import Follower
 from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
-from sbon_cli.output import EXIT_REFUSED, as_json, json_option, print_json, reports_errors
+from sbon_cli.option_types import Number
+from sbon_cli.output import EXIT_REFUSED, as_json, json_option, print_json, reports_errors, rows_text
 from sbon_cli.settings_flags import strategy_option
 from sbon_node import extras
 from sbon_node.control.report import Accepted, Bill, QueryInfo, Rows, Submission
@@ -66,7 +67,7 @@ class Input(NamedTuple):
 
 @click.command()
 @strategy_option
-@click.option("--seconds", type=click.FloatRange(1, 3600), default=20.0, show_default=True, help="How long the days take.")
+@click.option("--seconds", type=Number(1, 3600), default=20.0, show_default=True, help="How long the days take.")
 @click.option("--days", type=click.IntRange(1, DAYS), default=DAYS, show_default=True, help="Of the year, from its first.")
 @json_option
 @reports_errors
@@ -181,11 +182,13 @@ def follow(cluster: LocalCluster, show: Show, info: QueryInfo) -> list[tuple[Any
             rows.extend(frame.rows)
             show.rows(frame)
             if frame.rows:
-                waiting(f"{len(rows):,} rows, {str(frame.rows[-1][0])[:10]}, {frame.delay_ms / 1000:.1f} s from source to here")
+                waiting(
+                    f"{rows_text(len(rows))}, {str(frame.rows[-1][0])[:10]}, {frame.delay_ms / 1000:.1f} s from source to here"
+                )
 
         end = Follower(cluster[CONSUMER].client, info.id, take).run()
     if end.state != "finished":
-        raise SbonError("query-over", f"{info.id} {end.state} after {len(rows):,} rows: {end.reason}")
+        raise SbonError("query-over", f"{info.id} {end.state} after {rows_text(len(rows))}: {end.reason}")
     return rows
 
 

@@ -34,6 +34,7 @@ _CONFIGURATION_CODES = frozenset(
         "port-in-use",
         "too-few-nodes",
         "unknown-algorithm",
+        "unknown-suite-query",
         "unknown-topology",
     }
 )

@@ -10,6 +10,7 @@ import click
 
 from sbon_cli import experiment_ants, experiment_growth, experiment_live, experiment_placement
 from sbon_cli.bench import show_result
+from sbon_cli.option_types import Folder, KnownName, Number
 from sbon_cli.output import as_json, err, headings, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.overlay import overlay
 from sbon_node import log
@@ -33,7 +34,7 @@ def experiment() -> None:
 )
 @click.option(
     "--noise",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=0.0,
     show_default=True,
     help="Standard deviation of symmetric noise on each sample, as a share of its time.",
@@ -48,7 +49,7 @@ def experiment() -> None:
 @click.option(
     "--probes", type=click.IntRange(24, 100_000), default=720, show_default=True, help="Of each node, until it is settled."
 )
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write pictures and the JSON there.")
+@click.option("--out", type=Folder(), metavar="DIR", help="Write pictures and the JSON there.")
 @json_option
 @reports_errors
 def coordinates(
@@ -93,10 +94,18 @@ def _cell(value: object) -> object:
 
 @experiment.command()
 @click.option("--nodes", multiple=True, type=click.IntRange(4, 4000), metavar="N", help="Repeated; 100 and 1,000 by default.")
-@click.option("--scenario", "-s", "scenarios", multiple=True, metavar="NAME", help="Repeated; all by default.")
+@click.option(
+    "--scenario",
+    "-s",
+    "scenarios",
+    multiple=True,
+    type=KnownName("sbon_node.experiments.membership:SCENARIOS"),
+    metavar="NAME",
+    help="Repeated; all by default.",
+)
 @click.option(
     "--minutes",
-    type=click.FloatRange(0.1, 600),
+    type=Number(0.1, 600),
     default=60.0,
     show_default=True,
     help="How long weather and partition last, and, if it is less, oneway, loss and churn: 10, 5 and 3 minutes.",
@@ -114,9 +123,6 @@ def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: floa
     log.silence()
     module: Any = importlib.import_module("sbon_node.experiments.membership")
     settings: Any = importlib.import_module("sbon_node.membership.settings")
-    unknown = [name for name in scenarios if name not in module.SCENARIOS]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(module.SCENARIOS)}", param_hint="--scenario")
     result = module.experiment(
         nodes or (100, 1000),
         seed=seed,

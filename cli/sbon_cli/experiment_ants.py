@@ -9,20 +9,23 @@ from typing import Any
 import click
 
 from sbon_cli.experiment_placement import placement_options, run_experiment
+from sbon_cli.option_types import KnownName
 from sbon_cli.output import reports_errors
 
 
 @click.command()
 @placement_options(100, "1-3")
 @click.option(
-    "--part", "parts", multiple=True, metavar="NAME", help="2a, 2b, 3a, 3b, 4, table1 or queue; repeated, all by default."
+    "--part",
+    "parts",
+    multiple=True,
+    type=KnownName("sbon_node.experiments.ants:PARTS"),
+    metavar="NAME",
+    help="2a, 2b, 3a, 3b, 4, table1 or queue; repeated, all by default.",
 )
 @reports_errors
 def ants(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) -> None:
     """ANTS's Figures 2, 3 and 4 and its Table 1: latency by ants, beside the exact optimum and others, and the queueing model."""
     module: Any = importlib.import_module("sbon_node.experiments.ants")
-    unknown = [name for name in parts if name not in module.PARTS]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(module.PARTS)}", param_hint="--part")
     options["parts"] = parts or module.PARTS
     run_experiment("ants", "draw_ants", out, json_, options, pictures="ants_pictures")

@@ -9,7 +9,9 @@ from typing import Any
 import click
 
 from sbon_cli.experiment_placement import placement_options, run_experiment
+from sbon_cli.option_types import Number
 from sbon_cli.output import reports_errors
+from sbon_node.placement.names import STRATEGY_NAMES
 
 
 @click.command()
@@ -24,7 +26,7 @@ from sbon_cli.output import reports_errors
 )
 @click.option(
     "--load",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=0.8,
     show_default=True,
     help="Of its cores each node has given away a share between nothing and this.",
@@ -42,7 +44,14 @@ def nes(out: Path | None, json_: bool, sources: tuple[int, ...], iterations: tup
 @click.option(
     "--operators", multiple=True, type=click.IntRange(1, 256), metavar="N", help="Of a query, repeated; 1 to 50 by default."
 )
-@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="Repeated; hybrid and relaxation by default.")
+@click.option(
+    "--strategy",
+    "strategies",
+    multiple=True,
+    type=click.Choice(STRATEGY_NAMES),
+    metavar="NAME",
+    help="Repeated; hybrid and relaxation by default.",
+)
 @click.option(
     "--sequence",
     type=click.IntRange(0, 100_000),
@@ -65,8 +74,6 @@ def scale(
     On networks of 100 to 10,000 nodes, unless others are named. Minutes, most of them for the coordinates of 10,000 nodes.
     """
     module: Any = importlib.import_module("sbon_node.experiments.scale")
-    for name in strategies:
-        importlib.import_module("sbon_node.placement.registry").strategy_named(name)
     options["operators"] = () if sequence_only else operators or module.OPERATORS
     options["strategies"] = strategies or module.STRATEGIES
     run_experiment("scale", "draw_scale", out, json_, options, "growth_pictures")

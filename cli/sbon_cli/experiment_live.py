@@ -21,7 +21,7 @@ from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
 from sbon_node.control.report import LIVE, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
-from sbon_node.placement.registry import STRATEGIES
+from sbon_node.placement.names import STRATEGY_NAMES
 
 AT_A_TIME = 3
 ASKS_EVERY_S = 0.5
@@ -47,7 +47,14 @@ IN_EXPERIMENTS_ALONE = ("ip-multicast",)
     help="Round-trip times, as for cluster up --latency: the first nodes of it.",
 )
 @click.option("--nodes", type=click.IntRange(4, 60), default=12, show_default=True)
-@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="Repeated; all but ip-multicast by default.")
+@click.option(
+    "--strategy",
+    "strategies",
+    multiple=True,
+    type=click.Choice(STRATEGY_NAMES),
+    metavar="NAME",
+    help="Repeated; all but ip-multicast by default.",
+)
 @click.option("--query", "-q", "queries", multiple=True, metavar="NAME", help="Of the suite, repeated, or all; six by default.")
 @json_option
 @reports_errors
@@ -62,12 +69,9 @@ def live(data: Path, nodes: int, strategies: tuple[str, ...], queries: tuple[str
     """
     experiment: Any = importlib.import_module("sbon_node.experiments.live_placements")
     suite: Any = importlib.import_module("sbon_node.experiments.suite.cases")
-    unknown = [name for name in strategies if name not in STRATEGIES]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(STRATEGIES)}", param_hint="--strategy")
     cases = suite.cases() if EVERY in queries else suite.chosen(queries or experiment.QUERIES, where="--query")
-    wanted = strategies or tuple(name for name in STRATEGIES if name not in IN_EXPERIMENTS_ALONE)
-    area = load_wide_area(data).chosen(nodes)
+    wanted = strategies or tuple(name for name in STRATEGY_NAMES if name not in IN_EXPERIMENTS_ALONE)
+    area = load_wide_area(data).chosen(nodes, "--data")
     with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-live-") as folder:
         rows = _run(experiment, area, cases, wanted, Path(folder), status.update)
     lines = experiment.summary(rows)

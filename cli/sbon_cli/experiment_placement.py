@@ -9,30 +9,11 @@ from typing import Any
 
 import click
 
+from sbon_cli.option_types import Folder, KnownName, Seeds
 from sbon_cli.output import as_json, err, headings, json_option, print_json, print_table, reports_errors, say
 
 TOPOLOGIES = "ts100, ts208, ts300, ts1000, ts1064, ts1550, ts3000, ts10000, edge-fog-cloud, geometric"
 """Those of sbon_node.experiments.topologies, which help does not import."""
-
-
-class Seeds(click.ParamType[tuple[int, ...]]):
-    """Such as ``1,2,5`` or ``1-10``."""
-
-    name = "seeds"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        if isinstance(value, tuple):
-            return value
-        found: list[int] = []
-        try:
-            for part in str(value).split(","):
-                first, _, last = part.partition("-")
-                found += range(int(first), int(last or first) + 1)
-        except ValueError:
-            found = []
-        if not 0 < len(found) <= 1000:
-            self.fail(f"{value!r} is no list of seeds such as 1,2,5 or 1-10", param, ctx)
-        return tuple(dict.fromkeys(found))
 
 
 def placement_options(queries: int, seeds: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -55,12 +36,10 @@ def placement_options(queries: int, seeds: str) -> Callable[[Callable[..., None]
         click.option(
             "--seeds", type=Seeds(), default=seeds, show_default=True, help="Of network, coordinates and queries: 1,2,5 or 1-10."
         ),
-        click.option(
-            "--out", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Write pictures and the JSON there."
-        ),
+        click.option("--out", type=Folder(), metavar="DIR", help="Write pictures and the JSON there."),
         click.option(
             "--dump",
-            type=click.Path(file_okay=False, path_type=Path),
+            type=Folder(),
             metavar="DIR",
             help="Write every instance and placement there, as lines of JSON, for other programs to check.",
         ),
@@ -91,14 +70,18 @@ def sbon_table1(out: Path | None, json_: bool, **options: Any) -> None:
     type=click.Choice(["1", "3", "7", "15", "31"]),
     help="Of a query, repeated; 1, 3, 7 and 15 by default.",
 )
-@click.option("--variant", "variants", multiple=True, metavar="NAME", help="Such as full or noise10, repeated; all by default.")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    type=KnownName("sbon_node.experiments.penalty:VARIANTS"),
+    metavar="NAME",
+    help="Such as full or noise10, repeated; all by default.",
+)
 @reports_errors
 def penalty(out: Path | None, json_: bool, operators: tuple[str, ...], variants: tuple[str, ...], **options: Any) -> None:
     """How much more than the exact optimum placements cost: by strategy, size of the query, network, and hardship."""
     module: Any = importlib.import_module("sbon_node.experiments.penalty")
-    unknown = [name for name in variants if name not in module.VARIANTS]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(module.VARIANTS)}", param_hint="--variant")
     options["operators"] = tuple(int(size) for size in operators) or module.OPERATORS
     options["variants"] = variants or module.VARIANTS
     run_experiment("penalty", "draw_penalty", out, json_, options)
@@ -118,15 +101,17 @@ def sand(out: Path | None, json_: bool, figures: tuple[int, ...], **options: Any
 @click.command(name="opb-table1")
 @placement_options(4, "1-5")
 @click.option(
-    "--part", "parts", multiple=True, metavar="NAME", help="table1, delay, throughput or usage, repeated; all by default."
+    "--part",
+    "parts",
+    multiple=True,
+    type=KnownName("sbon_node.experiments.opb_table1:PARTS"),
+    metavar="NAME",
+    help="table1, delay, throughput or usage, repeated; all by default.",
 )
 @reports_errors
 def opb_table1(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) -> None:
     """OPB's Table I and Figures 3 to 5: usage, delay, success and discoveries under bounds, beside the paper's."""
     module: Any = importlib.import_module("sbon_node.experiments.opb_table1")
-    unknown = [name for name in parts if name not in module.PARTS]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(module.PARTS)}", param_hint="--part")
     options["parts"] = parts or module.PARTS
     run_experiment("opb_table1", "draw_opb", out, json_, options, pictures="opb_pictures")
 

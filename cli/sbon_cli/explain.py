@@ -12,7 +12,18 @@ from sbon_cli.client import Client
 from sbon_cli.explain_placement import QUERY_NAME, placement
 from sbon_cli.goal_flags import goal_options
 from sbon_cli.names import NODE, QUERY
-from sbon_cli.output import as_json, bytes_text, cell_text, json_option, out, print_json, print_table, reports_errors, say
+from sbon_cli.output import (
+    as_json,
+    bytes_text,
+    cell_text,
+    json_option,
+    out,
+    print_json,
+    print_table,
+    reports_errors,
+    rows_text,
+    say,
+)
 from sbon_cli.reading import text_of
 from sbon_cli.settings_flags import decompose_option, join_window_option
 from sbon_node.control.explaining.plan_explanation import ExplainedPart, Explanation
@@ -146,7 +157,7 @@ def tree(parts: dict[str, ExplainedPart], root: str, width: int) -> list[str]:
         shown.add(name)
         lines.extend(_with_figures(text, below, part, label))
         if part.late:
-            lines.append(f"{below}{part.late:,} rows late")
+            lines.append(f"{below}{rows_text(part.late)} late")
         for position, read in enumerate(part.reads):
             last = position == len(part.reads) - 1
             add(read, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))

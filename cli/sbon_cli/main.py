@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
 
 from sbon_cli import waiting
 from sbon_cli.examples import with_examples
-from sbon_cli.exit_codes import EXIT_CODES, EXIT_INTERRUPTED
+from sbon_cli.exit_codes import EXIT_CODES, EXIT_INTERRUPTED, EXIT_REFUSED
+from sbon_cli.standard_streams import abandon_output, is_of_output, open_closed_streams
 
 DEFAULT_API = "http://127.0.0.1:7480"
 
@@ -136,8 +137,18 @@ def _plain(message: str) -> str:
     return message
 
 
+def _end_without_output(error: OSError) -> NoReturn:
+    from sbon_cli.output import complain
+    from sbon_node.errors import SbonError
+
+    abandon_output()
+    complain(SbonError("not-written", f"cannot be written: {error.strerror}", where="standard output"))
+    sys.exit(EXIT_REFUSED)
+
+
 def main() -> None:
     """Runs the command line; the exit codes are those of ``sbon --help``."""
+    open_closed_streams()
     waiting.told = True
     try:
         code = sbon.main(prog_name="sbon", standalone_mode=False)
@@ -148,6 +159,10 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         print("\ninterrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
+    except OSError as error:
+        if not is_of_output(error):
+            raise
+        _end_without_output(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from sbon_cli.client import Client
 from sbon_cli.map_text import drawn
-from sbon_cli.output import as_json, err, json_option, out, print_json, reports_errors, say
+from sbon_cli.output import as_json, counted, err, json_option, out, print_json, reports_errors, say
 from sbon_node.control.report import MemberInfo
 from sbon_node.errors import SbonError
 from sbon_node.extras import matplotlib_figure
@@ -68,7 +68,8 @@ def map_(api: str, file: Path | None, json_: bool) -> None:
 
 def _legend(found: Map) -> str:
     heights = [place.height_ms for place in found.places]
-    text = f"{len(found.places)} nodes; {shown_share(found)}; heights add {min(heights):.1f} to {max(heights):.1f} ms a node"
+    added = f"heights add {min(heights):.1f} to {max(heights):.1f} ms a node"
+    text = f"{counted(len(found.places), 'node')}; {shown_share(found)}; {added}"
     return f"{text}; not placed yet: {', '.join(found.unplaced)}" if found.unplaced else text
 
 
@@ -101,7 +102,9 @@ def save(found: Map, file: Path) -> None:
     for place in places:
         axes.annotate(place.name, (place.x_ms, place.y_ms), xytext=(5, 3), textcoords="offset points", fontsize=7)
     figure.colorbar(dots, label="load (ms)")
-    axes.set(xlabel="ms", ylabel="ms", title=f"{len(places)} nodes in the cost space; size: height; {shown_share(found)}")
+    axes.set(
+        xlabel="ms", ylabel="ms", title=f"{counted(len(places), 'node')} in the cost space; size: height; {shown_share(found)}"
+    )
     axes.set_aspect("equal", adjustable="datalim")
     write_figure(figure, file)
 

@@ -10,7 +10,7 @@ import msgspec
 from sbon_cli.client import Client
 from sbon_cli.durations import milliseconds_of
 from sbon_cli.names import NODE
-from sbon_cli.output import as_json, json_option, print_json, print_table, reports_errors
+from sbon_cli.output import as_json, cell_text, json_option, print_json, print_table, reports_errors
 from sbon_node.control.report import MemberInfo
 
 STATES = ("alive", "suspect", "away", "dead", "left")
@@ -89,7 +89,7 @@ def status(api: str, json_: bool) -> None:
     shown["operators"] = ", ".join(found.operators) or "none"
     counters = shown.pop("counters")
     del shown["height"], shown["error"], shown["load"]
-    print_table(("", ""), [(name, str(value)) for name, value in shown.items()])
+    print_table(("", ""), [(name, cell_text(value)) for name, value in shown.items()])
     if counters:
         print_table(("counter", "count"), sorted(counters.items()))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sbon_cli.client import Client
-from sbon_cli.output import reports_errors
+from sbon_cli.output import counted, reports_errors
 
 
 @click.command()
@@ -15,7 +15,7 @@ from sbon_cli.output import reports_errors
 def join(api: str, addresses: tuple[str, ...]) -> None:
     """Joins the cluster of the nodes at these addresses; any live one will do."""
     count = Client(api).join(*addresses)
-    click.echo(f"joined; {count} members known")
+    click.echo(f"joined; {counted(count, 'member')} known")
 
 
 @click.command()

@@ -9,12 +9,14 @@ import msgspec
 
 
 def options_of(given: tuple[str, ...]) -> dict[str, Any]:
-    """Raises a usage error for what is not KEY=VALUE."""
+    """Raises a usage error for what is not KEY=VALUE, and for a key that comes twice."""
     chosen: dict[str, Any] = {}
     for option in given:
         key, separator, value = option.partition("=")
         if not separator:
             raise click.UsageError(f"--option: {option!r} is not KEY=VALUE")
+        if key.strip() in chosen:
+            raise click.UsageError(f"--option: {key.strip()} is given twice")
         chosen[key.strip()] = _value(value)
     return chosen
 

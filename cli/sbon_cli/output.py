@@ -5,7 +5,6 @@ Results go to stdout, everything else (progress, hints, errors) to stderr, so th
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
@@ -20,6 +19,7 @@ from rich.table import Table
 from sbon_cli.exit_codes import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 from sbon_cli.exit_codes import EXIT_REFUSED as EXIT_REFUSED
 from sbon_cli.exit_codes import exit_code_of as exit_code_of
+from sbon_cli.standard_streams import abandon_output
 from sbon_node.errors import SbonError
 
 P = ParamSpec("P")
@@ -68,8 +68,7 @@ def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
         except KeyboardInterrupt:
             sys.exit(EXIT_INTERRUPTED)
         except BrokenPipeError:
-            # The reader of our output has had enough; the interpreter must not complain about it at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            abandon_output()  # its reader has had enough
             sys.exit(EXIT_REFUSED)
 
     return run
@@ -132,7 +131,12 @@ def bytes_text(count: float) -> str:
 
 def rows_text(count: int | None) -> str:
     """``1,400 rows``."""
-    return "rows not known" if count is None else f"{count:,} rows"
+    return "rows not known" if count is None else counted(count, "row")
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """``1 row``, ``1,400 rows``."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def json_option(command: Callable[P, R]) -> Callable[P, R]:

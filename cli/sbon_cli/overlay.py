@@ -14,6 +14,7 @@ import click
 from sbon_cli.bench import show_result
 from sbon_cli.cities import WideArea, load_wide_area
 from sbon_cli.local_cluster import LocalCluster, LocalNode
+from sbon_cli.option_types import Number
 from sbon_cli.output import err, json_option, reports_errors
 from sbon_node import log
 from sbon_node.space.coordinate import Coordinate
@@ -30,7 +31,7 @@ EVERY_S = 10.0
     help="Round-trip times, as for cluster up --latency: the first nodes of it.",
 )
 @click.option("--nodes", type=click.IntRange(2, 250), default=24, show_default=True)
-@click.option("--minutes", type=click.FloatRange(0.5, 600), default=10.0, show_default=True, help="After all know each other.")
+@click.option("--minutes", type=Number(0.5, 600), default=10.0, show_default=True, help="After all know each other.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the simulation.")
 @json_option
 @reports_errors
@@ -42,7 +43,7 @@ def overlay(data: Path, nodes: int, minutes: float, seed: int, json_: bool) -> N
     """
     log.silence()
     module: Any = importlib.import_module("sbon_node.experiments.overlay")
-    area = load_wide_area(data).chosen(nodes)
+    area = load_wide_area(data).chosen(nodes, "--data")
     with err().status("starting") as status:
         live = _live(module, area, 60 * minutes, lambda at_s: status.update(f"sockets: {at_s:.0f} s"))
         simulated = module.simulated(

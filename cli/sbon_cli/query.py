@@ -11,7 +11,18 @@ from rich.markup import escape
 from sbon_cli.client import Client
 from sbon_cli.follow import unread
 from sbon_cli.names import QUERY
-from sbon_cli.output import as_json, bytes_text, err, json_option, print_json, print_table, reports_errors, rows_text, say
+from sbon_cli.output import (
+    as_json,
+    bytes_text,
+    counted,
+    err,
+    json_option,
+    print_json,
+    print_table,
+    reports_errors,
+    rows_text,
+    say,
+)
 from sbon_cli.rows import follow_to_the_end
 from sbon_node.control.query_list import QueryList
 from sbon_node.control.report import FOLLOW, Bill, QueryInfo
@@ -113,8 +124,8 @@ def _show_delivery(info: QueryInfo) -> None:
     found = info.delivery
     if found is not None:
         letters = f", kept in {found.dead_letters}" if found.dead_letters else ""
-        state = f"{found.state}; {found.rows:,} rows delivered, {found.refused:,} refused{letters}, {found.retries:,} retries"
-        say(escape(state))
+        told = f"{rows_text(found.rows)} delivered, {found.refused:,} refused{letters}"
+        say(escape(f"{found.state}; {told}, {counted(found.retries, 'retry', 'retries')}"))
     say()
 
 

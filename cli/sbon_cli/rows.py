@@ -98,9 +98,9 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
     except KeyboardInterrupt:
         if stop_after:
             client.stop_query(info.id)
-            _notice(f"stopped {info.id} after {write.rows:,} rows")
+            _notice(f"stopped {info.id} after {rows_text(write.rows)}")
         else:
-            _notice(f"detached after {write.rows:,} rows; {info.id} goes on: sbon query follow {info.id}")
+            _notice(f"detached after {rows_text(write.rows)}; {info.id} goes on: sbon query follow {info.id}")
         return EXIT_INTERRUPTED
     except BaseException:
         if stop_after:
@@ -113,7 +113,7 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
         err().print(f"[bold red]error[/]: {escape(info.id)} failed: {escape(end.reason)}")
         return EXIT_REFUSED
     if info.sink.kind == FOLLOW:
-        _notice(f"{info.id} {end.state}: {write.rows:,} rows")
+        _notice(f"{info.id} {end.state}: {rows_text(write.rows)}")
     else:
         delivered = rows_text(record.rows) if record is not None else "its rows"
         _notice(f"{info.id} {end.state}: {delivered} delivered to {info.sink.kind}")

@@ -9,7 +9,7 @@ import click
 from sbon_cli.client import Client
 from sbon_cli.goal_flags import goal_options
 from sbon_cli.names import NODE
-from sbon_cli.output import err, json_option, reports_errors
+from sbon_cli.output import counted, err, json_option, reports_errors
 from sbon_cli.reading import text_in
 from sbon_cli.settings_flags import decompose_option, join_window_option
 from sbon_cli.shell.run import Runner
@@ -52,7 +52,7 @@ def sql(
         from sbon_cli.shell.prompt import converse
 
         status = client.status()
-        told = f"at {status.name} of {status.cluster}, {status.members} members; \\help for help"
+        told = f"at {status.name} of {status.cluster}, {counted(status.members, 'member')}; \\help for help"
         err().print(told, style="dim", markup=False)
         converse(Runner(client, wishes, json_=json_), Known(api))
         return

@@ -59,6 +59,7 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
             {
                 "name": "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first",
                 "event_time": "--event-time",
+                "delay_ms": "--delay, in milliseconds",
             },
         ) from error
     _tell(Client(api).create_stream(declaration), json_, f"{name} created")

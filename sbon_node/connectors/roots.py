@@ -12,8 +12,11 @@ ANYWHERE = ("/",)
 
 def check_within(path: str, roots: Sequence[str]) -> None:
     """Raises :class:`SbonError` ``outside-roots`` for a path that, links followed, is in none of the folders; whether there is
-    anything is not told."""
-    found = Path(path).expanduser().resolve()
+    anything is not told. ``bad-option`` for what is no path: with a NUL in it, or a home of nobody."""
+    try:
+        found = Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise SbonError("bad-option", f"{path!r} is no path: {error}", where="options.path") from error
     if not any(found.is_relative_to(Path(root).expanduser().resolve()) for root in roots):
         raise SbonError(
             "outside-roots",

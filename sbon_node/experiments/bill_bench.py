@@ -74,7 +74,7 @@ def run(
     told: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """``{"name": "bill", "rows": [...]}``, a row for each query; ``told`` hears which is next. Raises :class:`SbonError`
-    ``unknown-query``, ``unknown-strategy``."""
+    ``unknown-suite-query``, ``unknown-strategy``."""
     strategy_named(strategy)
     configure(LogSettings(level="error"))
     asked, rows = chosen(names) or simulated(), []

@@ -90,7 +90,7 @@ async def crash(trial: Trial, minutes: float) -> dict[str, float]:
     """Nodes crash one after another; ``all_more`` is from the first who takes it for dead to the last."""
     now = asyncio.get_running_loop().time
     crashed: dict[str, float] = {}
-    for site in trial.some(min(30, len(trial.overlay.sites) // 5)):
+    for site in trial.some(max(1, min(30, len(trial.overlay.sites) // 5))):
         trial.overlay.crash(site)
         crashed[site.name] = now()
         await asyncio.sleep(trial.rng.uniform(1.0, 3.0))
@@ -180,7 +180,7 @@ async def churn(trial: Trial, minutes: float) -> dict[str, float]:
 
     async def change() -> None:
         pause_s = 60 / max(1.0, len(trial.overlay.sites) / 100)
-        for turn in range(round(min(3.0, minutes) * 60 / pause_s)):
+        for turn in range(max(1, round(min(3.0, minutes) * 60 / pause_s))):
             (site,) = trial.some(1)
             if turn % 2:
                 await trial.overlay.leave(site)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sbon_node.errors import SbonError
 from sbon_node.experiments.made_matrix import MADE
+from sbon_node.net.delays import MAX_RTT_MS
 
 Floats = NDArray[np.float64]
 
@@ -108,6 +109,9 @@ def made_matrix(text: str, seed: int, weather: Weather = QUEUES) -> RttMatrix:
 
 
 def _matrix(name: str, given: Floats, weather: Weather, where: str) -> RttMatrix:
+    longest_ms = np.max(given, where=np.isfinite(given), initial=0.0)
+    if longest_ms > MAX_RTT_MS:
+        raise SbonError("bad-matrix", f"a time of {longest_ms:g} ms, at most {MAX_RTT_MS:,} are allowed", where=where)
     rounds: Floats = np.where(np.isfinite(given) & (given > 0), given, np.nan)
     rounds[:, range(rounds.shape[1]), range(rounds.shape[1])] = np.nan
     known = _any(np.isfinite(rounds), 0)

@@ -9,8 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.errors import SbonError
+from sbon_node.plain_words import in_plain_words
 
-Rtt = Annotated[float, Meta(ge=0, le=60_000)]
+MAX_RTT_MS = 60_000
+"""Longer ones are of another unit, or wrong."""
+Rtt = Annotated[float, Meta(ge=0, le=MAX_RTT_MS)]
 
 
 class DelayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,12 +65,11 @@ class Delays:
 
 def read_delays(path: Path) -> DelayTable:
     """Raises :class:`SbonError` ``bad-delays``."""
+    hint = '{"sites": {"127.0.10.1": "london"}, "names": ["london"], "rtt_ms": [[0]]}'
     try:
         return msgspec.json.decode(path.read_bytes(), type=DelayTable)
+    except msgspec.ValidationError as error:
+        field, message = in_plain_words(error)
+        raise SbonError("bad-delays", f"{field}: {message}" if field else message, where=str(path), hint=hint) from error
     except (OSError, msgspec.DecodeError) as error:
-        raise SbonError(
-            "bad-delays",
-            str(error),
-            where=str(path),
-            hint='{"sites": {"127.0.10.1": "london"}, "names": ["london"], "rtt_ms": [[0]]}',
-        ) from error
+        raise SbonError("bad-delays", str(error), where=str(path), hint=hint) from error

@@ -200,8 +200,10 @@ def _check_special(clean: str, node: exp.Expr) -> None:
             or any(v for k, v in node.args.items() if k not in ("this", "expressions", "nested"))
         ):
             raise error_at("unsupported-type", "this type is not supported", clean, node, hint=TYPE_HINT)
-    elif isinstance(node, exp.Literal) and not node.is_string and not (_NUMBER.match(node.name) and len(node.name) <= MAX_NUMBER):
+    elif isinstance(node, exp.Literal) and not node.is_string and not _NUMBER.match(node.name):
         raise error_at("bad-sql", "not a number", clean, node)
+    elif isinstance(node, exp.Literal) and not node.is_string and len(node.name) > MAX_NUMBER:
+        raise error_at("bad-sql", f"a number has at most {MAX_NUMBER} characters", clean, node)
     elif isinstance(node, exp.Column) and (
         isinstance(node.this, exp.Star) or (node.args.get("db") and node.table.lower() not in PIECES)
     ):

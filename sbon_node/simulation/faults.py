@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
+from msgspec import Meta
 
 from sbon_node.steps import Step
 
@@ -25,30 +26,32 @@ Action = Literal[
     "give-up",  # whoever submits a query at the node goes away before the answer
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
+MAX_TIME_S = 1e7
+Seconds = Annotated[float, Meta(ge=0, le=MAX_TIME_S)]
 _SHORT_S, _LONG_S = 1.0, 25.0
 STEPS: tuple[Step, ...] = get_args(Step)
 
 
-class AtStep(msgspec.Struct, frozen=True, tag="step"):
+class AtStep(msgspec.Struct, frozen=True, tag="step", forbid_unknown_fields=True):
     """The ``count``-th time that ``node`` takes ``step``, over all its incarnations."""
 
     node: str
     step: Step
-    count: int
+    count: Annotated[int, Meta(ge=1)]
 
 
-class AtTime(msgspec.Struct, frozen=True, tag="time"):
-    seconds: float
+class AtTime(msgspec.Struct, frozen=True, tag="time", forbid_unknown_fields=True):
+    seconds: Seconds
 
 
-class Fault(msgspec.Struct, frozen=True):
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``action`` strikes ``node`` (a cut: the path to ``other`` as well) and is mended ``down_s`` seconds later."""
 
     when: AtStep | AtTime
     action: Action
     node: str
     other: str = ""
-    down_s: float = 1.0
+    down_s: Seconds = 1.0
 
     def __str__(self) -> str:
         when = f"{self.when.seconds:.3f} s" if isinstance(self.when, AtTime) else f"{self.when.step} {self.when.count}"

@@ -6,22 +6,25 @@ The rows at the sink are compared with DuckDB's over all of the sources' rows at
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
+from msgspec import Meta
 
 from sbon_node.connectors.registry import open_source
 from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
+from sbon_node.net.delays import MAX_RTT_MS
 from sbon_node.plain_words import in_plain_words
 from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.query.schema import to_arrow
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.duck import run
-from sbon_node.simulation.faults import AtStep, Fault
+from sbon_node.simulation.faults import MAX_TIME_S, AtStep, Fault
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
 from sbon_node.simulation.paths import NetworkQuality
@@ -30,14 +33,15 @@ from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings
 
 QUERY = "query"
+MAX_ROWS = 10_000_000
 
 
 class ScenarioSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``rows`` generated at ``node``; ``columns`` as the connector ``generator`` takes them."""
 
     node: str
-    rows: int
-    rate: float = 0.0
+    rows: Annotated[int, Meta(ge=0, le=MAX_ROWS)]
+    rate: Annotated[float, Meta(ge=0, le=MAX_ROWS)] = 0.0
     columns: dict[str, Any] = {}
 
 
@@ -47,7 +51,7 @@ class ScenarioStream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema: dict[str, str]
     event_time: str
     sources: tuple[ScenarioSource, ...]
-    delay_ms: int = 0
+    delay_ms: Annotated[int, Meta(ge=0)] = 0
 
     def declared(self, name: str) -> StreamDeclaration:
         schema = tuple(Column(column, type_) for column, type_ in self.schema.items())
@@ -71,18 +75,18 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drawn from the seed. Nodes that are ``acquainted`` begin as if they had been together for long."""
 
     name: str
-    nodes: tuple[str, ...]
+    nodes: Annotated[tuple[str, ...], Meta(min_length=1)]
     streams: dict[str, ScenarioStream]
     sql: str
     consumer: str
     answer: str = ""
     submit_at: str = ""
     strategy: str = "relaxation"
-    latency_ms: float = 12.0
+    latency_ms: Annotated[float, Meta(ge=0, le=MAX_RTT_MS / 2)] = 12.0
     quality: NetworkQuality = NetworkQuality()
     faults: tuple[Fault, ...] = ()
-    random_faults: int = 0
-    max_time_s: float = 1800.0
+    random_faults: Annotated[int, Meta(ge=0, le=1000)] = 0
+    max_time_s: Annotated[float, Meta(gt=0, le=MAX_TIME_S)] = 1800.0
     acquainted: bool = False
 
     def named(self) -> list[tuple[str, str]]:
@@ -134,6 +138,9 @@ def load_scenario(path: Path, nodes: int | None = None) -> Scenario:
             "bad-scenario", f"names {len(scenario.nodes)} nodes", where=str(path), hint="--nodes can only add to them"
         )
     scenario = msgspec.structs.replace(scenario, nodes=(*scenario.nodes, *(f"node-{number}" for number in range(more))))
+    twice = [name for name, times in Counter(scenario.nodes).items() if times > 1]
+    if twice:
+        raise SbonError("bad-scenario", f"nodes: two are called {twice[0]!r}", where=str(path), hint="rename one")
     unknown = next(((field, name) for field, name in scenario.named() if name not in scenario.nodes), None)
     if unknown is not None:
         known = f"nodes has: {', '.join(scenario.nodes)}"

@@ -66,6 +66,7 @@ def test_measured_matrices(file: str) -> None:
         '{"rtt_ms": [[0, 1]]}',
         '{"rtt_ms": [[0, null], [null, 0]]}',
         '{"rtt_ms": [[0, -1], [1, 0]]}',
+        '{"rtt_ms": [[0, 1e300], [1e300, 0]]}',
     ],
 )
 def test_bad_matrices_are_refused(tmp_path: Path, content: str) -> None:

@@ -59,7 +59,7 @@ TABLES = [
     (("members", "--within", "0.2s"), ["from here ms", "100.0", "estimated"]),
     (("rtt", "b", "a"), ["b to a", "by the coordinates", "98.5", "91.2", "1.5 s ago by b, the least of three pings", "reckoned"]),
     (("rtt", "b", "--cached"), ["98.5", "not lately"]),
-    (("status",), ["cluster", "bad-datagram", "error 0.50"]),
+    (("status",), ["cluster", "bad-datagram", "error 0.50", "drained     no"]),
     (("stream", "list"), ["flights", "ts, delay", "jfk@a"]),
     (("stream", "show", "flights"), ["timestamp", "jfk", "running", "12", "2.5", "late", "34"]),
     (("query", "list"), ["q1", "running", "SELECT * FROM flights"]),

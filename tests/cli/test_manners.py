@@ -15,7 +15,7 @@ import pytest
 
 from sbon_cli import waiting
 from sbon_node.errors import SbonError
-from tests.cli.commands import lines, run
+from tests.cli.commands import FINISHED, frame, lines, run
 from tests.cli.shell.terminal import Terminal
 
 SBON = (sys.executable, "-m", "sbon_cli.main")
@@ -99,6 +99,7 @@ WRONG = [
     (("stream", "attach", "s", "--generator", "--rate", "fast"), "'fast' is not a number"),
     (("cluster", "up", "-n", "few"), "'few' is not a whole number"),
     (("cluster", "up", "--latency", "nosuch"), "--latency: there is no file 'nosuch'\n  hint: give cities, or a file"),
+    (("stream", "attach", "s", "--connector", "tail", "--option", "path=/a", "--option", "path=/b"), "path is given twice"),
     (("members", "--tag", "zone"), "'zone' is not KEY=VALUE"),
     (("members", "--state", "ill"), "'ill' is not one of"),
 ]
@@ -134,3 +135,28 @@ def test_a_refused_detaching_says_why(api: str, node: Any, code: str) -> None:
     result = run(api, "stream", "detach", "flights")
     assert result.exit_code == 1
     assert result.stderr.splitlines() == ["error: flights is read by q1", "  hint: stop them first"]
+
+
+def in_a_shell(api: str, command: str) -> subprocess.CompletedProcess[str]:
+    """``sbon`` stands for itself in the command."""
+    environment = {**os.environ, "SBON_API": api, "SBON": " ".join(SBON)}
+    return subprocess.run(
+        ["sh", "-c", command.replace("sbon", "$SBON")], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("command", ["sbon members", "sbon --help", "sbon sql -c 'SHOW MEMBERS'", "sbon submit 'SELECT 1'"])
+@pytest.mark.parametrize("output, reason", [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
+def test_output_that_cannot_be_written_is_told_in_a_line(api: str, node: Any, command: str, output: str, reason: str) -> None:
+    node.script = [[frame(1, 7), FINISHED]]
+    result = in_a_shell(api, f"{command} {output}")
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == f"error: standard output: cannot be written: {reason}"
+    assert "Traceback" not in result.stderr
+    assert node.acknowledged == [], "whoever follows next has them"
+
+
+def test_who_has_no_standard_input_or_error_is_served_all_the_same(api: str) -> None:
+    for closed in ("<&-", "2>&-", "<&- 2>&-"):
+        assert [m["name"] for m in lines(in_a_shell(api, f"sbon members {closed}").stdout)] == ["a", "b"]
+    assert in_a_shell(api, "sbon sql <&-").returncode == 0

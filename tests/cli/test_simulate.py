@@ -29,6 +29,13 @@ node = "NODE"
 )
 
 
+def with_line(line: str) -> str:
+    """The scenario with this line first, in place of what it says of the same."""
+    key = line.partition(" ")[0]
+    kept = [other for other in (SCENARIOS / "random_faults.toml").read_text().splitlines() if not other.startswith(f"{key} =")]
+    return "\n".join([line, *kept])
+
+
 def test_what_is_printed_hangs_on_the_seed_alone() -> None:
     runs = [simulate(SCENARIOS / "random_faults.toml", "--seeds", "1..2", hash_seed=hash_seed) for hash_seed in (1, 2)]
     assert runs[0].returncode == 0, runs[0].stderr
@@ -55,6 +62,11 @@ def test_a_failure_comes_with_its_trace_and_the_command_that_runs_it_again(tmp_p
         (STRUCK.replace("WHEN", "time"), [], "wrong.toml: faults[0].node: there is no node 'NODE'"),
         (STRUCK.replace("NODE", "node-0").replace("WHEN", "time"), [], "hint: nodes has: "),
         (STRUCK.replace("WHEN", "stp"), [], "wrong.toml: faults[0].when.type: 'stp' is not known: it is one of step, time"),
+        (with_line("latency_ms = nan"), [], "wrong.toml: latency_ms: must be at least 0"),
+        (with_line("random_faults = -1"), [], "wrong.toml: random_faults: must be at least 0"),
+        (with_line("max_time_s = inf"), [], "wrong.toml: max_time_s: must be at most 10000000"),
+        (with_line('nodes = ["a", "a"]'), [], "wrong.toml: nodes: two are called 'a'"),
+        (STRUCK.replace("WHEN", "time") + "dwon_s = 2.0\n", [], "wrong.toml: faults[0]: there is no field dwon_s"),
         (None, ["--nodes", "2"], "wrong.toml: names 5 nodes"),
         (None, ["--seeds", "2..1"], "neither a number nor A..B"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,11 @@ def test_the_root_is_anywhere(folder: Path, ask: object) -> None:
     with pytest.raises(SbonError, match="in no folder that this node lets others use"):
         ask(folder / "other" / "x.csv", (str(folder / "data"),))  # type: ignore[operator]
     assert ask(folder / "other" / "x.csv", ("/",)) is None  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("ask", [source, sink])
+@pytest.mark.parametrize("path", ["rows\0.csv", "~nobody-at-all/rows.csv"])
+def test_what_is_no_path_is_refused(ask: Callable[[Path, tuple[str, ...]], None], path: str) -> None:
+    with pytest.raises(SbonError, match="is no path") as refused:
+        ask(Path(path), ("/",))
+    assert (refused.value.code, refused.value.where) == ("bad-option", "options.path")

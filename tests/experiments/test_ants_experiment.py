@@ -181,5 +181,5 @@ def test_the_model_is_within_a_tenth_of_the_simulated_queue_in_its_range() -> No
 
 def test_an_unknown_part_is_named() -> None:
     result = CliRunner().invoke(sbon, ["experiment", "ants", "--part", "5"])
-    assert result.exit_code != 0
+    assert result.exit_code == 2
     assert "'5' is none of 2a" in result.stderr

@@ -65,6 +65,7 @@ def test_every_column_is_told_and_a_seed_tells_it_again(tmp_path: Path) -> None:
         ({"rtt_ms": np.ones((3, 4))}, "neither [n, n] nor [t, n, n]"),
         ({"rtt_ms": np.full((9, 9), np.nan)}, "0 nodes with times"),
         ({"rtt_ms": np.ones((0, 0))}, "0 nodes with times"),
+        ({"rtt_ms": np.full((9, 9), 1e300)}, "a time of 1e+300 ms, at most 60,000 are allowed"),
         ({"rtt_ms": np.full((9, 9), 1j)}, "rtt_ms holds complex128, not milliseconds"),
         ({"rtt_ms": np.full((9, 9), "1")}, "rtt_ms holds str"),
         ({"times": np.ones((9, 9))}, "it has no array rtt_ms; its arrays: times"),

@@ -139,7 +139,18 @@ def test_where_nodes_are_too_few_that_is_said(tiny: str, options: tuple[str, ...
     assert words in " ".join(result.stderr.split())
 
 
-def test_a_strategy_that_is_not_is_refused() -> None:
-    result = CliRunner().invoke(sbon, ["experiment", "scale", "--strategy", "hybird"])
-    assert result.exit_code != 0
-    assert "did you mean hybrid" in result.stderr
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("experiment", "scale", "--strategy", "hybird"),
+        ("experiment", "scale", "--strategy", "auto"),
+        ("experiment", "live", "--data", __file__, "--strategy", "hybird"),
+        ("experiment", "live", "--data", __file__, "--query", "hybird"),
+        ("bench", "bill", "--strategy", "hybird"),
+        ("bench", "planning", "--queries", "hybird"),
+    ],
+)
+def test_a_name_that_is_not_is_wrong_usage(command: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(sbon, command)
+    assert result.exit_code == 2
+    assert repr(command[-1]) in result.stderr

@@ -146,5 +146,5 @@ def test_table_1_stands_beside_the_papers_and_is_drawn(matrix: Path, tmp_path: P
 
 def test_a_part_there_is_not_is_named() -> None:
     result = CliRunner().invoke(sbon, ["experiment", "opb-table1", "--part", "speed"])
-    assert result.exit_code != 0
+    assert result.exit_code == 2
     assert "'speed' is none of table1" in result.stderr

@@ -119,11 +119,15 @@ def test_pictures_are_written_beside_the_json(matrix: Path, tmp_path: Path) -> N
     "options, words",
     [
         (("sbon-table1", "--topology", "ring"), "there is no topology 'ring'"),
-        (("penalty", "--seeds", "1,x"), "no list of seeds"),
+        (("penalty", "--seeds", "1,x"), "is no list of at most 1,000 seeds"),
+        (("penalty", "--seeds", "1-1000000000000"), "is no list of at most 1,000 seeds"),
+        (("penalty", "--out", "/dev/null/below"), "/dev/null/below cannot be made: Not a directory"),
+        (("penalty", "--dump", "/dev/null"), "/dev/null cannot be made: File exists"),
+        (("nes", "--load", "nan"), "'nan' is not a number"),
         (("penalty", "--variant", "fool"), "'fool' is none of full"),
     ],
 )
 def test_what_there_is_not_is_named(options: tuple[str, ...], words: str) -> None:
     result = CliRunner().invoke(sbon, ["experiment", *options])
-    assert result.exit_code != 0
+    assert result.exit_code == 2
     assert words in result.stderr

@@ -58,3 +58,8 @@ def test_an_experiment_is_a_function_of_its_seed() -> None:
     assert json.loads(first)["rows"]
     assert output(3, 2) == first
     assert output(4, 1) != first
+
+
+@pytest.mark.parametrize("scenario", ["crash", "churn"])
+def test_of_the_fewest_nodes_for_the_shortest_time_one_goes(scenario: str) -> None:
+    assert figures(scenario, 4, minutes=0.1)

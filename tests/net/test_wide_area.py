@@ -87,12 +87,13 @@ def test_a_table_is_read_from_its_file_and_halves_the_round_trip(tmp_path: Path)
     "text, told",
     [
         ("{", "truncated"),
-        ("[]", "Expected `object`"),
+        ("[]", "must be a map, and is a list"),
         ('{"sites": {}, "names": []}', "rtt_ms"),
         ('{"sites": {"h": "x"}, "names": ["y"], "rtt_ms": [[0]]}', "'x'"),
         ('{"sites": {}, "names": ["y"], "rtt_ms": [[0, 1]]}', "1 rows of 1"),
         ('{"sites": {}, "names": ["y", "y"], "rtt_ms": [[0, 1], [1, 0]]}', "repeat"),
-        ('{"sites": {}, "names": ["y"], "rtt_ms": [[-1]]}', ">= 0"),
+        ('{"sites": {}, "names": ["y"], "rtt_ms": [[-1]]}', "rtt_ms[0][0]: must be at least 0"),
+        ('{"sites": {}, "names": ["y"], "rtt_ms": [[1e9]]}', "rtt_ms[0][0]: must be at most 60000"),
         (None, "No such file"),
     ],
 )

@@ -52,6 +52,10 @@ SELECT f.carrier FROM flights f JOIN union o ON o.ts = f.ts
 -- hint: write SELECT expressions FROM stream WHERE condition
 SELECT carrier FROM
 --
+-- expect: bad-sql 1:8
+-- says: a number has at most 40 characters: 99999999999999999999999999999999999999999
+SELECT 99999999999999999999999999999999999999999 AS nines FROM flights
+--
 -- expect: bad-sql 1:23
 -- says: not understood from here on: distance
 -- hint: write SELECT expressions FROM stream WHERE condition

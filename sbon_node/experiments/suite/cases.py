@@ -47,11 +47,11 @@ def cases() -> list[Case]:
 
 
 def chosen(names: Sequence[str], where: str = "--queries") -> list[Case]:
-    """The queries of these names; raises :class:`SbonError` ``unknown-query``, of what was named at ``where``."""
+    """The queries of these names; raises :class:`SbonError` ``unknown-suite-query``, of what was named at ``where``."""
     known = {case.name: case for case in cases()}
     for name in names:
         if name not in known:
-            raise SbonError("unknown-query", f"the suite has no query {name!r}", where=where, hint=", ".join(known))
+            raise SbonError("unknown-suite-query", f"the suite has no query {name!r}", where=where, hint=", ".join(known))
     return [known[name] for name in names]
 
 

@@ -43,7 +43,7 @@ def test_queries_show_their_rows_and_ctrl_c_stops_the_query_and_not_the_shell(ap
         terminal.until("333  r333")
         assert node.stopped == []
         terminal.type(CTRL_C)
-        terminal.until("stopped q1 after 1 rows")
+        terminal.until("stopped q1 after 1 row")
         assert node.stopped == ["q1"]
         terminal.prompted(3)
         terminal.type("SELECT half" + CTRL_C)
@@ -90,7 +90,7 @@ def test_tab_completes_what_the_node_knows_and_the_history_outlives_the_shell(ap
         terminal.until("timestamp")
         terminal.prompted(2)
         terminal.type("SELECT delay FROM flights;\r")
-        terminal.until("q1 finished: 1 rows")
+        terminal.until("q1 finished: 1 row")
         terminal.prompted(3)
         terminal.type("\\quit\r")
         assert terminal.end() == 0
@@ -102,7 +102,7 @@ def test_tab_completes_what_the_node_knows_and_the_history_outlives_the_shell(ap
         terminal.type(UP)
         terminal.until("SELECT delay FROM flights;")
         terminal.type("\r")
-        terminal.until("q1 finished: 1 rows")
+        terminal.until("q1 finished: 1 row")
         terminal.type(CTRL_D)
         assert terminal.end() == 0
     assert [s.sql for s in node.submitted] == ["SELECT delay FROM flights"] * 2

@@ -1,0 +1,75 @@
+"""Types of options, beyond those of click."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+MAX_SEEDS = 1000
+
+
+class Number(click.FloatRange):
+    """A number within a range. NaN is in none, though it is neither below nor above any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
+class KnownName(click.ParamType[str]):
+    """A name that the collection at ``module:NAME`` has; it is imported when one is given, not for help."""
+
+    name = "name"
+
+    def __init__(self, known: str) -> None:
+        self._known = known
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        module, _, attribute = self._known.partition(":")
+        known = getattr(importlib.import_module(module), attribute)
+        if value not in known:
+            self.fail(f"{value!r} is none of {', '.join(known)}", param, ctx)
+        return str(value)
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """Such as ``1,2,5`` or ``1-10``."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        found: list[int] = []
+        try:
+            for part in str(value).split(","):
+                first, _, last = part.partition("-")
+                found += islice(range(int(first), int(last or first) + 1), MAX_SEEDS + 1)
+        except ValueError:
+            found = []
+        if not 0 < len(found) <= MAX_SEEDS:
+            self.fail(f"{value!r} is no list of at most {MAX_SEEDS:,} seeds such as 1,2,5 or 1-10", param, ctx)
+        return tuple(dict.fromkeys(found))
+
+
+class Folder(click.Path):
+    """A folder to write to, made if need be: one that cannot be is refused before there is anything to write."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.fail(f"{value} cannot be made: {error.strerror}", param, ctx)
+        super().convert(path, param, ctx)
+        return path
