@@ -45,6 +45,10 @@ class Held:
             self.bytes -= one.rows.nbytes
         del self.frames[:count]
 
+    def ended_by(self, streams: Mapping[str, int]) -> set[str]:
+        """Those that have ended once ``streams`` are delivered: whose last frame is, since nothing comes after it to say so."""
+        return {stream for stream in self.ended if streams.get(stream) == self.taken.get(stream)}
+
     def take(self, frame: Frame) -> None:
         """See :meth:`sbon_node.connectors.interface.Sink.take`."""
         if frame.number <= self.taken.get(frame.stream, 0):

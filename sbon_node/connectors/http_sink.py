@@ -109,6 +109,7 @@ class HttpSink(HeldSink):
         """``posted`` are the first of the frames held, each with why its rows were refused, empty where they were taken."""
         whole = len(posted) == len(self._held.frames)
         streams = self._held.taken if whole else self.positions() | {one.stream: one.number for one, _ in posted}
+        ended = self._held.ended_by(streams)
         refused = [
             Refused(one.stream, one.number, i, one.rows, reason)
             for one, reason in posted
@@ -117,7 +118,6 @@ class HttpSink(HeldSink):
         ]
         rows = sum(one.rows.num_rows for one, reason in posted if not reason)
         await self._write_letters(refused)
-        ended = self._held.ended if whole else self._at.ended
         stated = self._advanced(streams, ended, rows, refused=len(refused), finished=finished)
         if stated != self._at:
             await self._state(self._file, stated)

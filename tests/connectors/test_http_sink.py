@@ -19,7 +19,7 @@ from sbon_node.connectors.sink_registry import check_sink
 from sbon_node.connectors.stated import Stated, StatedFile
 from sbon_node.errors import SbonError
 from tests.addresses import own_host
-from tests.connectors.sent_streams import EXPECTED, SENT
+from tests.connectors.sent_streams import EXPECTED, SENT, stream_of
 from tests.connectors.sink_world import Sinking
 
 PORT = 18080
@@ -170,6 +170,25 @@ async def test_stopped_between_two_posts_it_has_stated_the_first(tmp_path: Path)
         runner = await sinking.run()
     assert len({key for key, _ in hook.posts}) == len(hook.posts)
     assert runner.rows + runner.describe().refused == len(EXPECTED)
+
+
+async def test_stopped_after_the_last_frame_of_a_stream_it_has_stated_its_end(tmp_path: Path) -> None:
+    """Nothing comes after that frame to tell of it."""
+    hook = Hook()
+    hook.stalls_after = 1
+    sent = {"b": stream_of("b", 1), "a": stream_of("a", 2)}
+    sinking = Sinking(tmp_path, "http", {"url": URL}, sent=sent)
+    async with hook.served():
+        task = asyncio.ensure_future(sinking.run())
+        await until(lambda: len(hook.posts) == 1)
+        await asyncio.sleep(0.2)
+        task.cancel()
+        await asyncio.wait([task])
+        assert StatedFile(tmp_path, "c1a1").take_up().ended == ("b",)
+        hook.stalls_after = 1_000_000
+        task = asyncio.ensure_future(sinking.run())
+        await until(task.done)
+    assert sorted(row["stream"] for _, rows in hook.posts for row in rows) == ["a", "a", "a", "b"]
 
 
 async def test_a_slow_end_is_waited_for_and_given_up_after_the_timeout(tmp_path: Path) -> None:
