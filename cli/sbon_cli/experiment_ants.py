@@ -9,19 +9,17 @@ from typing import Any
 import click
 
 from sbon_cli.experiment_placement import placement_options, run_experiment
-from sbon_cli.option_types import KnownName
+from sbon_cli.option_types import KnownName, names_option
 from sbon_cli.output import reports_errors
 
 
 @click.command()
 @placement_options(100, "1-3")
-@click.option(
+@names_option(
     "--part",
     "parts",
-    multiple=True,
-    type=KnownName("sbon_node.experiments.ants:PARTS"),
-    metavar="NAME",
-    help="2a, 2b, 3a, 3b, 4, table1 or queue; repeated, all by default.",
+    KnownName("sbon_node.experiments.ants:PARTS"),
+    "2a, 2b, 3a, 3b, 4, table1 or queue; repeated, all by default.",
 )
 @reports_errors
 def ants(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sbon_cli.experiment_placement import placement_options, run_experiment
-from sbon_cli.option_types import Number
+from sbon_cli.option_types import Number, names_option
 from sbon_cli.output import reports_errors
 from sbon_node.placement.names import STRATEGY_NAMES
 
@@ -44,14 +44,7 @@ def nes(out: Path | None, json_: bool, sources: tuple[int, ...], iterations: tup
 @click.option(
     "--operators", multiple=True, type=click.IntRange(1, 256), metavar="N", help="Of a query, repeated; 1 to 50 by default."
 )
-@click.option(
-    "--strategy",
-    "strategies",
-    multiple=True,
-    type=click.Choice(STRATEGY_NAMES),
-    metavar="NAME",
-    help="Repeated; hybrid and relaxation by default.",
-)
+@names_option("--strategy", "strategies", click.Choice(STRATEGY_NAMES), "Repeated; hybrid and relaxation by default.")
 @click.option(
     "--sequence",
     type=click.IntRange(0, 100_000),

@@ -18,6 +18,7 @@ import click
 from sbon_cli.cities import WideArea, load_wide_area
 from sbon_cli.client import Client
 from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
+from sbon_cli.option_types import names_option
 from sbon_cli.output import as_json, err, json_option, print_json, print_table, reports_errors, say
 from sbon_node.control.report import LIVE, QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
@@ -47,14 +48,7 @@ IN_EXPERIMENTS_ALONE = ("ip-multicast",)
     help="Round-trip times, as for cluster up --latency: the first nodes of it.",
 )
 @click.option("--nodes", type=click.IntRange(4, 60), default=12, show_default=True)
-@click.option(
-    "--strategy",
-    "strategies",
-    multiple=True,
-    type=click.Choice(STRATEGY_NAMES),
-    metavar="NAME",
-    help="Repeated; all but ip-multicast by default.",
-)
+@names_option("--strategy", "strategies", click.Choice(STRATEGY_NAMES), "Repeated; all but ip-multicast by default.")
 @click.option("--query", "-q", "queries", multiple=True, metavar="NAME", help="Of the suite, repeated, or all; six by default.")
 @json_option
 @reports_errors

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sbon_cli.option_types import Folder, KnownName, Seeds
+from sbon_cli.option_types import Folder, KnownName, Seeds, names_option
 from sbon_cli.output import as_json, err, headings, json_option, print_json, print_table, reports_errors, say
 
 TOPOLOGIES = "ts100, ts208, ts300, ts1000, ts1064, ts1550, ts3000, ts10000, edge-fog-cloud, geometric"
@@ -70,13 +70,11 @@ def sbon_table1(out: Path | None, json_: bool, **options: Any) -> None:
     type=click.Choice(["1", "3", "7", "15", "31"]),
     help="Of a query, repeated; 1, 3, 7 and 15 by default.",
 )
-@click.option(
+@names_option(
     "--variant",
     "variants",
-    multiple=True,
-    type=KnownName("sbon_node.experiments.penalty:VARIANTS"),
-    metavar="NAME",
-    help="Such as full or noise10, repeated; all by default.",
+    KnownName("sbon_node.experiments.penalty:VARIANTS"),
+    "Such as full or noise10, repeated; all by default.",
 )
 @reports_errors
 def penalty(out: Path | None, json_: bool, operators: tuple[str, ...], variants: tuple[str, ...], **options: Any) -> None:
@@ -100,13 +98,11 @@ def sand(out: Path | None, json_: bool, figures: tuple[int, ...], **options: Any
 
 @click.command(name="opb-table1")
 @placement_options(4, "1-5")
-@click.option(
+@names_option(
     "--part",
     "parts",
-    multiple=True,
-    type=KnownName("sbon_node.experiments.opb_table1:PARTS"),
-    metavar="NAME",
-    help="table1, delay, throughput or usage, repeated; all by default.",
+    KnownName("sbon_node.experiments.opb_table1:PARTS"),
+    "table1, delay, throughput or usage, repeated; all by default.",
 )
 @reports_errors
 def opb_table1(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) -> None:

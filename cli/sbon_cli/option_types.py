@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 MAX_SEEDS = 1000
 
@@ -37,6 +40,11 @@ class KnownName(click.ParamType[str]):
         if value not in known:
             self.fail(f"{value!r} is none of {', '.join(known)}", param, ctx)
         return str(value)
+
+
+def names_option(flag: str, parameter: str, type_: click.ParamType[str], help_: str) -> Callable[[F], F]:
+    """An option that takes a name and may be repeated."""
+    return click.option(flag, parameter, multiple=True, type=type_, metavar="NAME", help=help_)
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):

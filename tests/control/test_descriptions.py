@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +21,7 @@ from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.query.catalog import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_protocol.calls import DescribeParts, DescribeSources, DestroyParts, PartsDestroyed, PartStates, SourceStates
+from sbon_protocol.calls import DescribeParts, DestroyParts, PartsDestroyed, PartStates, SourceStates
 from tests.control.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 
@@ -111,14 +113,20 @@ def test_a_node_is_believed_of_its_own_parts_alone(tmp_path: Path, monkeypatch: 
     in_cluster(tmp_path, "abcd", test)
 
 
-def test_of_a_streams_sources_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    described = SourceHost._asked_to_describe
+def says(monkeypatch: pytest.MonkeyPatch, node: str, of: type, method: str, lie: Callable[[Any], Any]) -> None:
+    """What ``node`` answers is made a ``lie``."""
+    answered = getattr(of, method)
 
-    async def lies(self: SourceHost, call: DescribeSources, caller: Caller) -> SourceStates:
-        """``c`` tells of the source of ``b``, as if it were there and as if it were here."""
-        answer = await described(self, call, caller)
-        if self._context.name != "c":
-            return answer
+    async def lies(self: Any, call: Any, caller: Caller) -> Any:
+        answer = await answered(self, call, caller)
+        return lie(answer) if self._context.name == node else answer
+
+    monkeypatch.setattr(of, method, lies)
+
+
+def test_of_a_streams_sources_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_another(answer: SourceStates) -> SourceStates:
+        """The source of ``b``, as if it were there and as if it were here."""
         of_b = [SourceInfo(source=msgspec.structs.replace(source_at("b"), node=node), state="a lie") for node in "bc"]
         return msgspec.structs.replace(answer, sources=(*answer.sources, *of_b))
 
@@ -127,18 +135,13 @@ def test_of_a_streams_sources_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         info = await ask(cluster, "a", cluster.at("a").daemon.stream("numbers"))
         assert [(one.source.node, one.state) for one in info.sources] == [("b", "running"), ("c", "running")]
 
-    monkeypatch.setattr(SourceHost, "_asked_to_describe", lies)
+    says(monkeypatch, "c", SourceHost, "_asked_to_describe", of_another)
     in_cluster(tmp_path, "abcd", test)
 
 
 def test_where_a_part_is_is_told_by_the_record_not_by_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    described = Descriptions._described
-
-    async def elsewhere(self: Descriptions, call: DescribeParts, caller: Caller) -> PartStates:
-        """``b`` says that what it hosts is at ``d``, where its rows go: they would cost nothing."""
-        answer = await described(self, call, caller)
-        if self._context.name != "b":
-            return answer
+    def elsewhere(answer: PartStates) -> PartStates:
+        """All is at ``d``, where the rows go: they would cost nothing."""
         operators = tuple(msgspec.structs.replace(one, node="d") for one in answer.operators)
         links = tuple(msgspec.structs.replace(one, source_node="d") for one in answer.links)
         return msgspec.structs.replace(answer, operators=operators, links=links)
@@ -151,17 +154,12 @@ def test_where_a_part_is_is_told_by_the_record_not_by_its_host(tmp_path: Path, m
         assert {way for way in ways if "d" in way} == {("b", "d"), ("c", "d")}
         assert ways["b", "d"]
 
-    monkeypatch.setattr(Descriptions, "_described", elsewhere)
+    says(monkeypatch, "b", Descriptions, "_described", elsewhere)
     in_cluster(tmp_path, "abcd", test)
 
 
 def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its node hosts is not said to be missing there."""
-    described = Descriptions._described
-
-    async def garbled(self: Descriptions, call: DescribeParts, caller: Caller) -> PartStates:
-        answer = await described(self, call, caller)
-        return answer if self._context.name != "b" else msgspec.structs.replace(answer, links=({"stream": 7},))
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
@@ -171,7 +169,7 @@ def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pyte
         assert info.reason == "no answer from b"
         assert cluster.at("a").daemon.context.counters.snapshot()["description-refused"]
 
-    monkeypatch.setattr(Descriptions, "_described", garbled)
+    says(monkeypatch, "b", Descriptions, "_described", lambda answer: msgspec.structs.replace(answer, links=({"stream": 7},)))
     in_cluster(tmp_path, "abcd", test)
 
 
