@@ -1,17 +1,30 @@
-# Two commands: `make demo` shows the system at work, `make test` checks all of it.
+# Two commands: `make demo` shows the system at work, `make test` checks it.
 
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
+PYTEST := $(BIN)/python -m pytest
+TWO := -n 2 --dist loadscope --no-loadscope-reorder -m "not alone"
 
-.PHONY: demo test lint types bench site pictures lock clean
+.PHONY: demo check test test-all test-servers lint types bench site errors pictures screenshot lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/sbon demo
 
+# The inner loop: what needs neither Spark nor patience.
+check: lint types
+	$(PYTEST) $(TWO) --tests check
+
+# Both calls run, whatever the first says; the second has the machine for itself.
 test: lint types
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not alone"
-	$(BIN)/python -m pytest -m alone
+	failed=0; $(PYTEST) $(TWO) --tests most || failed=1; $(PYTEST) -m alone --tests most || failed=1; exit $$failed
+
+test-all: lint types
+	failed=0; $(PYTEST) $(TWO) || failed=1; $(PYTEST) -m alone || failed=1; exit $$failed
+
+# The servers of others that some tests run against. As root; no service is left running.
+test-servers:
+	deploy/test-servers
 
 lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
@@ -29,9 +42,17 @@ site: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/site/mkdocs.yml
 	@echo "look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
 
+# docs/errors.md, from sbon_node/error_codes.toml; again after a change of an error code.
+errors: $(INSTALLED)
+	$(BIN)/python deploy/errors
+
 # Those of docs/concepts.md, from simulated nodes; again after a change of what they show.
 pictures: $(INSTALLED)
 	$(BIN)/python deploy/pictures
+
+# That of docs/dashboard.md, of a cluster with queries that run; needs Chromium. Takes some three minutes.
+screenshot: $(INSTALLED)
+	$(BIN)/python deploy/pictures/dashboard.py
 
 # Byte-code is compiled at installation, since every Python worker of Spark would pay for it otherwise; and an archive of the
 # classes of Spark's JVM is made, which halves every start of an engine.
@@ -42,7 +63,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	$(BIN)/python -m compileall -q cli protocol sbon_node
-	$(BIN)/python -m sbon_node.engine.spark.archive
+	$(BIN)/python -m sbon_node.engine.spark.jvm.archive
 	touch $@
 
 lock: $(INSTALLED)

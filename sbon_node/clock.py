@@ -1,7 +1,7 @@
-"""Time, injected: the daemon runs on real time, the simulation on virtual time, with the same code.
+"""Injected time: real for the daemon, virtual for the simulation, with the same code.
 
-Everything that waits does so on the running asyncio loop, which the simulation replaces by one whose time is virtual; so one
-implementation serves both worlds and only the wall clock differs.
+All waits use the running asyncio loop, which the simulation replaces by a loop in virtual time; so a single implementation serves
+both, and only the wall clock differs.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ class Clock:
 
     @classmethod
     def real(cls) -> Clock:
-        """For a node on the real network: uvloop's own time moves in whole milliseconds, too coarse for round-trip times."""
+        """Return the clock of a node on the real network.
+
+        uvloop's own time advances in whole milliseconds, too coarse for round-trip times.
+        """
         return cls(monotonic_s=time.monotonic)
 
     def now(self) -> float:
-        """Monotonic seconds: for intervals, deadlines and round-trip times."""
+        """Return monotonic seconds, for intervals, deadlines and round-trip times."""
         return asyncio.get_running_loop().time() if self._monotonic_s is None else self._monotonic_s()
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970: for stamps that other nodes read, and for people; may step."""
+        """Return milliseconds since 1970, for other nodes and for users; may jump."""
         return int(self._wall_s() * 1000)
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
     def timeout(self, seconds: float | None) -> AbstractAsyncContextManager[object]:
-        """``async with clock.timeout(s)``: raises ``TimeoutError`` in the body when it takes longer."""
+        """Limit a body, as in ``async with clock.timeout(s)``; it raises ``TimeoutError`` if it takes longer."""
         return asyncio.timeout(seconds)

@@ -1,4 +1,4 @@
-"""The daemon: one node on real time, sockets, disk and Spark, from its first signal-safe moment to its last."""
+"""The daemon: a node on real time, sockets, disk and Spark, from its start to its end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pathlib import Path
 
 import structlog
 
-from sbon_node.api.http import ApiServer
+from sbon_node.api.server.http import ApiServer
 from sbon_node.clock import Clock
-from sbon_node.config import Config
+from sbon_node.config.config import Config
+from sbon_node.config.node import FILES, SECRETS
 from sbon_node.engine.interface import Engine, OnOperatorState
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
-from sbon_node.log_tap import LogTap
+from sbon_node.logging.tap import LogTap
 from sbon_node.net.counters import Counters
 from sbon_node.net.delays import Delays
 from sbon_node.net.emulation import EmulatedTransport
@@ -26,7 +27,7 @@ from sbon_node.net.names import is_loopback
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Transport
 from sbon_node.node import Node
-from sbon_node.node_settings import FILES
+from sbon_node.private_files import make_private
 
 log = structlog.get_logger()
 
@@ -34,9 +35,11 @@ CLEAN, FORCED = 0, 130
 
 
 async def run_node(config: Config, tap: LogTap) -> int:
-    """Runs until a signal, or until the node leaves; returns the exit code. ``tap`` is this process's log.
+    """Run a node until a signal, or until it leaves; return the exit code.
 
-    Raises :class:`SbonError` where it cannot start: ``data-dir`` and ``port-in-use`` among others.
+    ``tap`` is this process's log.
+
+    Raises :class:`SbonError` if it cannot start: ``data-dir`` and ``port-in-use`` among others.
     """
     stopping = asyncio.Event()
     _obey_signals(stopping)
@@ -59,7 +62,7 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
         config, transport=_transport(config, clock, counters, rng), clock=clock, rng=rng, engine=engine, counters=counters
     )
     tap.listen_to(node.bus)
-    api = ApiServer(node, config.api)
+    api = ApiServer(node, config.api, names=config.node.names, counters=counters)
     try:
         await api.start(config.node.api_bind, config.node.api_port)
         if not is_loopback(config.node.api_bind):
@@ -98,12 +101,16 @@ async def _start(node: Node, config: Config) -> None:
 
 
 def lock_data_dir(folder: Path) -> int:
-    """Makes the folder if need be, and the one for files in it, and holds it for this process; returns the lock's descriptor.
+    """Create and lock the data directory for this process; return the lock's file descriptor.
 
-    Raises :class:`SbonError` ``data-dir`` where it cannot be written, ``data-dir-in-use`` where another node runs on it.
+    Only its user may access the folder and its subfolders.
+
+    Raises :class:`SbonError` ``data-dir`` if it cannot be written, ``data-dir-in-use`` if another node runs on it.
     """
     try:
-        (folder / FILES).mkdir(parents=True, exist_ok=True)
+        make_private(folder)
+        for inner in (FILES, SECRETS):
+            (folder / inner).mkdir(mode=0o700, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise SbonError(
@@ -130,7 +137,10 @@ def _transport(config: Config, clock: Clock, counters: Counters, rng: random.Ran
 
 
 def _obey_signals(stopping: asyncio.Event) -> None:
-    """The first SIGTERM or SIGINT asks to go away, the second one ends the process at once; its engine host follows."""
+    """Stop on the first SIGTERM or SIGINT; end the process at once on the second.
+
+    The engine host ends after the process.
+    """
 
     def signalled() -> None:
         if stopping.is_set():

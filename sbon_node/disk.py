@@ -1,4 +1,4 @@
-"""Files: what their failures are called, and how a small one is replaced so that a kill leaves the old or the new."""
+"""File access with named errors and atomic replacement: a kill leaves the old file or the new."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 @contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Raises :class:`SbonError` ``disk-full`` (may be repeated later) or ``disk-error`` for the system's own."""
+    """Raise the system's errors as :class:`SbonError` ``disk-full`` (may be retried later) or ``disk-error``."""
     try:
         yield
     except OSError as error:
@@ -28,7 +28,7 @@ def named_errors(path: Path) -> Iterator[None]:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Stores ``content`` durably under ``path``, all of it or none."""
+    """Store ``content`` durably under ``path``, all of it or none."""
     staged = path.with_name(path.name + ".new")
     _write(staged, content)
     os.replace(staged, path)
@@ -36,8 +36,10 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def create(path: Path, content: bytes, mark: str) -> None:
-    """Stores ``content`` under ``path``, all of it or none; raises ``FileExistsError`` where something is there. Its name is
-    durable after :func:`sync_folder`. ``mark`` keeps apart those who try at the same time."""
+    """Store ``content`` under ``path``, all of it or none; raise ``FileExistsError`` if the path exists.
+
+    The name is durable after :func:`sync_folder`. ``mark`` separates concurrent callers.
+    """
     staged = path.with_name(f"{path.name}.{mark}.new")
     try:
         _write(staged, content)
@@ -46,8 +48,13 @@ def create(path: Path, content: bytes, mark: str) -> None:
         staged.unlink(missing_ok=True)
 
 
+def no_link(path: str, flags: int) -> int:
+    """Open a file; fail if the path is a symbolic link."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+
+
 def sync_folder(folder: Path) -> None:
-    """Makes names in the folder durable."""
+    """Make the names in the folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -56,7 +63,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _write(path: Path, content: bytes) -> None:
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=no_link) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

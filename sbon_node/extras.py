@@ -1,4 +1,4 @@
-"""Packages that a node does without: experiments, simulation and demo need them (``pip install 'sbon[experiments]'``)."""
+"""Optional packages for experiments, simulation and demo (``pip install 'sbon[experiments]'``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INSTALL = "pip install 'sbon[experiments]'; make demo does so itself"
 
 
 def duckdb() -> Any:
-    """The module; raises ``input-missing`` where it is not installed."""
+    """Return the module; raise ``input-missing`` if it is not installed."""
     try:
         return importlib.import_module("duckdb")
     except ImportError as error:
@@ -19,16 +19,16 @@ def duckdb() -> Any:
 
 
 def highspy() -> Any:
-    """The module; raises ``input-missing`` where it is not installed."""
+    """Return the module; raise ``input-missing`` if it is not installed."""
     try:
         return importlib.import_module("highspy")
     except ImportError as error:
-        message = "the package highspy, which solves integer programmes, is not installed"
+        message = "the package highspy, which solves integer programs, is not installed"
         raise SbonError("input-missing", message, hint=INSTALL) from error
 
 
 def matplotlib_figure() -> Any:
-    """Makes an empty figure that needs no display; raises ``input-missing`` where matplotlib is not installed."""
+    """Return an empty figure that needs no display; raise ``input-missing`` if matplotlib is not installed."""
     try:
         figure = importlib.import_module("matplotlib.figure").Figure
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What the workflows of one node stand on: its disk, its place in the network, and the streams it serves to others."""
+"""Base of a node's workflows: its disk, its place in the network, and its served streams."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
-from sbon_node.blocking import Blocking
 from sbon_node.clock import Clock
-from sbon_node.config import Config
-from sbon_node.control.context import Context
-from sbon_node.control.drained import Drained
-from sbon_node.control.identity import identify
-from sbon_node.control.store import Store
+from sbon_node.config.config import Config
 from sbon_node.directory.measuring import Measurer
 from sbon_node.directory.view import FullView
-from sbon_node.happenings import Bus
+from sbon_node.events import Bus
+from sbon_node.executors import Executor
+from sbon_node.failpoints import Failpoints
 from sbon_node.membership.service import Membership
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.transport import Transport
+from sbon_node.planner.planner import Planner
 from sbon_node.space.local import LocalCoordinate
-from sbon_node.steps import Steps
-from sbon_node.streams.outbox import Outbox
-from sbon_node.streams.publisher import Publisher
+from sbon_node.streams.links.publisher import Publisher
+from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.drain_mark import Drained
+from sbon_node.workflow.identity import identify
+from sbon_node.workflow.store import Store
 
 
 class World(NamedTuple):
-    """What a node is given of the world, real or simulated."""
+    """The node's environment, real or simulated."""
 
     transport: Transport
     clock: Clock
     rng: random.Random
     counters: Counters
-    steps: Steps
-    blocking: Blocking
-    computing: Blocking
+    failpoint: Failpoints
+    executor: Executor
+    computing: Executor
+    planner: Planner
 
 
 class Foundation(NamedTuple):
-    """Nothing of it runs or listens yet."""
+    """Parts below the workflows, of which none runs or listens yet."""
 
     context: Context
     space: LocalCoordinate
@@ -48,20 +50,20 @@ class Foundation(NamedTuple):
 
 
 def lay_foundation(config: Config, world: World) -> Foundation:
-    """Opens what the data directory holds, and wires the rooms below the workflows.
+    """Open the stores of the data directory, and wire the packages below the workflows.
 
-    Raises :class:`SbonError` for a directory that cannot be read or is another node's.
+    Raises :class:`SbonError` for a directory that cannot be read or belongs to another node.
     """
     node = config.node
     data_dir = Path(node.data_dir)
-    store = Store(data_dir / "node.db", world.steps, fsync=config.streams.fsync)
+    store = Store(data_dir / "node.db", world.failpoint, fsync=config.streams.fsync)
     stored = identify(store, name=node.name, cluster=node.cluster, where=str(data_dir), rng=world.rng)
-    outbox = Outbox(data_dir / "outbox.db", config.streams, world.steps)
+    outbox = Outbox(data_dir / "outbox.db", config.streams, world.failpoint)
 
     identity = Identity(node.cluster, node.name, stored.instance)
     peers = Peers(world.transport, world.clock, identity, config.net, world.counters)
     server = PeerServer(world.transport, world.clock, identity, config.net, world.counters)
-    publisher = Publisher(outbox, world.clock, config.streams, world.steps)
+    publisher = Publisher(outbox, world.clock, config.streams, world.failpoint)
     server.on_stream(publisher.serve)
 
     space = LocalCoordinate(config.space, world.rng)
@@ -89,10 +91,11 @@ def lay_foundation(config: Config, world: World) -> Foundation:
         membership=membership,
         directory=FullView(membership, measurer),
         counters=world.counters,
-        steps=world.steps,
-        blocking=world.blocking,
+        failpoint=world.failpoint,
+        executor=world.executor,
         computing=world.computing,
-        bus=Bus(node.name, world.clock.wall_ms),
+        planner=world.planner,
+        bus=Bus(node.name, world.clock.wall_ms, keep=config.control.kept_events),
         drained=Drained(store),
     )
     return Foundation(context, space, measurer, publisher)

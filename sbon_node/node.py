@@ -1,6 +1,6 @@
-"""One node, wired: the rooms below, injected time, network and engine, started and stopped in order.
+"""A node: the packages below it, injected time, network and engine, started and stopped in order.
 
-The daemon runs it on real sockets and Spark, the simulation on virtual ones; it is the same object.
+The daemon runs it on real sockets and Spark, the simulation on virtual ones; the class is the same.
 """
 
 from __future__ import annotations
@@ -14,69 +14,67 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.blocking import Blocking, Computing, in_thread
+from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.clock import Clock
-from sbon_node.config import Config
-from sbon_node.connectors.push import Post, Pushed
-from sbon_node.control.catalogue import Catalogue
-from sbon_node.control.describe import Descriptions
-from sbon_node.control.distances import Distances
-from sbon_node.control.explaining.knowledge import Knowledge
-from sbon_node.control.explaining.placement_explanation import PlacementExplanation
-from sbon_node.control.explaining.placements import PlacementExplainer
-from sbon_node.control.explaining.plan_explanation import Explanation
-from sbon_node.control.explaining.plans import Explainer
-from sbon_node.control.leaving import Leaving
-from sbon_node.control.machine import Machine
-from sbon_node.control.measurements import MeasurementBook
-from sbon_node.control.operators import OperatorHost
-from sbon_node.control.parts import PartDestroyer
-from sbon_node.control.planning import Planning
-from sbon_node.control.pushes import Pushes
-from sbon_node.control.queries import QueryBook
-from sbon_node.control.query_list import QueryList
-from sbon_node.control.questions import Questions
-from sbon_node.control.rejoin import Rejoin
-from sbon_node.control.report import (
-    Accepted,
-    Bill,
-    Finished,
-    MemberInfo,
-    NodeStatus,
-    PairInfo,
-    Progress,
-    QueryInfo,
-    Question,
-    Rows,
-    RttQuestion,
-    StreamInfo,
-    Submission,
-)
-from sbon_node.control.sinks import SinkHost
-from sbon_node.control.sources import SourceHost
-from sbon_node.control.submit import Submitter
-from sbon_node.engine.interface import Engine, OnOperatorState, OperatorState
+from sbon_node.config.config import Config
+from sbon_node.connectors.sources.push import Post, Pushed
+from sbon_node.engine.interface import Engine, OnOperatorState
+from sbon_node.events import MemberChanged
+from sbon_node.executors import Computing, Executor, in_thread
+from sbon_node.explain.knowledge import Knowledge
+from sbon_node.explain.placement_explanation import PlacementExplanation
+from sbon_node.explain.placements import PlacementExplainer
+from sbon_node.explain.plan_explanation import Explanation
+from sbon_node.explain.plans import Explainer
+from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.foundation import World, lay_foundation
-from sbon_node.happenings import MemberChanged
+from sbon_node.hosting.destroy import ComponentDestroyer
+from sbon_node.hosting.machine import Machine
+from sbon_node.hosting.measurements import MeasurementStore
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.pushes import Pushes
+from sbon_node.hosting.sinks import SinkHost
+from sbon_node.hosting.sources import SourceHost
 from sbon_node.membership.table import Change
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
+from sbon_node.model.operators import OperatorState
+from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
+from sbon_node.model.schema import check_stream
+from sbon_node.model.streams import StreamInfo
+from sbon_node.model.usage import QueryUsage
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
-from sbon_node.operations.figures import Rooms
+from sbon_node.operations.distances import Distances
+from sbon_node.operations.leaving import Leaving
+from sbon_node.operations.metrics_snapshot import Components
 from sbon_node.operations.service import Operations
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
-from sbon_node.query.schema import check_name, check_stream
-from sbon_node.steps import Steps, unobserved
+from sbon_node.operations.usage import MachineUsageHistory
+from sbon_node.planner.planner import Planner, ProcessPlanner
+from sbon_node.queries.describe import Descriptions
+from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.listing import QueryList
+from sbon_node.queries.lookup import QueryLookup
+from sbon_node.queries.planning import Planning
+from sbon_node.queries.submit import Submitter
+from sbon_node.space.load import per_core
+from sbon_node.sql.stream_names import check_name
 from sbon_node.tasks import Tasks
+from sbon_node.workflow.rejoin import Rejoin
 
 EngineFactory = Callable[[Path, OnOperatorState], Engine]
-"""Makes the node's engine, which keeps its files under the folder given and reports the operators' states."""
+"""Creates the node's engine, which keeps its files under the given folder and reports the operators' states."""
 
 LOAD_EVERY_S = 5.0
-"""Linux reckons its load average as often."""
+"""Linux updates its load average at this interval."""
 
 
 class Node:
-    """Implements :class:`sbon_node.api.face.NodeFace`. Call :meth:`start` once, and :meth:`close` whatever happened then."""
+    """A node; implements :class:`sbon_node.api.interface.NodeFace`.
+
+    Call :meth:`start` once, and always call :meth:`close` afterwards.
+    """
 
     def __init__(
         self,
@@ -87,16 +85,18 @@ class Node:
         rng: random.Random,
         engine: EngineFactory,
         counters: Counters,
-        steps: Steps = unobserved,
-        blocking: Blocking = in_thread,
-        computing: Blocking | None = None,
+        failpoint: Failpoints = unobserved,
+        executor: Executor = in_thread,
+        computing: Executor | None = None,
+        planner: Planner | None = None,
         machine: Machine | None = None,
     ) -> None:
         self._config = config
         self.name = config.node.name
-        world = World(transport, clock, rng, counters, steps, blocking, computing or Computing())
+        planner = planner or ProcessPlanner(config.query, clock)
+        world = World(transport, clock, rng, counters, failpoint, executor, computing or Computing(), planner)
         self.context, self._space, self._measurer, publisher = lay_foundation(config, world)
-        self._distances = Distances(self.context)
+        self._distances = Distances(self.context, config.space.load_weight_ms)
         self.membership, self.outbox, self.bus = self.context.membership, self.context.outbox, self.context.bus
         self._rejoin = Rejoin(
             self.membership,
@@ -119,20 +119,20 @@ class Node:
             bandwidth_bytes_s=capacity.bandwidth_bytes_s,
             version=version("sbon"),
         )
-        self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load)
+        self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors)
         self._sinks = SinkHost(self.context, config.connectors)
-        self._parts = PartDestroyer(self.context, self._operators, self._sinks)
+        self._parts = ComponentDestroyer(self.context, self._operators, self._sinks)
         self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
 
-        self._measurements = MeasurementBook(self.context, self._sources)
-        self._book = QueryBook(
+        self._measurements = MeasurementStore(self.context, self._sources)
+        self._book = QueryHolder(
             self.context,
             self._measurements,
             lambda: [*self._operators.parts(), *self._sinks.parts()],
             self._sinks.rows,
         )
         self._leaving = Leaving(self.context, self._book, self._operators, self._sinks)
-        rooms = Rooms(
+        components = Components(
             self.context,
             self.engine,
             self._space,
@@ -143,13 +143,14 @@ class Node:
             self._sinks,
             self._book,
         )
-        self.operations = Operations(config, rooms, self._leaving)
-        self._questions = Questions(self.context)
-        planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.query, config.placement)
-        self._submitter = Submitter(self.context, planning, self._book, self._questions, config.connectors)
-        self._explainer = Explainer(self.context, planning, self._questions, self._sources)
+        self.operations = Operations(config, components, self._leaving)
+        self._lookup = QueryLookup(self.context)
+        planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
+        self._submitter = Submitter(self.context, planning, self._book, self._lookup, config.connectors)
+        self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
-        self._placement_explainer = PlacementExplainer(self.context, planning, self._questions, config.placement, knowledge)
+        self._placement_explainer = PlacementExplainer(self.context, planning, self._lookup, config.placement, knowledge)
+        self._usage = MachineUsageHistory(self.context, self._machine, self.engine)
         self._tasks = Tasks()
         self._left = False
         self.leaving = asyncio.Event()
@@ -157,10 +158,10 @@ class Node:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listens, joins, resumes what an earlier run hosted.
+        """Listen, join, and resume the parts of an earlier run.
 
-        Raises ``OSError`` where a port is taken; :class:`SbonError` where no seed answers a node that has never been in a
-        cluster, or the cluster refuses it.
+        Raises ``OSError`` if a port is taken; :class:`SbonError` if no seed answers a node that has never been in a cluster, or
+        the cluster refuses it.
         """
         await self.context.server.start(self._config.node.listening)
         await self.membership.start()
@@ -173,14 +174,17 @@ class Node:
         self._book.start()
         self._tasks.start("catalogue", self._catalogue.run())
         self._tasks.start("load", self._watch_load())
+        if self._machine.counts_usage:
+            self._tasks.start("usage", self._usage.run())
 
     async def close(self, *, away: bool = True) -> None:
-        """Goes away cleanly: operators stop after a committed batch, the others are told. Leaves everything on disk."""
+        """Leave cleanly: stop operators after a committed batch and inform the members; keep everything on disk."""
         await self._tasks.close()
         await self._rejoin.close()
         if away and not self._left:
             await self.membership.go_away()
         await self._book.close()
+        await self.context.planner.close()
         await self._operators.close()
         await self._sinks.close()
         await self._sources.close()
@@ -194,7 +198,7 @@ class Node:
     async def _watch_load(self) -> None:
         while True:
             self._space.observe_load(self._machine.load(), self.context.clock.now())
-            self.membership.place_self()
+            self.membership.publish_coordinate()
             await self.context.clock.sleep(LOAD_EVERY_S)
 
     def _tell_of_member(self, name: str, change: Change) -> None:
@@ -222,16 +226,20 @@ class Node:
             height=coordinate.height,
             error=coordinate.error,
             load=coordinate.load,
+            load_per_core=per_core(coordinate.load, self._config.space.load_weight_ms),
             members=self.membership.others_alive + 1,
             operators=self._operators.hosted(),
             drained=bool(self.context.drained),
             counters=self.context.counters.snapshot(),
         )
 
+    def usage(self, after_ms: int = -1) -> list[MachineUsagePoint]:
+        return self._usage.points(after_ms)
+
     def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
         return self._distances.members(near, within_ms)
 
-    async def rtt(self, question: RttQuestion) -> list[PairInfo]:
+    async def rtt(self, question: RttRequest) -> list[PairInfo]:
         return await self._distances.rtt(question)
 
     async def join(self, addresses: tuple[str, ...]) -> int:
@@ -251,7 +259,7 @@ class Node:
         await self._sources.attach(msgspec.structs.replace(source, node=source.node or self.name))
 
     async def detach_source(self, stream: str, source: str) -> None:
-        await self._questions.check_unread(self._catalogue.entry(stream).declaration.name)
+        await self._lookup.check_unread(self._catalogue.entry(stream).declaration.name)
         await self._catalogue.detach(stream, source)
 
     async def streams(self) -> list[StreamInfo]:
@@ -265,35 +273,35 @@ class Node:
 
     async def drop_stream(self, name: str) -> None:
         self._catalogue.entry(name)
-        await self._questions.check_unread(name)
+        await self._lookup.check_unread(name)
         await self._catalogue.drop(name)
 
     def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
         return self._submitter.submit(submission)
 
-    async def explain(self, question: Question) -> Explanation:
+    async def explain(self, question: QuerySpec) -> Explanation:
         return await self._explainer.plan(question)
 
     async def explain_query(self, query_id: str) -> Explanation:
         return await self._explainer.query(query_id)
 
-    async def explain_placement(self, question: Question) -> PlacementExplanation:
+    async def explain_placement(self, question: QuerySpec) -> PlacementExplanation:
         return await self._placement_explainer.plan(question)
 
     async def explain_query_placement(self, query_id: str) -> PlacementExplanation:
         return await self._placement_explainer.query(query_id)
 
     async def queries(self) -> QueryList:
-        return await self._questions.all()
+        return await self._lookup.all()
 
     async def query(self, query_id: str) -> QueryInfo:
-        return (await self._questions.show(query_id))[0]
+        return (await self._lookup.show(query_id))[0]
 
     async def stop_query(self, query_id: str) -> QueryInfo:
-        return await self._questions.stop(query_id)
+        return await self._lookup.stop(query_id)
 
-    async def bill(self, query_id: str) -> Bill:
-        return (await self._questions.show(query_id))[1]
+    async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage:
+        return (await self._lookup.show(query_id, after_ms))[1]
 
     def follow(self, query_id: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
         return self._sinks.follow(query_id, after)

@@ -1,4 +1,4 @@
-"""Background tasks that somebody holds: started by name, cancelled and awaited together, and never failing in silence."""
+"""Background tasks with an owner: started by name, cancelled and awaited together, never failing silently."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ log = structlog.get_logger()
 
 
 class Tasks:
-    """One owner's tasks by name. A task that fails is logged with its trace; ``on_failure`` is told, if given."""
+    """An owner's tasks by name. A task's failure is logged with its trace and passed to ``on_failure``, if given."""
 
     def __init__(self, on_failure: Callable[[str, BaseException], None] | None = None) -> None:
         self._tasks: dict[str, list[asyncio.Task[Any]]] = {}
-        """Of each name the one that runs last, after those that have been told to end and have not ended yet."""
+        """Tasks by name: the current task is last, after cancelled tasks that have not ended yet."""
         self._ending: dict[asyncio.Task[Any], None] = {}
         self._on_failure = on_failure
         self._closed = False
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        """Runs ``work``, after a task of that name that has been told to end; drops it unstarted where one runs that has not, or
-        all have been told to end."""
+        """Run ``work`` after cancelled tasks of that name; drop it if a task runs uncancelled, or after :meth:`close`."""
         if name in self or self._closed:
             work.close()
             return
@@ -31,23 +30,23 @@ class Tasks:
         task = asyncio.get_running_loop().create_task(_after(before, work) if before else work, name=name)
         self._tasks.setdefault(name, []).append(task)
         task.add_done_callback(self._ended)
-        # Cancelled before its first step, it would never have touched its work.
+        # A task cancelled before its first step never starts its work, which must still be closed.
         task.add_done_callback(lambda _: work.close())
 
     def __contains__(self, name: str) -> bool:
-        """Whether one runs that has not been told to end."""
+        """Return whether a task of that name runs and is not cancelled."""
         return any(not task.done() and task not in self._ending for task in self._tasks.get(name, ()))
 
     async def stop(self, name: str) -> None:
         await self._stop(self._tasks.get(name, ()))
 
     async def close(self) -> None:
-        """Cancels all and waits until they are gone; none is started any more."""
+        """Cancel all tasks and wait until they end; start no more."""
         self._closed = True
         await self._stop([task for tasks in self._tasks.values() for task in tasks])
 
     async def _stop(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
-        """Each is cancelled once, whoever else stops it too: what it does at its end is not cut short."""
+        """Cancel each task once, even with several callers, so that its cleanup is not interrupted."""
         others = [task for task in tasks if task is not asyncio.current_task() and not task.done()]
         for task in others:
             if task not in self._ending:

@@ -1,4 +1,4 @@
-"""The system's own Chromium, which Playwright only steers; Debian's is installed where there is none and that may be done."""
+"""The system's own Chromium, which Playwright only steers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 @contextmanager
 def opened_browser() -> Iterator[Browser]:
-    """Skips the test where there can be none, and says why."""
-    path = next(filter(None, map(shutil.which, BROWSERS)), None) or program("chromium", "chromium")
+    """Skip the test where there is none."""
+    path = next(filter(None, map(shutil.which, BROWSERS)), None) or program("chromium")
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         yield opened

@@ -1,8 +1,15 @@
-"""The order of all tests, and which of them run one after another where two processes share them (``pytest -n 2``)."""
+"""Which tests run, in which order, and which of them one after another where two processes share them (``pytest -n 2``).
+
+``--tests check`` takes what needs neither Spark nor patience, ``--tests most`` all but what is marked ``thorough``; both say at
+their end what they left out. By default all run.
+"""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -15,7 +22,16 @@ SHARED = ("live", "suite", "dashboard")
 ALONE = ("simulation", "scenarios")
 """Rooms whose tests share nothing."""
 
+SLOW = ("simulation", "scenarios", "suite", "experiments", "examples", "mutants")
+"""Rooms that ``--tests check`` leaves out, as it does what is marked ``slow``."""
+
 TESTS = Path(__file__).parent
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+SEED = pytest.StashKey[int]()
+SECONDS = pytest.StashKey[Counter[str]]()
+"""By room, with the fixtures of its tests; CONTRIBUTING.md has them."""
+SEEDED = pytest.StashKey[bool]()
+"""Whether any of the tests that run takes the seed."""
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # its package has no types
@@ -27,8 +43,86 @@ class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # its package has n
         return room if room in SHARED else nodeid if room in ALONE else str(file)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+class Timer:
+    def __init__(self, seconds: Counter[str]) -> None:
+        self._seconds = seconds
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        parts = Path(report.nodeid.split("::")[0]).parts[1:-1]
+        self._seconds["/".join(parts[:1]) or "."] += report.duration
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tests", choices=("check", "most", "all"), default="all", help="how many of the tests run")
+    parser.addoption("--seed", type=int, help="of the random schedules; by default a new one each time")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The processes of ``-n 2`` have one seed."""
+    given = config.getoption("--seed")
+    drawn = random.randrange(10**6) if given is None else given
+    config.stash[SEED] = getattr(config, "workerinput", {}).get("seed", drawn)
+    config.stash[LEFT_OUT], config.stash[SEEDED], config.stash[SECONDS] = Counter(), False, Counter()
+    config.pluginmanager.register(Timer(config.stash[SECONDS]))
+
+
+@pytest.hookimpl(trylast=True)  # what -m deselects is not left out here
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONG.index(_room(item)) if _room(item) in LONG else len(LONG))
+    reasons = [_left_out(item, config.getoption("--tests")) for item in items]
+    out = [item for item, reason in zip(items, reasons, strict=True) if reason]
+    config.hook.pytest_deselected(items=out)
+    config.stash[LEFT_OUT].update(reason for reason in reasons if reason)
+    items[:] = [item for item, reason in zip(items, reasons, strict=True) if not reason]
+    config.stash[SEEDED] = any("schedule_seed" in getattr(item, "fixturenames", ()) for item in items)
+
+
+def _left_out(item: pytest.Item, tests: str) -> str:
+    """Why a test does not run, in the words of the summary; nothing if it does."""
+    if tests == "all":
+        return ""
+    thorough = item.get_closest_marker("thorough")
+    if thorough is not None:
+        return str(thorough.args[0])
+    if tests == "most":
+        return ""
+    if item.get_closest_marker("live") is not None:
+        return "live tests"
+    return "slow tests" if _room(item) in SLOW or item.get_closest_marker("slow") is not None else ""
+
+
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["seed"] = node.config.stash[SEED]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        stash = session.config.stash
+        session.config.workeroutput.update(left_out=dict(stash[LEFT_OUT]), seeded=stash[SEEDED])
+
+
+def pytest_testnodedown(node: Any) -> None:
+    """All processes of ``-n 2`` leave out the same."""
+    output = getattr(node, "workeroutput", {})
+    node.config.stash[LEFT_OUT], node.config.stash[SEEDED] = Counter(output.get("left_out")), output.get("seeded", False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.stash[SEEDED]:
+        terminalreporter.write_line(f"random schedules: the same ones again with --seed {config.stash[SEED]}")
+    seconds = config.stash[SECONDS]
+    if len(seconds) > 1:
+        terminalreporter.write_line("seconds: " + ", ".join(f"{room} {took:.0f}" for room, took in seconds.most_common()))
+    tests, out = config.getoption("--tests"), config.stash[LEFT_OUT]
+    if out:
+        counted = ", ".join(f"{count} {reason}" for reason, count in sorted(out.items()))
+        terminalreporter.write_line(f"left out: {counted}. make {'test' if tests == 'check' else 'test-all'} runs them")
+
+
+@pytest.fixture(scope="session")
+def schedule_seed(pytestconfig: pytest.Config) -> int:
+    """Of the random schedules of this run: a new one each time, unless ``--seed`` names it."""
+    return pytestconfig.stash[SEED]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByCluster:

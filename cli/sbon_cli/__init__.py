@@ -1,4 +1,4 @@
-"""sbon from Python: :func:`connect`, :func:`connect_async`, :class:`LocalCluster`. Each is loaded when it is first asked for."""
+"""Python interface of sbon: :func:`connect`, :func:`connect_async`, :class:`LocalCluster`, each loaded at its first use."""
 
 from __future__ import annotations
 
@@ -6,22 +6,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sbon_cli.async_connection import AsyncConnection, AsyncQuery, connect_async
-    from sbon_cli.connection import Connection, Query, connect
-    from sbon_cli.local_cluster import LocalCluster
-    from sbon_node.errors import SbonError
+    from sbon import AsyncConnection, AsyncQuery, Connection, Query, SbonError, SinkSpec, connect, connect_async
+    from sbon_cli.local.cluster import LocalCluster
 
-__all__ = ["AsyncConnection", "AsyncQuery", "Connection", "LocalCluster", "Query", "SbonError", "connect", "connect_async"]
-
-_ROOMS = {
-    **dict.fromkeys(("AsyncConnection", "AsyncQuery", "connect_async"), "sbon_cli.async_connection"),
-    **dict.fromkeys(("Connection", "Query", "connect"), "sbon_cli.connection"),
-    "LocalCluster": "sbon_cli.local_cluster",
-    "SbonError": "sbon_node.errors",
-}
+__all__ = [
+    "AsyncConnection",
+    "AsyncQuery",
+    "Connection",
+    "LocalCluster",
+    "Query",
+    "SbonError",
+    "SinkSpec",
+    "connect",
+    "connect_async",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_ROOMS[name]), name)
+    return getattr(importlib.import_module("sbon_cli.local.cluster" if name == "LocalCluster" else "sbon"), name)

@@ -1,4 +1,4 @@
-"""The command ``sbon``: one verb a file, loaded when it is called."""
+"""The command ``sbon``: one file for each verb, loaded when called."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import sys
 from typing import Any, NamedTuple, NoReturn
 
 import click
+from click.exceptions import NoArgsIsHelpError
 from click.shell_completion import CompletionItem
 
-from sbon_cli import waiting
-from sbon_cli.examples import with_examples
-from sbon_cli.exit_codes import EXIT_CODES, EXIT_INTERRUPTED, EXIT_REFUSED
-from sbon_cli.standard_streams import abandon_output, is_of_output, open_closed_streams
+from sbon_cli.options.examples import with_examples
+from sbon_cli.terminal import waiting
+from sbon_cli.terminal.exit_codes import EXIT_CODES, EXIT_INTERRUPTED, EXIT_REFUSED
+from sbon_cli.terminal.standard_streams import abandon_output, is_of_output, open_closed_streams
 
 DEFAULT_API = "http://127.0.0.1:7480"
 
 
 class Verb(NamedTuple):
-    """``help`` is the first sentence of the command's own, so that a list of all need not load them."""
+    """A verb; ``help`` is the first sentence of its command's help, so that the list of verbs need not load them."""
 
     target: str
     help: str
@@ -26,45 +27,49 @@ class Verb(NamedTuple):
 
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Nodes": {
-        "node": Verb("sbon_cli.node:node", "Runs a node in the foreground."),
-        "cluster": Verb("sbon_cli.cluster:cluster", "Runs a cluster of nodes on this machine."),
-        "join": Verb("sbon_cli.membership:join", "Joins the cluster of the nodes at these addresses."),
-        "leave": Verb("sbon_cli.membership:leave", "Makes the node leave for good."),
-        "drain": Verb("sbon_cli.membership:drain", "Has the node take no operators, sources, sinks and queries any more."),
-        "status": Verb("sbon_cli.members:status", "Shows the node asked."),
-        "members": Verb("sbon_cli.members:members", "Lists the nodes of the cluster as the node asked sees them."),
-        "rtt": Verb("sbon_cli.rtt:rtt", "Shows the round-trip time between nodes A and B."),
-        "map": Verb("sbon_cli.map:map_", "Draws the cost space: who is near whom."),
-        "monitor": Verb("sbon_cli.monitor:monitor", "Tells what happens at the node asked."),
-        "doctor": Verb("sbon_cli.doctor:doctor", "Examines the node asked."),
-        "debug": Verb("sbon_cli.debug:debug", "Looks inside a running node."),
-        "config": Verb("sbon_cli.config:config", "Shows and checks a node's configuration."),
+        "node": Verb("sbon_cli.commands.nodes.node:node", "Runs a node in the foreground."),
+        "cluster": Verb("sbon_cli.commands.nodes.cluster:cluster", "Runs a cluster of nodes on this machine."),
+        "join": Verb("sbon_cli.commands.nodes.membership:join", "Joins the cluster of the nodes at these addresses."),
+        "leave": Verb("sbon_cli.commands.nodes.membership:leave", "Makes the node leave for good."),
+        "drain": Verb(
+            "sbon_cli.commands.nodes.membership:drain", "Has the node take no operators, sources, sinks and queries any more."
+        ),
+        "status": Verb("sbon_cli.commands.nodes.members:status", "Shows the node asked."),
+        "members": Verb("sbon_cli.commands.nodes.members:members", "Lists the nodes of the cluster as the node asked sees them."),
+        "rtt": Verb("sbon_cli.commands.nodes.rtt:rtt", "Shows the round-trip time between nodes A and B."),
+        "map": Verb("sbon_cli.commands.nodes.map:map_", "Draws the cost space: who is near whom."),
+        "monitor": Verb("sbon_cli.commands.nodes.monitor:monitor", "Tells what happens at the node asked."),
+        "doctor": Verb("sbon_cli.commands.nodes.doctor:doctor", "Examines the node asked."),
+        "debug": Verb("sbon_cli.commands.nodes.debug:debug", "Looks inside a running node."),
+        "config": Verb("sbon_cli.commands.nodes.config:config", "Shows and checks a node's configuration."),
     },
     "Streams and queries": {
-        "stream": Verb("sbon_cli.stream:stream", "Creates, fills, lists and drops streams."),
-        "streams": Verb("sbon_cli.stream:list_", "Lists the streams of the cluster."),
-        "sql": Verb("sbon_cli.sql:sql", "A shell for queries."),
-        "submit": Verb("sbon_cli.submit:submit", "Submits a query and prints its rows as they arrive."),
-        "explain": Verb("sbon_cli.explain:explain", "Explains a query that is not submitted, or one that is."),
-        "query": Verb("sbon_cli.query:query", "Lists, shows, follows and stops queries."),
-        "queries": Verb("sbon_cli.query:list_", "Lists every query of the cluster."),
-        "bill": Verb("sbon_cli.query:bill", "Shows what a query cost the network."),
+        "stream": Verb("sbon_cli.commands.streams.stream:stream", "Creates, fills, lists and drops streams."),
+        "streams": Verb("sbon_cli.commands.streams.stream:list_", "Lists the streams of the cluster."),
+        "sql": Verb("sbon_cli.commands.queries.sql:sql", "A shell for queries."),
+        "submit": Verb("sbon_cli.commands.queries.submit:submit", "Submits a query and prints its rows as they arrive."),
+        "explain": Verb("sbon_cli.commands.queries.explain:explain", "Explains a query that is not submitted, or one that is."),
+        "query": Verb("sbon_cli.commands.queries.query:query", "Lists, shows, follows and stops queries."),
+        "queries": Verb("sbon_cli.commands.queries.query:list_", "Lists every query of the cluster."),
+        "usage": Verb("sbon_cli.commands.queries.query:query_usage", "Shows what a query cost the network."),
     },
     "Trying and measuring": {
-        "demo": Verb("sbon_cli.demo:demo", "Six nodes in six cities."),
-        "bench": Verb("sbon_cli.bench:bench", "Measures."),
-        "simulate": Verb("sbon_cli.simulate:simulate", "Runs whole daemons through a scenario in virtual time."),
-        "experiment": Verb("sbon_cli.experiment:experiment", "Repeats an experiment."),
+        "demo": Verb("sbon_cli.commands.demo.demo:demo", "Six nodes in six cities."),
+        "bench": Verb("sbon_cli.commands.experiments.bench:bench", "Measures."),
+        "simulate": Verb(
+            "sbon_cli.commands.experiments.simulate:simulate", "Runs whole daemons through a scenario in virtual time."
+        ),
+        "experiment": Verb("sbon_cli.commands.experiments.experiment:experiment", "Repeats an experiment."),
     },
     "This command": {
-        "completion": Verb("sbon_cli.completion:completion", "Prints what makes a shell complete this command."),
+        "completion": Verb("sbon_cli.commands.completion:completion", "Prints what makes a shell complete this command."),
     },
 }
 VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, verb in section.items()}
 
 
 class Verbs(click.Group):
-    """Finds verbs in ``VERBS``, lists them without loading any, and has a word for one misspelt."""
+    """Group that finds verbs in ``VERBS``, lists them without loading them, and suggests a word for a misspelt verb."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -116,7 +121,7 @@ def _near(word: str, words: list[str]) -> str:
 def sbon(ctx: click.Context, api: str) -> None:
     """A stream-based overlay network: queries over wide-area streams, run by Spark where the network likes it best.
 
-    Results are tables on a terminal, and JSON in a pipe or with --json: a line for each, or for the one there is.
+    Results are tables, and rows in a pipe JSON lines; --output table|json|text, or SBON_OUTPUT, chooses.
     """
     ctx.obj = api
 
@@ -131,14 +136,14 @@ _PLAIN = {
 
 
 def _plain(message: str) -> str:
-    """What click says of a value, without the words for types of programmes."""
+    """Return click's message on a value without the names of programming types."""
     for said, plain in _PLAIN.items():
         message = message.replace(said, plain)
     return message
 
 
 def _end_without_output(error: OSError) -> NoReturn:
-    from sbon_cli.output import complain
+    from sbon_cli.terminal.output import complain
     from sbon_node.errors import SbonError
 
     abandon_output()
@@ -147,11 +152,14 @@ def _end_without_output(error: OSError) -> NoReturn:
 
 
 def main() -> None:
-    """Runs the command line; the exit codes are those of ``sbon --help``."""
+    """Run the command line; the exit codes are those of ``sbon --help``."""
     open_closed_streams()
     waiting.told = True
     try:
         code = sbon.main(prog_name="sbon", standalone_mode=False)
+    except NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
         click.UsageError(_plain(error.format_message()), context).show()

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 from world import SEED
 
-from sbon_node.control.report import SinkSpec, Submission
-from sbon_node.engine.interface import Column
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.queries import SinkSpec, Submission
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster

@@ -8,7 +8,7 @@ from textwrap import wrap
 from matplotlib.figure import Figure
 from world import SQL
 
-from sbon_node.control.explaining.plan_explanation import ExplainedPart, Explanation
+from sbon_node.explain.plan_explanation import ExplainedComponent, Explanation
 
 INK, BLUE, GREEN, RED, PAPER, GREY = "#222222", "#1f6fb2", "#2a7f3f", "#c0392b", "#edf2f8", "#777777"
 COLOURS = {"source": GREEN, "operator": RED, "sink": GREEN}
@@ -20,7 +20,7 @@ def operators(plan: Explanation) -> Figure:
     parts = {part.id: part for part in plan.parts}
     column: dict[str, int] = {}
 
-    def depth(part: ExplainedPart) -> int:
+    def depth(part: ExplainedComponent) -> int:
         column[part.id] = 1 + max((depth(parts[one]) for one in part.reads), default=-1)
         return column[part.id]
 
@@ -58,18 +58,18 @@ def operators(plan: Explanation) -> Figure:
     return figure
 
 
-def _half(part: ExplainedPart) -> float:
+def _half(part: ExplainedComponent) -> float:
     """Of the width of its box, with some air."""
     return 0.36 if part.kind == "source" else 0.29
 
 
-def _order(part: ExplainedPart, at: dict[str, tuple[float, float]]) -> tuple[float, str]:
+def _order(part: ExplainedComponent, at: dict[str, tuple[float, float]]) -> tuple[float, str]:
     """Beside what it reads, so that links do not cross."""
     above = [-at[one][1] for one in part.reads if one in at]
     return (sum(above) / len(above) if above else 0.0, part.id)
 
 
-def _label(part: ExplainedPart) -> str:
+def _label(part: ExplainedComponent) -> str:
     if part.kind == "sink":
         return "consumer"
     if part.kind == "source":

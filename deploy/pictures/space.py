@@ -9,7 +9,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from world import MOMENTS_S, World
 
-from sbon_node.control.explaining.placement_explanation import PlacementExplanation
+from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.space.projection import principal_axes
 
 Point = npt.NDArray[np.float64]
@@ -78,7 +78,7 @@ def placement(found: PlacementExplanation) -> Figure:
         axes.scatter(*place, s=90 if chosen else 45 if end else 22, color=colour, marker=marker, zorder=3)
         words = [node]
         if node in costs:
-            words.append(f"{least:,.0f} B in flight" if chosen else f"+{costs[node] / least - 1:.0%}")
+            words.append(f"{least:,.0f} B" if chosen else f"+{costs[node] / least - 1:.0%}")
         roles = [word for word, true in (("source", node in sources), ("consumer", node == sink)) if true]
         text = f"{', '.join([words[0], *roles])}\n{words[1]}" if len(words) > 1 else words[0]
         axes.annotate(text, place, **_beside(place, points), fontsize=7, color=colour if chosen else INK)
@@ -86,7 +86,7 @@ def placement(found: PlacementExplanation) -> Figure:
     axes.scatter(*at["virtual"], marker="x", s=70, color=INK, zorder=4)
     axes.annotate("virtual place of the join", at["virtual"], xytext=(8, -3), textcoords="offset points", fontsize=8, color=INK)
     axes.set(
-        xlabel="ms", ylabel="ms", title=f"The join goes to {operator.node}: the least data in flight of {len(costs)} candidates"
+        xlabel="ms", ylabel="ms", title=f"The join goes to {operator.node}: the least network usage of {len(costs)} candidates"
     )
     axes.margins(0.08)
     axes.set_aspect("equal", adjustable="datalim")

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 from matplotlib.figure import Figure
 
-from sbon_node.connectors.event_time import EventTime
+from sbon_node.connectors.sources.event_time import EventTime
 
 INK, BLUE, GREEN, RED, BAND, GREY = "#222222", "#1f6fb2", "#2a7f3f", "#c0392b", "#edf2f8", "#777777"
 SEED, ROWS, DELAY_S, WINDOW_S, FRAME = 6, 60, 8.0, 20.0, 5

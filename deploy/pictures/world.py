@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sbon_cli.cities import CITIES, rtt_between_ms
-from sbon_node.control.explaining.placement_explanation import PlacementExplanation
-from sbon_node.control.explaining.plan_explanation import Explanation
-from sbon_node.control.report import Question
-from sbon_node.engine.interface import Column
-from sbon_node.log import LogSettings, configure
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_cli.local.cities import CITIES, rtt_between_ms
+from sbon_node.explain.placement_explanation import PlacementExplanation
+from sbon_node.explain.plan_explanation import Explanation
+from sbon_node.logging.output import LogSettings, configure
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.queries import QuerySpec
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster
@@ -91,7 +91,7 @@ def world() -> World:
             places.append([[*members[name].coordinate, members[name].height] for name in nodes])
         daemon = cluster.at(CONSUMER).daemon
         await cluster.answer(CONSUMER, declare(cluster))
-        question = Question(sql=SQL)
+        question = QuerySpec(sql=SQL)
         plan = await cluster.answer(CONSUMER, daemon.explain(question))
         placement = await cluster.answer(CONSUMER, daemon.explain_placement(question))
         found.append(World(nodes, rtt_ms, np.array(places), plan, placement))

@@ -12,16 +12,16 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from sbon_node.connectors.held import Held
+from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.interface import Chunk
-from sbon_node.connectors.registry import Connector, SourceContext
-from sbon_node.connectors.roots import check_within
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sink_context import SinkContext
-from sbon_node.connectors.sink_registry import SinkConnector
+from sbon_node.connectors.sinks.buffer import Buffer
+from sbon_node.connectors.sinks.context import SinkContext
+from sbon_node.connectors.sinks.registry import SinkConnector
+from sbon_node.connectors.sources.registry import Connector, SourceContext
 from sbon_node.disk import named_errors, replace
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import Frame
+from sbon_node.model.frames import Frame
 
 
 class TicksOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,7 +92,7 @@ class Tally:
     def __init__(self, context: SinkContext, options: TallyOptions, stored: Tallied) -> None:
         self._path, self._group, self._blocking = path_of(options), options.group, context.blocking
         self._stored = stored
-        self._held = Held(context.schema, stored.streams, stored.ended)
+        self._held = Buffer(context.schema, stored.streams, stored.ended)
 
     def positions(self) -> dict[str, int]:
         return dict(self._stored.streams)
@@ -105,8 +105,8 @@ class Tally:
     def rows(self) -> int:
         return sum(self._stored.counts.values())
 
-    def take(self, frame: Frame) -> None:
-        self._held.take(frame)
+    def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
+        self._held.take(frame, unpacked)
 
     async def flush(self) -> Mapping[str, int]:
         if self._held.taken != self._stored.streams:

@@ -1,8 +1,8 @@
-"""The requests nodes make of each other over TCP, each with the reply it is answered by.
+"""Requests between nodes over TCP, each with the type of its reply.
 
-``method_of(call)`` is the name a :class:`~sbon_protocol.messages.Request` carries; a reply of ``None`` is an empty body.
-Records whose form belongs to the planner or the engine (operator specifications, catalogue entries) travel as maps and are
-checked against their own types by whoever receives them.
+``method_of(call)`` is the name that a :class:`~sbon_protocol.messages.Request` carries; a reply of ``None`` is an empty body.
+Records of the planner or the engine (operator specifications, catalogue entries) travel as maps, and the receiver checks them
+against their own types.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from sbon_protocol.messages import Count, Endpoint, Line, Member, Message, Name, Quantity
+from sbon_protocol.messages import Count, Endpoint, Line, Member, Message, Milliseconds, Name, Quantity
 
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
 Names = Annotated[tuple[Line, ...], Meta(max_length=4096)]
@@ -21,18 +21,18 @@ MAX_TARGETS = 256
 
 
 class Call(Message, frozen=True):
-    """A request. Subclasses are named in ``CALLS`` with the type of their reply."""
+    """A request. ``CALLS`` maps each subclass to the type of its reply."""
 
 
 class Members(Message, frozen=True):
-    """A part of the answerer's table, itself first; ``more`` where names after the last one remain."""
+    """A part of the answering node's table, itself first; ``more`` if names after the last remain."""
 
     members: Annotated[tuple[Member, ...], Meta(max_length=16_384)]
     more: bool = False
 
 
 class SyncMembers(Call, frozen=True):
-    """How a node joins: tells of itself, and asks for the members whose names come after ``after``."""
+    """Request by which a node joins: it sends its own Member, and asks for members with names after ``after``."""
 
     members: Annotated[tuple[Member, ...], Meta(max_length=16_384)]
     joining: bool = False
@@ -40,7 +40,10 @@ class SyncMembers(Call, frozen=True):
 
 
 class CheckMember(Call, frozen=True):
-    """Are you there? ``member`` is what the caller believes of the receiver, who answers with its own Member alone."""
+    """Check whether the receiver is alive.
+
+    ``member`` is the caller's belief about it; the reply is the receiver's own Member alone.
+    """
 
     member: Member
 
@@ -49,13 +52,13 @@ class CheckMember(Call, frozen=True):
 
 
 class PushCatalogue(Call, frozen=True):
-    """Entries that changed at the caller; the receiver merges each (see SPEC.md, catalogue)."""
+    """Send entries that changed at the caller; the receiver merges each (see SPEC.md, catalogue)."""
 
     entries: Records
 
 
 class PullCatalogue(Call, frozen=True):
-    """Asks for the entries whose fingerprint differs from the caller's, or that the caller has not."""
+    """Request entries whose fingerprint differs from the caller's, or that the caller lacks."""
 
     fingerprints: Annotated[dict[Line, Line], Meta(max_length=4096)]
 
@@ -65,13 +68,13 @@ class CatalogueEntries(Message, frozen=True):
 
 
 class AttachSource(Call, frozen=True):
-    """Asks the node a source is pinned to, to check its options and attach it."""
+    """Ask the node of a pinned source to check the source's options and attach it."""
 
     source: Any
 
 
 class DescribeSources(Call, frozen=True):
-    """Asks for the state of the sources of ``stream`` that live on the receiver."""
+    """Request the state of the receiver's sources of ``stream``."""
 
     stream: Line
 
@@ -84,7 +87,7 @@ class SourceStates(Message, frozen=True):
 
 
 class AskNode(Call, frozen=True):
-    """Could the receiver host an operator of these needs now? Nothing is reserved (SBON, section 3.1.3, step 2)."""
+    """Ask whether the receiver could host an operator with these needs; reserves nothing (SBON, section 3.1.3, step 2)."""
 
     cores: Quantity
     memory_mb: Quantity
@@ -102,7 +105,7 @@ class NodeAnswer(Message, frozen=True):
 
 
 class ReserveOperator(Call, frozen=True):
-    """Holds room for an operator until it is instantiated, released, or ``hold_s`` seconds have passed."""
+    """Reserve capacity for an operator until it is instantiated or released, or ``hold_s`` seconds have passed."""
 
     query: Line
     operator: Line
@@ -113,31 +116,32 @@ class ReserveOperator(Call, frozen=True):
 
 
 class InstantiateOperator(Call, frozen=True):
-    """Starts a reserved operator; answered once it runs. ``holder`` is the node that keeps the query's record."""
+    """Start a reserved operator; the reply comes once it runs. ``holder`` is the query holder."""
 
     spec: Any
     holder: Name
 
 
 class OpenSink(Call, frozen=True):
-    """Opens a query's sink at the receiver."""
+    """Open a query's sink at the receiver."""
 
     sink: Any
     holder: Name
 
 
-class DestroyParts(Call, frozen=True):
-    """Ends operators, reservations and sinks of a query at the receiver, with their streams and checkpoints; of a submission that
-    was refused also what its sink has delivered."""
+class DestroyComponents(Call, frozen=True):
+    """End a query's operators, reservations and sinks at the receiver, with their streams and checkpoints.
+
+    For a rejected submission, also delete its sink's delivered rows.
+    """
 
     query: Line
     parts: Names
     refused: bool = False
 
 
-class PartsDestroyed(Message, frozen=True):
-    """``rows`` are what the query's sink had delivered for good when it was closed, ``sink`` how it stood; None where none was
-    closed."""
+class ComponentsDestroyed(Message, frozen=True):
+    """``rows`` is the final number of rows that the closed sink delivered, ``sink`` its state; None if no sink was closed."""
 
     rows: Count | None = None
     sink: Any = None
@@ -146,11 +150,11 @@ class PartsDestroyed(Message, frozen=True):
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
-class ClaimPart(Call, frozen=True):
-    """A host that restarted takes the next epoch of an operator or sink for itself, at the holder of the query's record.
+class ClaimComponent(Call, frozen=True):
+    """Take the next epoch of an operator or sink for a restarted host, at the query holder.
 
-    Answered with the new epoch; refused with ``query-over`` where the query has been stopped, and ``not-owner`` where the part
-    belongs to another node or a greater epoch by now.
+    The reply is the new epoch. Rejected with ``query-over`` if the query has been stopped, and with ``not-owner`` if the
+    component now belongs to another node or a greater epoch.
     """
 
     query: Line
@@ -163,7 +167,7 @@ class Claimed(Message, frozen=True):
 
 
 class ReportState(Call, frozen=True):
-    """A host tells the record's holder that a part of a query ``finished`` or ``failed``, and why."""
+    """Report to the query holder that a component ``finished`` or ``failed``, and why."""
 
     query: Line
     part: Line
@@ -172,8 +176,10 @@ class ReportState(Call, frozen=True):
 
 
 class ListQueries(Call, frozen=True):
-    """Asks for all records the receiver holds, and for the parts it hosts of queries whose records others hold; for those of
-    ``query`` alone, where it is not empty."""
+    """Request all records that the receiver holds, and its components of queries with other holders.
+
+    A ``query`` that is not empty restricts the reply to that query.
+    """
 
     query: Line = ""
 
@@ -185,6 +191,8 @@ class QueryRecords(Message, frozen=True):
 
 class ShowQuery(Call, frozen=True):
     query: Line
+    history_after_ms: Milliseconds = -1
+    """Time after which points of its usage history are requested."""
 
 
 class StopQuery(Call, frozen=True):
@@ -195,29 +203,33 @@ class QueryDescription(Message, frozen=True):
     query: Any
 
 
-class DescribeParts(Call, frozen=True):
-    """Asks a host for what it knows of a query: its operators and sink, the links that leave ``streams`` and how those of
-    them that are sources stand, and the one-way latency from the receiver to ``targets``."""
+class DescribeComponents(Call, frozen=True):
+    """Request a host's state of a query: operators and sink, links of ``streams``, and latencies.
+
+    The reply includes the state of those streams that are sources, and the one-way latency from the receiver to ``targets``.
+    """
 
     query: Line
     streams: Names
     targets: Names
 
 
-class PartStates(Message, frozen=True):
+class ComponentStates(Message, frozen=True):
     operators: Records
     links: Records
     latencies_ms: Annotated[dict[Line, Quantity], Meta(max_length=4096)]
     rows: Count | None
     sink: Any = None
     sources: Records = ()
+    has_sink: bool | None = None
+    sample: Any = None
 
 
 # -- measurements -----------------------------------------------------------------------------------------------------
 
 
 class OperatorMeasurement(Message, frozen=True):
-    """What an operator has done, by the canonical ``signature`` of its sub-plan; ``bytes_out`` are of payload."""
+    """Measurements of an operator, by the canonical ``signature`` of its sub-plan; ``bytes_out`` are payload bytes."""
 
     signature: Line
     rows_in: Count
@@ -227,7 +239,7 @@ class OperatorMeasurement(Message, frozen=True):
 
 
 class SourceMeasurement(Message, frozen=True):
-    """How fast a source goes, 0 where it has no pace of its own, and the bytes of payload of one row."""
+    """A source's rate, 0 if it has no rate of its own, and the payload bytes of a row."""
 
     source: Line
     rows_s: Quantity
@@ -235,13 +247,13 @@ class SourceMeasurement(Message, frozen=True):
 
 
 class KeepMeasurements(Call, frozen=True):
-    """The holder of a query's record tells a node of its sources what was measured, for plans to come."""
+    """Send measurements from the query holder to a node of its sources, for later plans."""
 
     operators: Annotated[tuple[OperatorMeasurement, ...], Meta(max_length=MAX_MEASUREMENTS)]
 
 
 class RecallMeasurements(Call, frozen=True):
-    """Asks for what the receiver remembers of ``signatures``, and has measured of those ``sources`` that live on it."""
+    """Request the receiver's measurements of ``signatures`` and of its own ``sources``."""
 
     sources: Names
     signatures: Names
@@ -256,15 +268,18 @@ class Measurements(Message, frozen=True):
 
 
 class MeasureRtt(Call, frozen=True):
-    """Asks the receiver for its round-trip times to members: to ping each anew unless what it knows is of at most
-    ``max_age_s``. Refused with ``too-many-measurements`` while it has pinged enough for others."""
+    """Ask the receiver for its round-trip times to members; it pings each anew unless its value is at most ``max_age_s``
+    old.
+
+    Rejected with ``too-many-measurements`` while the receiver has pinged enough for others.
+    """
 
     targets: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=MAX_TARGETS)]
     max_age_s: Quantity
 
 
 class MeasuredRtt(Message, frozen=True):
-    """The least of some pings, and how long ago they were; ``code`` and ``reason`` say why there is none."""
+    """The least of several pings, and their age; ``code`` and ``reason`` explain a missing value."""
 
     target: Name
     rtt_ms: Quantity = 0.0
@@ -281,12 +296,14 @@ class MeasuredRtts(Message, frozen=True):
 
 
 class ReachBack(Call, frozen=True):
-    """Asks the receiver to ping the caller, and to connect to it, at the address it knows of it. Refused with
-    ``too-many-measurements`` where the caller has asked often."""
+    """Ask the receiver to ping the caller, and to connect to it, at the address that it knows.
+
+    Rejected with ``too-many-measurements`` if the caller has asked often.
+    """
 
 
 class ReachedBack(Message, frozen=True):
-    """How that went; ``udp`` and ``tcp`` say why it failed, and are empty where it did not."""
+    """Result of that check; ``udp`` and ``tcp`` are the reasons of failures, empty on success."""
 
     version: Line
     wall_ms: Count
@@ -309,19 +326,19 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "reserve-operator": (ReserveOperator, None),
     "instantiate-operator": (InstantiateOperator, None),
     "open-sink": (OpenSink, None),
-    "destroy-parts": (DestroyParts, PartsDestroyed),
-    "claim-part": (ClaimPart, Claimed),
+    "destroy-components": (DestroyComponents, ComponentsDestroyed),
+    "claim-component": (ClaimComponent, Claimed),
     "report-state": (ReportState, None),
     "list-queries": (ListQueries, QueryRecords),
     "show-query": (ShowQuery, QueryDescription),
     "stop-query": (StopQuery, QueryDescription),
-    "describe-parts": (DescribeParts, PartStates),
+    "describe-components": (DescribeComponents, ComponentStates),
     "keep-measurements": (KeepMeasurements, None),
     "recall-measurements": (RecallMeasurements, Measurements),
     "measure-rtt": (MeasureRtt, MeasuredRtts),
     "reach-back": (ReachBack, ReachedBack),
 }
-"""Method name to request and reply."""
+"""Request and reply types by method name."""
 
 _METHODS = {call: name for name, (call, _) in CALLS.items()}
 

@@ -1,6 +1,6 @@
-"""Bytes to messages and back: MessagePack with bounds, then types and ranges, then finiteness.
+"""Conversion between bytes and messages: MessagePack with limits, then types and ranges, then finiteness.
 
-The bounds hold before anything large is allocated. Whatever the bytes are, only :class:`ProtocolError` comes out.
+The limits hold before anything large is allocated. Bad bytes raise :class:`ProtocolError` and nothing else.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ T = TypeVar("T")
 
 
 def encode(message: msgspec.Struct) -> bytes:
-    """The MessagePack form of a message, or of any struct. Raises ``ValueError`` where it holds what no peer would take: a
-    number that is not finite, too deep a nesting, text that is not Unicode."""
+    """Return the MessagePack form of a message, or of any struct.
+
+    Raises ``ValueError`` for content that no peer accepts: a number that is not finite, too deep a nesting, text that is not
+    Unicode.
+    """
     value = msgspec.to_builtins(message, builtin_types=(bytes,))
     try:
         _check_finite(value, MAX_DEPTH)
@@ -34,7 +37,7 @@ def encode(message: msgspec.Struct) -> bytes:
 
 
 def decode(payload: bytes | memoryview, type_: type[T] | Any) -> T:
-    """The message of ``type_`` (a class, or a union of them) that ``payload`` holds; raises :class:`ProtocolError`."""
+    """Return the message of ``type_`` (a class, or a union) in ``payload``; raise :class:`ProtocolError`."""
     if len(payload) > MAX_MESSAGE_BYTES:
         raise ProtocolError("too-large", f"{len(payload)} bytes, the limit is {MAX_MESSAGE_BYTES}")
     try:
@@ -57,7 +60,7 @@ def decode(payload: bytes | memoryview, type_: type[T] | Any) -> T:
 
 
 def decode_record(value: Any, type_: type[T] | Any) -> T:
-    """The same for a value that travelled inside a message as ``Any``; raises :class:`ProtocolError`."""
+    """Decode a value that travelled inside a message as ``Any``; raise :class:`ProtocolError`."""
     try:
         _check_finite(value, MAX_DEPTH)
         converted: T = msgspec.convert(value, type_, strict=True)

@@ -1,6 +1,6 @@
-"""Datagrams: a four-byte header and one :class:`~sbon_protocol.messages.Packet`, at most 1,200 bytes in all.
+"""Datagrams: a four-byte header and a :class:`~sbon_protocol.messages.Packet`, at most 1,200 bytes in all.
 
-Header: ``b"SB"``, version, flags. Flag bit 0 says that key id, nonce and sealed packet follow; no version seals yet.
+Header: ``b"SB"``, version, flags. Flag bit 0 means that key id, nonce and sealed packet follow; no version seals yet.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from sbon_protocol.codec import decode, encode
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Ack, Coordinate, Finding, Gossip, Member, Packet, Ping, Place, Rumour
+from sbon_protocol.messages import Ack, Coordinate, CoordinateUpdate, Gossip, Member, Packet, Ping, Rumour, StateUpdate
 from sbon_protocol.version import OLDEST_VERSION, VERSION
 
 MAX_DATAGRAM_BYTES = 1200
@@ -21,13 +21,13 @@ SEALED = 0x01
 _HEADER = MAGIC + bytes((VERSION, 0))
 _HEADER_BYTES = 4
 _MAX_OF_A_KIND = 64
-_KINDS: tuple[type[Rumour], ...] = (Member, Finding, Place)
+_KINDS: tuple[type[Rumour], ...] = (Member, StateUpdate, CoordinateUpdate)
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Packet)
 
 
 def pack(packet: Packet) -> bytes:
-    """Raises ``ValueError`` for a packet that does not fit: what goes in is the sender's choice, see :func:`fill`."""
+    """Encode a packet. Raise ``ValueError`` if it does not fit; the sender chooses the content, see :func:`fill`."""
     payload = _HEADER + encode(packet)
     if len(payload) > MAX_DATAGRAM_BYTES:
         raise ValueError(f"a datagram of {len(payload)} bytes, the limit is {MAX_DATAGRAM_BYTES}")
@@ -35,7 +35,10 @@ def pack(packet: Packet) -> bytes:
 
 
 def unpack(payload: bytes) -> Packet:
-    """Raises :class:`ProtocolError`: ``too-large``, ``not-ours``, ``version``, ``sealed``, or what the codec refuses."""
+    """Decode a packet.
+
+    Raises :class:`ProtocolError` ``too-large``, ``not-ours``, ``version``, ``sealed``, or the codec's error.
+    """
     if len(payload) > MAX_DATAGRAM_BYTES:
         raise ProtocolError("too-large", f"a datagram of {len(payload)} bytes")
     if len(payload) < _HEADER_BYTES or payload[:2] != MAGIC:
@@ -51,8 +54,10 @@ def unpack(payload: bytes) -> Packet:
 
 
 def _as_we_write(body: bytes) -> Packet | None:
-    """The packet, if these are the very bytes this version writes for one: then they hold nothing that the codec would have to
-    look for. None leaves it to the codec, which takes ten times as long."""
+    """Return the packet if this version would write it with the same bytes, otherwise None.
+
+    Such bytes need none of the codec's checks. For others the codec is called, which takes ten times as long.
+    """
     try:
         packet: Packet = _DECODER.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -62,8 +67,8 @@ def _as_we_write(body: bytes) -> Packet | None:
     message = packet.message
     finite = not isinstance(message, Ping | Ack) or message.coordinate is None or _finite(message.coordinate)
     finite = finite and all(m.coordinate is None or _finite(m.coordinate) for m in packet.members)
-    finite = finite and all(m.traits is None or _bounded(m) for m in packet.members)
-    return packet if finite and all(_finite(place.coordinate) for place in packet.places) else None
+    finite = finite and all(m.meta is None or _bounded(m) for m in packet.members)
+    return packet if finite and all(_finite(place.coordinate) for place in packet.coordinate_updates) else None
 
 
 def _finite(place: Coordinate) -> bool:
@@ -71,12 +76,12 @@ def _finite(place: Coordinate) -> bool:
 
 
 def _bounded(member: Member) -> bool:
-    traits = member.traits
-    return traits is None or math.isfinite(traits.cores + traits.memory_mb + traits.bandwidth_bytes_s)
+    meta = member.meta
+    return meta is None or math.isfinite(meta.cores + meta.memory_mb + meta.bandwidth_bytes_s)
 
 
 def kind_of(payload: bytes) -> str:
-    """The tag of the message in a datagram, ``rumours`` where there is none, and ``foreign`` for what is no datagram of ours."""
+    """Return the tag of a datagram's message, ``rumours`` without a message, and ``foreign`` for a foreign datagram."""
     if payload[:2] != MAGIC or len(payload) < _HEADER_BYTES + 3:
         return "foreign"
     cluster = payload[5]
@@ -87,15 +92,15 @@ def kind_of(payload: bytes) -> str:
     return payload[at + 2 : at + 2 + (tag[0] & 0x1F)].decode("ascii", "replace") if tag else "foreign"
 
 
-def fill(cluster: str, message: Gossip | None, rumours: Sequence[Rumour]) -> tuple[bytes, int]:
-    """The datagram of ``message`` and as many of the rumours as fit, in the order given; and how many that are.
+def fill(cluster: str, message: Gossip | None, rumours: Sequence[Rumour], most: int = MAX_DATAGRAM_BYTES) -> tuple[bytes, int]:
+    """Return the datagram of ``message`` and the first rumours that fit in ``most`` bytes, and the number of these.
 
-    Rumours have been checked by whoever made or took them. Raises ``ValueError`` where the message alone is too large.
+    The node that made or accepted the rumours has checked them. Raises ``ValueError`` if the message alone is too large.
     """
     head = b"".join((_HEADER, b"\x95", _ENCODER.encode(cluster), _ENCODER.encode(message)))
     size = len(head) + 3
-    if size > MAX_DATAGRAM_BYTES:
-        raise ValueError(f"a datagram of {size} bytes, the limit is {MAX_DATAGRAM_BYTES}")
+    if size > most:
+        raise ValueError(f"a datagram of {size} bytes, the limit is {most}")
     kinds: dict[type[Rumour], list[bytes]] = {kind: [] for kind in _KINDS}
     taken = 0
     for rumour in rumours:
@@ -103,7 +108,7 @@ def fill(cluster: str, message: Gossip | None, rumours: Sequence[Rumour]) -> tup
         of_kind = kinds[type(rumour)]
         # The array's header grows from one byte to three with the sixteenth.
         size += len(encoded) + (2 if len(of_kind) == 15 else 0)
-        if size > MAX_DATAGRAM_BYTES or len(of_kind) == _MAX_OF_A_KIND:
+        if size > most or len(of_kind) == _MAX_OF_A_KIND:
             break
         of_kind.append(encoded)
         taken += 1

@@ -1,12 +1,34 @@
-"""The protocol's own error: the only one that bytes from a peer can raise."""
+"""Errors that all packages share: for bad bytes from a peer, and for rejected requests."""
 
 from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """A peer broke the protocol. ``reason`` is a stable kebab-case word to count by; the message says more."""
+    """A peer broke the protocol. ``reason`` is a stable kebab-case word for counters; the message says more."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(f"{reason}: {message}")
         self.reason = reason
         self.message = message
+
+
+class SbonError(Exception):
+    """A request cannot be carried out; nothing has been left half done.
+
+    ``code`` is a stable kebab-case word for programs, ``message`` says the problem, ``where`` names the field, file and line,
+    or peer, and ``hint`` says what to do about it. ``details`` carries further lines (the node that rejected the request, and
+    why).
+    """
+
+    def __init__(self, code: str, message: str, *, where: str = "", hint: str = "", details: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.where = where
+        self.hint = hint
+        self.details = details
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        remedy = f" ({self.hint})" if self.hint else ""
+        return f"{place}{self.message}{remedy}"

@@ -1,4 +1,4 @@
-"""Frames on a TCP connection: four bytes of length, big-endian, then one message of :data:`sbon_protocol.messages.Frame`."""
+"""Frames on a TCP connection: a big-endian length of four bytes, then a :data:`sbon_protocol.messages.Frame`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LENGTH_BYTES = _LENGTH.size
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """Raises ``ValueError`` for a frame over the limit: the sender has to cut it."""
+    """Encode a frame. Raise ``ValueError`` if it exceeds the limit: the sender has to cut it."""
     payload = encode(frame)
     if len(payload) > MAX_MESSAGE_BYTES:
         raise ValueError(f"a frame of {len(payload)} bytes, the limit is {MAX_MESSAGE_BYTES}")
@@ -22,7 +22,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def frame_length(header: bytes | bytearray) -> int:
-    """The length a frame's first four bytes announce; raises :class:`ProtocolError` ``too-large`` or ``empty``."""
+    """Return the length in a frame's first four bytes; raise :class:`ProtocolError` ``too-large`` or ``empty``."""
     length: int = _LENGTH.unpack(header)[0]
     if length > MAX_MESSAGE_BYTES:
         raise ProtocolError("too-large", f"a frame of {length} bytes, the limit is {MAX_MESSAGE_BYTES}")
@@ -37,6 +37,6 @@ def decode_frame(payload: bytes | memoryview) -> Frame:
 
 
 async def read_frame(read_exactly: Callable[[int], Awaitable[bytes]]) -> Frame:
-    """One frame from whatever ``read_exactly`` reads from; raises :class:`ProtocolError`, and what the reader raises."""
+    """Read a frame with ``read_exactly``; raise :class:`ProtocolError`, and the reader's own errors."""
     length = frame_length(await read_exactly(LENGTH_BYTES))
     return decode_frame(await read_exactly(length))

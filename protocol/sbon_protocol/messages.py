@@ -1,6 +1,6 @@
-"""Every message of the protocol, as data. The codec encodes each as a MessagePack array whose first element is its tag.
+"""All messages of the protocol, as data. The codec encodes each as a MessagePack array with its tag first.
 
-Fields are only ever appended, with defaults: a reader ignores the ones it does not know, and fills in the ones it misses.
+New fields are only appended, with defaults: a reader ignores unknown fields, and uses defaults for missing fields.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ Tag = Annotated[str, Meta(min_length=1, max_length=32)]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
-    """What travels. Subclasses name their tag."""
+    """A message of the protocol. Subclasses name their tag."""
 
 
 class Endpoint(Message, frozen=True):
-    """Where a node is reached: UDP and TCP share ``port``."""
+    """A node's address: UDP and TCP share ``port``."""
 
     host: Host
     port: Port
@@ -36,7 +36,7 @@ class Endpoint(Message, frozen=True):
 
 
 class Coordinate(Message, frozen=True):
-    """A place in the cost space: ``vector`` and ``height`` in milliseconds, ``error`` relative, ``load`` in milliseconds."""
+    """A coordinate in the cost space: ``vector``, ``height`` and ``load`` in milliseconds, ``error`` relative."""
 
     vector: Annotated[tuple[float, ...], Meta(min_length=1, max_length=8)]
     height: Annotated[float, Meta(ge=0, le=1e5)] = 0.0
@@ -49,9 +49,8 @@ class Coordinate(Message, frozen=True):
 MemberState = Literal["alive", "suspect", "away", "left", "dead"]
 
 
-class Traits(Message, frozen=True):
-    """What a node says of itself beside its addresses: words its owner gave it, how much it could host in all, and the
-    ``version`` of the program it runs."""
+class NodeMeta(Message, frozen=True):
+    """Node metadata beside the addresses: the owner's tags, the capacity in all, and the program's ``version``."""
 
     tags: Annotated[dict[Tag, Tag], Meta(max_length=8)]
     cores: Quantity = 0.0
@@ -61,10 +60,11 @@ class Traits(Message, frozen=True):
 
 
 class Member(Message, frozen=True):
-    """What is rumoured of one node. ``away`` will come back (SIGTERM), ``left`` and ``dead`` are final for an incarnation.
+    """The membership record of a node. ``away`` will come back (SIGTERM); ``left`` and ``dead`` are final for an
+    incarnation.
 
-    ``coordinate_version`` counts the owner's moves, so that an old rumour does not move a node back; ``instance`` tells two nodes
-    of one name apart.
+    ``coordinate_version`` counts the owner's moves, so that an old rumour does not move a node back; ``instance``
+    distinguishes two nodes with the same name.
     """
 
     name: Name
@@ -75,11 +75,11 @@ class Member(Message, frozen=True):
     coordinate: Coordinate | None = None
     coordinate_version: Count = 0
     instance: Annotated[str, Meta(max_length=32)] = ""
-    traits: Traits | None = None
+    meta: NodeMeta | None = None
 
 
-class Finding(Message, frozen=True):
-    """What somebody has found out about a member whose Member the receiver has; ``by`` names who suspects, if it is that."""
+class StateUpdate(Message, frozen=True):
+    """A new state of a member whose Member the receiver has; ``by`` names the suspecting node, for a suspicion."""
 
     name: Name
     incarnation: Count
@@ -87,8 +87,8 @@ class Finding(Message, frozen=True):
     by: Name | None = None
 
 
-class Place(Message, frozen=True):
-    """A member has moved in the cost space."""
+class CoordinateUpdate(Message, frozen=True):
+    """A member's new coordinate in the cost space."""
 
     name: Name
     incarnation: Count
@@ -97,24 +97,30 @@ class Place(Message, frozen=True):
 
 
 class Ping(Message, frozen=True, tag="ping"):
+    """Membership probe. ``identify`` asks the target for its instance; ``padding`` makes the request as long as its answer."""
+
     sequence: Count
     source: Name
     target: Name
     coordinate: Coordinate | None = None
     coordinate_version: Count = 0
+    identify: bool = False
+    padding: Annotated[bytes, Meta(max_length=1024)] = b""
 
 
 class Ack(Message, frozen=True, tag="ack"):
-    """Answers a Ping, or an indirect one on behalf of ``source``."""
+    """Answer to a Ping, or to an indirect Ping on behalf of ``source``, with that node's own ``incarnation``."""
 
     sequence: Count
     source: Name
     coordinate: Coordinate | None = None
     coordinate_version: Count = 0
+    incarnation: Count = 0
+    instance: Annotated[str, Meta(max_length=32)] = ""
 
 
 class PingRequest(Message, frozen=True, tag="ping-req"):
-    """Asks the receiver to ping ``target`` and to pass its Ack on."""
+    """Ask the receiver to ping ``target`` and to pass its Ack on."""
 
     sequence: Count
     source: Name
@@ -130,14 +136,14 @@ class Nack(Message, frozen=True, tag="nack"):
 
 
 class Digest(Message, frozen=True, tag="digest"):
-    """Opens a reconciliation: a fingerprint of 4 bytes for each bucket of the sender's table (SPEC.md, section 2)."""
+    """Start of a reconciliation: a 4-byte fingerprint for each bucket of the sender's table (SPEC.md, section 2)."""
 
     source: Name
     fingerprints: Annotated[bytes, Meta(min_length=4, max_length=1024)]
 
 
 class Known(Message, frozen=True):
-    """A line of a Summary."""
+    """An entry of a Summary."""
 
     name: Name
     incarnation: Count
@@ -146,7 +152,7 @@ class Known(Message, frozen=True):
 
 
 class Summary(Message, frozen=True, tag="summary"):
-    """Answers a Digest: what the sender knows in buckets that differ, as room allows; of those in ``whole``, all it knows."""
+    """Answer to a Digest: the sender's entries in differing buckets, as room allows; complete for buckets in ``whole``."""
 
     source: Name
     buckets: Annotated[int, Meta(ge=1, le=256)]
@@ -155,14 +161,14 @@ class Summary(Message, frozen=True, tag="summary"):
 
 
 class Want(Message, frozen=True, tag="want"):
-    """Answers a Summary: asks for members that the receiver knows better."""
+    """Answer to a Summary: a request for members of which the receiver has newer records."""
 
     source: Name
     names: Annotated[tuple[Name, ...], Meta(max_length=256)]
 
 
 Gossip = Ping | Ack | PingRequest | Nack | Digest | Summary | Want
-Rumour = Member | Finding | Place
+Rumour = Member | StateUpdate | CoordinateUpdate
 
 
 class Packet(Message, frozen=True):
@@ -171,15 +177,15 @@ class Packet(Message, frozen=True):
     cluster: Name
     message: Gossip | None = None
     members: Annotated[tuple[Member, ...], Meta(max_length=64)] = ()
-    findings: Annotated[tuple[Finding, ...], Meta(max_length=64)] = ()
-    places: Annotated[tuple[Place, ...], Meta(max_length=64)] = ()
+    state_updates: Annotated[tuple[StateUpdate, ...], Meta(max_length=64)] = ()
+    coordinate_updates: Annotated[tuple[CoordinateUpdate, ...], Meta(max_length=64)] = ()
 
 
 # -- TCP: the handshake -----------------------------------------------------------------------------------------------
 
 
 class Hello(Message, frozen=True, tag="hello"):
-    """First frame of a connection, by who opens it."""
+    """First frame of a connection, from the node that opens it."""
 
     version: Count
     oldest_version: Count
@@ -191,16 +197,17 @@ class Hello(Message, frozen=True, tag="hello"):
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
-    """Answer to a Hello: the version both speak, and the address the peer is seen at."""
+    """Answer to a Hello: the version that both speak, and the address from which the peer connects."""
 
     version: Count
     node: Name
     seen: Endpoint
     capabilities: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()
+    instance: Line = ""
 
 
 class Refused(Message, frozen=True, tag="refused"):
-    """Answer to a Hello or a Subscribe that cannot be served; the connection closes after it."""
+    """Rejection of a Hello or a Subscribe; the connection closes after it."""
 
     code: Name
     reason: Line
@@ -223,7 +230,7 @@ class Response(Message, frozen=True, tag="response"):
 
 
 class Failure(Message, frozen=True, tag="failure"):
-    """The request was understood and is refused, or failed; fields as in the user's error."""
+    """The request was understood and was rejected or failed; fields as in :class:`~sbon_protocol.errors.SbonError`."""
 
     id: Count
     code: Name
@@ -237,9 +244,9 @@ class Failure(Message, frozen=True, tag="failure"):
 
 
 class Subscribe(Message, frozen=True, tag="subscribe"):
-    """Asks for the frames of ``stream`` from number ``next`` on; 0 asks for the earliest retained.
+    """Request the frames of ``stream`` from number ``next`` on; 0 asks for the earliest retained.
 
-    ``epoch`` is the greatest epoch of the stream's host that the subscriber has seen; a host below it is refused.
+    ``epoch`` is the greatest epoch of the stream's host that the subscriber has seen; a host below it is rejected.
     """
 
     stream: Line
@@ -250,7 +257,7 @@ class Subscribe(Message, frozen=True, tag="subscribe"):
 
 
 class Subscribed(Message, frozen=True, tag="subscribed"):
-    """The host serves the stream in ``epoch``; the first Data that follows is numbered ``next``."""
+    """Acceptance: the host serves the stream in ``epoch``, and the next Data has the number ``next``."""
 
     epoch: Count
     next: Count
@@ -269,8 +276,10 @@ class Data(Message, frozen=True, tag="data"):
 
 
 class Progress(Message, frozen=True, tag="progress"):
-    """The subscriber has ``received`` and durably finished with (``acknowledged``) frames up to these numbers, and takes
-    ``credit_bytes`` more in all than it said in its Subscribe."""
+    """The numbers of the last frame ``received`` and the last durably finished (``acknowledged``), with further credit.
+
+    ``credit_bytes`` is the total credit beyond that of the Subscribe.
+    """
 
     received: Count
     acknowledged: Count
@@ -279,15 +288,15 @@ class Progress(Message, frozen=True, tag="progress"):
 
 
 class Unsubscribe(Message, frozen=True, tag="unsubscribe"):
-    """The subscription is over: the host forgets it, and keeps nothing for it."""
+    """End of a subscription: the host forgets it, and keeps nothing for it."""
 
 
 class Ended(Message, frozen=True, tag="ended"):
-    """The host ends the subscription: ``code`` says why (``stream-dropped``, ``fenced``, ``quota``)."""
+    """End of a subscription by the host: ``code`` says why (``stream-dropped``, ``fenced``, ``quota``)."""
 
     code: Name
     reason: Line
 
 
 Frame = Hello | Welcome | Refused | Request | Response | Failure | Subscribe | Subscribed | Data | Progress | Unsubscribe | Ended
-"""Whatever one TCP frame may hold."""
+"""All messages that a TCP frame may hold."""

@@ -1,16 +1,16 @@
-"""Versions of the wire. A change that an old reader cannot ignore takes the next number."""
+"""Versions of the wire format. A change that an old reader cannot ignore takes the next number."""
 
 from __future__ import annotations
 
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Hello
 
-VERSION = 1
-OLDEST_VERSION = 1
+VERSION = 2
+OLDEST_VERSION = 2
 
 
 def negotiate(hello: Hello) -> int:
-    """The greatest version both sides speak; raises :class:`ProtocolError` ``version``."""
+    """Return the greatest version that both sides speak; raise :class:`ProtocolError` ``version``."""
     version = min(VERSION, hello.version)
     if version < max(OLDEST_VERSION, hello.oldest_version):
         spoken = f"{hello.oldest_version} to {hello.version}"

@@ -1,32 +1,37 @@
 """How the API writes values as JSON, and reads bodies.
 
-Row values: ``timestamp`` as ISO 8601 with ``Z`` (``timestamp_ntz`` without), ``date`` as ``2013-01-31``, ``decimal`` as a string
-(JSON numbers would lose digits), ``binary`` as base64, ``NaN``, ``Infinity`` and ``-Infinity`` as those strings (JSON has no
-such numbers), intervals as ISO 8601 durations, arrays as lists, structs and maps as objects, NULL as null. A ``bigint`` is a
-plain number: beyond 2^53, readers in JavaScript need a parser that keeps it whole.
+Row values: ``timestamp`` as ISO 8601 with ``Z``, ``date`` as ``2013-01-31``, both with a sign where the year has more than four
+digits, ``decimal`` as a string (JSON numbers would lose digits), ``binary`` as base64, ``NaN``, ``Infinity`` and ``-Infinity`` as
+those strings (JSON has no such numbers), NULL as null. A ``bigint`` is a plain number: beyond 2^53, readers in JavaScript need a
+parser that keeps it whole.
 """
 
 from __future__ import annotations
 
-import math
+import re
 from typing import Any, TypeVar
 
 import msgspec
 
-from sbon_node.connectors.delivered import Rows
+from sbon_node.connectors.formats.json_values import speakable
 from sbon_node.errors import SbonError
-from sbon_node.plain_words import in_plain_words
+from sbon_node.model.delivery import Rows
+from sbon_node.validation_messages import in_plain_words
 
 T = TypeVar("T")
 
-_PLAIN = (str, int, bool, type(None))
+MAX_DEPTH = 32
+"""Lists and objects of a request's body within each other."""
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _encoder = msgspec.json.Encoder(enc_hook=str, decimal_format="string")
 
 
 def encode(value: object) -> bytes:
     """``value`` as JSON; the rows of a :class:`Rows` as the module says."""
     if isinstance(value, Rows):
-        value = msgspec.structs.replace(value, rows=tuple(tuple(_speakable(v) for v in row) for row in value.rows))
+        value = msgspec.structs.replace(value, rows=tuple(tuple(speakable(v) for v in row) for row in value.rows))
     return _encoder.encode(value)
 
 
@@ -34,13 +39,31 @@ def decode(body: bytes, kind: type[T]) -> T:
     """A request's body; raises :class:`SbonError` ``bad-request`` naming the field."""
     try:
         value = msgspec.json.decode(body, type=kind)
+        _check_depth(body)
         _check_fields(body, kind)
         return value
+    except RecursionError as error:
+        raise _too_deep() from error
     except msgspec.ValidationError as error:
         field, message = in_plain_words(error, kind)
         raise SbonError("bad-request", message, where=field, hint="see docs/api.md") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SbonError("bad-request", f"the body is not JSON: {error}", hint="see docs/api.md") from error
+
+
+def _check_depth(body: bytes) -> None:
+    """``body`` is JSON. What is nested deeper could be decoded, but perhaps not be encoded where it is passed on to."""
+    brackets = _STRING.sub(b"", body).translate(None, _NO_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        if not brackets:
+            return
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    if brackets:
+        raise _too_deep()
+
+
+def _too_deep() -> SbonError:
+    return SbonError("bad-request", f"the body nests more than {MAX_DEPTH} lists and objects", hint="see docs/api.md")
 
 
 def _check_fields(body: bytes, kind: Any) -> None:
@@ -52,18 +75,3 @@ def _check_fields(body: bytes, kind: Any) -> None:
                 raise SbonError(
                     "bad-request", f"there is no field {name[:100]!r}", where=name[:100], hint=f"known: {', '.join(known)}"
                 )
-
-
-def _speakable(value: Any) -> Any:
-    """Floats that JSON cannot say become strings, at any depth."""
-    if isinstance(value, _PLAIN):
-        return value
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, list | tuple):
-        return [_speakable(v) for v in value]
-    if isinstance(value, dict):
-        return {str(k): _speakable(v) for k, v in value.items()}
-    return value

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from sbon_node.api.server.guard import expect
 from sbon_node.errors import SbonError
 
 FOLDER = Path(__file__).parent / "dashboard"
@@ -41,6 +42,6 @@ def add_dashboard(app: web.Application) -> None:
     async def to_dashboard(request: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("/dashboard/")
 
-    app.router.add_get("/dashboard/{name:.*}", served)
+    app.router.add_get("/dashboard/{name:.*}", served, expect_handler=expect)
     for path in ("/", "/dashboard"):
-        app.router.add_get(path, to_dashboard)
+        app.router.add_get(path, to_dashboard, expect_handler=expect)

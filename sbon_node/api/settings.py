@@ -17,14 +17,48 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = 1024 * 1024
     max_connections: Annotated[
         int,
-        Meta(ge=1, le=65_536, description="open connections, one per follower and per browser; one more is told to come back"),
+        Meta(
+            ge=1,
+            le=65_536,
+            description="open connections, one per follower and per browser; one more takes the place of "
+            "one that waits for a request, or gets the hint to come back",
+        ),
     ] = 256
+    max_connections_per_address: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65_536,
+            description="open connections of one client address; one more takes the place of one that waits for a request, or "
+            "gets the hint to come back; raise it where many clients share an address, as behind a proxy",
+        ),
+    ] = 128
+    header_s: Annotated[
+        float,
+        Meta(gt=0, le=600, description="seconds in which the headers of a request must come, else the connection is closed"),
+    ] = 5.0
+    body_s: Annotated[
+        float, Meta(gt=0, le=3600, description="seconds in which the JSON body of a request must come; raise it for slow uplinks")
+    ] = 30.0
+    hosts: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=256,
+            description="further host names by which this API may be called, patterns too (*.example.org); addresses, "
+            "localhost and the names in node.bind, advertise, api_bind and api_advertise always may; others are refused, "
+            "or a web page could command the node through a name of its own",
+        ),
+    ] = ()
     keepalive_s: Annotated[
         float, Meta(gt=0, le=30, description="seconds of silence on an event stream after which a comment shows it is alive")
     ] = 10.0
     requests_per_s: Annotated[
         float,
-        Meta(gt=0, le=1e6, description="requests a second that one client address may make for long; more are told to come back"),
+        Meta(
+            gt=0,
+            le=1e6,
+            description="requests a second that one client address may make for long; more get the hint to come back",
+        ),
     ] = 500.0
     request_burst: Annotated[
         int, Meta(ge=1, le=1_000_000, description="requests that one client address may make at once, before the rate counts")

@@ -1,7 +1,10 @@
-"""Connectors of other packages, found by their entry points: a name in the group ``sbon.sources`` or ``sbon.sinks`` that leads to
-a :class:`sbon_node.connectors.registry.Connector` or a :class:`sbon_node.connectors.sink_registry.SinkConnector`.
+"""Connectors of other packages, looked up by their entry points.
 
-A package is imported when its connector is first asked for, and runs with all that the node may do: install what you trust.
+An entry point is a name in the group ``sbon.sources`` or ``sbon.sinks`` that leads to a
+:class:`sbon_node.connectors.sources.registry.Connector` or a :class:`sbon_node.connectors.sinks.registry.SinkConnector`.
+
+The node imports a package at the first request for its connector, and the package runs with all rights of the node: install only
+packages that you trust.
 """
 
 from __future__ import annotations
@@ -18,13 +21,15 @@ C = TypeVar("C")
 
 
 def names(group: str) -> list[str]:
-    """Those that are installed, without importing them."""
+    """Return the names of the installed connectors without importing them."""
     return sorted({found.name for found in entry_points(group=group)})
 
 
 def installed(group: str, name: str, kind: type[C]) -> C | None:
-    """The connector of that name, None where none is installed. Raises :class:`SbonError` ``bad-connector`` where it cannot be
-    used."""
+    """Return the connector of that name, or None if none is installed.
+
+    Raises :class:`SbonError` ``bad-connector`` if it is unusable.
+    """
     found = [entry for entry in entry_points(group=group) if entry.name == name]
     if not found:
         return None

@@ -1,11 +1,11 @@
-"""The one interface of all connectors, sources and sinks alike; docs/connectors.md shows how to write another.
+"""The interface of all connectors, sources and sinks; docs/connectors.md shows how to write another.
 
-A source is a ``msgspec.Struct`` of its options and a class with the members of :class:`Source`. The runner does the rest: late
-rows, frames, watermarks, positions, dead letters, pauses and back-pressure (a source is simply not read meanwhile). A sink
-likewise, with :class:`Sink`.
+A source is a ``msgspec.Struct`` of its options and a class with the members of :class:`Source`. The runner handles late rows,
+frames, watermarks, positions, dead letters, pauses and backpressure (it stops reading the source meanwhile). A sink is likewise a
+struct and a class with the members of :class:`Sink`.
 
-Both run on the node's event loop, so a step may block it only briefly, and neither knows what time it is but through what it is
-given: the same code runs in virtual time.
+Both run on the node's event loop, so a step may block it only briefly. Both read the time only from the clock they are given, so
+the same code runs in virtual time.
 """
 
 from __future__ import annotations
@@ -16,23 +16,28 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from sbon_node.streams.frame import Frame
+from sbon_node.model.frames import Frame
 
 AWAY = "endpoint-unreachable"
-"""The code of an :class:`sbon_node.errors.SbonError` that a source or sink raises where what it talks to is away, or refuses for
-the time being: nothing is lost, and it is tried again, with growing pauses."""
+"""Code of the :class:`sbon_node.errors.SbonError` for an endpoint that is away or temporarily refuses.
+
+Nothing is lost; the runner retries with growing pauses.
+"""
 
 MAY_BE_MENDED = frozenset({AWAY, "file-not-found", "file-unreadable", "bad-header", "missing-columns", "type-mismatch"})
-"""Codes of what somebody may mend where a source reads, without a word to its node: those of :data:`AWAY`, and those that tell of
-a file as it is found just now, since it may be put there, or be written anew, meanwhile. Any other ends the source as failed."""
+"""Codes of errors that somebody may repair at the source's input without notifying the node.
+
+They are :data:`AWAY` and the errors of a file's present content, since somebody may create or rewrite the file. Any other code
+ends the source as failed.
+"""
 
 Origin = Callable[[int], tuple[int, str]]
-"""Line number (or row number, from 1) and text of the chunk's row ``i``: asked only for rows that are refused later."""
+"""Maps the chunk's row ``i`` to its line number (or row number, from 1) and text. Called only for rows that are refused later."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """A row that could not be read: its line (from 1, the header included), its text and why."""
+    """A row that could not be read: its line (from 1, header included), text and reason."""
 
     line: int
     text: str
@@ -41,11 +46,11 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some rows, in the stream's Arrow schema, and where reading goes on after them.
+    """Rows in the stream's Arrow schema, and the position after them.
 
-    ``position`` is the connector's own; it comes back in :meth:`Source.open`, and reading on from it must give exactly the rows
-    that followed. ``due_s`` is for what is replayed at a pace: seconds on the source's own time line, of which only differences
-    count.
+    The connector defines ``position``; :meth:`Source.open` receives it again, and reading from it must yield exactly the rows
+    that followed. ``due_s`` is for rows that are replayed at a pace: seconds on the source's own time line, of which only
+    differences count.
     """
 
     rows: pa.RecordBatch
@@ -56,33 +61,42 @@ class Chunk:
 
 
 class Source(Protocol):
-    """Where rows are born. Every method raises :class:`sbon_node.errors.SbonError` for what the user must mend."""
+    """A reader of a stream's rows.
+
+    Every method raises :class:`sbon_node.errors.SbonError` for errors that the user must correct.
+    """
 
     @property
     def finite(self) -> bool:
-        """Whether it ends by itself. Finite sources begin when first subscribed to and wait for slow subscribers; live ones begin
-        at once, and forget what is older than the retention."""
+        """Whether the source ends by itself.
+
+        Finite sources begin with their first subscription and wait for slow subscribers. Live sources begin at once, and drop
+        rows older than the retention.
+        """
         ...
 
     @property
     def waits(self) -> bool:
-        """Whether it begins with its first subscriber, and is not read on while subscribers have not received what there is.
-        Finite sources do; so should a live one whose rows can be had later just as well."""
+        """Whether the source begins with its first subscriber and pauses while subscribers lag.
+
+        Finite sources do. A live source should, if its rows remain available later.
+        """
         ...
 
     def check(self) -> None:
-        """Called when the source is attached: whatever can be refused then, is (file not there, column missing)."""
+        """Check the options at attachment; raise errors visible then (missing file, missing column)."""
         ...
 
     async def open(self, position: bytes | None) -> None:
-        """Goes to ``position``, or to the beginning. May be called again after :meth:`close`. May raise what is
-        :data:`MAY_BE_MENDED`, as may :meth:`read`: it is then closed, and opened again after a pause at the position of the last
-        chunk it gave."""
+        """Go to ``position``, or to the beginning.
+
+        May be called again after :meth:`close`. :meth:`open` and :meth:`read` may raise the errors of :data:`MAY_BE_MENDED`: the
+        runner then closes the source, pauses, and opens it again at the position of its last chunk.
+        """
         ...
 
     async def read(self) -> Chunk | None:
-        """The next rows, waited for where need be; ``None`` once the source has ended, and ever after. Cancelling it loses
-        nothing."""
+        """Wait for the next rows and return them; ``None`` from the source's end on. Cancelling it loses nothing."""
         ...
 
     async def close(self) -> None: ...
@@ -90,7 +104,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What has become of a chunk: how many rows are stored in frames, how many were late, and which were refused."""
+    """Outcome of a chunk: counts of stored and late rows, and the refused rows."""
 
     position: bytes
     rows: int
@@ -99,28 +113,38 @@ class Receipt:
 
 
 @runtime_checkable
+class Measured(Protocol):
+    """A finite source that knows how much of it has been read."""
+
+    @property
+    def share(self) -> float | None:
+        """Return the share that has been read, from 0 to 1; None if unknown."""
+        ...
+
+
+@runtime_checkable
 class Confirmed(Protocol):
-    """A source that answers for its rows: it is told when they are durable."""
+    """A source that confirms its rows to their sender once they are durable."""
 
     def stored(self, receipts: Sequence[Receipt]) -> None:
-        """Frames and position of these chunks, the next ones in the order they were read, are stored."""
+        """Confirm that frames and position of these chunks are stored. The chunks are the next in reading order."""
         ...
 
 
 class Sink(Protocol):
-    """Where results go. It takes the frames of several streams, one for each branch of the query.
+    """A receiver of a query's results: a stream of frames per branch of the query.
 
     ``flush`` and ``finish`` may raise :class:`sbon_node.errors.SbonError` ``disk-full`` or :data:`AWAY`: nothing is lost then,
-    and the call is repeated later. Nothing more is taken meanwhile.
+    and the runner repeats the call later. It takes no further frames meanwhile.
     """
 
     def positions(self) -> dict[str, int]:
-        """The last frame of each stream that has been durably delivered, as stored."""
+        """Return the last durably delivered frame of each stream, as stored."""
         ...
 
     @property
     def ended(self) -> frozenset[str]:
-        """The streams whose last frame has been durably delivered, as stored."""
+        """Return the streams whose last frame has been durably delivered, as stored."""
         ...
 
     @property
@@ -130,37 +154,40 @@ class Sink(Protocol):
 
     @property
     def refused(self) -> int:
-        """Rows that were refused at the other end, and are in the file of :attr:`dead_letters` as far as it has room."""
+        """Rows that the receiver refused. The file :attr:`dead_letters` holds them as far as it has room."""
         ...
 
     @property
     def dead_letters(self) -> str:
-        """The file of rows that were refused; empty where none was."""
+        """Path of the file of refused rows; empty if none was refused."""
         ...
 
-    def take(self, frame: Frame) -> None:
-        """Takes the next frame of its stream, in memory; one it has taken already is ignored. Raises ``bad-frame`` where its
-        rows are not of the sink's schema."""
+    def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
+        """Take the next frame of its stream into memory; ignore a frame taken before.
+
+        ``unpacked`` holds the rows of a frame that is too large to unpack here. Raises ``bad-frame`` if the rows do not have the
+        sink's schema.
+        """
         ...
 
     @property
     def wants_flush(self) -> bool:
-        """Whether so much is held that nothing more should be taken before :meth:`flush`."""
+        """Whether the sink holds so many rows that :meth:`flush` must come before the next frame."""
         ...
 
     @property
     def flush_after_s(self) -> float:
-        """Seconds what has been taken may wait for more before it is flushed."""
+        """Seconds for which taken frames may wait for more before a flush."""
         ...
 
     async def flush(self) -> Mapping[str, int]:
-        """Delivers durably what was taken; returns :meth:`positions`, up to which frames may now be acknowledged."""
+        """Deliver all taken frames durably. Returns :meth:`positions`, up to which frames may now be acknowledged."""
         ...
 
     async def finish(self) -> None:
-        """All inputs have ended and everything is flushed: completes what was delivered."""
+        """Complete the result after all inputs have ended and everything is flushed."""
         ...
 
     async def close(self) -> None:
-        """Lets go of files and connections; what is not flushed is dropped, for it will be sent again."""
+        """Release files and connections. Unflushed frames are dropped, since they will be sent again."""
         ...

@@ -1,4 +1,4 @@
-"""Options of a connector as a user gives them: a map, checked against a struct that names and describes each."""
+"""Connector options given by users: maps, checked against a struct that describes each."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.plain_words import in_plain_words
+from sbon_node.validation_messages import in_plain_words
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 def read_options(kind: type[S], given: Mapping[str, Any], connector: str) -> S:
-    """Texts are read as what the option is (``"5"`` as a number, JSON as a map), for command lines know only texts.
+    """Read options into the struct ``kind``.
 
-    Raises :class:`SbonError` ``unknown-option`` (naming the known ones) and ``bad-option`` (naming the option).
+    Texts are converted to the option's type (``"5"`` to a number, JSON to a map), since command lines pass only texts.
+
+    Raises :class:`SbonError` ``unknown-option`` (with the known names) and ``bad-option`` (with the option's name).
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     for name in given:
@@ -36,10 +38,10 @@ def read_options(kind: type[S], given: Mapping[str, Any], connector: str) -> S:
 
 
 def _unwrapped(value: Any) -> Any:
-    """A map or list given as JSON text."""
+    """Return a map or list that was given as JSON text."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
             return msgspec.json.decode(value)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return value
     return value

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sbon_node.connectors.roots import ANYWHERE
+from sbon_node.connectors.access.roots import ANYWHERE
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -30,9 +30,32 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             max_length=256,
             description="hosts that sources and sinks may talk to, since any peer and any user of the API may name one: names, "
             "patterns of names or networks, each with a port or without (db.example.org:5432, *.example.org, 10.0.0.0/8); "
-            "by default any",
+            "by default any, but loopback, link-local and this machine's own addresses, which need an entry that names just them",
         ),
     ] = ("*",)
+    own_hosts: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=64,
+            description="names and addresses by which others reach this node, taken for this machine's own; by default where it "
+            "listens and what it announces",
+        ),
+    ] = ()
+    cleartext: Annotated[
+        tuple[str, ...],
+        Meta(
+            max_length=256,
+            description="hosts, each with a port or without, to which passwords may go without TLS; by default loopback alone",
+        ),
+    ] = ()
+    secrets: Annotated[
+        str,
+        Meta(
+            max_length=4096,
+            description="folder of secrets, one in each file, which options of sources and sinks refer to as file:NAME; by "
+            "default the folder secrets in the data directory",
+        ),
+    ] = ""
     passwords: Annotated[
         str,
         Meta(
@@ -57,6 +80,15 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             description="longest line, or record of several lines, of a text file in bytes; a longer one is a bad row",
         ),
     ] = MIB
+    parquet_bytes: Annotated[
+        int,
+        Meta(
+            ge=64 * KIB,
+            le=2**34,
+            description="largest sum in bytes of one page and the dictionary of each column of a Parquet file, unpacked, and of "
+            "the rows read at once; reading takes a few times as much memory; files with larger pages are refused",
+        ),
+    ] = 64 * MIB
     linger_s: Annotated[
         float,
         Meta(
@@ -70,9 +102,18 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=0,
             le=2**40,
-            description="largest dead-letter file of a source in bytes; beyond it bad rows are only counted; 0 keeps none",
+            description="largest dead-letter file in bytes, of a source, sink or operator; more is only counted; 0 keeps none",
         ),
     ] = 16 * MIB
+    dead_letters_max_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2**42,
+            description="largest sum in bytes of all dead-letter files of a node; beyond it those written to longest ago "
+            "are deleted when an operator ends and when the node starts, but for those of operators that run",
+        ),
+    ] = 256 * MIB
     dead_letter_text_bytes: Annotated[
         int, Meta(ge=0, le=MIB, description="characters of a bad row kept in the dead-letter file; the rest is cut off")
     ] = 4 * KIB

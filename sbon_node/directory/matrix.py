@@ -1,4 +1,4 @@
-"""Round-trip times from many nodes to many, as arrays."""
+"""Matrices of round-trip times between many nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sbon_node.space.coordinate import Coordinate
 
 
 def apart_ms(sources: Sequence[Coordinate | None], targets: Sequence[Coordinate | None]) -> NDArray[np.float64]:
-    """:func:`sbon_node.space.coordinate.distance_ms` from each to each; NaN where either has no place."""
+    """Return :func:`sbon_node.space.coordinate.distance_ms` from each to each; NaN where either has no coordinate."""
     found = np.full((len(sources), len(targets)), np.nan)
     rows = [i for i, place in enumerate(sources) if place is not None]
     columns = [i for i, place in enumerate(targets) if place is not None]
@@ -26,7 +26,7 @@ def apart_ms(sources: Sequence[Coordinate | None], targets: Sequence[Coordinate 
 
 
 def positions(nodes: Sequence[str]) -> dict[str, list[int]]:
-    """Where each stands; a node may be named twice."""
+    """Return the indices of each node; a node may be named twice."""
     found: dict[str, list[int]] = {}
     for position, node in enumerate(nodes):
         found.setdefault(node, []).append(position)
@@ -36,7 +36,7 @@ def positions(nodes: Sequence[str]) -> dict[str, list[int]]:
 def put_ms(
     found: NDArray[np.float64], rows: Mapping[str, list[int]], columns: Mapping[str, list[int]], pair: Pair, rtt_ms: float
 ) -> None:
-    """Both ways, wherever the two are among the rows and columns."""
+    """Store a pair's value in both directions, wherever the two are among the rows and columns."""
     for a, b in (pair, pair[::-1]):
         for row in rows.get(a, ()):
             for column in columns.get(b, ()):

@@ -1,8 +1,8 @@
-"""Round-trip times measured on request: by this node where it is one of the two, else by the first of them, which is asked.
+"""Round-trip times measured on request, by this node if it is of the pair, else by the pair's first node.
 
-The least of three pings, sent a little apart; what is fresh is not measured again, and who asks for what is under way waits for
-that. Both ends have buckets of tokens, a pair each: this node one for all it wants measured, and for what others want one each
-and one in all. Who wants too much is told when to come again.
+The result is the least of three pings, sent a little apart. Fresh pairs are not measured again, and a caller that asks for a
+measurement under way waits for it. Both ends have token buckets, with one token for each pair: this node one bucket for all its
+own requests, and for those of others one each and one in all. A caller over its limit learns when to ask again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sbon_node.directory.pairs import MeasuredPairs, Measurement, Pair, unordere
 from sbon_node.directory.settings import DirectorySettings
 from sbon_node.directory.tokens import TokenBucket, TokenBuckets
 from sbon_node.errors import SbonError
-from sbon_node.membership.pings import Pinged
+from sbon_node.membership.detector.pings import Pinged
 from sbon_node.membership.service import Membership
 from sbon_node.membership.table import Change
 from sbon_node.net.counters import Counters
@@ -29,20 +29,20 @@ from sbon_protocol.calls import MeasuredRtt, MeasuredRtts, MeasureRtt
 
 PINGS = 3
 GAP_S = 0.05
-"""Between two pings of a pair: long enough that they do not stand in one queue."""
+"""Time between two pings of a pair: long enough that they do not share a queue."""
 ANSWER_TIMEOUTS = 3
-"""An asked node has so many ping timeouts to answer."""
+"""Time for an asked node to answer, in ping timeouts."""
 MAX_REASON = 500
 
 Take = Callable[[int, float], float]
-"""As :meth:`~sbon_node.directory.tokens.TokenBucket.take`."""
+"""Signature of :meth:`~sbon_node.directory.tokens.TokenBucket.take`."""
 
 Outcome = Measurement | SbonError
-"""Of one pair; an error where it could not be measured."""
+"""Result for one pair; an error where it could not be measured."""
 
 
 class _UnderWay(NamedTuple):
-    """``max_age_s`` is how old an answer whoever began it takes."""
+    """A measurement under way; ``max_age_s`` is the age of an answer that its initiator accepts."""
 
     pair: Pair
     outcome: asyncio.Future[Outcome]
@@ -50,7 +50,7 @@ class _UnderWay(NamedTuple):
 
 
 class Measurer:
-    """This node's measurements of pairs, and its answers to others who ask for its own."""
+    """This node's measurements of pairs, and its answers to other nodes' requests."""
 
     def __init__(
         self,
@@ -76,35 +76,36 @@ class Measurer:
         self._tasks, self._numbers = Tasks(), count()
         self._closed = False
         self.measured = self.failed = 0
-        """Pairs this node has had measured since it started, for itself or for others, and those that could not be."""
+        """Pairs measured since this node started, for itself or for others, and failed ones."""
         server.handle(MeasureRtt, self._asked)
         membership.listen(self._changed)
 
     async def close(self) -> None:
-        """Whoever waits for a measurement is told ``stopping``."""
+        """End all waiting calls with ``stopping``."""
         self._closed = True
         await self._tasks.close()
         for begun in list(self._under_way.values()):
             self._end(begun, _given_up())
 
     def known(self, pair: Pair) -> Measurement | None:
-        """What was measured of it, while it is fresh."""
+        """Return the measurement of a pair, while it is fresh."""
         return self._pairs.get(pair, self._settings.fresh_s, self._clock.now())
 
     def fresh(self) -> list[tuple[Pair, Measurement]]:
-        """All that :meth:`known` tells."""
+        """Return all fresh measurements."""
         return self._pairs.fresh(self._settings.fresh_s, self._clock.now())
 
     @property
     def under_way(self) -> int:
-        """Pairs that are being measured."""
+        """The number of pairs being measured."""
         return len(self._under_way)
 
     async def measure(
         self, pairs: Sequence[Pair], *, max_age_s: float | None = None, sparing: bool = False
     ) -> dict[Pair, Outcome]:
-        """Of each pair what was measured within ``max_age_s`` (by default, while it is fresh), else measured now. ``sparing``
-        leaves half of what this node may have measured in a burst for questions on which more hangs.
+        """Return for each pair its measurement within ``max_age_s`` (by default, while it is fresh), else measure now.
+
+        ``sparing`` leaves half of this node's burst limit to more important questions.
 
         Raises :class:`SbonError`, with nothing measured: ``bad-pair``, ``unknown-node``, ``node-away``, ``too-many-pairs``, or
         ``too-many-measurements``, which says when to come again.
@@ -178,7 +179,7 @@ class Measurer:
         return {pair: found[pair] if pair in found else waited[pair].result() for pair in pairs}
 
     def _begin(self, new: Mapping[Pair, Pair], max_age_s: float) -> None:
-        """In one call to each node that is to be asked; what this node pings itself, each on its own."""
+        """Begin measurements: one call to each other node, and a separate ping for each pair of this node's own."""
         loop, own = asyncio.get_running_loop(), self._membership.own_name
         asked: dict[str, dict[str, _UnderWay]] = {}
         for key, (a, b) in new.items():
@@ -216,7 +217,7 @@ class Measurer:
             begun.outcome.set_result(outcome)
 
     def _changed(self, name: str, change: Change) -> None:
-        """Of one that was gone, or is elsewhere, other ways are measured from now on."""
+        """Forget the measurements of a node that was gone, or has moved: its paths are new."""
         if change not in ("suspected", "went-away"):
             self._pairs.forget(name)
 
@@ -239,13 +240,14 @@ class Measurer:
         return await self._membership.ping(target, self._settings.ping_timeout_s)
 
     async def _ask(self, node: str, targets: tuple[str, ...], max_age_s: float) -> dict[str, Outcome]:
-        """One call for all; what the node says is checked, for it may say anything."""
+        """Measure all targets in one call; the node's answer is checked, for it may say anything."""
         oldest = self._clock.now() - max_age_s
         try:
             answer: MeasuredRtts = await self._peers.call(
                 self._membership.address_of(node),
                 MeasureRtt(targets, max_age_s),
                 timeout_s=ANSWER_TIMEOUTS * self._settings.ping_timeout_s,
+                node=node,
             )
         except SbonError as error:
             refused = SbonError(error.code, error.message, where=node, hint=error.hint, details=error.details)

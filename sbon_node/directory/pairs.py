@@ -1,4 +1,4 @@
-"""What is known of round-trip times between pairs of nodes, and for how long. Pure: told the time."""
+"""Measured round-trip times between pairs of nodes, and their age. Pure: takes the time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import OrderedDict
 import msgspec
 
 Pair = tuple[str, str]
-"""Two nodes by name. A round trip is as long from either end, so the order only says who is asked to measure it."""
+"""Two nodes by name. A round trip is as long from either end, so the order only says which node measures it."""
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """``rtt_ms`` in milliseconds, the least of some pings by the node ``by``; ``at`` in seconds of this node's clock."""
+    """A measurement: ``rtt_ms`` in milliseconds, the least of some pings by ``by``; ``at`` in seconds of this node's clock."""
 
     rtt_ms: float
     by: str
@@ -19,14 +19,14 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 class MeasuredPairs:
-    """The newest measurement of each pair; of more than ``limit`` pairs the least used goes."""
+    """The newest measurement of each pair; beyond ``limit`` pairs the least recently used is dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._found: OrderedDict[Pair, Measurement] = OrderedDict()
 
     def put(self, pair: Pair, measurement: Measurement) -> None:
-        """Keeps it, unless a later one is known."""
+        """Store the measurement, unless a later one is known."""
         key = unordered(pair)
         known = self._found.get(key)
         if known is None or known.at <= measurement.at:
@@ -36,7 +36,7 @@ class MeasuredPairs:
             self._found.popitem(last=False)
 
     def get(self, pair: Pair, max_age_s: float, now: float) -> Measurement | None:
-        """Where there is one of at most that age."""
+        """Return a pair's measurement of at most that age, or None."""
         key = unordered(pair)
         found = self._found.get(key)
         if found is None or now - found.at > max_age_s:
@@ -45,11 +45,11 @@ class MeasuredPairs:
         return found
 
     def fresh(self, max_age_s: float, now: float) -> list[tuple[Pair, Measurement]]:
-        """All of at most that age; none counts as used by that."""
+        """Return all measurements of at most that age, without counting them as used."""
         return [(pair, found) for pair, found in self._found.items() if now - found.at <= max_age_s]
 
     def forget(self, node: str) -> None:
-        """It has another way to everybody, perhaps: it died, left or moved."""
+        """Forget all pairs of a node that died, left or moved: its paths may have changed."""
         for key in [key for key in self._found if node in key]:
             del self._found[key]
 

@@ -1,13 +1,12 @@
-"""Routes from node to node by the prefixes of identifiers, over neighbours that are near (Rowstron, Druschel, Middleware 2001,
-sections 2.2 and 2.5; Tapestry likewise).
+"""Prefix routing over near neighbours (Rowstron, Druschel, Middleware 2001, sections 2.2 and 2.5; Tapestry likewise).
 
-A node's identifier is a hash of its name, read as digits. Its routing table has, in row r and column c, the nearest of all nodes
-that share its first r digits and have c for the next. A message for a node goes from table to table, at each hop to one that
-shares at least a digit more with the identifier it is for, so that it arrives after at most as many hops as there are rows in
-use, on average some log n to the base of the digits, and its first hops, with many nodes to choose from, are short.
+A node's identifier is a hash of its name, read as digits. Its routing table has, in row r and column c, the nearest of all
+nodes that share its first r digits and have c for the next. A message for a node goes from table to table. Each hop leads to a
+node that shares at least a digit more with the target's identifier, so the message arrives after at most as many hops as there
+are rows in use, on average some log n to the base of the digits. Its first hops, with many nodes to choose from, are short.
 
-Where every node knows all others, a table is a function of the members and the latencies, and who knows these can say what is in
-another node's table, as that node would but for what the two know differently of latencies. So nobody is asked on the way.
+Where every node knows all others, a table is a function of the members and the latencies. A node that knows these can compute
+another node's table, except where the two know different latencies. So no node is asked along the route.
 """
 
 from __future__ import annotations
@@ -19,29 +18,33 @@ from collections.abc import Callable, Iterable, Sequence
 
 ID_BITS = 128
 DIGIT_BITS = 2
-"""Digits to the base of 4: small tables, and some five hops among a thousand nodes. Pastry's are to the base of 16."""
+"""Bits of a digit, here of base 4: small tables, and some five hops among a thousand nodes. Pastry has base 16."""
 
 Latencies = Callable[[str, Sequence[str]], Sequence[float]]
-"""From one node to each of some others; milliseconds, infinite where nothing is known."""
+"""Latencies from one node to each of some others; milliseconds, infinite where unknown."""
 
 
 @functools.lru_cache(maxsize=16_384)
 def identifier(name: str) -> int:
-    """BLAKE2b of the name in UTF-8, 16 bytes long, as a big-endian number."""
+    """Return BLAKE2b of the name in UTF-8, 16 bytes long, as a big-endian number."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=ID_BITS // 8).digest(), "big")
 
 
 class PrefixRouting:
-    """The routing tables of the nodes ``names`` as one who knows ``latencies_ms`` between them would fill them; an entry is
-    looked up when it is needed. ``digit_bits`` is how many bits a digit has, a divisor of ``ID_BITS``."""
+    """The routing tables of the nodes ``names``, computed from the latencies ``latencies_ms`` between them.
+
+    An entry is computed when it is needed. ``digit_bits`` is the number of bits of a digit, a divisor of ``ID_BITS``.
+    """
 
     def __init__(self, names: Iterable[str], latencies_ms: Latencies, digit_bits: int = DIGIT_BITS) -> None:
         self._members = sorted((identifier(name), name) for name in set(names))
         self._latencies_ms, self._bits = latencies_ms, digit_bits
 
     def entry(self, node: str, row: int, column: int) -> str | None:
-        """Of the nodes that share the first ``row`` digits of ``node`` and have ``column`` for the next the one nearest to it, of
-        equals the first by name; itself, where that is its own digit, and None where there is none."""
+        """Return the nearest node that shares the first ``row`` digits of ``node`` and has ``column`` for the next.
+
+        Ties go to the first by name. The result is ``node`` itself, where that is its own digit, and None where there is none.
+        """
         rest = ID_BITS - (row + 1) * self._bits
         first = ((identifier(node) >> (rest + self._bits) << self._bits) | column) << rest
         start, end = (bisect.bisect_left(self._members, (bound, "")) for bound in (first, first + (1 << rest)))
@@ -52,7 +55,7 @@ class PrefixRouting:
         return found[min(range(len(found)), key=lambda i: latencies_ms[i])]
 
     def table(self, node: str) -> dict[tuple[int, int], str]:
-        """All entries by row and column, but for the node itself."""
+        """Return all entries by row and column, but for the node itself."""
         found: dict[tuple[int, int], str] = {}
         for row in range(self._rows(node)):
             for column in range(1 << self._bits):
@@ -62,7 +65,7 @@ class PrefixRouting:
         return found
 
     def route(self, source: str, target: str) -> list[str]:
-        """The nodes on the way to ``target``, a member, both ends included."""
+        """Return the nodes on the route to ``target``, a member, both ends included."""
         route, wanted = [source], identifier(target)
         while route[-1] != target:
             row = self._shared(identifier(route[-1]), wanted)
@@ -74,10 +77,10 @@ class PrefixRouting:
         return route
 
     def _shared(self, one: int, other: int) -> int:
-        """Leading digits that are the same."""
+        """Return the number of equal leading digits."""
         return (ID_BITS - (one ^ other).bit_length()) // self._bits
 
     def _rows(self, node: str) -> int:
-        """One more than the digits it shares with the node that shares most."""
+        """Return one more than the longest prefix that the node shares with another."""
         own = identifier(node)
         return 1 + max((self._shared(own, other) for other, name in self._members if name != node), default=-1)

@@ -1,5 +1,4 @@
-"""Who is near a point, who owns a key, how far it is from one node to another: an interface, since partial views are to follow
-(docs/design.md, section 5)."""
+"""Nearest nodes, key owners and latency estimates: an interface, since partial views follow (docs/design.md, section 5)."""
 
 from __future__ import annotations
 
@@ -20,21 +19,21 @@ from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.cost import cost_distances
 
 Condition = Callable[[MemberView], bool]
-"""Of a member's name, state, tags, capacity and the rest."""
+"""Tests a member's name, state, tags, capacity and the rest."""
 
 Source = Literal["self", "probes", "measured", "coordinates", "unknown"]
-"""What an estimate comes of: one node alone, this node's own probes, a pair that was measured, the coordinates, or nothing."""
+"""Source of an estimate: the same node, this node's own probes, a measured pair, the coordinates, or nothing."""
 
 
 class Estimate(NamedTuple):
-    """A round-trip time in milliseconds, None where nothing is known of it, and what it comes of."""
+    """A round-trip time in milliseconds, None if unknown, and its source."""
 
     rtt_ms: float | None
     source: Source
 
     @property
     def measured(self) -> bool:
-        """Whether it comes of more than coordinates."""
+        """Whether it has a better source than coordinates."""
         return self.source in ("self", "probes", "measured")
 
     @property
@@ -43,12 +42,12 @@ class Estimate(NamedTuple):
 
 
 class Directory(Protocol):
-    """What everything above asks; the answers may be partial and a little old."""
+    """The view of the network that other packages use; the answers may be partial and a little old."""
 
     def coordinate(self, node: str) -> Coordinate | None: ...
 
     def coordinate_age_s(self, node: str) -> float | None:
-        """Seconds since that coordinate was heard; None where there is none."""
+        """Return the seconds since that coordinate was heard; None where there is none."""
         ...
 
     def nearest(
@@ -60,34 +59,40 @@ class Directory(Protocol):
         exclude: frozenset[str] = frozenset(),
         load: bool = True,
     ) -> list[tuple[str, float]]:
-        """The k nodes nearest to a virtual point that fulfil the condition, with their distance in the cost space (ms); ties by
-        name."""
+        """Return the k nearest nodes to a virtual point that fulfil the condition, and their distances (ms in cost space).
+
+        Ties are broken by name.
+        """
         ...
 
     def owner(self, key: str, r: int = 1) -> list[str]:
-        """The r nodes that own a key, the first one first (see :mod:`sbon_node.directory.keys`)."""
+        """Return the r nodes that own a key, the first one first (see :mod:`sbon_node.directory.keys`)."""
         ...
 
     def route(self, key: str, start: str | None = None) -> list[str]:
-        """The nodes a message for a key passes, from ``start``, this node by default, to the key's first owner, both included
-        (see :mod:`sbon_node.directory.prefix_routing`)."""
+        """Return the route of a message from ``start``, by default this node, to the key's first owner, both included.
+
+        See :mod:`sbon_node.directory.prefix_routing`.
+        """
         ...
 
     def route_to(self, node: str, start: str | None = None) -> list[str]:
-        """Likewise, to a node."""
+        """Return the route to a node likewise."""
         ...
 
     def estimate_rtt_ms(self, a: str, b: str) -> Estimate:
-        """This node's own fresh probes beat a fresh measurement of the pair, which beats the coordinates."""
+        """Return the best estimate: own fresh probes, then a fresh measurement of the pair, then the coordinates."""
         ...
 
     def estimates_ms(self, sources: Sequence[str], targets: Sequence[str], *, measured: bool = True) -> NDArray[np.float64]:
-        """The round-trip times of :meth:`estimate_rtt_ms` from each to each, shape [sources, targets]; NaN where nothing is
-        known. By the coordinates alone where not ``measured``."""
+        """Return the round-trip times of :meth:`estimate_rtt_ms` from each to each, shape [sources, targets]; NaN if unknown.
+
+        Without ``measured`` only the coordinates count.
+        """
         ...
 
     def known(self, pair: Pair) -> Measurement | None:
-        """What was measured of a pair, while it is fresh."""
+        """Return the measurement of a pair, while it is fresh."""
         ...
 
     async def measure(
@@ -98,7 +103,7 @@ class Directory(Protocol):
 
 
 class Known(Protocol):
-    """What the full view needs of :class:`~sbon_node.membership.service.Membership`."""
+    """The methods of :class:`~sbon_node.membership.service.Membership` that the full view needs."""
 
     @property
     def own_name(self) -> str: ...
@@ -115,7 +120,7 @@ class Known(Protocol):
 
 
 class Measuring(Protocol):
-    """What the full view needs of :class:`~sbon_node.directory.measuring.Measurer`."""
+    """The methods of :class:`~sbon_node.directory.measuring.Measurer` that the full view needs."""
 
     def known(self, pair: Pair) -> Measurement | None: ...
 
@@ -127,7 +132,7 @@ class Measuring(Protocol):
 
 
 class FullView(Directory):
-    """Every node knows all others by gossip: k-nearest is a scan."""
+    """The view of a node that knows all others by gossip: k-nearest is a scan."""
 
     def __init__(self, membership: Known, measuring: Measuring) -> None:
         self._membership, self._measuring = membership, measuring
@@ -157,7 +162,7 @@ class FullView(Directory):
             np.array([c.load if load else 0.0 for _, c in placed]),
         )
         found: list[tuple[str, float]] = []
-        for i in np.argsort(distances, kind="stable"):  # of equals the first stays first, and they are sorted by name
+        for i in np.argsort(distances, kind="stable"):  # The sort is stable and the names are sorted: ties go by name.
             name = placed[i][0]
             if condition is None or ((member := self._membership.get(name)) is not None and condition(member)):
                 found.append((name, float(distances[i])))
@@ -172,7 +177,7 @@ class FullView(Directory):
         return self.route_to(self.owner(key)[0], start)
 
     def route_to(self, node: str, start: str | None = None) -> list[str]:
-        """Hops are not asked: who is in their tables is reckoned from what this node knows of latencies."""
+        """Return the route, computed from this node's latencies: the hops on it are not asked."""
         source = self._membership.own_name if start is None else start
         return PrefixRouting([*self._nodes(), source, node], self._latencies_ms).route(source, node)
 

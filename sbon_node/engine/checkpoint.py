@@ -1,35 +1,41 @@
-"""A checkpoint's two logs as Spark writes them: ``offsets/b`` when batch b is planned, ``commits/b`` when it is done."""
+"""Spark's two checkpoint logs: ``offsets/b`` when batch b is planned, ``commits/b`` when it is done."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from sbon_node.streams.frame import InputOffset
+from sbon_node.disk import replace
+from sbon_node.engine.promise import EARLIEST_MS
+from sbon_node.model.frames import InputOffset
 
-_Version = tuple[Path, int, int]
-"""A file, the inode behind its name, and when that was changed (nanoseconds)."""
+_Version = tuple[int, int] | frozenset[tuple[str, int]]
+"""A file's inode and modification time (nanoseconds); a folder's names and their inodes."""
 
 
-class _Logged(InputOffset, frozen=True, kw_only=True):
+class LoggedOffset(InputOffset, frozen=True, kw_only=True):
     """An offset as our reader hands it to Spark, which logs the inputs in the order of its own plan."""
 
     input: int = 0
 
 
 class BatchLog:
-    """The logs of one checkpoint folder. A file appears whole, by renaming; one that is there already is replaced.
+    """The logs of one checkpoint folder. A file appears whole, by renaming; an existing file is replaced.
 
-    With ``fsync``, :meth:`sync` makes the whole checkpoint outlast the loss of power; else it outlasts every process only.
+    With ``fsync``, :meth:`sync` makes the whole checkpoint survive the loss of power; otherwise it survives the death of
+    processes only.
     """
 
     def __init__(self, folder: Path, *, fsync: bool = False) -> None:
         self._folder, self._fsync = folder, fsync
-        self._synced: set[_Version] = set()
+        self._synced: dict[Path, _Version] = {}
 
     def offsets(self) -> list[int]:
         return self._batches("offsets")
@@ -38,60 +44,69 @@ class BatchLog:
         return self._batches("commits")
 
     def read_offsets(self, batch: int) -> tuple[InputOffset, ...]:
-        """One for each input; raises ``ValueError`` for a file that cannot be read."""
+        """Return one offset per input; raises ``ValueError`` for an unreadable file."""
         version, _, *lines = (self._folder / "offsets" / str(batch)).read_text().rstrip("\n").split("\n")
         if not version.startswith("v") or not lines:
             raise ValueError(f"offsets/{batch} cannot be read")
-        logged = sorted((msgspec.json.decode(line, type=_Logged) for line in lines), key=lambda offset: offset.input)
+        logged = sorted((msgspec.json.decode(line, type=LoggedOffset) for line in lines), key=lambda offset: offset.input)
         return tuple(
             InputOffset(frame=o.frame, watermark_ms=o.watermark_ms, ended=o.ended, incarnation=o.incarnation) for o in logged
         )
 
     def read_watermark(self, batch: int) -> int:
-        """The watermark (milliseconds) the batch runs with; 0 before there is any. Raises ``ValueError``."""
+        """Return the watermark (milliseconds) the batch runs with; 0 before there is any. Raises ``ValueError``."""
         _, metadata, *_ = (self._folder / "offsets" / str(batch)).read_text().split("\n", 2)
         return int(json.loads(metadata)["batchWatermarkMs"])
 
-    def check_commit(self, batch: int) -> None:
-        """Raises ``ValueError`` for a file that cannot be read; Spark does not start on one."""
-        if not (self._folder / "commits" / str(batch)).read_text().startswith("v"):
-            raise ValueError(f"commits/{batch} cannot be read")
-
     def is_settled(self) -> bool:
-        """Whether every batch that was planned is committed."""
+        """Return whether every planned batch is committed."""
         return self.offsets()[-1:] == self.commits()[-1:]
 
     def sync(self) -> None:
-        """Syncs what is there of the checkpoint, operator state and all, and was not synced before. Call before a batch becomes
-        visible; raises ``OSError``."""
+        """Sync all files of the checkpoint that were not synced before, operator state included.
+
+        Call before a batch becomes visible; raises ``OSError``.
+        """
         if not self._fsync:
             return
-        found = set(self._versions())
-        new = found - self._synced
-        for path in sorted({version[0] for version in new}):
+        found = dict([*self._look_above(), *_look(self._folder)])
+        for path in sorted(path for path, version in found.items() if self._synced.get(path) != version):
             _sync(path)
         self._synced = found
 
-    def _versions(self) -> Iterator[_Version]:
-        """A file never changes once it bears its name, and a folder changes with what it holds."""
-        for path in (self._folder, *self._folder.rglob("*")):
-            try:
-                status = path.stat()
-            except FileNotFoundError:  # Spark has renamed or removed it meanwhile
-                continue
-            yield path, status.st_ino, status.st_mtime_ns
+    def _look_above(self) -> Iterator[tuple[Path, _Version]]:
+        """Yield the two folders above this checkpoint in the node's data, which the engine or the node has created."""
+        for folder in (self._folder.parent.parent, self._folder.parent):
+            yield folder, frozenset()
 
     def is_committed(self, batch: int) -> bool:
         try:
-            self.check_commit(batch)
+            self.read_next_watermark(batch)
         except (ValueError, OSError):
             return False
         return True
 
     def read_next_watermark(self, batch: int) -> int:
-        """The watermark (milliseconds) that a batch after ``batch``, which is committed, runs with. Raises ``ValueError``."""
-        _, metadata = (self._folder / "commits" / str(batch)).read_text().split("\n", 1)
-        return int(json.loads(metadata)["nextBatchWatermarkMs"])
+        """Return the watermark (milliseconds) of a batch after the committed ``batch``. Raises ``ValueError``."""
+        try:
+            _, metadata = (self._folder / "commits" / str(batch)).read_text().split("\n", 1)
+            return int(json.loads(metadata)["nextBatchWatermarkMs"])
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"commits/{batch} cannot be read") from error
+
+    def begin(self, inputs: Sequence[int], metadata: dict[str, Any] | None = None) -> None:
+        """Plan the first batch of an operator with state, where none is planned: no rows, and the earliest watermark.
+
+        The engine would begin at 1970, and drop earlier rows as late.
+
+        ``inputs`` are the positions of the inputs in the order of the engine's plan, and ``metadata`` holds its other logged
+        values. The incarnation differs from that of an input's beginning, so that the batch has a marker of each input.
+        """
+        if self.offsets():
+            return
+        self._mend_metadata()
+        first = [_line(LoggedOffset(input=position, incarnation=1)) for position in inputs]
+        self._write("offsets", 0, ["v1", json.dumps({**(metadata or {}), "batchWatermarkMs": EARLIEST_MS}), *first])
 
     def write_offsets(self, batch: int, offsets: tuple[InputOffset, ...], watermark_ms: int = 0) -> None:
         lines = [msgspec.json.encode(offset).decode() for offset in offsets]
@@ -100,26 +115,74 @@ class BatchLog:
     def write_commit(self, batch: int, next_watermark_ms: int = 0) -> None:
         self._write("commits", batch, ["v1", json.dumps({"nextBatchWatermarkMs": next_watermark_ms})])
 
-    def repair(self, has_batch: Callable[[int], bool]) -> int | None:
-        """Removes an unreadable tail, and a newest commit whose output is not in the outbox, with all that was planned after;
-        returns the newest commit that is left.
+    def repair(self, has_batch: Callable[[int], bool], visible: int) -> int | None:
+        """Repair the checkpoint after a kill, a full disk or a loss of power; return the newest batch that stays committed.
 
-        With ``offsets/b+1`` left in place Spark would take b for done and silently skip it.
+        ``has_batch`` says whether the outbox holds a batch's output, and ``visible`` is its newest visible batch. A commit
+        counts if its plan is readable and its output exists. Everything later is removed: with ``offsets/b+1`` left in place
+        Spark would take b for done and silently skip it. With ``fsync`` a commit that is not visible yet does not count either,
+        since the state behind it may not be on the disk.
+
+        Spark starts its first batch in an empty folder only: where nothing is committed, nothing stays.
         """
-        for batch in reversed(self.offsets()):
-            try:
-                self.read_offsets(batch)
-                break
-            except ValueError:
+        self._remove_scratch()
+        trusted = [batch for batch in self.commits() if not self._fsync or batch <= visible]
+        committed = next((b for b in reversed(trusted) if self.is_committed(b) and self._is_planned(b) and has_batch(b)), None)
+        if committed is None and visible < 0:
+            self._clear()
+            return None
+        following = 0 if committed is None else committed + 1
+        for batch in self.commits():
+            if batch >= following:
+                self._remove("commits", batch)
+        for batch in self.offsets():
+            if batch > following or (batch == following and not self._is_planned(batch)):
                 self._remove("offsets", batch)
-        for batch in reversed(self.commits()):
-            if self.is_committed(batch) and has_batch(batch):
-                return batch
-            self._remove("commits", batch)
-            for planned in self.offsets():
-                if planned > batch:
-                    self._remove("offsets", planned)
-        return None
+        if committed is not None:
+            self._mend_metadata()
+        if following > visible and following in self.offsets():
+            self._tell_again(following)
+        return committed
+
+    def _tell_again(self, batch: int) -> None:
+        """Give every input in a batch that will run again a new incarnation, and so a marker.
+
+        A restarted engine forgets the watermarks of its inputs, and takes an input without a marker for one at 1970.
+        """
+        version, metadata, *lines = (self._folder / "offsets" / str(batch)).read_text().rstrip("\n").split("\n")
+        planned = [msgspec.json.decode(line, type=LoggedOffset) for line in lines]
+        latest = 1 + max(offset.incarnation for offset in planned)
+        again = [_line(msgspec.structs.replace(offset, incarnation=latest)) for offset in planned]
+        self._write("offsets", batch, [version, metadata, *again])
+
+    def _is_planned(self, batch: int) -> bool:
+        try:
+            self.read_offsets(batch)
+            self.read_watermark(batch)
+        except (ValueError, KeyError, OSError):
+            return False
+        return True
+
+    def _clear(self) -> None:
+        for path in self._folder.iterdir() if self._folder.is_dir() else ():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def _remove_scratch(self) -> None:
+        """Remove the empty files that Spark's writes leave on a full disk, of which there are many."""
+        for path in list(self._folder.rglob(".*.tmp")):
+            path.unlink(missing_ok=True)
+
+    def _mend_metadata(self) -> None:
+        """Replace unreadable metadata: Spark starts no query without an id; nothing else depends on the id."""
+        metadata = self._folder / "metadata"
+        try:
+            if uuid.UUID(json.loads(metadata.read_text())["id"]):
+                return
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+            replace(metadata, json.dumps({"id": str(uuid.uuid4())}).encode())
 
     def _remove(self, log: str, batch: int) -> None:
         (self._folder / log / str(batch)).unlink(missing_ok=True)
@@ -134,6 +197,31 @@ class BatchLog:
         scratch = target.with_name(f".{batch}.tmp")
         scratch.write_text("\n".join(lines))
         scratch.rename(target)
+
+
+def _line(offset: LoggedOffset) -> str:
+    """Return the line exactly as the engine writes it, since the engine compares the texts."""
+    return json.dumps(msgspec.to_builtins(offset))
+
+
+def _look(folder: Path) -> Iterator[tuple[Path, _Version]]:
+    """Yield the versions of files and folders.
+
+    A file never changes once it has its name. A folder's time is not enough: two names may come within one tick of it.
+    """
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:  # Spark has renamed or removed it meanwhile.
+        return
+    yield folder, frozenset((entry.name, entry.inode()) for entry in entries)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _look(Path(entry.path))
+            continue
+        try:
+            yield Path(entry.path), (entry.inode(), entry.stat().st_mtime_ns)
+        except FileNotFoundError:
+            continue
 
 
 def _sync(path: Path) -> None:

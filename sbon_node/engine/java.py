@@ -1,4 +1,4 @@
-"""Finding Java: ``JAVA_HOME``, then ``java`` on the path, then the packaged one."""
+"""Search for Java: ``JAVA_HOME``, then ``java`` on the path, then the packaged one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from sbon_node.errors import SbonError
 
 OLDEST = 17
 NEWER = 22
-"""From this version on Spark starts only without the incubating vector module, and Arrow, through Netty, only where access to
-memory is allowed expressly (measured with 25)."""
+"""From this version on Spark starts only without the incubating vector module.
+
+Arrow, through Netty, then needs explicit access to memory (measured with 25).
+"""
 
 
 class Java(NamedTuple):
-    """A Java that Spark runs on; ``build`` says exactly which: vendor and full version."""
+    """A Java that Spark runs on; ``build`` is its vendor and full version."""
 
     path: str
     version: int
@@ -28,7 +30,7 @@ class Java(NamedTuple):
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """Raises :class:`SbonError` ``java-missing`` with a line for each place that was looked at."""
+    """Find Java; raises :class:`SbonError` ``java-missing`` with a line for each place tried."""
     looked: list[str] = []
     for origin, path in _candidates(environ):
         if path is None:
@@ -56,7 +58,7 @@ def _candidates(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
 
 
 def _identify(path: str) -> tuple[int, str] | None:
-    """Major version and build."""
+    """Return major version and build."""
     command = [path, "-XshowSettings:properties", "-version"]
     try:
         said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr

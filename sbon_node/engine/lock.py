@@ -1,4 +1,4 @@
-"""The lock on a folder of checkpoints: no two engine hosts, and no JVM that has outlived its host, write there at once."""
+"""The lock on a folder of checkpoints, against writes by a second engine host or an orphaned JVM."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ RETRY_S = 0.05
 
 
 def take_lock(folder: Path, wait_s: float) -> int:
-    """Returns the descriptor that holds the lock. A process that is given it holds the lock as well; it is free when all of them
-    have ended.
+    """Lock the folder; return the descriptor that holds the lock.
 
-    Makes the folder if need be. Raises :class:`SbonError` ``checkpoint-in-use`` where another holds it for ``wait_s`` seconds.
+    A process that inherits the descriptor holds the lock as well; the lock is free when all of them have ended. Creates the
+    folder if need be. Raises :class:`SbonError` ``checkpoint-in-use`` where another process holds it for ``wait_s`` seconds.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 NO_ARCHIVE = "-"
+LOCAL_MASTER = re.compile(r"local(\[([1-9][0-9]{0,3}|\*)\])?\Z")
+"""Those of Spark's masters that run here: rows reach the engine over loopback, and its Python processes are forked here."""
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -15,7 +18,11 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     master: Annotated[
         str,
-        Meta(max_length=512, description="Spark master; local[2] runs in the node's own JVM; spark:// and others for a cluster"),
+        Meta(
+            max_length=512,
+            description="local[N] is Spark in the node's own JVM on N cores, local[*] on all; a Spark cluster (spark://, k8s://, "
+            "yarn) is not supported yet",
+        ),
     ] = "local[2]"
     heap_mb: Annotated[
         int,
@@ -50,14 +57,31 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=0,
             le=1000,
-            description="an operator that ends, or kills the engine, more often than this has failed; ten batches committed in a "
+            description="an operator that ends more often than this by itself has failed; ten batches committed in a "
             "row make the count start again; 0 fails it the first time",
         ),
     ] = 8
+    max_kills: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1000,
+            description="an operator that kills the engine so often is set aside until its node starts again: quarantined; the "
+            "others go on",
+        ),
+    ] = 2
     stop_s: Annotated[
         float,
         Meta(gt=0, le=600, description="a stop waits for the batch under way; seconds; what is not done by then is run again"),
     ] = 10.0
+    skipped_rows: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=10_000,
+            description="rows of a batch kept as dead letters where --on-error skip leaves them out; more are only counted",
+        ),
+    ] = 100
     frame_bytes: Annotated[
         int, Meta(ge=4096, le=4 * 1024 * 1024, description="aim for the size of an output frame before compression; bytes")
     ] = 256 * 1024
@@ -65,3 +89,30 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         int,
         Meta(ge=65_536, le=1 << 40, description="engine.log beyond this becomes engine.log.1; bytes; raise it to keep more"),
     ] = 16 * 1024 * 1024
+    footprint_s: Annotated[
+        float, Meta(gt=0, le=86_400, description="looks this often at how full the engine is; seconds; a look costs little")
+    ] = 10.0
+    replace_heap_percent: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=100,
+            description="live objects above this share of the heap, after a full collection: the engine is replaced by a fresh "
+            "one, its operators go on from their checkpoints; raise heap_mb where that comes often; 100 never",
+        ),
+    ] = 85
+    replace_threads: Annotated[
+        int, Meta(ge=100, le=1_000_000, description="more threads of the host and its JVM replace the engine likewise")
+    ] = 1500
+    replace_descriptors: Annotated[
+        int, Meta(ge=200, le=10_000_000, description="more open descriptors of the host and its JVM replace the engine likewise")
+    ] = 4000
+    replace_every_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="operators work so long on an engine before it is replaced in its turn; seconds; longer leaves a heap "
+            "that is too small alone",
+        ),
+    ] = 600.0

@@ -1,49 +1,67 @@
-"""Membership over TCP: joining, part by part of another's table; and asking a member that does not answer datagrams."""
+"""Membership over TCP: joining, exchange of tables in parts, and checks of members that do not answer datagrams."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import structlog
 
+from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.table import GONE, Table
 from sbon_node.net.peers import Caller, Identity, Peers, PeerServer
 from sbon_node.net.transport import Address
 from sbon_protocol.calls import CheckMember, Members, SyncMembers
-from sbon_protocol.messages import Member
+from sbon_protocol.messages import Endpoint, Member
 
 log = structlog.get_logger()
 
 PART_MEMBERS = 256
-"""Of a table in one answer: some 40 kB."""
+"""Members of a table in one answer: some 40 kB."""
 MAX_PARTS = 128
 
 
+SETTLE_S = 0.05
+
+
+class Taker(Protocol):
+    """Receives the records of other nodes, see :class:`~sbon_node.membership.service.Membership`."""
+
+    def take(self, members: tuple[Member, ...], *, asked: bool) -> None: ...
+
+    def vouch(self, member: Member) -> None: ...
+
+    def bury(self, member: Member) -> None: ...
+
+    def unsettled(self) -> bool: ...
+
+
 class Exchanges:
-    """Of one node; ``take`` is given whatever others know."""
+    """One node's exchanges; ``taker`` receives the records of other nodes."""
 
     def __init__(
         self,
         identity: Identity,
         table: Table,
-        take: Callable[[tuple[Member, ...]], None],
+        taker: Taker,
         *,
         peers: Peers,
         server: PeerServer,
         settings: MembershipSettings,
+        clock: Clock,
     ) -> None:
-        self._identity, self._table, self._take = identity, table, take
-        self._peers, self._settings = peers, settings
+        self._identity, self._table, self._taker = identity, table, taker
+        self._peers, self._settings, self._clock = peers, settings, clock
         server.handle(SyncMembers, self._synced)
         server.handle(CheckMember, self._checked)
 
     async def join(self, seeds: Sequence[Address]) -> int:
-        """Joins through the first seed that answers; returns how many members can be talked to then, this one included.
+        """Join through the first seed that answers; return how many members are reachable then, this one included.
 
-        A seed that is this node itself is passed over, so that all nodes may be given the same list; alone it founds a cluster.
-        Raises :class:`SbonError`: ``join-failed`` with a line for each seed; or what a living one refused with (``name-taken``,
+        A seed that is this node itself is skipped, so that all nodes may have the same list; alone it founds a cluster. Raises
+        :class:`SbonError`: ``join-failed`` with a line for each seed; or the refusal of a living seed (``name-taken``,
         ``wrong-cluster``, ``version``), which no other seed would change.
         """
         reasons: list[str] = []
@@ -58,52 +76,91 @@ class Exchanges:
                     raise
                 reasons.append(f"{seed}: {error.message}")
             else:
+                await self._settle()
                 return self._table.living()
         if selves and not reasons:
             return self._table.living()
         where = ", ".join(str(seed) for seed in seeds)
         raise SbonError("join-failed", "no node answers", where=where, hint="is one running there?", details=tuple(reasons))
 
+    async def _settle(self) -> None:
+        """Wait up to two pings' time for answers of the nodes in the table; they become members by answering."""
+        until = self._clock.now() + 2 * self._settings.probe_timeout_s
+        while self._taker.unsettled() and self._clock.now() < until:
+            await self._clock.sleep(SETTLE_S)
+
     async def check(self, member: Member) -> Member | None:
-        """What the member says of itself over TCP; None where it says nothing, or somebody else does."""
+        """Return the member's own record over TCP; None without an answer, or if another node answers."""
         address = Address(member.address.host, member.address.port)
         try:
-            reply: Members = await self._peers.call(address, CheckMember(member), timeout_s=self._settings.stand_still_s)
+            limit_s = self._settings.stand_still_s
+            reply: Members = await self._peers.call(address, CheckMember(member), timeout_s=limit_s, node=member.name)
         except SbonError as error:
             log.debug("check-failed", member=member.name, reason=str(error))
             return None
-        return next((found for found in reply.members if found.name == member.name), None)
+        found = next((one for one in reply.members if one.name == member.name), None)
+        return found if found is not None and found.address == member.address else None
 
     async def _exchange(self, address: Address) -> bool:
-        """Tells whoever is there of this node, and takes its table; False where that is this node itself."""
+        """Send this node's record and fetch the other's table; False if the address is this node's own."""
         after = ""
         for _ in range(MAX_PARTS):
             call = SyncMembers(members=(self._table.own,), joining=True, after=after)
             reply: Members = await self._peers.call(address, call)
             if not reply.members:
                 break
-            if (reply.members[0].name, reply.members[0].instance) == (self._identity.node, self._identity.instance):
+            first = reply.members[0]
+            if (first.name, first.instance) == (self._identity.node, self._identity.instance):
                 return False
-            self._take(reply.members)
+            if not self._peers.reached(address, first.name, first.instance):
+                raise SbonError(
+                    "peer-unreachable", f"it says that it is {first.name}, and was reached as another", where=str(address)
+                )
+            if first.address == Endpoint(*address):
+                self._taker.vouch(first)
+            self._taker.take(reply.members, asked=True)
             last = reply.members[-1].name
             if not reply.more or last <= after:
                 break
             after = last
         return True
 
+    async def _is_there(self, own: Member) -> bool:
+        """Return whether this very instance answers at the address, so that the node there before is gone."""
+        found = await self.check(own)
+        return found is not None and found.instance == own.instance
+
+    def _name_taken(self, own: Member) -> SbonError:
+        row = self._table.get(own.name)
+        if row is None:  # The row is this node's own.
+            hint = "choose another name"
+            return SbonError("name-taken", f"the node that was asked to join is called {own.name!r}", where="name", hint=hint)
+        known, seconds, free_s = row.member, self._clock.now() - row.since, self._settings.name_free_s
+        told = (
+            f"another node is called {own.name!r}, {known.state} for {seconds:.0f} s at {known.address.host}:{known.address.port}"
+        )
+        if known.state == "away":
+            hint = "start it on the data directory it had before, or choose another name"
+            return SbonError("name-taken", f"{told}; it is expected back", where="name", hint=hint)
+        told = f"{told}; if it has died, its name is free in at most {free_s:.0f} s"
+        hint = "choose another name, use the data directory it had before, or have the other one leave"
+        return SbonError("name-taken", told, where="name", hint=hint)
+
     async def _synced(self, call: SyncMembers, caller: Caller) -> Members:
-        """The first part begins with this node and what it knows of the caller, who may be starting anew."""
+        """Serve a part of the table. The first begins with this node and its record of the caller, which may have restarted."""
         own = next((m for m in call.members if m.name == caller.node), None)
         if call.joining and own is not None and self._table.conflicts(own):
-            hint = "choose another name, use the data directory it had before, or have the other one leave"
-            raise SbonError("name-taken", f"another node is called {own.name!r}", where="name", hint=hint)
+            row = self._table.get(own.name)
+            if row is None or row.member.address != own.address or not await self._is_there(own):
+                raise self._name_taken(own)
+            self._taker.bury(row.member)
         known = self._table.get(caller.node)
-        self._take(call.members)
+        self._taker.take(call.members, asked=False)
         first = (self._table.own, *(() if known is None else (known.member,))) if not call.after else (self._table.own,)
         rest = [row.member for row in self._table.rows() if row.member.name > call.after and row.member.state not in GONE]
         return Members(members=(*first, *rest[:PART_MEMBERS]), more=len(rest) > PART_MEMBERS)
 
     async def _checked(self, call: CheckMember, caller: Caller) -> Members:
         if call.member.name == self._identity.node:
-            self._take((call.member,))
+            self._taker.take((call.member,), asked=False)
         return Members(members=(self._table.own,))

@@ -1,5 +1,4 @@
-"""A changing set of names from which random ones are drawn in constant time, the same ones for the same seed and history.
-Pure."""
+"""A changing set of names with random draws in constant time; seed and history determine the draws. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ class Roster:
         return name in self._at
 
     def names(self) -> list[str]:
-        """In no order that means anything."""
+        """Return the names in no meaningful order."""
         return list(self._names)
 
     def add(self, name: str) -> None:
@@ -36,7 +35,7 @@ class Roster:
             self._at[last] = at
 
     def sample(self, rng: random.Random, most: int) -> list[str]:
-        """So many different ones, or all."""
+        """Return at most ``most`` different names, drawn at random."""
         if most >= len(self._names):
             return list(self._names)
         found: dict[str, None] = {}

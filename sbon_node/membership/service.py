@@ -1,4 +1,4 @@
-"""Membership, running: the failure detector over datagrams, joining over TCP, and who is there for everybody else."""
+"""The running membership service: failure detection over datagrams, joining over TCP, and the list of members."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import structlog
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
-from sbon_node.membership.admission import Admission
-from sbon_node.membership.announcements import Announcements
+from sbon_node.membership.detector.instructions import Call, Disputed, Happened, Instruction, Measured, Refused, Send
+from sbon_node.membership.detector.pings import Pinged, Pings
+from sbon_node.membership.detector.stamps import Stamps
+from sbon_node.membership.detector.swim import Swim
+from sbon_node.membership.detector.validation import Validation
+from sbon_node.membership.dissemination.coordinate_throttle import CoordinateThrottle
+from sbon_node.membership.dissemination.gossip import GossipQueue
 from sbon_node.membership.exchanges import Exchanges
-from sbon_node.membership.gossip import GossipQueue
-from sbon_node.membership.instructions import Call, Disputed, Happened, Instruction, Measured, Send
-from sbon_node.membership.pings import Pinged, Pings
 from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.swim import Swim
 from sbon_node.membership.table import REACHABLE, Change, Table
-from sbon_node.membership.views import MemberView, unknown_node
+from sbon_node.membership.views import MemberView, unknown_node, view_of
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, DatagramEndpoint, Transport
@@ -29,30 +30,27 @@ from sbon_node.space.local import LocalCoordinate
 from sbon_node.tasks import Tasks
 from sbon_protocol import datagram, messages
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Endpoint, Finding, Member, MemberState, Packet, Ping, Place, Rumour, Traits
+from sbon_protocol.messages import CoordinateUpdate, Endpoint, Member, MemberState, NodeMeta, Packet, Rumour, StateUpdate
 
 log = structlog.get_logger()
 
 TICK_S = 0.1
 CHOOSE_EVERY = 48
-"""Measurements of neighbours between two looks at who should be one."""
+"""Measurements of neighbours between two choices of neighbours."""
 SETTLING_SPEEDUP = 4
-"""So much more often neighbours are measured while the coordinate is new."""
+"""Factor by which neighbours are measured more often while the coordinate is new."""
 MIN_TICK_S = 0.01
 MAX_DATAGRAMS = 8
-"""That one answer of a reconciliation takes."""
-MAX_STAMPS = 1024
-MAX_FRESH_PINGS = 16
-"""Members met for the first time in one exchange that are measured at once; the others have their turn."""
+"""Most datagrams for one answer of a reconciliation."""
 MAX_ANNOUNCED = 64
-"""Members told directly that this node goes; gossip tells the others."""
+"""Members that hear directly that this node leaves; gossip reaches the others."""
 
 Listener = Callable[[str, Change], None]
-"""Is told (name, change) of another member: joined, suspected, died, went-away, returned, left, updated; returns quickly."""
+"""Called with (name, change) of another member: joined, suspected, died, went-away, returned, left, updated; returns quickly."""
 
 
 class Membership:
-    """This node's membership. Owns the UDP port; who wants to know of changes calls :meth:`listen`.
+    """This node's membership. Owns the UDP port; :meth:`listen` registers listeners for changes.
 
     ``incarnation`` must be greater at each start on the same data directory.
     """
@@ -84,31 +82,32 @@ class Membership:
             state="alive",
             coordinate=space.coordinate.to_wire(),
             instance=identity.instance,
-            traits=Traits(settings.tag_words),
+            meta=NodeMeta(settings.tag_words),
         )
-        self._table = Table(own, settings.max_members)
-        self._gossip = GossipQueue(settings.retransmit_margin, settings.place_factor)
-        self._announcements = Announcements(settings)
-        self._admission = Admission(self._table, space.dimensions, counters)
+        at_an_address = settings.max_members_at_an_address
+        self._table = Table(own, settings.max_members, max_leap=settings.max_leap, most_at_an_address=at_an_address)
+        self._gossip = GossipQueue(settings.retransmit_margin, settings.coordinate_factor)
+        self._coordinate_throttle = CoordinateThrottle(settings)
+        self._validation = Validation(self._table, space.dimensions, counters)
         self._swim = Swim(self._table, self._gossip, settings, rng)
         self._endpoint: DatagramEndpoint | None = None
         self._started = False
-        self._stamps: dict[int, float] = {}
+        self._stamps = Stamps()
         self._lagged_at = -math.inf
         self._next_measurement = 0.0
         self._measurements = 0
         self._tasks = Tasks()
         self._listeners: list[Listener] = []
         self._pings = Pings(self._swim, clock, self._send)
-        self._exchanges = Exchanges(identity, self._table, self._take, peers=peers, server=server, settings=settings)
+        self._exchanges = Exchanges(identity, self._table, self, peers=peers, server=server, settings=settings, clock=clock)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Raises ``OSError`` where the UDP port is taken."""
+        """Start the service; raises ``OSError`` where the UDP port is taken."""
         self._started = True
         self._endpoint = await self._transport.open_datagrams(self._bind, self._received)
-        # Nodes that start together are not to measure in step.
+        # Nodes that start together must not measure in step.
         self._next_measurement = self._clock.now() + self._measuring_interval_s() * self._rng.random()
         self._tasks.start("membership", self._run())
 
@@ -120,11 +119,11 @@ class Membership:
         self._listeners.append(listener)
 
     async def leave(self) -> None:
-        """Tells others that this node is gone for good; only a start with a greater incarnation brings it back."""
+        """Announce that this node has left for good; only a start with a greater incarnation brings it back."""
         await self._announce("left")
 
     async def go_away(self) -> None:
-        """Tells others that this node will be back."""
+        """Announce that this node is away and will be back."""
         await self._announce("away")
 
     async def close(self) -> None:
@@ -139,7 +138,7 @@ class Membership:
         return self._identity.node
 
     def members(self) -> list[MemberView]:
-        """Everyone known, this node included, by name."""
+        """Return all known nodes, this one included, by name."""
         return [self._view(m) for m in sorted(self._table.everyone(), key=lambda m: m.name)]
 
     def get(self, name: str) -> MemberView | None:
@@ -147,25 +146,25 @@ class Membership:
         return None if member is None else self._view(member)
 
     def alive(self) -> list[str]:
-        """Other members that can be talked to, by name; suspects are among them until they are dead."""
+        """Return the other reachable members by name; suspects count until they are dead."""
         return self._table.names(REACHABLE)
 
     def is_alive(self, name: str) -> bool:
-        """Whether it is another member that can be talked to."""
+        """Return whether it is another reachable member."""
         return name in self._table.there
 
     @property
     def health(self) -> int:
-        """How ill this node itself seems to be (Lifeguard), 0 for well."""
+        """Score of this node's own health (Lifeguard); 0 is healthy."""
         return self._swim.awareness.score
 
     @property
     def others_alive(self) -> int:
-        """How many :meth:`alive` names."""
+        """The number of names in :meth:`alive`."""
         return len(self._table.there)
 
     def address_of(self, name: str) -> Address:
-        """Raises :class:`SbonError` ``unknown-node``, or ``node-away`` for one that is not there now."""
+        """Return a member's address; raises :class:`SbonError` ``unknown-node``, or ``node-away`` for an absent one."""
         member = self._table.member(name)
         if member is None:
             raise unknown_node(name, (known.name for known in self._table.everyone()))
@@ -180,21 +179,18 @@ class Membership:
         return None if claim is None else from_wire(claim, self._space.dimensions)
 
     def coordinate_age_s(self, name: str) -> float | None:
-        """Seconds since it was last heard where a member is, 0 for this node itself; None where it is not known."""
+        """Return the seconds since a member's coordinate was heard, 0 for this node; None for an unknown coordinate."""
         if name == self._identity.node:
             return 0.0
         row = self._table.get(name)
         return None if row is None or self.coordinate_of(name) is None else self._clock.now() - row.placed
 
     def rtt_ms(self, name: str) -> float | None:
-        """This node's own fresh, filtered measurement; 0 for itself."""
+        """Return this node's own fresh, filtered measurement; 0 for itself."""
         return 0.0 if name == self._identity.node else self._space.rtt_ms(name, self._clock.now())
 
     async def ping(self, name: str, timeout_s: float) -> Pinged | None:
-        """Measures the way to a member once, as its probes do, and tells nobody: neither the failure detector nor the coordinate.
-
-        None where no answer comes in time.
-        """
+        """Ping a member once for its latency, beside failure detector and coordinate; None without an answer in time."""
         return await self._pings.ping(name, timeout_s)
 
     def _claim_of(self, name: str) -> messages.Coordinate | None:
@@ -202,16 +198,7 @@ class Membership:
         return None if member is None else member.coordinate
 
     def _view(self, member: Member) -> MemberView:
-        return MemberView(
-            name=member.name,
-            state=member.state,
-            address=Address(member.address.host, member.address.port),
-            api=Address(member.api.host, member.api.port),
-            incarnation=member.incarnation,
-            coordinate=self.coordinate_of(member.name),
-            rtt_ms=self.rtt_ms(member.name),
-            traits=member.traits or Traits({}),
-        )
+        return view_of(member, self.coordinate_of(member.name), self.rtt_ms(member.name))
 
     # -- datagrams ----------------------------------------------------------------------------------------------------
 
@@ -219,7 +206,7 @@ class Membership:
         while True:
             now = self._clock.now()
             if now >= self._next_measurement:
-                self._measure(now)  # before the tick: it takes the place of a probe that may be due as well
+                self._measure(now)  # Before the tick: it replaces a probe that may be due as well.
             self._follow(self._swim.tick(now))
             pause_s = max(MIN_TICK_S, min(self._swim.due_in(now), self._next_measurement - now))
             await self._clock.sleep(pause_s)
@@ -227,7 +214,7 @@ class Membership:
                 self._lagged_at = self._clock.now()
 
     def _measure(self, now: float) -> None:
-        """The next neighbour's turn, where there are more members than the failure detector's probes soon come round to."""
+        """Measure the next neighbour, if there are too many members for the failure detector's probes to visit soon."""
         self._next_measurement = now + self._measuring_interval_s()
         if self._measurements % CHOOSE_EVERY == 0:
             self._space.choose_neighbours({name: self._claim_of(name) for name in self._table.there.names()})
@@ -248,21 +235,21 @@ class Membership:
         if packet.cluster != self._identity.cluster:
             self._counters.refuse("datagram-wrong-cluster", peer=str(sender), cluster=packet.cluster)
             return
-        self._follow(self._heard(packet, sender), stamp)
+        self._follow(self._heard(packet, sender, len(payload)), stamp)
 
-    def _heard(self, packet: Packet, sender: Address) -> list[Instruction]:
+    def _heard(self, packet: Packet, sender: Address, size: int) -> list[Instruction]:
         now = self._clock.now()
-        rumours: tuple[Rumour, ...] = (*packet.members, *packet.findings, *packet.places)
-        out = self._swim.heard(self._admission.rumours(rumours), now) if rumours else []
+        rumours: tuple[Rumour, ...] = (*packet.members, *packet.state_updates, *packet.coordinate_updates)
+        out = self._swim.heard(self._validation.rumours(rumours), now) if rumours else []
         if packet.message is not None:
-            message = self._admission.message(packet.message, sender)
-            out += self._swim.received(message, Endpoint(sender.host, sender.port), now)
+            message = self._validation.message(packet.message, sender)
+            out += self._swim.received(message, Endpoint(sender.host, sender.port), now, size)
         if self._swim.gossip_due(now):
             out += self._swim.tick(now)
         return out
 
     def _follow(self, instructions: Sequence[Instruction], stamp: float | None = None) -> None:
-        """Does what the detector says; ``stamp`` is when the datagram that caused it arrived."""
+        """Carry out the detector's instructions; ``stamp`` is when the datagram that caused them arrived."""
         for instruction in instructions:
             match instruction:
                 case Send():
@@ -273,23 +260,26 @@ class Membership:
                     self._happened(instruction)
                 case Disputed(name=name, address=address):
                     self._counters.refuse("name-conflict", name=name, address=f"{address.host}:{address.port}")
+                case Refused(kind=kind, name=name):
+                    self._counters.refuse(kind, name=name)
                 case Measured(name=name, sequence=sequence):
-                    sent = self._stamps.pop(sequence, None)
+                    sent = self._stamps.take(sequence)
                     if sent is not None and stamp is not None:
                         self._measured(name, sequence, sent, stamp)
 
     async def _check(self, member: Member, sequence: int) -> None:
-        """Over TCP: whoever answers is not dead, only datagrams do not reach it. One that is suspected by then is asked once
-        more, so that it learns of that and refutes it."""
+        """Check a member over TCP: if it answers, only datagrams fail to reach it.
+
+        A member that is suspected by then is asked once more, so that it learns of the suspicion and refutes it.
+        """
         for _ in range(2):
             found = await self._exchanges.check(member)
             if found is None:
                 return
             if self._swim.reached(member.name, sequence, self._clock.now()):
                 self._counters.count("reached-by-tcp-only")
-            self._take((found,))
-            row = self._table.get(member.name)
-            if row is None or row.member.state != "suspect":
+            self.vouch(found)
+            if (row := self._table.get(member.name)) is None or row.member.state != "suspect":
                 return
             member = row.member
 
@@ -297,7 +287,7 @@ class Membership:
         name, change = happened.name, happened.change
         log.info("member", member=name, change=change)
         if happened.moved or change in ("died", "left", "returned", "joined"):
-            # What was measured was the way to an earlier life, perhaps elsewhere.
+            # The measurements belong to an earlier life, perhaps elsewhere.
             self._space.forget(name)
         for listener in self._listeners:
             try:
@@ -306,8 +296,11 @@ class Membership:
                 log.exception("listener-failed", member=name, change=change)
 
     def _send(self, send: Send) -> None:
-        """In one datagram, unless it carries more than one holds: then in some, the first with the message."""
+        """Send one datagram, or several, the first with the message, if one cannot carry all."""
         if self._endpoint is None:
+            return
+        if send.most is not None:
+            self._send_alone(self._endpoint, send, send.most)
             return
         message, rest = send.message, send.carries
         head = () if send.first is None else (send.first,)
@@ -318,17 +311,23 @@ class Membership:
             payload, taken = datagram.fill(self._identity.cluster, message, (*head, *rest, *due))
             stamp = self._endpoint.send(payload, Address(send.to.host, send.to.port))
             self._gossip.sent(due[: max(0, taken - len(head) - len(rest))], len(self._table) + 1)
-            if send.timed and isinstance(message, Ping):
-                self._stamps[message.sequence] = stamp
-                while len(self._stamps) > MAX_STAMPS:
-                    del self._stamps[next(iter(self._stamps))]
+            self._stamps.put(send, stamp)
             rest = rest[max(0, taken - len(head)) :]
             if not rest:
                 return
             message, head = None, ()
 
+    def _send_alone(self, endpoint: DatagramEndpoint, send: Send, most: int) -> None:
+        """Send to an address that is no member's."""
+        try:
+            payload, _ = datagram.fill(self._identity.cluster, send.message, (), most)
+        except ValueError:
+            self._counters.count("answer-longer-than-request")
+            return
+        self._stamps.put(send, endpoint.send(payload, Address(send.to.host, send.to.port)))
+
     def _measured(self, name: str, sequence: int, sent: float, stamp: float) -> None:
-        """A ping's answer. What this process was late for meanwhile is no way's length; but better that than nothing."""
+        """Handle a ping's answer. A time measured while this process was late is too long, but better than none."""
         now, rtt_ms = self._clock.now(), (stamp - sent) * 1000
         lagged = self._lagged_at >= sent or now - stamp > self._space.max_lag_s
         if self._pings.answered(sequence, Pinged(lagged, rtt_ms)):
@@ -339,50 +338,59 @@ class Membership:
         if not self._space.observe(name, rtt_ms, self._claim_of(name), now):
             self._counters.count("rtt-refused")
             return
-        self.place_self()
+        self.publish_coordinate()
 
-    def place_self(self) -> None:
-        """Carries this node's coordinate, as it is now, into what it tells others.
+    def publish_coordinate(self) -> None:
+        """Copy this node's current coordinate into its own record.
 
-        Those it talks to get it as it is; all the others are told again when it has moved, which is a new version.
+        Direct messages carry it as it is; all other nodes receive it once it has moved far enough, as a new version.
         """
         own, now = self._table.own, self._clock.now()
         coordinate = self._space.coordinate.to_wire()
         if coordinate == own.coordinate:
             return
-        news = self._announcements.due(coordinate, now, self._table.living())
+        news = self._coordinate_throttle.due(coordinate, now, self._table.living())
         version = own.coordinate_version + news
         self._table.own = own = msgspec.structs.replace(own, coordinate=coordinate, coordinate_version=version)
         if news:
-            self._gossip.ride(Place(own.name, own.incarnation, coordinate, version))
+            self._gossip.piggyback(CoordinateUpdate(own.name, own.incarnation, coordinate, version))
 
     def describe(self, *, cores: float, memory_mb: float, bandwidth_bytes_s: float, version: str = "") -> None:
-        """What this node says of itself from now on, beside the tags that are configured; ``version`` is its program's."""
+        """Set this node's metadata beside the configured tags; ``version`` is its program's."""
         own = self._table.own
-        traits = Traits(self._settings.tag_words, cores, memory_mb, bandwidth_bytes_s, version)
-        if traits != own.traits:
-            self._table.own = msgspec.structs.replace(own, traits=traits, incarnation=own.incarnation + self._started)
+        meta = NodeMeta(self._settings.tag_words, cores, memory_mb, bandwidth_bytes_s, version)
+        if meta != own.meta:
+            self._table.own = msgspec.structs.replace(own, meta=meta, incarnation=own.incarnation + self._started)
             if self._started:
                 self._gossip.spread(self._table.own)
 
-    def _take(self, members: tuple[Member, ...]) -> None:
-        now = self._clock.now()
-        fresh = [m.name for m in members if m.name != self._identity.node and self._table.get(m.name) is None]
-        checked = tuple(m for m in self._admission.rumours(members) if isinstance(m, Member))
-        self._follow(self._swim.told(checked, now))
-        for name in fresh[:MAX_FRESH_PINGS]:
-            self._follow(self._swim.ping(name, now))
+    def take(self, members: tuple[Member, ...], *, asked: bool) -> None:
+        """Take records of another's table; ``asked`` if this node has asked for it."""
+        checked = tuple(m for m in self._validation.rumours(members) if isinstance(m, Member))
+        self._follow(self._swim.told(checked, self._clock.now(), asked=asked))
+
+    def vouch(self, member: Member) -> None:
+        """Take the own record of a member that was reached at its own address."""
+        for one in self._validation.rumours((member,)):
+            if isinstance(one, Member):
+                self._follow(self._swim.vouched(one, self._clock.now()))
+
+    def bury(self, member: Member) -> None:
+        """Mark an instance as dead whose address another instance answers from."""
+        self._follow(self._swim.heard((StateUpdate(member.name, member.incarnation, "dead"),), self._clock.now()))
+
+    def unsettled(self) -> bool:
+        """Return whether nodes named by an exchange have yet to answer."""
+        return self._swim.candidates.asked_for() > 0
 
     async def _announce(self, state: MemberState) -> None:
-        own = msgspec.structs.replace(self._table.own, state=state)
-        self._table.own = own
+        self._table.own = own = msgspec.structs.replace(self._table.own, state=state)
         told = self._table.there.sample(self._rng, MAX_ANNOUNCED)
-        finding = Finding(own.name, own.incarnation, state)
+        state_update = StateUpdate(own.name, own.incarnation, state)
         for _ in range(2):
             for name in told:
-                row = self._table.get(name)
-                if row is not None:
-                    self._tell(row.member.address, finding)
+                if (row := self._table.get(name)) is not None:
+                    self._tell(row.member.address, state_update)
             await self._clock.sleep(TICK_S)
 
     def _tell(self, to: Endpoint, rumour: Rumour) -> None:

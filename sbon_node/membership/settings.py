@@ -108,22 +108,22 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             "about exp(-margin) of all cases",
         ),
     ] = 6.0
-    place_factor: Annotated[
+    coordinate_factor: Annotated[
         float,
         Meta(
             gt=0, le=100, description="a moved coordinate is sent ceil(factor x log2(n + 1)) times; reconciliation does the rest"
         ),
     ] = 0.3
-    place_step_ms: Annotated[
+    coordinate_step_ms: Annotated[
         float, Meta(ge=0, le=1000, description="others are told of a coordinate again once it has moved so far; milliseconds")
     ] = 2.0
-    place_pause_s: Annotated[
+    coordinate_pause_s: Annotated[
         float,
         Meta(
             ge=0,
             le=60,
             description="and only min(pause x n, as long as this node has run) seconds after it told the last: coordinates cost "
-            "a node at most 80 x place_factor x log2(n + 1) / pause bytes a second",
+            "a node at most 80 x coordinate_factor x log2(n + 1) / pause bytes a second",
         ),
     ] = 0.4
     sync_interval_s: Annotated[
@@ -168,10 +168,34 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = 64
     max_members: Annotated[int, Meta(ge=2, le=16_384, description="members known at once; more are refused, counted")] = 4096
 
+    max_members_at_an_address: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=16_384,
+            description="living members known at one IP address or host name, on whatever ports; more are refused, counted",
+        ),
+    ] = 64
+    max_leap: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**20,
+            description="hearsay that raises an incarnation, or the version of a coordinate, by more than this above what is "
+            "known is refused, counted, and the member asked itself",
+        ),
+    ] = 1024
+
     @property
     def stand_still_s(self) -> float:
         """How long a live node may stand still once its probe is late, whatever datagrams are lost."""
         return self.indirect_timeout_s + self.suspicion_min_s
+
+    @property
+    def name_free_s(self) -> float:
+        """How long after its death a node's name may still be held, all but one time in 150: the probes are a Poisson process."""
+        found_s = 5 * self.probe_interval_s + self.probe_timeout_s + self.indirect_timeout_s
+        return found_s + self.suspicion_max_factor * self.suspicion_min_s
 
     @property
     def tag_words(self) -> dict[str, str]:

@@ -1,30 +1,35 @@
-"""The membership table: what is rumoured of every node, and which rumour wins. Pure.
+"""The membership table: every node's state, and the rules by which rumours win. Pure.
 
 - A rumour of a greater incarnation wins. Within one incarnation the graver state wins: alive < suspect < away < dead < left. Only
   the node itself raises its incarnation: that is how it refutes, returns and restarts. Coordinates win by their own version.
-- A name belongs to the instance (data directory) that has it until it is dead or has left. A node that is away will come back, so
-  its name is not free. The next instance outbids the incarnation of the last one.
+- A name belongs to its instance (data directory) until that is dead or has left. A node that is away will come back, so
+  its name is not free. The next instance outbids the incarnation of the last.
+- Hearsay that leaps more than a bound above the known incarnation, or above the member's own statement, is not believed. A member
+  climbs by as much with each such rumour of itself, and others believe its answer to a ping: so both sides of a long
+  partition agree in the end, and no single rumour takes a name out of its owner's reach.
 - The dead and those who left stay as tombstones for a time, lest late rumours revive them; one never heard of before is not
   taken in.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+from ipaddress import ip_address
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from sbon_node.membership.fingerprints import Fingerprints
+from sbon_node.membership.dissemination.fingerprints import Fingerprints
 from sbon_node.membership.roster import Roster
-from sbon_protocol.messages import Coordinate, Finding, Member, MemberState, Place
+from sbon_protocol.messages import Coordinate, CoordinateUpdate, Endpoint, Member, MemberState, Rumour, StateUpdate
 
 GRAVITY: dict[MemberState, int] = {"alive": 0, "suspect": 1, "away": 2, "dead": 3, "left": 4}
 GONE: frozenset[MemberState] = frozenset({"dead", "left"})
 REACHABLE: frozenset[MemberState] = frozenset({"alive", "suspect"})
 LOST: frozenset[MemberState] = frozenset({"dead", "away"})
 MAX_INCARNATION = 2**53
-"""Rumours beyond it are refused, so that nobody can be made to outbid what the wire cannot carry."""
+"""Greatest incarnation accepted in a rumour, so that no node must outbid a number that the wire cannot carry."""
 
 Change = Literal["joined", "suspected", "died", "went-away", "returned", "left", "updated", ""]
 
@@ -32,24 +37,30 @@ _BECAME: dict[MemberState, Change] = {"suspect": "suspected", "dead": "died", "a
 
 
 class Row(msgspec.Struct):
-    """One member, since when it is in its state, and when its coordinate was last heard (seconds of the local clock)."""
+    """One member, the time of its state, and the time its coordinate was last heard (seconds of the local clock).
+
+    ``told`` is the greatest incarnation that the member itself has stated, ``seen`` the source of its last direct answer.
+    """
 
     member: Member
     since: float
     placed: float
+    told: int = 0
+    seen: Endpoint | None = None
 
 
 class Table:
-    """Every other node this one has heard of, and itself; bounded.
+    """This node and every other node it has heard of; bounded.
 
-    ``fingerprints`` stand for all who are not gone; ``there`` holds the names that can be talked to, ``lost`` those that are dead
-    or away, both without this node's own.
+    ``fingerprints`` cover all who are not gone; ``there`` holds the names of reachable members, ``lost`` those dead or away,
+    both without this node's own.
     """
 
-    def __init__(self, own: Member, most: int) -> None:
+    def __init__(self, own: Member, most: int, *, max_leap: int = 1024, most_at_an_address: int = 64) -> None:
         self._own = own
         self._rows: dict[str, Row] = {}
-        self._most = most
+        self._most, self._leap, self._most_at_an_address = most, max_leap, most_at_an_address
+        self._hosts: dict[str, int] = {}
         self.there, self.lost, self._gone = Roster(), Roster(), Roster()
         self.fingerprints = Fingerprints()
         self.fingerprints.put(own)
@@ -67,14 +78,14 @@ class Table:
         return len(self._rows)
 
     def rows(self) -> list[Row]:
-        """Others, by name."""
+        """Return the rows of other nodes, by name."""
         return [self._rows[name] for name in sorted(self._rows)]
 
     def get(self, name: str) -> Row | None:
         return self._rows.get(name)
 
     def member(self, name: str) -> Member | None:
-        """Of this node itself as well."""
+        """Return a member's record, this node's own included."""
         if name == self._own.name:
             return self._own
         row = self._rows.get(name)
@@ -89,18 +100,65 @@ class Table:
         return [self._own, *(row.member for row in self.rows())]
 
     def living(self) -> int:
-        """How many can be talked to, this node included."""
+        """The number of reachable members, this node included."""
         return 1 + len(self.there)
 
     def conflicts(self, rumour: Member) -> bool:
-        """Whether the rumour is of another node under the name of one that still has it."""
+        """Return whether the rumour is of another node under a name that is still taken."""
         known = self.member(rumour.name)
         if known is None or known.state in GONE or rumour.state in GONE:
             return False
         return self._others(known, rumour)
 
+    def leaps(self, rumour: Rumour) -> bool:
+        """Return whether hearsay of another node is too far above the known state to be believed."""
+        row = self._rows.get(rumour.name)
+        if row is None:
+            return False
+        known = row.member
+        if rumour.incarnation > max(known.incarnation, row.told) + self._leap:
+            return True
+        version = 0 if isinstance(rumour, StateUpdate) else rumour.coordinate_version
+        return rumour.incarnation == known.incarnation and version > known.coordinate_version + self._leap
+
+    def proven(self, rumour: Member) -> bool:
+        """Return whether the rumour's node has answered this node, at that address, and is reachable."""
+        row = self._rows.get(rumour.name)
+        if row is None or row.member.state not in REACHABLE:
+            return False
+        return (row.member.address, row.member.instance) == (rumour.address, rumour.instance)
+
+    def news(self, rumour: Member | StateUpdate) -> bool:
+        """Return whether it wins over the known state."""
+        row = self._rows.get(rumour.name)
+        if row is None:
+            return True
+        return (rumour.incarnation, GRAVITY[rumour.state]) > (row.member.incarnation, GRAVITY[row.member.state])
+
+    def crowded(self, member: Member) -> bool:
+        """Return whether its address has the most other members allowed; the dead and those who left do not count."""
+        row = self._rows.get(member.name)
+        here = row is not None and row.member.state not in GONE and row.member.address.host == member.address.host
+        return self._hosts.get(member.address.host, 0) - here >= self._most_at_an_address
+
+    def is_from(self, name: str, sender: Endpoint) -> bool:
+        """Return whether a datagram's sender is this member's address, as announced or as last seen."""
+        row = self._rows.get(name)
+        return row is not None and (row.member.address == sender or row.seen == sender)
+
+    def told_by_itself(self, name: str, incarnation: int, seen: Endpoint | None = None) -> None:
+        """Record the incarnation that a member has stated in answer to this node."""
+        row = self._rows.get(name)
+        if row is not None and incarnation <= MAX_INCARNATION:
+            row.told, row.seen = max(row.told, incarnation), seen or row.seen
+
+    @staticmethod
+    def by_name(address: Endpoint) -> bool:
+        """Return whether a node is announced by a host name, which never equals a sender's address."""
+        return not _is_ip(address.host)
+
     def hear(self, rumour: Member, now: float) -> Change:
-        """Takes a rumour about another node; returns what it changed, or nothing. Conflicting ones change nothing."""
+        """Take a rumour about another node; return the change, if any. Conflicting rumours change nothing."""
         row = self._rows.get(rumour.name)
         if rumour.incarnation > MAX_INCARNATION:
             return ""
@@ -111,25 +169,27 @@ class Table:
             return ""
         if (rumour.incarnation, GRAVITY[rumour.state]) <= (known.incarnation, GRAVITY[known.state]):
             if rumour.coordinate is not None:
-                self.place(rumour.name, rumour.incarnation, rumour.coordinate, rumour.coordinate_version, now)
+                self.coordinate_update(rumour.name, rumour.incarnation, rumour.coordinate, rumour.coordinate_version, now)
             return ""
         return self._replace(row, rumour, now)
 
-    def find(self, finding: Finding, now: float) -> Change:
-        """Takes a finding about another node, if it is of its present or a later incarnation and graver than what is known."""
-        row = self._rows.get(finding.name)
-        if row is None or finding.incarnation > MAX_INCARNATION:
+    def find(self, state_update: StateUpdate, now: float) -> Change:
+        """Take a state update of another node, if its incarnation is current or later and it is graver than the known state."""
+        row = self._rows.get(state_update.name)
+        if row is None or state_update.incarnation > MAX_INCARNATION:
             return ""
         known = row.member
-        if (finding.incarnation, GRAVITY[finding.state]) <= (known.incarnation, GRAVITY[known.state]):
+        if (state_update.incarnation, GRAVITY[state_update.state]) <= (known.incarnation, GRAVITY[known.state]):
             return ""
-        return self._replace(row, replace(known, state=finding.state, incarnation=finding.incarnation), now)
+        return self._replace(row, replace(known, state=state_update.state, incarnation=state_update.incarnation), now)
 
-    def place(
+    def coordinate_update(
         self, name: str, incarnation: int, coordinate: Coordinate, version: int, now: float, *, direct: bool = False
     ) -> bool:
-        """Takes a coordinate, if it is newer; returns whether its version is. ``direct`` comes from the member itself: it is
-        taken between two versions too."""
+        """Take a newer coordinate; return whether its version is newer.
+
+        A ``direct`` coordinate comes from the member itself, and is taken between two versions too.
+        """
         row = self._rows.get(name)
         if row is None or (incarnation != row.member.incarnation and not (direct and incarnation > row.member.incarnation)):
             return False
@@ -142,36 +202,48 @@ class Table:
             row.member, row.placed = replace(row.member, coordinate=coordinate), now
         return False
 
-    def outdated(self, place: Place) -> bool:
-        """Whether nothing in it is news."""
-        row = self._rows.get(place.name)
-        return row is None or (row.member.coordinate is not None and place.coordinate_version <= row.member.coordinate_version)
+    def outdated(self, coordinate_update: CoordinateUpdate) -> bool:
+        """Return whether nothing in it is news."""
+        if coordinate_update.name == self._own.name:
+            return coordinate_update.coordinate_version <= self._own.coordinate_version
+        row = self._rows.get(coordinate_update.name)
+        return row is None or (
+            row.member.coordinate is not None and coordinate_update.coordinate_version <= row.member.coordinate_version
+        )
 
     def mark(self, name: str, state: MemberState, incarnation: int, now: float) -> Change:
-        """This node's own finding about another one, if it still is of that incarnation."""
+        """Set the state of another node that still has this incarnation, by this node's own judgement."""
         row = self._rows.get(name)
         if row is None or row.member.incarnation != incarnation:
             return ""
-        return self.find(Finding(name, incarnation, state), now)
+        return self.find(StateUpdate(name, incarnation, state), now)
 
-    def refute(self, rumour: Member | Finding) -> bool:
-        """A rumour about this node itself that is not of its present life: it outbids it. Returns whether it did.
+    def refute(self, rumour: Member | StateUpdate) -> bool:
+        """Outbid a rumour about this node itself that is not of its present life; return whether it did.
 
-        That is one that says anything but alive, or that another address, or more moves of the coordinate than this life has
-        made, show to come from an earlier life (or from the dead owner of the name before).
+        Such a rumour has another state than alive, another address, or more moves of the coordinate than this life has made: it
+        comes from an earlier life (or from the dead owner of the name before).
         """
         own = self._own
-        if own.state != "alive" or rumour.incarnation < own.incarnation or rumour.incarnation >= MAX_INCARNATION:
+        if own.state != "alive" or rumour.incarnation < own.incarnation or rumour.incarnation > MAX_INCARNATION:
             return False
         if isinstance(rumour, Member) and rumour.state == "alive" and rumour.incarnation == own.incarnation:
             present = rumour.address == own.address and not self._others(own, rumour)
             if present and rumour.coordinate_version <= own.coordinate_version:
                 return False
-        self.own = replace(own, incarnation=rumour.incarnation + 1)
+        self.own = replace(own, incarnation=min(rumour.incarnation, own.incarnation + self._leap, MAX_INCARNATION - 1) + 1)
+        return True
+
+    def refute_coordinate(self, incarnation: int, version: int) -> bool:
+        """Outbid a version of this node's own coordinate that it has not published; return whether it did."""
+        own = self._own
+        if own.coordinate is None or incarnation != own.incarnation or version <= own.coordinate_version:
+            return False
+        self.own = replace(own, coordinate_version=min(version, own.coordinate_version + self._leap) + 1)
         return True
 
     def expire(self, now: float, tombstone_s: float) -> list[str]:
-        """Forgets those who are gone for long; returns their names."""
+        """Delete nodes that are gone for long; return their names."""
         old = [name for name in self._gone.names() if now - self._rows[name].since > tombstone_s]
         for name in old:
             self._drop(name)
@@ -179,18 +251,19 @@ class Table:
 
     @staticmethod
     def _others(known: Member, rumour: Member) -> bool:
-        return bool(known.instance and rumour.instance and known.instance != rumour.instance)
+        return known.instance != rumour.instance
 
     def _first(self, rumour: Member, now: float) -> Change:
         if rumour.state in GONE or not self._room():
             return ""
         self._rows[rumour.name] = row = Row(rumour, now, now)
+        self._count(rumour, 1)
         self.fingerprints.put(rumour)
         self._list(row.member)
         return "joined" if rumour.state in REACHABLE else "updated"
 
     def _room(self) -> bool:
-        """Tombstones make room for the living, the oldest one first."""
+        """Return whether there is room; tombstones make room for the living, the oldest first."""
         if len(self._rows) < self._most:
             return True
         gone = [(self._rows[name].since, name) for name in self._gone.names()]
@@ -200,13 +273,22 @@ class Table:
         return True
 
     def _drop(self, name: str) -> None:
-        del self._rows[name]
+        self._count(self._rows.pop(name).member, -1)
         self.fingerprints.drop(name)
         self.there.discard(name)
         self.lost.discard(name)
         self._gone.discard(name)
 
+    def _count(self, member: Member, by: int) -> None:
+        host = member.address.host
+        if member.state not in GONE:
+            self._hosts[host] = self._hosts.get(host, 0) + by
+            if not self._hosts[host]:
+                del self._hosts[host]
+
     def _put(self, row: Row, member: Member) -> None:
+        self._count(row.member, -1)
+        self._count(member, 1)
         row.member = member
         self.fingerprints.put(member)
 
@@ -233,3 +315,12 @@ class Table:
         if rumour.state in REACHABLE and before.state not in REACHABLE:
             return "returned"
         return "updated" if rumour.state == "alive" else _BECAME[rumour.state]
+
+
+@lru_cache(maxsize=4096)
+def _is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,4 +1,4 @@
-"""Members as those above this room see them."""
+"""Members as other packages see them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.net.transport import Address
 from sbon_node.space.coordinate import Coordinate
-from sbon_protocol.messages import Traits
+from sbon_protocol.messages import Member, NodeMeta
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
-    """One node as this one knows it; ``rtt_ms`` is this node's own fresh measurement, ``traits`` what it says of
-    itself."""
+    """One node; ``rtt_ms`` is this node's own fresh measurement, ``meta`` the other node's metadata."""
 
     name: str
     state: str
@@ -24,11 +23,25 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int
     coordinate: Coordinate | None
     rtt_ms: float | None
-    traits: Traits
+    meta: NodeMeta
+
+
+def view_of(member: Member, coordinate: Coordinate | None, rtt_ms: float | None) -> MemberView:
+    """Return a member's view from its record and this node's measurements."""
+    return MemberView(
+        name=member.name,
+        state=member.state,
+        address=Address(member.address.host, member.address.port),
+        api=Address(member.api.host, member.api.port),
+        incarnation=member.incarnation,
+        coordinate=coordinate,
+        rtt_ms=rtt_ms,
+        meta=member.meta or NodeMeta({}),
+    )
 
 
 def unknown_node(name: str, names: Iterable[str]) -> SbonError:
-    """The error for a name that no node has, with those that are spelt alike."""
+    """Return the error for an unknown name, with names that are spelt alike."""
     near = get_close_matches(name, names, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "see: sbon members"
     return SbonError("unknown-node", f"there is no node {name!r}", where="node", hint=hint)

@@ -1,4 +1,4 @@
-"""A connection after its handshake: whole frames, and the handshake itself from the side that opens."""
+"""A connection after its handshake: whole frames, and the handshake from the opening side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sbon_protocol.version import OLDEST_VERSION, VERSION
 
 
 class Identity(NamedTuple):
-    """Who a node says it is; ``instance`` is made once for a data directory, so that two nodes of one name are told apart."""
+    """A node's stated identity; ``instance`` is created once per data directory, so that two nodes of one name differ."""
 
     cluster: str
     node: str
@@ -23,7 +23,7 @@ class Identity(NamedTuple):
 
 
 class FrameChannel:
-    """Carries frames both ways. ``peer`` is what the other side said of itself in the handshake, once it has."""
+    """Carries frames both ways. ``peer`` is the other side's handshake message, once received."""
 
     def __init__(self, connection: Connection, counters: Counters) -> None:
         self._connection, self._counters = connection, counters
@@ -36,8 +36,11 @@ class FrameChannel:
         return self._connection.peer
 
     async def receive(self) -> Frame:
-        """Raises :class:`ConnectionLostError`; for a frame that breaks the protocol closes and raises :class:`ProtocolError`.
-        One task at a time; after a cancellation the channel is of no more use."""
+        """Receive one frame; raises :class:`ConnectionLostError`.
+
+        For a frame that breaks the protocol it closes and raises :class:`ProtocolError`. One task at a time; after a
+        cancellation the channel is unusable.
+        """
         self._taken = 0
         try:
             frame = await read_frame(self._read)
@@ -52,15 +55,17 @@ class FrameChannel:
         return await self._connection.read_exactly(count)
 
     async def send(self, frame: Frame) -> None:
-        """Queues the frame whole, then waits until the queue is short; raises :class:`ConnectionLostError`, and ``ValueError``
-        for a frame over the limit."""
+        """Queue the frame whole, then wait until the queue is short.
+
+        Raises :class:`ConnectionLostError`, and ``ValueError`` for a frame over the limit.
+        """
         encoded = encode_frame(frame)
         self._connection.write(encoded)
         self._counters.traffic.frame("sent", frame, len(encoded))
         await self._connection.drain()
 
     def refuse(self, error: ProtocolError) -> None:
-        """The peer broke the protocol: counts that once, and closes."""
+        """Count a breach of the protocol by the peer once, and close."""
         if not self._refused:
             self._refused = True
             self._counters.refuse("frame-malformed", peer=str(self.address), reason=str(error))
@@ -80,8 +85,10 @@ async def shake(
     counters: Counters,
     timeout_s: float,
 ) -> FrameChannel:
-    """Connects and shakes hands within ``timeout_s``. Raises :class:`ConnectionLostError`, :class:`ProtocolError`, and
-    :class:`SbonError` with the code the peer refused with."""
+    """Connect and shake hands within ``timeout_s``.
+
+    Raises :class:`ConnectionLostError`, :class:`ProtocolError`, and :class:`SbonError` with the code of the peer's refusal.
+    """
     channel: FrameChannel | None = None
     hello = Hello(
         version=VERSION,

@@ -1,4 +1,4 @@
-"""Round-trip times between the sites of an emulated wide area: a table, found by IP address."""
+"""Round-trip times between the sites of an emulated wide-area network: a table indexed by IP address."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
+import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from sbon_node.errors import SbonError
-from sbon_node.plain_words import in_plain_words
+from sbon_node.validation_messages import in_plain_words
 
 MAX_RTT_MS = 60_000
-"""Longer ones are of another unit, or wrong."""
+"""A longer time is a timeout, not a round trip; many of them suggest another unit."""
+MAX_TIMEOUTS = 0.1
+"""Largest share of a file's times that may be timeouts."""
 Rtt = Annotated[float, Meta(ge=0, le=MAX_RTT_MS)]
 
 
 class DelayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``sites`` puts IP addresses at named places; ``rtt_ms[i][j]`` is the round trip between ``names[i]`` and ``names[j]`` in
-    milliseconds; ``jitter`` is the spread of each single delay (the standard deviation of its logarithm)."""
+    """Delays between sites.
+
+    ``sites`` maps IP addresses to named places; ``rtt_ms[i][j]`` is the round trip between ``names[i]`` and ``names[j]`` in
+    milliseconds; ``jitter`` is the spread of each single delay (the standard deviation of its logarithm).
+    """
 
     sites: Annotated[dict[str, str], Meta(max_length=65_536)]
     names: Annotated[tuple[str, ...], Meta(max_length=4096)]
@@ -37,14 +44,14 @@ class DelayTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Delays:
-    """What is in force now; :meth:`replace` changes it under the feet of everything that is open."""
+    """The current delays; :meth:`replace` also affects open connections."""
 
     def __init__(self, table: DelayTable) -> None:
         self.replace(table)
 
     @classmethod
     def load(cls, path: Path) -> Delays:
-        """Raises :class:`SbonError` ``bad-delays``."""
+        """Load delays from a file; raises :class:`SbonError` ``bad-delays``."""
         return cls(read_delays(path))
 
     @property
@@ -58,13 +65,13 @@ class Delays:
         self._rtt_ms = [list(row) for row in table.rtt_ms]
 
     def one_way_s(self, source: str, target: str) -> float:
-        """Half the round trip from one IP address to another, in seconds; nothing where either is unknown."""
+        """Return half the round trip between two IP addresses, in seconds; 0 if either is unknown."""
         i, j = self._sites.get(source), self._sites.get(target)
         return 0.0 if i is None or j is None else self._rtt_ms[i][j] / 2000
 
 
 def read_delays(path: Path) -> DelayTable:
-    """Raises :class:`SbonError` ``bad-delays``."""
+    """Read a delay table; raises :class:`SbonError` ``bad-delays``."""
     hint = '{"sites": {"127.0.10.1": "london"}, "names": ["london"], "rtt_ms": [[0]]}'
     try:
         return msgspec.json.decode(path.read_bytes(), type=DelayTable)
@@ -73,3 +80,23 @@ def read_delays(path: Path) -> DelayTable:
         raise SbonError("bad-delays", f"{field}: {message}" if field else message, where=str(path), hint=hint) from error
     except (OSError, msgspec.DecodeError) as error:
         raise SbonError("bad-delays", str(error), where=str(path), hint=hint) from error
+
+
+def without_timeouts(times_ms: NDArray[np.float64]) -> tuple[NDArray[np.float64], int]:
+    """Return the times with NaN for those above :data:`MAX_RTT_MS`, and their number.
+
+    Raises ``ValueError`` if they exceed the share :data:`MAX_TIMEOUTS` of all finite times.
+    """
+    known = np.isfinite(times_ms)
+    timeouts = known & (times_ms > MAX_RTT_MS)
+    count = int(timeouts.sum())
+    if count > MAX_TIMEOUTS * known.sum():
+        longest_ms = times_ms[timeouts].max()
+        raise ValueError(f"{count:,} of {known.sum():,} times are above {MAX_RTT_MS:,} ms, the longest {longest_ms:g} ms")
+    return np.where(timeouts, np.nan, times_ms), count
+
+
+def timeouts_text(count: int) -> str:
+    """Return a text for people; empty for none."""
+    times = "1 time" if count == 1 else f"{count:,} times"
+    return f"{times} above {MAX_RTT_MS // 1000} s counted as missing" if count else ""

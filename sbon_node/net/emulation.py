@@ -1,7 +1,8 @@
-"""A wide area on one machine: any transport, with what this node sends delayed by half the round-trip time of the path.
+"""An emulated wide area on one machine: delays this node's traffic by half the path's round-trip time.
 
-Every node of an emulated cluster delays its own datagrams and bytes, so that each direction is delayed once. Delay does not
-serialise: as many bytes are in flight as the bound allows. Order on a connection is kept; datagrams may overtake each other.
+It wraps any transport. Every node of an emulated cluster delays its own datagrams and bytes, so that each direction is delayed
+once. Delays do not serialise: as many bytes are in flight as the bound allows. Order on a connection is kept; datagrams may
+overtake each other.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from sbon_protocol.datagram import MAX_DATAGRAM_BYTES
 
 
 class EmulatedTransport(Transport):
-    """``inner`` as it would be at ``host``'s place in ``delays``, which may be changed at any time."""
+    """``inner`` with the delays of ``host``'s site in ``delays``, which may change at any time."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class EmulatedTransport(Transport):
             try:
                 await handler(connection)
             finally:
-                # Our return closes ``inner``, but what was written is still under way.
+                # This return closes ``inner``, but written bytes are still in flight.
                 connection.close()
                 await connection.wait_sent()
 
@@ -77,7 +78,7 @@ class EmulatedTransport(Transport):
 
 
 class _Paths:
-    """One-way delays from here, each drawn anew."""
+    """One-way delays from here, drawn anew each time."""
 
     def __init__(self, delays: Delays, host: str, rng: random.Random) -> None:
         self._delays, self._host, self._rng = delays, host, rng
@@ -122,7 +123,7 @@ class _EmulatedDatagrams(DatagramEndpoint):
 
 
 class _EmulatedConnection(Connection):
-    """What is written waits in ``_flight`` until its time; one task hands it on and feels the inner connection's pressure."""
+    """A connection whose written bytes wait in ``_flight`` until due; one task passes them on under the inner backpressure."""
 
     def __init__(self, inner: Connection, paths: _Paths, clock: Clock, settings: NetSettings) -> None:
         self._inner, self._paths, self._clock, self._settings = inner, paths, clock, settings
@@ -165,7 +166,7 @@ class _EmulatedConnection(Connection):
             raise ConnectionLostError(f"this node closed the connection with {self.peer}")
 
     def close(self) -> None:
-        """What was written still arrives, unless the inner connection takes longer than ``linger_s`` over it."""
+        """Close after the written bytes have arrived, unless that takes longer than ``linger_s``."""
         if self._closed:
             return
         self._closed = True
@@ -178,7 +179,7 @@ class _EmulatedConnection(Connection):
         self._give_up = loop.call_later(give_up_s, self._task.cancel)
 
     async def wait_sent(self) -> None:
-        """Until everything written before :meth:`close` has been handed on."""
+        """Wait until everything written before :meth:`close` has been passed on."""
         await asyncio.wait([self._task])
 
     def _launch(self, payload: bytes) -> None:

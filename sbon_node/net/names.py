@@ -1,4 +1,4 @@
-"""Host names of peers as IP addresses, for datagrams: these cannot wait for a name server, so the first ones are lost."""
+"""IP addresses of peers' host names, for datagrams, which cannot wait for a name server: the first ones are lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TRUSTED_S = 60.0
 
 
 class Names:
-    """Remembers at most ``limit`` names; each is asked for again after a minute, while the old answer still serves."""
+    """Caches at most ``limit`` names; each is looked up again after a minute, while the old answer still serves."""
 
     def __init__(self, counters: Counters, limit: int) -> None:
         self._counters, self._limit = counters, limit
@@ -19,7 +19,7 @@ class Names:
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def lookup(self, host: str) -> str | None:
-        """The address of ``host``, or None while it is being asked for."""
+        """Return the address of ``host``, or None while the lookup is under way."""
         known = self._known.get(host)
         if known is None and _is_address(host):
             known = self._remember(host, host, float("inf"))
@@ -55,7 +55,7 @@ class Names:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Return whether only this machine can reach it."""
     return ipaddress.ip_address(host).is_loopback if _is_address(host) else host == "localhost"
 
 
@@ -65,3 +65,15 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def site_of(host: str) -> str:
+    """Return the address by which connections are counted: for IPv6 the first 64 bits, the least that a site has."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        mapped = address.ipv4_mapped
+        return str(mapped or ipaddress.ip_network((address, 64), strict=False))
+    return str(address)

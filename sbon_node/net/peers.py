@@ -1,6 +1,6 @@
-"""The side that calls: requests over one kept connection for each peer, and connections of their own for streams.
+"""The calling side: requests over one kept connection per peer, and separate connections for streams.
 
-The whole face of this room for those above it: who serves is re-exported here.
+It re-exports the server, as this package's interface for other packages.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from sbon_node.net.transport import Address, ConnectionLostError, Transport
 from sbon_protocol.calls import CALLS, Call, method_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Failure, Request, Response
+from sbon_protocol.messages import Failure, Hello, Request, Response, Welcome
 
 __all__ = ["Caller", "FrameChannel", "Identity", "PeerServer", "Peers"]
 
 
 class Peers:
-    """Calls other nodes. A connection is made at the first call, shared by all calls to that address, and made anew when it
-    is lost; a call under way when it is lost is not repeated, for it may have been served."""
+    """Calls other nodes.
+
+    The first call opens a connection, which all calls to that address share, and which is reopened when it is lost. A call
+    under way is not repeated then, for it may have been served.
+    """
 
     def __init__(self, transport: Transport, clock: Clock, identity: Identity, settings: NetSettings, counters: Counters) -> None:
         self._transport, self._clock, self._identity = transport, clock, identity
@@ -34,15 +37,19 @@ class Peers:
         self._ending: dict[asyncio.Task[None], None] = {}
         self._closed = False
 
-    async def call(self, address: Address, call: Call, *, timeout_s: float | None = None) -> Any:
-        """The reply, or None where the call has none. Raises :class:`SbonError`: what the peer refused with,
-        ``peer-unreachable`` (nobody knows whether it was served), ``bad-reply`` or ``too-large``."""
+    async def call(self, address: Address, call: Call, *, timeout_s: float | None = None, node: str = "") -> Any:
+        """Return the reply, or None where the call has none.
+
+        Raises :class:`SbonError`: the peer's refusal, ``peer-unreachable`` (the call may have been served; or another node than
+        ``node`` is there), ``bad-reply`` or ``too-large``.
+        """
         limit_s = self._settings.call_timeout_s if timeout_s is None else timeout_s
         where = str(address)
         method = method_of(call)
         try:
             async with self._clock.timeout(limit_s):
                 kept = await self._route(address).connection()
+                self._check(kept.peer, address, node)
                 body = await kept.request(method, call)
         except TimeoutError as error:
             raise SbonError("peer-unreachable", f"no answer to {method} within {limit_s:g} s", where=where) from error
@@ -58,13 +65,34 @@ class Peers:
             self._counters.refuse("reply-malformed", peer=where, method=method, reason=str(error))
             raise SbonError("bad-reply", f"{method}: {error}", where=where) from error
 
-    async def open_stream(self, address: Address) -> FrameChannel:
-        """A connection of its own, after the handshake. Raises :class:`ConnectionLostError`, :class:`ProtocolError`, or
-        :class:`SbonError` with the code the peer refused with."""
-        return await self._shake(address, "stream")
+    async def open_stream(self, address: Address, node: str = "") -> FrameChannel:
+        """Open a separate connection for a stream and shake hands.
+
+        Raises :class:`ConnectionLostError` (also where another than ``node`` is there), :class:`ProtocolError`, or
+        :class:`SbonError` with the code of the peer's refusal.
+        """
+        channel = await self._shake(address, "stream")
+        try:
+            self._check(channel.peer, address, node)
+        except ConnectionLostError:
+            channel.close()
+            raise
+        return channel
+
+    def reached(self, address: Address, node: str, instance: str) -> bool:
+        """Return whether the kept connection to this address is with that node."""
+        route = self._routes.get(address)
+        peer = route.peer if route is not None else None
+        return peer is not None and peer.node == node and peer.instance in ("", instance)
+
+    def _check(self, peer: Hello | Welcome | None, address: Address, node: str) -> None:
+        """Check that the expected node has answered."""
+        if node and peer is not None and peer.node != node:
+            self._counters.refuse("wrong-node", peer=str(address), node=peer.node, meant=node)
+            raise ConnectionLostError(f"{address}: {peer.node} is there, not {node}")
 
     async def close(self) -> None:
-        """Ends all calls under way, ``peer-unreachable``. Stream connections belong to who opened them."""
+        """End all calls under way with ``peer-unreachable``. Stream connections belong to their openers."""
         self._closed = True
         for route in list(self._routes.values()):
             self._end(route)
@@ -82,7 +110,7 @@ class Peers:
         return route
 
     def _make_room(self) -> None:
-        """Of the connections nobody waits on, the longest unused one goes."""
+        """Close the longest unused of the connections without waiting calls."""
         if len(self._routes) < self._settings.max_connections:
             return
         unused = next((route for route in self._routes.values() if not route.busy), None)
@@ -111,7 +139,7 @@ class Peers:
 
 
 class _Route:
-    """The way to one address: its kept connection, or the one attempt to make it that all callers share."""
+    """One address: its kept connection, or the one attempt to open it that all callers share."""
 
     def __init__(self, peers: Peers, address: Address) -> None:
         self._peers, self.address = peers, address
@@ -122,6 +150,11 @@ class _Route:
     @property
     def busy(self) -> bool:
         return self._users > 0 or (self._kept is not None and self._kept.busy)
+
+    @property
+    def peer(self) -> Hello | Welcome | None:
+        """The peer's handshake answer."""
+        return self._kept.peer if self._kept is not None else None
 
     async def connection(self) -> _Kept:
         self._users += 1
@@ -147,7 +180,7 @@ class _Route:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if connecting.cancelled() and task is not None and not task.cancelling():  # the route was closed, not the caller
+            if connecting.cancelled() and task is not None and not task.cancelling():  # The route was closed, not the caller.
                 raise ConnectionLostError(f"the connection with {self.address} is closed") from None
             raise
 
@@ -162,7 +195,7 @@ class _Route:
 
 
 def _look_at(task: asyncio.Task[_Kept]) -> None:
-    """All who waited may have gone: a failure nobody hears of is none to complain about."""
+    """Retrieve a failure nobody waits for any more, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
@@ -179,16 +212,20 @@ class _Kept:
         self._task = asyncio.get_running_loop().create_task(self._receive(), name=f"answers of {channel.address}")
 
     @property
+    def peer(self) -> Hello | Welcome | None:
+        return self._channel.peer
+
+    @property
     def busy(self) -> bool:
         return bool(self._waiting)
 
     @property
     def stale(self) -> bool:
-        """Lost, or unused for so long that the other side may be about to close it."""
+        """Whether it is lost, or unused for so long that the other side may be about to close it."""
         return self._lost is not None or (not self._waiting and self._clock.now() > self._used_s + self._unused_s)
 
     async def request(self, method: str, call: Call) -> Any:
-        """The answer's body; raises what it failed with, and :class:`ConnectionLostError`."""
+        """Return the answer's body; raises its failure, and :class:`ConnectionLostError`."""
         if self._lost is not None:
             raise self._lost
         self._next += 1
@@ -220,7 +257,7 @@ class _Kept:
                 answer = await self._channel.receive()
                 if not isinstance(answer, Response | Failure):
                     raise ProtocolError("unexpected", f"{type(answer).__name__} instead of an answer")
-                waiting = self._waiting.get(answer.id)  # None where the caller's patience was at an end
+                waiting = self._waiting.get(answer.id)  # None where the caller no longer waits.
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
         except ConnectionLostError as error:
@@ -237,5 +274,5 @@ class _Kept:
 
 
 def error_of(failure: Failure) -> SbonError:
-    """The error a peer's refusal stands for."""
+    """Return the error for a peer's refusal."""
     return SbonError(failure.code, failure.message, where=failure.where, hint=failure.hint, details=failure.details)

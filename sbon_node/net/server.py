@@ -1,4 +1,4 @@
-"""The side that is called: the handshake's answer, requests served several at once, and connections handed to the streams."""
+"""The called side: answers the handshake, serves concurrent requests, and passes connections to the streams."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.net.channel import FrameChannel, Identity
 from sbon_node.net.counters import Counters
+from sbon_node.net.names import site_of
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection, ConnectionLostError, Listener, Transport
 from sbon_protocol.calls import CALLS, Call
@@ -24,7 +25,7 @@ log = structlog.get_logger()
 
 
 class Caller(NamedTuple):
-    """Who made a request, by its own word, and the address it is seen at."""
+    """The caller's stated identity, and the address it is seen at."""
 
     node: str
     instance: str
@@ -46,35 +47,43 @@ class PeerServer:
         self._stream_handler: StreamHandler | None = None
         self._listener: Listener | None = None
         self._connections = 0
+        self._of_site: dict[str, int] = {}
 
     def handle(self, call_type: type[C], handler: CallHandler[C]) -> None:
-        """``handler`` may raise :class:`SbonError`, which the caller gets; anything else is logged and reported ``internal``."""
+        """Register ``handler``; the caller gets its :class:`SbonError`; other errors are logged and reported as ``internal``."""
         method = next(name for name, (known, _) in CALLS.items() if known is call_type)
         self._handlers[method] = handler
 
     def on_stream(self, handler: StreamHandler) -> None:
-        """``handler`` owns the connection until it returns."""
+        """Register ``handler``, which owns the connection until it returns."""
         self._stream_handler = handler
 
     async def start(self, bind: Address) -> Address:
-        """Begins to accept; raises ``OSError`` where the port is taken."""
+        """Begin to accept; raises ``OSError`` where the port is taken."""
         self._listener = await self._transport.listen(bind, self._accepted)
         return self._listener.local
 
     async def close(self) -> None:
-        """Stops accepting, cancels the handlers and waits for them."""
+        """Stop accepting, cancel the handlers and wait for them."""
         if self._listener is not None:
             await self._listener.close()
 
     async def _accepted(self, connection: Connection) -> None:
-        if self._connections >= self._settings.max_connections:
-            self._counters.refuse("connection-refused", peer=str(connection.peer), reason="too many connections")
+        site = site_of(connection.peer.host)
+        own = self._of_site.get(site, 0)
+        if self._connections >= self._settings.max_connections or own >= self._settings.max_connections_per_address:
+            reason = "too many connections" if own < self._settings.max_connections_per_address else "too many of this address"
+            self._counters.refuse("connection-refused", peer=str(connection.peer), reason=reason)
             return
         self._connections += 1
+        self._of_site[site] = own + 1
         try:
             await self._serve(FrameChannel(connection, self._counters))
         finally:
             self._connections -= 1
+            self._of_site[site] -= 1
+            if not self._of_site[site]:
+                del self._of_site[site]
 
     async def _serve(self, channel: FrameChannel) -> None:
         try:
@@ -109,13 +118,13 @@ class PeerServer:
             await channel.send(Refused(code=error.reason, reason=error.message))
             return None
         seen = Endpoint(host=channel.address.host, port=channel.address.port)
-        await channel.send(Welcome(version=version, node=self._identity.node, seen=seen))
+        await channel.send(Welcome(version=version, node=self._identity.node, seen=seen, instance=self._identity.instance))
         channel.peer = hello
         return hello
 
 
 class _Serving:
-    """Serves the requests of one connection, several at once; closes it when it has been idle for long."""
+    """Serves concurrent requests of one connection; closes it when it has been idle for long."""
 
     def __init__(
         self,
@@ -178,7 +187,7 @@ class _Serving:
             await self._channel.send(answer)
         except ConnectionLostError:
             log.debug("answer-lost", method=request.method, peer=self._caller.node)
-        except (ValueError, TypeError, OverflowError) as error:  # an answer that cannot be encoded
+        except (ValueError, TypeError, OverflowError) as error:  # An answer that cannot be encoded.
             log.error("answer-unsendable", method=request.method, reason=str(error))
             if isinstance(answer, Response):
                 failure = Failure(id=request.id, code="internal", message="the answer cannot be sent", where=request.method)
@@ -193,7 +202,7 @@ class _Serving:
 
 
 def failure_of(request_id: int, error: SbonError) -> Failure:
-    """The error cut to what the wire takes."""
+    """Return the error, cut to the limits of the wire."""
     code = error.code if len(error.code) <= 63 else "error"
     return Failure(
         id=request_id,

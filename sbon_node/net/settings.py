@@ -23,6 +23,15 @@ class NetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_connections: Annotated[
         int, Meta(ge=1, le=65_536, description="connections accepted at once, and kept to others; more are closed unanswered")
     ] = 1024
+    max_connections_per_address: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=65_536,
+            description="of these, connections accepted from one address; more are closed unanswered; raise it where many nodes "
+            "share an address",
+        ),
+    ] = 256
     max_requests: Annotated[
         int, Meta(ge=1, le=4096, description="requests of one connection served at once; the peer waits with more")
     ] = 32
@@ -59,7 +68,7 @@ class NetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(
             ge=64 * KIB,
             le=2**34,
-            description="bytes an emulated wide area holds in flight on one connection, and of datagrams in all; "
+            description="bytes an emulated wide area holds back on one connection, and of datagrams in all; "
             "at least bandwidth x delay, or it becomes the bottleneck",
         ),
     ] = 16 * MIB

@@ -35,7 +35,7 @@ _PROBES = 4
 
 
 class SocketTransport(Transport):
-    """Connections are made from ``source_host``, so that peers on aliases of the loopback address can be told apart."""
+    """Real sockets; connections start from ``source_host``, to tell peers on aliases of the loopback address apart."""
 
     def __init__(self, clock: Clock, settings: NetSettings, counters: Counters, source_host: str | None = None) -> None:
         self._clock, self._settings, self._counters = clock, settings, counters
@@ -65,8 +65,10 @@ class SocketTransport(Transport):
 
 
 class _Arrivals(asyncio.Queue[Any]):
-    """Stands where asyncio-dgram keeps its unbounded queue: a datagram is stamped and handled the moment it is read, so none
-    waits, and what comes too fast is dropped by the system's own bounded buffer. The stamp is when the system had it."""
+    """Replacement for asyncio-dgram's unbounded queue, which handles each datagram as soon as it is read.
+
+    So no datagram waits, and the system's own bounded buffer drops the excess. The stamp is the time of arrival at the system.
+    """
 
     def __init__(self, handler: DatagramHandler, clock: Clock, counters: Counters) -> None:
         super().__init__()
@@ -89,7 +91,10 @@ class _Arrivals(asyncio.Queue[Any]):
 
 
 class _Errors(asyncio.Queue[Exception]):
-    """Stands where asyncio-dgram latches socket errors for the next send, perhaps to another peer: counted and forgotten."""
+    """Replacement for asyncio-dgram's queue of socket errors, which counts and drops them.
+
+    Otherwise an error would hit the next send, perhaps to another peer.
+    """
 
     def __init__(self, counters: Counters) -> None:
         super().__init__()
@@ -109,7 +114,7 @@ class _SocketDatagrams(DatagramEndpoint):
         self._local = Address("", 0)
 
     async def open(self, bind: Address) -> None:
-        """Raises ``OSError``."""
+        """Bind the socket; raises ``OSError``."""
         self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
             lambda: DatagramProtocol(self._arrivals, _Errors(self._counters), self._writable), local_addr=(bind.host, bind.port)
         )
@@ -176,13 +181,13 @@ class _SocketConnection(Connection):
     def close(self) -> None:
         if self._linger is None:
             self._writer.close()
-            # asyncio tells the reader only when all is written; but a reader of a closed connection need not wait for that.
+            # asyncio ends the reader only after all is written; a reader of a closed connection need not wait for that.
             self._reader.feed_eof()
             self._linger = asyncio.get_running_loop().call_later(self._settings.linger_s, self._writer.transport.abort)
 
 
 def _notice_death(sock: Any, dead_after_s: float) -> None:
-    """Has the system end a connection whose other side has vanished without a word, be it sending or silent."""
+    """Let the system end a connection whose other side has vanished silently, both while sending and while idle."""
     interval_s = max(1, round(dead_after_s / _PROBES))
     options = [(socket.SOL_SOCKET, "SO_KEEPALIVE", 1), (socket.IPPROTO_TCP, "TCP_NODELAY", 1)]
     options += [(socket.IPPROTO_TCP, name, interval_s) for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL")]
@@ -192,7 +197,7 @@ def _notice_death(sock: Any, dead_after_s: float) -> None:
     ]
     try:
         for level, name, value in options:
-            if hasattr(socket, name):  # not every system has each
+            if hasattr(socket, name):  # Not every system has each option.
                 sock.setsockopt(level, getattr(socket, name), value)
     except OSError as error:
         log.debug("keepalive-refused", reason=str(error))
@@ -206,7 +211,7 @@ class _SocketListener(Listener):
         self._local = Address("", 0)
 
     async def open(self, bind: Address) -> None:
-        """Raises ``OSError``."""
+        """Begin to listen; raises ``OSError``."""
         self._server = await asyncio.start_server(
             self._accepted, bind.host, bind.port, limit=self._settings.read_buffer_bytes, backlog=256
         )
@@ -231,7 +236,7 @@ class _SocketListener(Listener):
             return
         host, port = (writer.get_extra_info("peername") or ("", 0))[:2]
         connection = _SocketConnection(reader, writer, Address(host, port), self._settings)
-        # A task of our own: the one asyncio would make for a coroutine logs an error whenever it is cancelled (3.11).
+        # A task of our own: asyncio's task for a coroutine logs an error whenever it is cancelled (3.11).
         task = asyncio.get_running_loop().create_task(self._handle(connection), name=f"connection from {host}:{port}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

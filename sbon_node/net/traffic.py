@@ -1,4 +1,4 @@
-"""What has gone over the wire since the process started: messages and bytes, by the protocol's own kinds."""
+"""Messages and bytes sent and received since the process started, by the protocol's own kinds."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Direction = Literal["sent", "received"]
 RUMOURS = "rumours"
 """The kind of a datagram that carries rumours and no message."""
 FOREIGN = "foreign"
-"""The kind of a datagram that is none of ours."""
+"""The kind of a foreign datagram."""
 _GOSSIP = frozenset({RUMOURS, *(str(kind.__struct_config__.tag) for kind in get_args(Gossip))})
 
 
 class Flow(NamedTuple):
-    """Of one kind in one direction; ``bytes`` are of whole datagrams, and of frames with their length."""
+    """Traffic of one kind in one direction; ``bytes`` count whole datagrams, and frames with their length."""
 
     messages: int
     bytes: int
 
 
 class Traffic:
-    """A node's counts. Kinds are the protocol's, so that peers cannot make new ones."""
+    """A node's traffic. Kinds are the protocol's, so that peers cannot create new ones."""
 
     def __init__(self) -> None:
         self._flows: dict[tuple[Carrier, Direction, str], list[int]] = {}

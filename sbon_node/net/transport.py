@@ -1,4 +1,4 @@
-"""What the network is to the rest of the node: datagrams and byte connections, nothing more.
+"""The network that the rest of the node sees: datagrams and byte connections, nothing more.
 
 Three implementations keep this contract and one conformance suite checks them: real sockets (``sockets``), real sockets with
 the delays of a wide area (``emulation``) and the simulated network (``simulation.network``).
@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, *, field: str = "address", default_port: int | None = None) -> Address:
-        """``host:port``, ``[v6]:port``, or ``host`` alone where a default port is given; raises :class:`SbonError`."""
+        """Parse ``host:port``, ``[v6]:port``, or ``host`` with a default port; raises :class:`SbonError`."""
         host, separator, port = text.rpartition(":")
         if not separator or (":" in host and not host.startswith("[")):
             host, port = text, ""
@@ -36,7 +36,7 @@ class Address(NamedTuple):
 
 
 class ConnectionLostError(Exception):
-    """The other side closed, or the network cut, a connection; or it could not be made at all."""
+    """The other side or the network has closed a connection, or it could not be opened."""
 
 
 DatagramHandler = Callable[[bytes, Address, float], None]
@@ -50,8 +50,10 @@ class DatagramEndpoint(Protocol):
     def local(self) -> Address: ...
 
     def send(self, payload: bytes, to: Address) -> float:
-        """Sends and returns the stamp taken just before. Never raises for the network's sake; larger than 1,200 bytes
-        is our own bug and raises ``ValueError``."""
+        """Send, and return the stamp taken just before.
+
+        Never raises for network failures; more than 1,200 bytes is our own bug and raises ``ValueError``.
+        """
         ...
 
     def close(self) -> None: ...
@@ -64,15 +66,15 @@ class Connection(Protocol):
     def peer(self) -> Address: ...
 
     async def read_exactly(self, count: int) -> bytes:
-        """Waits for exactly so many bytes; raises :class:`ConnectionLostError`."""
+        """Wait for exactly ``count`` bytes; raises :class:`ConnectionLostError`."""
         ...
 
     def write(self, payload: bytes) -> None:
-        """Queues; follow with ``drain`` so that memory stays bounded. Silent after the connection is lost."""
+        """Queue bytes; follow with ``drain`` so that memory stays bounded. Does nothing after the connection is lost."""
         ...
 
     async def drain(self) -> None:
-        """Waits until the queue is short; raises :class:`ConnectionLostError`."""
+        """Wait until the queue is short; raises :class:`ConnectionLostError`."""
         ...
 
     def close(self) -> None: ...
@@ -83,7 +85,7 @@ class Listener(Protocol):
     def local(self) -> Address: ...
 
     async def close(self) -> None:
-        """Stops accepting, closes what was accepted, and waits for the handlers."""
+        """Stop accepting, close accepted connections, and wait for the handlers."""
         ...
 
 
@@ -92,13 +94,13 @@ ConnectionHandler = Callable[[Connection], Awaitable[None]]
 
 class Transport(Protocol):
     async def open_datagrams(self, bind: Address, handler: DatagramHandler) -> DatagramEndpoint:
-        """Raises ``OSError`` where the port is taken or not ours."""
+        """Bind a UDP port; raises ``OSError`` where the port is taken or not ours."""
         ...
 
     async def listen(self, bind: Address, handler: ConnectionHandler) -> Listener:
-        """Each accepted connection runs ``handler`` in a task of its own and is closed when it returns."""
+        """Run ``handler`` in a new task for each accepted connection, which closes when it returns."""
         ...
 
     async def connect(self, to: Address, *, timeout_s: float) -> Connection:
-        """Raises :class:`ConnectionLostError`."""
+        """Open a connection; raises :class:`ConnectionLostError`."""
         ...

@@ -1,7 +1,7 @@
-"""How long a datagram lay in its socket before it was read: round-trip times must not count what this process was late for.
+"""Time a datagram spent in its socket before it was read; it must not count as round-trip time.
 
-Linux stamps each datagram as it arrives and tells the stamp of the last one that was read (SIOCGSTAMP, see socket(7)). It is of
-the wall clock, so the difference to now is taken at once; one that a step of the clock has made absurd counts as none.
+Linux stamps each datagram as it arrives and returns the stamp of the last one read (SIOCGSTAMP, see socket(7)). The stamp is
+wall-clock time, so the difference to now is taken at once; a difference that a clock step has made absurd counts as 0.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 _SIOCGSTAMP = 0x8906
 _TIMEVAL = struct.Struct("@ll")
 MAX_WAITED_S = 10.0
-"""Nothing lies that long in the socket of a process that lives; more is a step of the clock."""
+"""No datagram waits that long in the socket of a live process; more is a step of the clock."""
 
 
 class WaitedInSocket:
-    """Of one UDP socket: call it right after a datagram has been read."""
+    """The waiting time at one UDP socket: call right after reading a datagram."""
 
     def __init__(self, sock: Any) -> None:
         self._fd = sock.fileno()
         self._told = True
-        self()  # the first question has the system begin to stamp
+        self()  # The first call makes the system begin to stamp.
 
     def __call__(self) -> float:
-        """Seconds; 0 where the system does not tell."""
+        """Return seconds; 0 where the system gives no stamp."""
         if not self._told:
             return 0.0
         try:
             seconds, microseconds = _TIMEVAL.unpack(fcntl.ioctl(self._fd, _SIOCGSTAMP, bytes(_TIMEVAL.size)))
         except FileNotFoundError:
-            return 0.0  # nothing has been read since it began
+            return 0.0  # Nothing has been read since stamping began.
         except OSError:
             self._told = False
             return 0.0

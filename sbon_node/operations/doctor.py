@@ -1,4 +1,4 @@
-"""An examination of a running node: its machine, its ports as peers find them, clocks, versions, addresses."""
+"""An examination of a running node: its machine, its ports as peers see them, clocks, versions, addresses."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from collections import Counter
 from functools import partial
 from importlib.metadata import version
 
-from sbon_node.config import Config
-from sbon_node.control.context import Context
+from sbon_node.config.config import Config
 from sbon_node.errors import SbonError
 from sbon_node.membership.table import LOST
 from sbon_node.membership.views import MemberView
 from sbon_node.net.names import is_loopback
 from sbon_node.net.transport import Address
-from sbon_node.operations.finding import Examination, Finding, failed, ok, warning
+from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
 from sbon_node.operations.machine import examine_machine
-from sbon_node.operations.reach import Reach, Reached
+from sbon_node.operations.reachability import Reach, Reached
 from sbon_node.operations.readiness import Readiness
+from sbon_node.workflow.context import Context
 
 MAX_PEERS = 16
-"""That are asked; chosen at random where there are more."""
+"""Most peers that are asked; chosen at random if there are more."""
 LATE_MS, VERY_LATE_MS = 500.0, 10_000.0
 
 
 class Doctor:
-    """One examination at a time."""
+    """Runs one examination at a time."""
 
     def __init__(self, config: Config, context: Context, reach: Reach) -> None:
         self._config, self._context, self._reach = config, context, reach
         self._busy = False
 
     async def examine(self, readiness: Readiness) -> Examination:
-        """Takes some seconds. Raises :class:`SbonError` ``examination-under-way``."""
+        """Examine this node; takes some seconds. Raises :class:`SbonError` ``examination-under-way``."""
         if self._busy:
             raise SbonError("examination-under-way", "somebody examines this node already", hint="try again in some seconds")
         self._busy = True
         try:
-            machine = await self._context.blocking(partial(examine_machine, self._config))
+            machine = await self._context.executor(partial(examine_machine, self._config))
             peers = self._context.membership.alive()
             asked = sorted(self._context.rng.sample(peers, min(len(peers), MAX_PEERS)))
             reached = await self._reach.ask(asked)
@@ -51,17 +51,17 @@ class Doctor:
         return Examination(node=self._context.name, findings=tuple(found))
 
 
-def judged(reached: list[Reached], announced: Address) -> list[Finding]:
-    """What peers say of a node that is announced as ``announced``. Pure."""
-    found = [_ways(one, announced.port) for one in reached]
+def judged(reached: list[Reached], announced: Address) -> list[CheckResult]:
+    """Judge the peers' reports about a node that announces the address ``announced``. Pure."""
+    found = [_reachable(one, announced.port) for one in reached]
     answered = [one for one in reached if one.answer is not None]
     if answered:
         found += [_address(answered, announced), *_clocks(answered), _versions(answered)]
     return found
 
 
-def _members(members: list[MemberView]) -> list[Finding]:
-    """Who is not well; those who have left are no members any more."""
+def _members(members: list[MemberView]) -> list[CheckResult]:
+    """Check for members that are not well; nodes that have left are no longer members."""
     lost = [f"{one.name} is {one.state}" for one in members if one.state in LOST]
     suspect = [f"{one.name} is suspect" for one in members if one.state == "suspect"]
     if not lost and not suspect:
@@ -76,7 +76,7 @@ def _members(members: list[MemberView]) -> list[Finding]:
     return [warning("members", told, remedy)]
 
 
-def _alone(config: Config, peers: list[str]) -> list[Finding]:
+def _alone(config: Config, peers: list[str]) -> list[CheckResult]:
     if peers:
         return []
     if not config.node.join:
@@ -85,8 +85,8 @@ def _alone(config: Config, peers: list[str]) -> list[Finding]:
     return [warning("peers", "no other member can be reached, so ports, clocks and versions were not compared", remedy)]
 
 
-def _node(readiness: Readiness) -> list[Finding]:
-    """As /readyz says."""
+def _node(readiness: Readiness) -> list[CheckResult]:
+    """Check the node's readiness, as /readyz reports it."""
     if not readiness.reasons:
         return [ok("node", "ready")]
     verdicts = {"unready": failed, "impaired": warning}
@@ -96,8 +96,8 @@ def _node(readiness: Readiness) -> list[Finding]:
     ]
 
 
-def _ways(one: Reached, port: int) -> Finding:
-    """UDP and TCP, to a peer and back from it."""
+def _reachable(one: Reached, port: int) -> CheckResult:
+    """Check UDP and TCP, to a peer and back from it."""
     check, wrong = f"ports {one.node}", []
     if one.ping_ms is None:
         wrong.append("UDP to it or its answers are lost")
@@ -118,8 +118,8 @@ def _ways(one: Reached, port: int) -> Finding:
     return failed(check, "; ".join(wrong), remedy)
 
 
-def _address(answered: list[Reached], announced: Address) -> Finding:
-    """Where peers have this node, and where its connections come from."""
+def _address(answered: list[Reached], announced: Address) -> CheckResult:
+    """Check the node's address as peers know it, and the origin of its connections."""
     seen = sorted({one.answer.seen.host for one in answered if one.answer is not None})
     told = f"announced as {announced}; peers see connections from {', '.join(seen)}"
     unreached = [one.node for one in answered if one.answer is not None and (one.answer.udp or one.answer.tcp)]
@@ -139,8 +139,8 @@ def _shown(one: Reached) -> Address:
     return Address(one.answer.known.host, one.answer.known.port)
 
 
-def _clocks(answered: list[Reached]) -> list[Finding]:
-    """Each clock that is off by more than what is uncertain, and one line for the others."""
+def _clocks(answered: list[Reached]) -> list[CheckResult]:
+    """Report each clock whose offset exceeds its uncertainty, and the others in one line."""
     found, well = [], []
     for one in answered:
         off_ms = max(0.0, abs(one.offset_ms) - one.uncertain_ms)
@@ -152,12 +152,20 @@ def _clocks(answered: list[Reached]) -> list[Finding]:
         remedy = "synchronise both machines' clocks: timedatectl status, chronyc tracking"
         found.append((failed if off_ms > VERY_LATE_MS else warning)("clocks", told, remedy))
     if well:
-        most = max(abs(one.offset_ms) + one.uncertain_ms for one in well)
-        found.append(ok("clocks", f"at most {most:.0f} ms off those of {', '.join(one.node for one in well)}"))
+        found.append(ok("clocks", _agreement(well)))
     return found
 
 
-def _versions(answered: list[Reached]) -> Finding:
+def _agreement(well: list[Reached]) -> str:
+    """Report only offsets above the uncertainty, because the latency to a peer limits the precision."""
+    names = ", ".join(one.node for one in well)
+    off_ms = max(abs(one.offset_ms) - one.uncertain_ms for one in well)
+    if off_ms > 0:
+        return f"at least one is {off_ms:.0f} ms off, which is well: {names}"
+    return f"no difference from those of {names}; one of {max(one.uncertain_ms for one in well):.0f} ms would be seen"
+
+
+def _versions(answered: list[Reached]) -> CheckResult:
     own = version("sbon")
     said = Counter([own, *(one.answer.version for one in answered if one.answer is not None)])
     if len(said) == 1:

@@ -1,6 +1,6 @@
-"""Whether a machine is fit for a node: Java, byte-code, the JVM's class archive, the disk, file descriptors.
+"""Checks of a machine: Java, byte-code, the JVM's class archive, the disk, file descriptors.
 
-Looked at by a running node in a thread, and by ``sbon doctor`` itself where none runs.
+A running node runs them in a thread; ``sbon doctor`` runs them itself if no node runs.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from contextlib import suppress
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
 
-from sbon_node.config import Config
+from sbon_node.config.config import Config
 from sbon_node.engine.java import NEWER, Java, find_java
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.archive import archive_path
+from sbon_node.engine.spark.jvm.archive import archive_path
 from sbon_node.errors import SbonError
-from sbon_node.operations.finding import Finding, failed, ok, warning
+from sbon_node.operations.examination import CheckResult, failed, ok, warning
 from sbon_node.operations.readiness import MIN_FREE_BYTES, MIN_FREE_INODES
 
 ENOUGH_BYTES = 5 * 1024**3
-"""Room for streams, checkpoints and logs; below it a warning."""
+"""Room for streams, checkpoints and logs; less causes a warning."""
 ENOUGH_INODES = 100_000
 SLOW_SYNC_MS = 50.0
 SYNCS = 10
 IMPORTED = ("pyspark", "pyspark/sql", "pyspark/sql/streaming", "pyspark/sql/worker", "pyarrow", "sbon_node/engine/spark")
-"""Folders of what every Python worker of Spark imports."""
+"""Folders of the packages that every Python worker of Spark imports."""
 OTHER_FILES = 256
 """Descriptors beside connections: files of the outbox, logs, the engine."""
 
 
-def examine_machine(config: Config) -> list[Finding]:
-    """Blocks for some seconds: starts a JVM to ask its version, and syncs files."""
+def examine_machine(config: Config) -> list[CheckResult]:
+    """Examine the machine; blocks for some seconds, because it starts a JVM for its version and syncs files."""
     data_dir = Path(config.node.data_dir)
     return [
         *_java(config.engine),
@@ -44,7 +44,7 @@ def examine_machine(config: Config) -> list[Finding]:
     ]
 
 
-def _java(settings: EngineSettings) -> list[Finding]:
+def _java(settings: EngineSettings) -> list[CheckResult]:
     try:
         java = find_java()
     except SbonError as error:
@@ -56,17 +56,17 @@ def _java(settings: EngineSettings) -> list[Finding]:
     ]
 
 
-def _archive(settings: EngineSettings, java: Java) -> Finding:
+def _archive(settings: EngineSettings, java: Java) -> CheckResult:
     path = archive_path(settings, java)
     if path is None:
         return ok("class-archive", "switched off by engine.archive")
     if path.exists():
         return ok("class-archive", f"{path}")
-    remedy = f"make it once: {Path(sys.executable).name} -m sbon_node.engine.spark.archive (as the node's user)"
+    remedy = f"make it once: {Path(sys.executable).name} -m sbon_node.engine.spark.jvm.archive (as the node's user)"
     return warning("class-archive", f"there is none at {path}: every start of the engine takes twice as long", remedy)
 
 
-def _byte_code() -> Finding:
+def _byte_code() -> CheckResult:
     missing: set[str] = set()
     for folder in IMPORTED:
         package, _, below = folder.partition("/")
@@ -84,8 +84,8 @@ def _byte_code() -> Finding:
     return ok("byte-code", "compiled, of all that Spark's Python workers import")
 
 
-def _disk(data_dir: Path, *, fsync: bool) -> list[Finding]:
-    """Of the data directory, or, before the first start, of the nearest folder above it."""
+def _disk(data_dir: Path, *, fsync: bool) -> list[CheckResult]:
+    """Check the disk of the data directory, or of its nearest existing parent before the first start."""
     folder = data_dir
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -100,7 +100,7 @@ def _disk(data_dir: Path, *, fsync: bool) -> list[Finding]:
         if free < ENOUGH_BYTES
         else ok("disk", room)
     ]
-    # Some file systems make inodes as they need them, and tell none.
+    # Some file systems create inodes on demand, and report none.
     if system.f_files:
         left = f"{inodes:,} inodes free"
         remedy = "delete small files nobody needs: find DIR -xdev -type f | cut -d/ -f2-4 | sort | uniq -c"
@@ -115,8 +115,8 @@ def _disk(data_dir: Path, *, fsync: bool) -> list[Finding]:
     return found
 
 
-def _sync(folder: Path, *, fsync: bool) -> Finding:
-    """How long a small write takes to be on the disk."""
+def _sync(folder: Path, *, fsync: bool) -> CheckResult:
+    """Measure how long a small write takes to reach the disk."""
     name = folder / f".sbon-doctor-{os.getpid()}"
     took_ms = []
     try:
@@ -140,9 +140,9 @@ def _sync(folder: Path, *, fsync: bool) -> Finding:
     return ok("fsync", told)
 
 
-def _descriptors(config: Config) -> Finding:
+def _descriptors(config: Config) -> CheckResult:
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Peers' connections are accepted and made: of each as many.
+    # Connections are accepted and made: the limit applies to each direction.
     needed = 2 * config.net.max_connections + config.api.max_connections + OTHER_FILES
     told = f"{limit:,} files may be open, at most {needed:,} are needed"
     if limit != resource.RLIM_INFINITY and limit < needed:

@@ -1,4 +1,4 @@
-"""Whether a node can do its work now, and every reason why it can not, or only partly. Pure."""
+"""Readiness of a node, with every reason why it cannot work or works only partly. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import msgspec
 from sbon_node.errors import SbonError
 
 MIN_FREE_BYTES = 64 * 1024 * 1024
-"""With less room on its disk a node is not ready: an operator's next batch may be the one that finds none."""
+"""Least free disk space of a ready node: with less, an operator's next batch may fail."""
 MIN_FREE_INODES = 1000
 
-UNREADY = ("starting", "stopping", "low-disk", "data-dir", "engine-failed")
-"""Codes of what makes a node unready."""
+UNREADY = ("starting", "stopping", "low-disk", "data-dir", "not-stored", "engine-failed")
+"""Codes of reasons that make a node unready."""
 
 Weight = Literal["unready", "impaired"]
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """``unready``: it cannot do its work. ``impaired``: it can, though not all of it, or not for long."""
+    """A reason: ``unready`` means that the node cannot work, ``impaired`` that it works partly or not for long."""
 
     code: str
     weight: Weight
@@ -28,14 +28,14 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """``reasons``, the worst first."""
+    """Readiness; ``reasons`` start with the worst."""
 
     ready: bool
     reasons: tuple[Reason, ...] = ()
 
 
 def unready(refusal: SbonError) -> Readiness:
-    """What a refusal by /readyz says: its details are all reasons, the worst one first."""
+    """Return the refusal of /readyz: its details are all reasons, the worst first."""
     worst = Reason(code=refusal.code, weight="unready", message=refusal.message, hint=refusal.hint)
     others = tuple(
         Reason(code=code, weight="unready" if code in UNREADY else "impaired", message=message)
@@ -45,7 +45,10 @@ def unready(refusal: SbonError) -> Readiness:
 
 
 class Condition(NamedTuple):
-    """What counts. ``alone``: there are other members, or addresses to join, and none can be talked to."""
+    """Conditions that decide.
+
+    ``alone``: there are other members, or addresses to join, but none is reachable.
+    """
 
     engine: str
     free_bytes: int
@@ -54,25 +57,34 @@ class Condition(NamedTuple):
     drained: bool
     failed: tuple[str, ...]
     """Operators and sources here that have failed."""
+    quarantined: tuple[str, ...]
+    """Operators here that have killed the engine too often."""
     waiting: tuple[str, ...]
-    """Operators here that wait to be resumed, and for what."""
+    """Operators here that wait to be resumed, for disk space or for their engine, with the reason."""
+    unstored: str = ""
+    """Why records cannot be stored."""
 
 
 def readiness_of(condition: Condition) -> Readiness:
-    """Other nodes that are away make nobody unready: a cluster that starts one node after another would never get going."""
+    """Return the readiness; absent nodes make no node unready, or a cluster that starts one by one would never be ready."""
     found = sorted(_reasons(condition), key=lambda reason: reason.weight != "unready")
     return Readiness(ready=not any(reason.weight == "unready" for reason in found), reasons=tuple(found))
 
 
 def _reasons(condition: Condition) -> list[Reason]:
-    """The worst first among those of equal weight."""
+    """Return the reasons; among equal weights, the worst first."""
     found = []
     if condition.free_bytes < MIN_FREE_BYTES:
-        room = f"{condition.free_bytes / 1e6:.0f} MB are left on the disk of the data directory"
+        free, needed = f"{condition.free_bytes / 1e6:.0f}", f"{MIN_FREE_BYTES / 1e6:.0f}"
+        room = f"{free} MB are left on the disk of the data directory, a node needs {needed}"
         found.append(Reason(code="low-disk", weight="unready", message=room, hint="free some space: operators wait for it"))
     elif condition.free_inodes < MIN_FREE_INODES:
-        room = f"{condition.free_inodes} inodes are left on the disk of the data directory"
+        room = f"{condition.free_inodes} inodes are left on the disk of the data directory, a node needs {MIN_FREE_INODES}"
         found.append(Reason(code="low-disk", weight="unready", message=room, hint="delete files nobody needs"))
+    if condition.unstored:
+        told = f"records cannot be stored: {condition.unstored}"
+        hint = "free some space, or see to the disk: what waits is stored by itself then, nothing acknowledged is lost"
+        found.append(Reason(code="not-stored", weight="unready", message=told, hint=hint))
     if condition.engine.startswith("failed"):
         reason = condition.engine.partition(": ")[2]
         hint = "see engine.log in the data directory, and: sbon doctor"
@@ -83,8 +95,13 @@ def _reasons(condition: Condition) -> list[Reason]:
     if condition.failed:
         hint = "see: sbon query show, sbon stream show"
         found.append(Reason(code="parts-failed", weight="impaired", message="; ".join(condition.failed), hint=hint))
+    if condition.quarantined:
+        hint = "stop their queries, or raise engine.heap_mb and start the node again, which tries them anew"
+        told = "; ".join(condition.quarantined)
+        found.append(Reason(code="operators-quarantined", weight="impaired", message=told, hint=hint))
     if condition.waiting:
-        found.append(Reason(code="operators-wait", weight="impaired", message="; ".join(condition.waiting)))
+        hint = "mend what they wait for, and they go on by themselves"
+        found.append(Reason(code="operators-wait", weight="impaired", message="; ".join(condition.waiting), hint=hint))
     if condition.drained:
         hint = "to end it for good: sbon leave"
         found.append(Reason(code="drained", weight="impaired", message="it takes no part in queries any more", hint=hint))

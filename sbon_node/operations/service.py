@@ -1,4 +1,4 @@
-"""What whoever runs a node asks of it, beside its queries: figures, readiness, what is wrong with it, draining."""
+"""Requests of a node's operator beside queries: metrics, readiness, examination, draining."""
 
 from __future__ import annotations
 
@@ -6,63 +6,66 @@ from functools import partial
 
 import msgspec
 
-from sbon_node.config import Config
-from sbon_node.control.leaving import Leaving
+from sbon_node.config.config import Config
+from sbon_node.operations.debug_dump import collect_debug_dump, tasks
+from sbon_node.operations.debug_dump_types import DebugDump
 from sbon_node.operations.doctor import Doctor
 from sbon_node.operations.draining import Draining
-from sbon_node.operations.dumped import Inside
-from sbon_node.operations.figures import NodeFigures, Rooms, disk_figures, figures_of
-from sbon_node.operations.finding import Examination
-from sbon_node.operations.inside import look_inside, tasks
-from sbon_node.operations.reach import Reach
+from sbon_node.operations.examination import Examination
+from sbon_node.operations.leaving import Leaving
+from sbon_node.operations.metrics_snapshot import Components, NodeMetrics, disk_metrics, metrics_of
+from sbon_node.operations.reachability import Reach
 from sbon_node.operations.readiness import Condition, Readiness, Reason, readiness_of
 
 
 class Operations:
-    """Implements :class:`sbon_node.api.operations_face.OperationsFace`."""
+    """Implements :class:`sbon_node.api.operations_interface.OperationsFace`."""
 
-    def __init__(self, config: Config, rooms: Rooms, leaving: Leaving) -> None:
-        self._config, self._rooms = config, rooms
-        self._draining = Draining(rooms.context, leaving, rooms.operators, rooms.sources)
-        self.reach = Reach(rooms.context)
-        self._doctor = Doctor(config, rooms.context, self.reach)
+    def __init__(self, config: Config, components: Components, leaving: Leaving) -> None:
+        self._config, self._components = config, components
+        self._draining = Draining(components.context, leaving, components.operators, components.sources)
+        self.reach = Reach(components.context)
+        self._doctor = Doctor(config, components.context, self.reach)
 
-    def figures(self) -> NodeFigures:
-        return figures_of(self._rooms)
+    def figures(self) -> NodeMetrics:
+        return metrics_of(self._components)
 
     def readiness(self) -> Readiness:
-        rooms, membership = self._rooms, self._rooms.context.membership
+        components, membership = self._components, self._components.context.membership
         try:
-            disk = disk_figures(rooms.context.data_dir)
+            disk = disk_metrics(components.context.data_dir)
         except OSError as error:
             gone = f"the data directory cannot be used: {error}"
             return Readiness(ready=False, reasons=(Reason(code="data-dir", weight="unready", message=gone),))
-        operators = [described for _, described in rooms.operators.all()]
+        operators = [described for _, described in components.operators.all()]
+        trouble = components.context.store.trouble()
         lost = any(member.state in ("away", "dead") for member in membership.members())
         return readiness_of(
             Condition(
-                engine=rooms.engine.status,
+                engine=components.engine.status,
                 free_bytes=disk.free_bytes,
                 free_inodes=disk.free_inodes,
                 alone=not membership.others_alive and (lost or bool(self._config.node.join)),
-                drained=bool(rooms.context.drained),
+                drained=bool(components.context.drained),
                 failed=tuple(
                     [f"{one.id}: {one.reason}" for one in operators if one.state == "failed"]
-                    + [f"{one.source.id}: {one.state}" for one in rooms.sources.reports() if one.state.startswith("failed")]
+                    + [f"{one.source.id}: {one.state}" for one in components.sources.reports() if one.state.startswith("failed")]
                 ),
-                waiting=tuple(f"{one.id}: {one.reason}" for one in operators if one.state == "starting" and one.reason),
+                quarantined=tuple(one.id for one in operators if one.state == "quarantined"),
+                waiting=tuple(components.operators.waiting()),
+                unstored="" if trouble is None else f"{trouble.message} ({trouble.where})",
             )
         )
 
     async def examine(self) -> Examination:
-        """Raises ``examination-under-way``."""
+        """Examine this node; raise ``examination-under-way``."""
         return await self._doctor.examine(self.readiness())
 
-    async def inside(self) -> Inside:
-        context = self._rooms.context
-        found = await context.blocking(partial(look_inside, self._config, context.data_dir))
+    async def debug_dump(self) -> DebugDump:
+        context = self._components.context
+        found = await context.executor(partial(collect_debug_dump, self._config, context.data_dir))
         return msgspec.structs.replace(found, tasks=tasks())
 
     def drain(self) -> None:
-        """Raises ``node-in-use``."""
+        """Drain this node; raise ``node-in-use``."""
         self._draining.drain()

@@ -15,7 +15,9 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     k: Annotated[
         int,
         Meta(
-            ge=1, le=1000, description="nearest nodes asked for each operator; doubled while none has room; raise on full sites"
+            ge=1,
+            le=1000,
+            description="nearest nodes asked for each operator; doubled while none has capacity; raise on full sites",
         ),
     ] = 10
     delta: Annotated[
@@ -38,8 +40,8 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=1,
             le=10_000,
-            description="nodes around each virtual place that hybrid reckons with by coordinates, fewer for more than five "
-            "operators; doubled while none has room",
+            description="nodes around the best point of each operator that hybrid reckons with by coordinates, fewer for more "
+            "than five operators; doubled while none has capacity",
         ),
     ] = 160
     candidates: Annotated[
@@ -104,8 +106,8 @@ class PlacementSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             gt=0,
             le=3600,
-            description="how long optimal may solve an integer programme, which bounds and scarce room may need; then it refuses "
-            "the query as too large; seconds; the node answers others meanwhile",
+            description="how long optimal may solve an integer program, which bounds and scarce capacity may need; then it "
+            "refuses the query as too large; seconds; the node answers others meanwhile",
         ),
     ] = 30.0
     ant_tries: Annotated[

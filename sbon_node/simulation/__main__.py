@@ -1,6 +1,6 @@
-"""Runs one schedule of faults again and prints its trace: ``python -m sbon_node.simulation --seed N [--casting J] [--faults J]``.
+"""Replay one schedule of faults: ``python -m sbon_node.simulation --seed N [--casting J] [--faults J]``.
 
-Scenarios are run by ``sbon simulate``.
+It prints the trace. ``sbon simulate`` runs scenarios.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import msgspec
 import structlog
 
-from sbon_node.simulation.faults import Fault
+from sbon_node.simulation.faults.plan import Fault
 from sbon_node.simulation.outcome import Outcome
 from sbon_node.simulation.schedule import Casting, Schedule, random_schedule, run_schedule
 

@@ -1,7 +1,7 @@
-"""Invariants of docs/design.md, section 8, checked at every step of a run, against what the checker itself has seen.
+"""Invariants of docs/design.md, section 8, checked at every step of a run.
 
-It looks at files and public faces only, and keeps its own account of what every frame was and of how far every reader has durably
-got; so a rule that is broken inside shows here at once, and otherwise at the end, where each row must be there exactly once.
+The checker reads files and public interfaces only. It keeps its own record of every frame and of every reader's durable
+position. So it reports most broken rules at once; the others show at the end, where each row must be there exactly once.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.streams.credit import weight
-from sbon_node.streams.frame import Frame
-from sbon_node.streams.link import Link
-from sbon_node.streams.outbox import Outbox
+from sbon_node.model.frames import Frame
+from sbon_node.streams.links.credit import weight
+from sbon_node.streams.links.link import Link
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 
 RECHECKED = 8
-"""Frames before the new ones that are looked at again: they must not have changed."""
+"""Number of frames before the new ones that are compared again: they must not have changed."""
 
 
 class CheckFailedError(AssertionError):
@@ -27,7 +27,7 @@ class CheckFailedError(AssertionError):
 
 
 class Checker:
-    """One run's account. ``readers`` are the subscribers each stream is known to have."""
+    """The record of one run. ``readers`` are the known subscribers of each stream."""
 
     def __init__(self, settings: StreamSettings, readers: Mapping[str, tuple[str, ...]]) -> None:
         self._settings = settings
@@ -42,7 +42,7 @@ class Checker:
     # -- at steps ------------------------------------------------------------------------------------------------------
 
     def published(self, outbox: Outbox, stream: str, checkpoint: Path | None) -> None:
-        """New frames are visible: they follow the ones before, were committed, and will never be others."""
+        """Check new frames: they follow the previous ones, are committed, and never change."""
         if checkpoint is not None:
             self._committed(outbox.visible_batch(stream), stream, checkpoint)
         before, latest = self._visible.get(stream, 0), outbox.latest(stream)
@@ -56,7 +56,7 @@ class Checker:
         self._visible[stream] = latest
 
     def recovered(self, outbox: Outbox, stream: str, checkpoint: Path | None) -> None:
-        """A node is back: all it shows is what was seen, and its epochs have not gone back."""
+        """Check a restarted node: it shows the frames seen before, and its epochs have not gone back."""
         epoch = outbox.epoch(stream)
         self._expect(epoch >= self._epochs.get(stream, 0), f"{stream} fell back to epoch {epoch}")
         self._epochs[stream] = epoch
@@ -66,14 +66,14 @@ class Checker:
         self.published(outbox, stream, checkpoint)
 
     def wrote(self, checkpoint: str, host: str) -> None:
-        """A host works on a checkpoint: nobody may who has a successor."""
+        """Check that a host which works on a checkpoint has no successor."""
         hosts = self._hosts.setdefault(checkpoint, [])
         if host not in hosts:
             hosts.append(host)
         self._expect(hosts[-1] == host, f"{host} works on the checkpoint of {checkpoint}, which {hosts[-1]} took over")
 
     def received(self, link: Link) -> None:
-        """A subscriber took a frame: one that was visible, unchanged, and within its credit."""
+        """Check a frame that a subscriber received: it was visible, is unchanged, and is within the credit."""
         inbox = link.inbox
         newest = inbox.newest
         if newest is not None:
@@ -83,7 +83,7 @@ class Checker:
         self._expect(inbox.held_bytes <= bound, f"{inbox.held_bytes} bytes held of {link.stream}, {bound} are allowed")
 
     def done(self, stream: str, reader: str, number: int) -> None:
-        """The reader has durably finished with the stream up to ``number``."""
+        """Record that the reader has durably finished with the stream up to ``number``."""
         self._done[stream, reader] = max(self._done.get((stream, reader), 0), number)
 
     def acknowledged(self, link: Link, reader: str) -> None:
@@ -91,14 +91,14 @@ class Checker:
         self._expect(number <= done, f"{reader} acknowledged frame {number} of {link.stream}, and has finished with {done}")
 
     def trimmed(self, outbox: Outbox, stream: str) -> None:
-        """Only what every reader has finished with is gone."""
+        """Check that only frames which every reader has finished with are deleted."""
         gone = outbox.earliest(stream) - 1
         for reader in self._readers.get(stream, ()):
             done = self._done.get((stream, reader), 0)
             self._expect(gone <= done, f"{stream} trimmed to frame {gone}, {reader} has finished with {done}")
 
     def bounded(self, outbox: Outbox, stream: str, batch_bytes: int) -> None:
-        """What nobody has received yet stays within the quota and one batch."""
+        """Check that the frames which nobody has received stay within the quota and one batch."""
         waiting = outbox.link_counts(stream)
         slowest = min([link.received for link in waiting.links.values() if not link.failed], default=0)
         kept = outbox.read(stream, max(slowest, outbox.earliest(stream) - 1), 2**40)
@@ -109,7 +109,7 @@ class Checker:
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def delivered(self, rows: Iterable[tuple[object, ...]], expected: Iterable[tuple[object, ...]]) -> None:
-        """Every row of the oracle exactly once, and no other."""
+        """Check that every row of the oracle is there exactly once, and no other row."""
         got, due = Counter(rows), Counter(expected)
         missing, extra = due - got, got - due
         self._expect(

@@ -1,6 +1,6 @@
-"""The whole daemon in virtual time: :class:`sbon_node.node.Node`, as it is, over a simulated network, disk and engine.
+"""The whole daemon in virtual time: the unchanged :class:`sbon_node.node.Node` over a simulated network, disk and engine.
 
-Nodes live several times, faults strike at steps, and what happened is in the trace.
+A node can have several lives. Faults strike at steps. The trace records the events.
 """
 
 from __future__ import annotations
@@ -10,43 +10,46 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from sbon_node.blocking import inline
-from sbon_node.config import Config, NodeSettings
-from sbon_node.control.machine import Machine
-from sbon_node.control.settings import ControlSettings
+from sbon_node.config.config import Config, NodeSettings
 from sbon_node.engine.interface import Engine, OnOperatorState
+from sbon_node.executors import inline
+from sbon_node.failpoints import Failpoint
+from sbon_node.hosting.machine import Machine
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
 from sbon_node.node import Node
-from sbon_node.simulation.acquainted import acquaint
+from sbon_node.planner.planner import InlinePlanner
 from sbon_node.simulation.checks import CheckFailedError
-from sbon_node.simulation.disk import SimulatedDisk
-from sbon_node.simulation.engine import SimulatedEngine
-from sbon_node.simulation.host import EngineTimes
+from sbon_node.simulation.engine.engine import SimulatedEngine
+from sbon_node.simulation.engine.host import EngineTimes
+from sbon_node.simulation.faults.disk import SimulatedDisk
+from sbon_node.simulation.faults.injector import FaultInjector
 from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.network import SimulatedNetwork
+from sbon_node.simulation.network.network import SimulatedNetwork
+from sbon_node.simulation.network.paths import Latency, NetworkQuality
 from sbon_node.simulation.node import SimulatedNode
-from sbon_node.simulation.paths import Latency, NetworkQuality
 from sbon_node.simulation.process import Process, current_process
-from sbon_node.simulation.strikes import Strikes
+from sbon_node.simulation.warm_start import warm_start
 from sbon_node.simulation.watch import Watch
 from sbon_node.space.coordinate import Coordinate
-from sbon_node.steps import Step
+from sbon_node.streams.settings import StreamSettings
+from sbon_node.workflow.settings import ControlSettings
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds of a core that this process was charged with, turns of the loop, and virtual seconds."""
+    """CPU seconds charged to this process, turns of the loop, and virtual seconds."""
 
     cpu_s: float = field(compare=False)
-    """Hangs on the machine, and makes no difference between two runs."""
+    """Depends on the machine; not compared between two runs."""
     events: int
     virtual_s: float
 
@@ -55,26 +58,31 @@ class Spent:
 
 
 CONFIG = Config(control=ControlSettings(cores=4.0, memory_mb=8_000.0))
-"""What every node is configured with, but for its name and addresses: nothing is asked of the machine the run is on."""
+"""Configuration of every node except its name and addresses; it reads nothing from the machine of the run."""
+SYNCED = msgspec.structs.replace(CONFIG, streams=StreamSettings(fsync=True))
+"""Configuration with which a node may lose power."""
 PORT = 7400
 
 
 class NodeDiedError(Exception):
-    """Nobody will ever answer: whoever was asked has died, or gone away."""
+    """The called node has died or gone away, and nobody will answer."""
 
 
 class IdleMachine(Machine):
-    """Never loaded, whatever the machine the simulation runs on does meanwhile."""
+    """A machine without load, whatever the load of the real machine is."""
+
+    counts_usage = False
 
     def load(self) -> float:
         return 0.0
 
 
 class SimulatedCluster:
-    """N daemons. Call :meth:`start`, then :meth:`together`; ``nodes[name].daemon`` is what the HTTP API would talk to.
+    """N daemons. Call :meth:`start`, then :meth:`together`; ``nodes[name].daemon`` has the interface that the HTTP API
+    calls.
 
-    ``over`` is set to the reason when the run has failed. ``configs`` are those of the nodes that differ from ``config``, and
-    every node but the first joins through the first, or through ``seeds[name]``.
+    ``over`` is the reason once the run has failed. ``configs`` are those of the nodes that differ from ``config``. Every node
+    but the first joins through the first, or through ``seeds[name]``.
     """
 
     def __init__(
@@ -96,12 +104,14 @@ class SimulatedCluster:
         self.network = SimulatedNetwork(random.Random(f"network/{seed}"), latency or (lambda a, b: 0.012), quality)
         self.nodes = {name: SimulatedNode(name, _address(index), root) for index, name in enumerate(names)}
         self.disks: Mapping[str, SimulatedDisk] = {name: node.disk for name, node in self.nodes.items()}
-        self.strikes = Strikes(self)
+        for node in self.nodes.values():
+            node.disk.on_call = partial(self.called, node)
+        self.fault_injector = FaultInjector(self)
         self.watch = Watch(config.streams)
         self.trace: list[str] = []
         self.over: asyncio.Future[str] = loop.create_future()
         self.met = self.spent()
-        """What it took until all knew each other, or so far."""
+        """Cost until all nodes knew each other, or cost so far."""
         self._users: dict[str, asyncio.Task[Any]] = {}
         self._acquainted = False
 
@@ -111,7 +121,7 @@ class SimulatedCluster:
     # -- lives ---------------------------------------------------------------------------------------------------------
 
     def start(self, names: Sequence[str] = ()) -> None:
-        """Boots all, or these; the others may follow."""
+        """Boot all nodes, or those in ``names``; the others may follow."""
         for name in names or self.nodes:
             self.boot(self.nodes[name])
 
@@ -124,7 +134,7 @@ class SimulatedCluster:
         node.task.add_done_callback(self._ended)
 
     async def refusal(self, name: str) -> BaseException | None:
-        """Boots a node that cannot start, and returns why it says it cannot."""
+        """Boot a node that cannot start, and return its error."""
         node = self.nodes[name]
         self.boot(node)
         assert node.task is not None
@@ -134,25 +144,25 @@ class SimulatedCluster:
         return node.task.exception()
 
     def crash(self, node: SimulatedNode) -> None:
-        """The daemon dies at once; its disk stays as it is, its engine host notices a little later."""
+        """Kill the daemon at once. Its disk stays as it is; its engine host notices a little later."""
         assert node.process is not None
         node.process.kill()
         node.disk.crash()
 
     async def stop(self, name: str) -> None:
-        """SIGTERM: the node goes away cleanly; :meth:`boot` brings it back."""
+        """Stop the node cleanly, as SIGTERM does; :meth:`boot` starts it again."""
         node = self.nodes[name]
         await self.call(name, node.daemon.close())
         self.crash(node)
 
     def call(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Runs a coroutine in the node's process, as its API server would; it dies with the node."""
+        """Run a coroutine in the node's process, as its API server would; it dies with the node."""
         process = self.nodes[name].process
         assert process is not None
         return process.start(work)
 
     def user(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """As :meth:`call`, for a user who may :meth:`give_up`."""
+        """Run a coroutine as :meth:`call` does, for a user who may :meth:`give_up`."""
         task = self._users[name] = self.call(name, work)
         return task
 
@@ -161,20 +171,21 @@ class SimulatedCluster:
             task.cancel()
 
     async def _live(self, node: SimulatedNode, process: Process) -> None:
-        """One life of a node, in its process."""
+        """Run one life of a node, in its process."""
 
-        def steps(step: Step) -> None:
+        def failpoint(step: Failpoint) -> None:
             self.taken(node, process, step)
 
         def engine(folder: Path, on_state: OnOperatorState) -> Engine:
             node.engine = SimulatedEngine(
                 process,
                 random.Random(f"{self.seed}/{process.name}/engine"),
-                steps,
+                failpoint,
                 node.locks,
                 on_state=self._noted(process, on_state),
                 is_full=lambda: node.disk.is_full,
                 times=self.times,
+                fsync=self.config_of(node).streams.fsync,
             )
             return node.engine
 
@@ -185,9 +196,10 @@ class SimulatedCluster:
             rng=random.Random(f"{self.seed}/{process.name}"),
             engine=engine,
             counters=Counters(self.clock.now),
-            steps=steps,
-            blocking=node.disk.blocking,
+            failpoint=failpoint,
+            executor=node.disk.executor,
             computing=inline,
+            planner=InlinePlanner(self.config_of(node).query),
             machine=IdleMachine(self.config_of(node).control),
         )
         node.outbox = daemon.outbox
@@ -224,23 +236,28 @@ class SimulatedCluster:
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
-    def taken(self, node: SimulatedNode, process: Process, step: Step) -> None:
-        """A process has taken a step: checks first, then what strikes now."""
+    def taken(self, node: SimulatedNode, process: Process, step: Failpoint) -> None:
+        """Handle a step that a process has taken: check first, then let due faults strike."""
         caller = current_process.get()
         assert caller is not None
         caller.check()
-        count, due = self.strikes.plan.taken(node.name, step)
+        count, due = self.fault_injector.plan.taken(node.name, step)
         self.note(f"{caller.name} {step} {count}")
         if caller is not process:
             self.observe(self.watch.host_stepped, node, caller.name)
         if process.alive and node.process is process:
             self.observe(self.watch.stepped, node, step)
         for fault in due:
-            self.strikes.strike(fault)
+            self.fault_injector.inject(fault)
         caller.check()
 
+    def called(self, node: SimulatedNode) -> None:
+        """Handle a process that is about to call its node's disk."""
+        for fault in self.fault_injector.plan.called(node.name):
+            self.fault_injector.inject(fault)
+
     def observe(self, check: Callable[..., None], *args: Any) -> None:
-        """Runs a check within a node's code, which must not notice."""
+        """Run a check within a node's code; the node does not notice it."""
         try:
             check(*args)
         except CheckFailedError as error:
@@ -257,16 +274,16 @@ class SimulatedCluster:
     # -- waiting -------------------------------------------------------------------------------------------------------
 
     async def acquainted(self, places: Mapping[str, Coordinate]) -> None:
-        """Boots all, and returns when they are as if they had been together for long, in these places."""
+        """Boot all nodes, and return when they are as after a long time together at these coordinates."""
         self._acquainted = True
         self.start()
         await self.until(lambda: all(node.ready for node in self.nodes.values()), pause_s=0.001)
         members = {name: node.daemon.membership for name, node in self.nodes.items()}
-        acquaint(members, places, random.Random(f"acquainted/{self.seed}"))
+        warm_start(members, places, random.Random(f"acquainted/{self.seed}"))
         self.met = self.spent()
 
     async def together(self) -> None:
-        """Waits until every node that was booted is up and knows every other."""
+        """Wait until every booted node is up and knows every other."""
         booted = [node for node in self.nodes.values() if node.lives]
         await self.until(lambda: all(node.ready for node in booted))
         await self.until(lambda: all(node.daemon.membership.others_alive == len(booted) - 1 for node in booted))
@@ -276,18 +293,21 @@ class SimulatedCluster:
         return Spent(time.process_time(), self.loop.turns, self.loop.time())
 
     async def until(self, condition: Callable[[], bool], *, pause_s: float = 0.1) -> None:
-        """Waits for a condition; raises :class:`CheckFailedError` once the run has failed. Bounded by the loop's own limit."""
+        """Wait for a condition, within the loop's own limit.
+
+        Raises :class:`CheckFailedError` once the run has failed.
+        """
         while not condition():
             await asyncio.wait([self.over], timeout=pause_s)
             self.verify()
 
     async def sleep(self, seconds: float) -> None:
-        """As :meth:`until`, for a time to pass."""
+        """Let a time pass, with the errors of :meth:`until`."""
         end = self.loop.time() + seconds
         await self.until(lambda: self.loop.time() >= end, pause_s=seconds)
 
     async def answer(self, name: str, work: Coroutine[Any, Any, T]) -> T:
-        """What a call in the node's process returns or raises; :class:`NodeDiedError` where the node died over it."""
+        """Return or raise the result of a call in the node's process; :class:`NodeDiedError` if the node died during it."""
         asked = self.call(name, work)
         waited: list[asyncio.Future[Any]] = [asked, self.over]
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -297,7 +317,7 @@ class SimulatedCluster:
         return asked.result()
 
     def verify(self) -> None:
-        """Raises :class:`CheckFailedError` where the run has failed so far."""
+        """Raise :class:`CheckFailedError` if the run has failed so far."""
         if self.over.done():
             raise CheckFailedError(self.over.result())
         self.watch.checker.quiet(self.loop.unhandled)

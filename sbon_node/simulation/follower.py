@@ -1,20 +1,20 @@
-"""A user who follows a query at its consumer's node, through every death of that node, and takes each frame once."""
+"""A user who follows a query at its consumer, through every death of that node, and takes each frame once."""
 
 from __future__ import annotations
 
 from contextlib import aclosing
 
-from sbon_node.connectors.delivered import Finished, Rows
 from sbon_node.errors import SbonError
+from sbon_node.model.delivery import Finished, Rows
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 
 PATIENCE_S = 0.3
 SLOW_S = 0.5
-"""What a slow user needs for a frame."""
+"""Seconds that a slow user needs for a frame."""
 
 
 class Follower:
-    """``rows`` are those taken, ``taken`` the frames they were in by stream; both outlive the node, as a file would."""
+    """``rows`` are the rows taken, ``taken`` their frames by stream; both outlive the node, as a file would."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, query: str) -> None:
         self._cluster, self._name, self._query = cluster, name, query
@@ -22,7 +22,7 @@ class Follower:
         self.taken: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Until the query tells its end; a query that is not there may come, or come back."""
+        """Follow until the query reports its end; a missing query may come, or come back."""
         cluster, node = self._cluster, self._cluster.nodes[self._name]
         while True:
             await cluster.until(lambda: node.ready)

@@ -1,8 +1,8 @@
-"""An asyncio loop whose time is virtual: where a real loop would wait, this one moves its clock to the next timer.
+"""An asyncio loop with virtual time: where a real loop would wait, it moves its clock to the next timer.
 
-It does no input or output and knows no threads, so a run is a function of what is run on it: callbacks run in the order they
-were scheduled, tasks are named and hashed by their number (sets of tasks iterate alike in every run), and the cyclic garbage
-collector, whose timing is not ours, rests meanwhile.
+It does no input or output and uses no threads, so the same program and seed give the same run. Callbacks run in the order in
+which they were scheduled. Tasks are named and hashed by their number, so sets of tasks iterate alike in every run. The cyclic
+garbage collector is off meanwhile, because its timing is not deterministic.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 EPOCH_S = 1_700_000_000.0
-"""The wall clock, in seconds since 1970, when virtual time is zero."""
+"""Wall-clock time at virtual time zero, in seconds since 1970."""
 
 
 class VirtualTimeError(RuntimeError):
-    """The run cannot go on: deadlock, a bound was reached, or something asked for the real world."""
+    """The run cannot go on: deadlock, a limit was reached, or code called the real world."""
 
 
 class DeadlockError(VirtualTimeError):
-    """Nothing is scheduled and the run is not over; the message lists who waits where."""
+    """Nothing is scheduled and the run is not over; the message lists the waiting tasks and their places."""
 
 
 class RealWorldError(VirtualTimeError):
@@ -40,20 +40,20 @@ class RealWorldError(VirtualTimeError):
 
 
 class _Selector(selectors.BaseSelector):
-    """Waits for nothing: ``select`` moves ``now_s`` on to the next timer, and gives those that are due then."""
+    """A selector that never waits: ``select`` moves ``now_s`` to the next timer, and returns the timers due then."""
 
     def __init__(self, max_time_s: float, max_turns: int) -> None:
         self.now_s = 0.0
         self.turns = 0
         self.timers: list[tuple[float, int, asyncio.TimerHandle]] = []
-        """A heap: of two at one time the older one goes first."""
+        """A heap; at equal times the older timer comes first."""
         self.max_time_s = max_time_s
         self.max_turns = max_turns
         self.describe_waiting: Callable[[], str] = str
         self._keys: dict[Any, selectors.SelectorKey] = {}
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """``timeout`` is 0 where callbacks are ready, and else None."""
+        """Return the due timers. ``timeout`` is 0 if callbacks are ready, otherwise None."""
         self.turns += 1
         if self.turns > self.max_turns:
             raise VirtualTimeError(f"{self.max_turns} turns of the loop at {self.now_s:.3f} s\n{self.describe_waiting()}")
@@ -74,7 +74,7 @@ class _Selector(selectors.BaseSelector):
             raise VirtualTimeError(f"not over after {self.max_time_s} s of virtual time\n{self.describe_waiting()}")
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        if self._keys:  # the first is the loop's own pipe, which nobody writes to
+        if self._keys:  # the first key is the loop's own pipe, to which nobody writes
             raise RealWorldError("a real socket or file under virtual time")
         self._keys[fileobj] = key = selectors.SelectorKey(fileobj, fileobj, events, data)
         return key
@@ -99,7 +99,7 @@ class SimulatedTask(asyncio.Task[Any]):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """See the module. ``unhandled`` collects what tasks and callbacks of living processes raised and nobody looked at."""
+    """The loop of this module. ``unhandled`` collects exceptions of living processes that nobody has retrieved."""
 
     def __init__(self, *, max_time_s: float = 86_400.0, max_turns: int = 5_000_000) -> None:
         self._virtual = _Selector(max_time_s, max_turns)
@@ -119,7 +119,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual.now_s
 
     def clock(self, offset_s: float = 0.0) -> Clock:
-        """A clock whose wall time is virtual as well, ``offset_s`` ahead of the true one."""
+        """Return a clock whose wall time is virtual too, ``offset_s`` ahead of the true time."""
         return Clock(wall_s=lambda: EPOCH_S + offset_s + self._virtual.now_s, monotonic_s=self.time)
 
     def call_at(
@@ -131,7 +131,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def _process_events(self, timers: list[asyncio.TimerHandle]) -> None:
-        """What the selector gives are timers that are due."""
+        """Run the due timers that the selector returns."""
         self._ready.extend(timers)  # type: ignore[attr-defined]
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -150,7 +150,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return "\n".join(["waiting:", *lines[:100], *([f"  and {len(lines) - 100} more"] if len(lines) > 100 else [])])
 
     def cancel_all(self) -> None:
-        """Cancels what is left, oldest first, and lets it end."""
+        """Cancel the remaining tasks, oldest first, and let them end."""
         for task in list(self._tasks):
             task.cancel()
         self._virtual.max_turns = self.turns + 10_000
@@ -191,7 +191,7 @@ def _note_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
 
 
 def _where(coroutine: Any) -> str:
-    """The innermost place a suspended coroutine waits at, as ``file:line in function``."""
+    """Return where a suspended coroutine waits, as ``file:line in function`` of the innermost frame."""
     frame: types.FrameType | None = None
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None) or frame
@@ -208,7 +208,7 @@ def run(
     max_time_s: float = 86_400.0,
     max_turns: int = 5_000_000,
 ) -> T:
-    """Runs ``main(loop, rng)`` in virtual time and returns its result; same seed, same run."""
+    """Run ``main(loop, rng)`` in virtual time and return its result; the same seed gives the same run."""
     loop = VirtualLoop(max_time_s=max_time_s, max_turns=max_turns)
     collecting = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""One simulated node over all its lives: what outlives its daemon, and the daemon of its present life."""
+"""One simulated node over all its lives: its lasting state, and the daemon of its present life."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from sbon_node.net.transport import Address
 from sbon_node.node import Node
-from sbon_node.simulation.disk import SimulatedDisk
-from sbon_node.simulation.engine import CheckpointLocks, SimulatedEngine
+from sbon_node.simulation.engine.engine import CheckpointLocks, SimulatedEngine
+from sbon_node.simulation.faults.disk import SimulatedDisk
 from sbon_node.simulation.process import Process
-from sbon_node.streams.link import Link
-from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.links.link import Link
+from sbon_node.streams.outbox.outbox import Outbox
 
 CHECKPOINTS = "operators"
-"""Where a node keeps its checkpoints, within its data directory."""
+"""Name of the folder for checkpoints, within a node's data directory."""
 
 
 class SimulatedNode:
-    """``outbox`` and ``engine`` are those of its last life, ``slow_until`` bounds in time how slowly its users follow queries."""
+    """``outbox`` and ``engine`` belong to its last life; its users follow queries slowly until ``slow_until``."""
 
     def __init__(self, name: str, address: Address, root: Path) -> None:
         self.name = name
@@ -40,12 +40,12 @@ class SimulatedNode:
 
     @property
     def ready(self) -> bool:
-        """Whether its daemon has started, and lives."""
+        """Whether its daemon has started and lives."""
         return self.alive and self.node is not None
 
     @property
     def daemon(self) -> Node:
-        """Raises ``AssertionError`` while the node is down."""
+        """Return the daemon; raise ``AssertionError`` while the node is down."""
         assert self.alive, f"{self.name} is down"
         assert self.node is not None, f"{self.name} is not up yet"
         return self.node
@@ -54,11 +54,11 @@ class SimulatedNode:
         return self.disk.folder / CHECKPOINTS / operator
 
     def operators(self) -> list[str]:
-        """Those that have a checkpoint here."""
+        """Return the operators that have a checkpoint here."""
         return sorted(path.name for path in (self.disk.folder / CHECKPOINTS).iterdir())
 
     def links(self) -> list[Link]:
-        """All that bring streams to this node; nobody but a checker looks so deep inside a daemon."""
+        """Return all links that bring streams to this node; only checkers look so deep inside a daemon."""
         if self.node is None or not self.alive:
             return []
         links = [link for port in self.node._operators._ports.values() for link in port.links]

@@ -1,26 +1,28 @@
-"""How a simulated run went, and what every kind of run begins and ends with."""
+"""The result of a simulated run, and the common start and end of every kind of run."""
 
 from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sbon_node.failpoints import Failpoint
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import SimulatedCluster, Spent
-from sbon_node.simulation.disk import watched_databases
-from sbon_node.simulation.faults import Fault
+from sbon_node.simulation.faults.disk import watched_disks
+from sbon_node.simulation.faults.plan import Fault
 from sbon_node.simulation.loop import VirtualLoop, VirtualTimeError, run
-from sbon_node.steps import Step
 
 
 class Outcome(NamedTuple):
-    """``failure`` is empty where every check held, and else ends with the command that replays the run.
+    """The result of a run. ``failure`` is empty if every check passed, otherwise it ends with the command that replays the
+    run.
 
-    ``events`` are turns of the loop; ``steps`` are those taken since faults could strike, the first ``submission`` of them before
-    the submission was answered; ``ending`` is what became of the query, ``unstruck`` faults whose step was not taken so often.
+    ``events`` counts turns of the loop. ``failpoint`` are those taken since faults could strike, the first ``submission`` of
+    them before the submission was answered. ``calls`` counts each node's disk calls. ``ending`` is the end of the query.
+    ``unstruck`` are faults whose step was not taken often enough.
     """
 
     failure: str
@@ -29,15 +31,16 @@ class Outcome(NamedTuple):
     events: int
     virtual_s: float
     unstruck: tuple[Fault, ...]
-    steps: tuple[tuple[str, Step], ...]
+    failpoint: tuple[tuple[str, Failpoint], ...]
+    calls: Mapping[str, int]
     submission: int = 0
     ending: str = ""
     afterwards: Spent = Spent(0.0, 0, 0.0)
-    """What the run took after all knew each other."""
+    """Cost of the run after all nodes knew each other."""
 
 
 class Ended(NamedTuple):
-    """What a run that held all checks tells of its query."""
+    """The query's result in a run that passed all checks."""
 
     submission: int
     ending: str
@@ -47,14 +50,14 @@ Build = Callable[[VirtualLoop, Path], SimulatedCluster]
 Play = Callable[[SimulatedCluster, Path], Coroutine[Any, Any, Ended]]
 
 
-def run_cluster(build: Build, play: Play, *, seed: int | str, max_time_s: float, replay: str) -> Outcome:
-    """Plays on a cluster in a folder of its own, in virtual time."""
+def run_cluster(build: Build, query_run: Play, *, seed: int | str, max_time_s: float, replay: str) -> Outcome:
+    """Run a cluster in a folder of its own, in virtual time."""
     clusters: list[SimulatedCluster] = []
 
     async def main(loop: VirtualLoop, rng: random.Random) -> Ended:
         clusters.append(build(loop, Path(root)))
-        with watched_databases(clusters[0].disks):
-            return await play(clusters[0], Path(root))
+        with watched_disks(clusters[0].disks):
+            return await query_run(clusters[0], Path(root))
 
     failure, ended = "", Ended(0, "")
     with tempfile.TemporaryDirectory(prefix="sbon-simulation-", dir=in_memory()) as root:
@@ -63,15 +66,16 @@ def run_cluster(build: Build, play: Play, *, seed: int | str, max_time_s: float,
         except (CheckFailedError, VirtualTimeError) as error:
             failure = f"{error}\nreplay: {replay}"
     (cluster,) = clusters
-    plan = cluster.strikes.plan
+    plan = cluster.fault_injector.plan
     return Outcome(
         failure=failure,
         trace=tuple(cluster.trace),
         checks=cluster.watch.checker.checks,
         events=cluster.loop.turns,
         virtual_s=cluster.loop.time(),
-        unstruck=tuple(plan.never_struck()),
-        steps=tuple(plan.history),
+        unstruck=tuple(plan.never_injected()),
+        failpoint=tuple(plan.history),
+        calls=dict(sorted(plan.calls.items())),
         submission=ended.submission,
         ending=ended.ending,
         afterwards=cluster.spent().since(cluster.met),
@@ -79,5 +83,5 @@ def run_cluster(build: Build, play: Play, *, seed: int | str, max_time_s: float,
 
 
 def in_memory() -> str | None:
-    """Files in memory, where the machine has such a folder."""
+    """Return a folder for files in memory, if the machine has one."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -1,6 +1,7 @@
-"""The daemon's membership alone, in virtual time: no engine, streams or stores, so that a thousand nodes fit in one process.
+"""The daemon's membership alone, in virtual time: a thousand nodes fit in one process.
 
-Each site has the daemon's own membership, coordinate, and calls between peers, over the simulated network.
+There are no engine, streams or stores. Each site has the daemon's own membership, coordinate, and calls between peers, over
+the simulated network.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address
-from sbon_node.simulation.acquainted import acquaint
 from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.network import SimulatedNetwork
-from sbon_node.simulation.paths import Latency, NetworkQuality
+from sbon_node.simulation.network.network import SimulatedNetwork
+from sbon_node.simulation.network.paths import Latency, NetworkQuality
+from sbon_node.simulation.network.stall import Stall, StallingClock, StallingTransport
 from sbon_node.simulation.process import Process
-from sbon_node.simulation.stall import Stall, StallingClock, StallingTransport
+from sbon_node.simulation.warm_start import warm_start
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.space.settings import SpaceSettings
@@ -30,13 +31,13 @@ from sbon_node.space.settings import SpaceSettings
 PORT = 7400
 CLUSTER = "sbon"
 TRIES = 10
-"""Of a site's seeds, a second apart, before those that do not answer are given up."""
-Told = Callable[[str, str, Change], None]
-"""Is told (observer, member, change)."""
+"""Tries of a site's seeds, a second apart, before it gives up those that do not answer."""
+Notify = Callable[[str, str, Change], None]
+"""Callback with (observer, member, change)."""
 
 
 class Site:
-    """One node over its lives; ``membership`` is that of the last one."""
+    """One node over its lives; ``membership`` belongs to the last life."""
 
     def __init__(self, name: str, address: Address) -> None:
         self.name, self.address = name, address
@@ -52,7 +53,7 @@ class Site:
 
 
 class Overlay:
-    """Sites by name. ``listen`` is told every change of every member at every site."""
+    """Sites by name. The overlay calls ``listen`` with every change of every member at every site."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Overlay:
         settings: MembershipSettings | None = None,
         space: SpaceSettings | None = None,
         quality: NetworkQuality | None = None,
-        listen: Told = lambda observer, member, change: None,
+        listen: Notify = lambda observer, member, change: None,
     ) -> None:
         self._seed, self._settings, self._space = seed, settings or MembershipSettings(), space or SpaceSettings()
         self._net = NetSettings()
@@ -80,8 +81,7 @@ class Overlay:
         return [site for site in self.sites.values() if site.alive]
 
     async def boot(self, site: Site, seeds: Sequence[Address] = ()) -> None:
-        """A life of the site, with the incarnation after its last one; has joined, however often it had to try, when this
-        returns."""
+        """Start a life of the site, with the next incarnation; return when it has joined, after any number of tries."""
         site.lives += 1
         site.process = process = Process(f"{site.name}#{site.lives}")
         server = self._wire(site)
@@ -95,20 +95,20 @@ class Overlay:
         site.process.kill()
 
     def call(self, site: Site, work: Callable[[], None]) -> None:
-        """Runs something in the site's process."""
+        """Run a function in the site's process."""
         site.process.context.copy().run(work)
 
     def know_each_other(self, places: Mapping[str, Coordinate]) -> None:
-        """As if they had been together for long."""
-        acquaint({site.name: site.membership for site in self.living()}, places, self.rng)
+        """Start all sites as if they had been together for long."""
+        warm_start({site.name: site.membership for site in self.living()}, places, self.rng)
 
     def agreed(self) -> bool:
-        """Whether every living site takes exactly the living ones for alive or suspect."""
+        """Whether every living site regards exactly the living sites as alive or suspected."""
         living = frozenset(site.name for site in self.living())
         return all(len(s.membership._table.there) == len(living) - 1 and _knows(s, living) for s in self.living())
 
     async def until(self, condition: Callable[[], bool], within_s: float, *, pause_s: float = 0.25) -> float:
-        """Seconds until it holds, or infinity."""
+        """Return the seconds until the condition holds, or infinity."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         while not condition():

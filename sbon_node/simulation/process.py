@@ -1,8 +1,8 @@
-"""A simulated operating-system process: the tasks that die together, at once, and do nothing afterwards.
+"""A simulated operating-system process: its tasks die together, at once, and do nothing afterwards.
 
-A task belongs to the process in whose context it was made, and so do the tasks it makes. After ``kill`` the tasks are cancelled,
-and what their clean-up still tries meets fences: the network takes nothing from a dead process, and its disk is no longer the
-one its successor reads (:mod:`sbon_node.simulation.disk`).
+A task belongs to the process in whose context it was made, and so do the tasks it makes. ``kill`` cancels the tasks. Their
+clean-up has no effect outside: the network takes nothing from a dead process, and its successor reads another disk
+(:mod:`sbon_node.simulation.faults.disk`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class KilledError(asyncio.CancelledError):
-    """Raised where a process is killed in the midst of its own code; passes wherever a cancellation passes."""
+    """Raised where a process is killed within its own code; passes wherever a cancellation passes."""
 
 
 class Process:
@@ -29,11 +29,11 @@ class Process:
         self._on_kill: dict[Callable[[], None], None] = {}
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Runs it as a task of this process; the caller holds the task."""
+        """Run it as a task of this process; the caller holds the task."""
         return asyncio.get_running_loop().create_task(coroutine, context=self.context.copy())
 
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """Those that run, the oldest first."""
+        """Return the running tasks, the oldest first."""
         return list(self._tasks)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
@@ -43,7 +43,7 @@ class Process:
             task.cancel()
 
     def on_kill(self, callback: Callable[[], None]) -> None:
-        """Callbacks run in the order they were given, at the moment of death, before any task notices."""
+        """Add a callback; callbacks run in order at the moment of death, before any task notices."""
         self._on_kill[callback] = None
 
     def off_kill(self, callback: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class Process:
             task.cancel()
 
     def check(self) -> None:
-        """Raises :class:`KilledError` in a dead process."""
+        """Raise :class:`KilledError` in a dead process."""
         if not self.alive:
             raise KilledError(self.name)
 

@@ -1,4 +1,4 @@
-"""Scenarios: one query over generated input on simulated daemons, and what befalls them, as a TOML file.
+"""Scenarios: one query over generated input on simulated daemons, with its faults, as a TOML file.
 
 The rows at the sink are compared with DuckDB's over all of the sources' rows at once: each must be there exactly once.
 """
@@ -15,29 +15,29 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from sbon_node.connectors.registry import open_source
-from sbon_node.engine.interface import Column
+from sbon_node.connectors.sources.registry import open_source
 from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.schema import to_arrow
 from sbon_node.net.delays import MAX_RTT_MS
-from sbon_node.plain_words import in_plain_words
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
-from sbon_node.query.schema import to_arrow
-from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.simulation.duck import run
-from sbon_node.simulation.faults import MAX_TIME_S, AtStep, Fault
+from sbon_node.simulation.cluster import SYNCED, SimulatedCluster
+from sbon_node.simulation.engine.duck import run
+from sbon_node.simulation.faults.plan import MAX_TIME_S, AtCall, AtFailpoint, Fault
 from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.paths import NetworkQuality
-from sbon_node.simulation.play import Asked, Play
+from sbon_node.simulation.query_run import Asked, QueryRun
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings
+from sbon_node.validation_messages import in_plain_words
 
 QUERY = "query"
 MAX_ROWS = 10_000_000
 
 
 class ScenarioSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``rows`` generated at ``node``; ``columns`` as the connector ``generator`` takes them."""
+    """``rows`` generated at ``node``; ``columns`` has the format of the connector ``generator``."""
 
     node: str
     rows: Annotated[int, Meta(ge=0, le=MAX_ROWS)]
@@ -46,7 +46,7 @@ class ScenarioSource(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScenarioStream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``schema`` is name to type."""
+    """A stream; ``schema`` maps name to type."""
 
     schema: dict[str, str]
     event_time: str
@@ -71,8 +71,11 @@ class ScenarioStream(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``answer`` is DuckDB's SQL for ``sql``, where it differs. ``faults`` strike once the query runs; ``random_faults`` more are
-    drawn from the seed. Nodes that are ``acquainted`` begin as if they had been together for long."""
+    """A simulated cluster, its query and its faults.
+
+    ``answer`` is DuckDB's SQL for ``sql``, where it differs. ``faults`` strike once the query runs; ``random_faults`` more
+    are drawn from the seed. Nodes that are ``acquainted`` begin as if they had been together for long.
+    """
 
     name: str
     nodes: Annotated[tuple[str, ...], Meta(min_length=1)]
@@ -90,19 +93,19 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     acquainted: bool = False
 
     def named(self) -> list[tuple[str, str]]:
-        """Every node that is named beside ``nodes``, with the field it is named in."""
+        """Return every node that is named outside ``nodes``, with the field that names it."""
         found = [("consumer", self.consumer)] + ([("submit_at", self.submit_at)] if self.submit_at else [])
         for name, stream in self.streams.items():
             found += [(f"streams.{name}.sources[{index}].node", source.node) for index, source in enumerate(stream.sources)]
         for index, fault in enumerate(self.faults):
             found.append((f"faults[{index}].node", fault.node))
             found += [(f"faults[{index}].other", fault.other)] if fault.other else []
-            found += [(f"faults[{index}].when.node", fault.when.node)] if isinstance(fault.when, AtStep) else []
+            found += [(f"faults[{index}].when.node", fault.when.node)] if isinstance(fault.when, AtFailpoint | AtCall) else []
         return found
 
     @property
-    def play(self) -> Play:
-        return Play(
+    def query_run(self) -> QueryRun:
+        return QueryRun(
             queries=(Asked(QUERY, self.sql, self.strategy),),
             streams=tuple(stream.declared(name) for name, stream in self.streams.items()),
             sources=tuple(source for name, stream in self.streams.items() for source in stream.declared_sources(name)),
@@ -115,12 +118,15 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def _place(self) -> Coordinate:
-        """Everyone's, where all are as far from each other: side by side, each at the end of a way of its own."""
+        """The coordinate of every node if all are equally far apart: equal vectors, each with the latency as height."""
         return Coordinate(vector=(0.0,) * SpaceSettings().dimensions, height=self.latency_ms)
 
 
 def load_scenario(path: Path, nodes: int | None = None) -> Scenario:
-    """From a file; with ``nodes``, as many in all. Raises :class:`SbonError` ``bad-scenario``, naming the file and the field."""
+    """Load a scenario; with ``nodes``, give it as many nodes in all.
+
+    Raises :class:`SbonError` ``bad-scenario``, naming the file and the field.
+    """
     try:
         scenario = msgspec.convert(tomllib.loads(path.read_text()), Scenario)
     except OSError as error:
@@ -149,23 +155,25 @@ def load_scenario(path: Path, nodes: int | None = None) -> Scenario:
 
 
 def run_scenario(scenario: Scenario, *, seed: int | str, replay: str = "") -> Outcome:
-    """From the first node's start until the query has finished, and left nothing behind; ``replay`` is the command for it."""
+    """Run from the first node's start until the query has ended without leaks; ``replay`` is the command for it."""
 
     def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
         delay_s = scenario.latency_ms / 1000
-        return SimulatedCluster(loop, seed, scenario.nodes, root, latency=lambda a, b: delay_s, quality=scenario.quality)
+        quality = scenario.quality
+        return SimulatedCluster(loop, seed, scenario.nodes, root, config=SYNCED, latency=lambda a, b: delay_s, quality=quality)
 
-    async def play(cluster: SimulatedCluster, root: Path) -> Ended:
-        delivered = await scenario.play.run(cluster, root)
+    async def query_run(cluster: SimulatedCluster, root: Path) -> Ended:
+        output = cluster.at(scenario.consumer).disk.add(root / "results")
+        delivered = await scenario.query_run.run(cluster, output)
         cluster.watch.checker.delivered(_rounded(delivered[QUERY]), _rounded(await _answer(cluster, scenario)))
         cluster.verify()
         return Ended(0, "finished")
 
-    return run_cluster(build, play, seed=seed, max_time_s=scenario.max_time_s, replay=replay)
+    return run_cluster(build, query_run, seed=seed, max_time_s=scenario.max_time_s, replay=replay)
 
 
 async def _answer(cluster: SimulatedCluster, scenario: Scenario) -> list[tuple[object, ...]]:
-    """DuckDB's, over the sources' rows, read straight from their connectors."""
+    """Return DuckDB's answer over the sources' rows, read straight from their connectors."""
     tables = {}
     for name, stream in scenario.streams.items():
         declared = stream.declared(name)
@@ -180,5 +188,5 @@ async def _answer(cluster: SimulatedCluster, scenario: Scenario) -> list[tuple[o
 
 
 def _rounded(rows: Iterable[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """A sum hangs a little on the order in which it is made."""
+    """Round floating-point sums, which depend a little on the order of their terms."""
     return [tuple(float(f"{one:.9g}") if isinstance(one, float) else one for one in row) for row in rows]

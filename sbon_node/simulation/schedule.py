@@ -1,8 +1,8 @@
 """One query over whole daemons, from its submission until nothing is left of it, under a schedule of faults.
 
-Rows are born from a file at ``s``, and taken at ``c`` by a sink that keeps a file, or by a user who follows. Whatever happens,
-and whenever: once all is mended the query was either refused, and has left nothing behind anywhere, or it has run, its rows are
-the oracle's, each exactly once, and it leaves nothing but its result.
+A file at ``s`` provides the rows. At ``c`` a file sink takes them, or a user who follows. Once all faults are repaired,
+either the query was rejected and has left nothing behind anywhere; or it has run, its rows are the oracle's, each exactly
+once, and it leaves nothing but its result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import functools
 import json
 import random
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,27 +20,27 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from sbon_node.config import Config
+from sbon_node.config.config import Config
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.control.records import QueryRecord
-from sbon_node.control.report import Accepted, SinkSpec, Submission
-from sbon_node.control.settings import ControlSettings
-from sbon_node.engine.interface import Column
 from sbon_node.errors import SbonError
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_node.failpoints import Failpoint
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.queries import Accepted, SinkSpec, Submission
+from sbon_node.model.records import QueryRecord
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.evaluate import rows_of
-from sbon_node.simulation.faults import Fault, Stage, occurrences, random_plan
+from sbon_node.simulation.engine.evaluate import rows_of
+from sbon_node.simulation.engine.host import EngineTimes
+from sbon_node.simulation.faults.plan import Fault, Stage, occurrences, random_plan
 from sbon_node.simulation.follower import Follower
-from sbon_node.simulation.host import EngineTimes
-from sbon_node.simulation.left import SETTLE_S, settled
+from sbon_node.simulation.leak_check import SETTLE_S, settled
 from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.paths import NetworkQuality
 from sbon_node.space.settings import SpaceSettings
-from sbon_node.steps import Step
 from sbon_node.streams.settings import StreamSettings
+from sbon_node.workflow.settings import ControlSettings
 
 NODES = ("h", "s", "o", "c")
 QUERY = "query"
@@ -51,16 +51,17 @@ ROWS = 56
 MAX_TIME_S = 1800.0
 CONNECTORS = ConnectorSettings(linger_s=0.1, retry_max_s=2.0)
 SPACE = SpaceSettings(algorithm="vivaldi", probe_interval_s=60.0)
-"""Where the nodes are is no matter here."""
+"""Coordinate settings; the nodes' coordinates do not matter here."""
 NO_ROOM = ControlSettings(cores=0.01, memory_mb=10.0)
 TIMES = EngineTimes(watch=(0.001, 0.2))
 
 
 class Casting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who plays what: the query is submitted at ``holder``, and its operator goes to one of ``room``.
+    """The roles of the nodes: ``holder`` takes the submission, and the operator goes to one of ``room``.
 
-    The input is ``rows`` with texts of up to ``text_bytes``. ``credit_bytes``, which the other bounds of streams go by, is more
-    than the largest frame: what has waited for long comes in one, of all rows or of a quarter of a megabyte.
+    The input is ``rows`` with texts of up to ``text_bytes``. ``credit_bytes``, which determines the other limits of streams,
+    exceeds the largest frame: rows that have waited for long come in one frame, of all rows or of a quarter of a megabyte.
+    Power may be lost only with ``fsync``.
     """
 
     holder: str = "h"
@@ -70,26 +71,28 @@ class Casting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rows: int = ROWS
     text_bytes: int = 60
     credit_bytes: int = 8_000
+    fsync: bool = True
 
     @property
     def config(self) -> Config:
-        """Of a node with room."""
+        """Return the configuration of a node with room."""
         streams = StreamSettings(
             inbox_credit_bytes=self.credit_bytes,
             outbox_quota_bytes=self.credit_bytes * 3 // 4,
             batch_span_bytes=self.credit_bytes // 2,
             batch_span_frames=6,
             read_bytes=self.credit_bytes // 2,
+            fsync=self.fsync,
         )
         return msgspec.structs.replace(CONFIG, streams=streams, connectors=CONNECTORS, space=SPACE)
 
     @property
     def stage(self) -> Stage:
-        return Stage(sources=("s",), operators=self.room, consumers=("c",), holders=(self.holder,))
+        return Stage(sources=("s",), operators=self.room, consumers=("c",), holders=(self.holder,), fsync=self.fsync)
 
 
 class Schedule(NamedTuple):
-    """A run to be: the seed of its world, who plays what in it, and what goes wrong."""
+    """A planned run: the seed of its world, its casting, and its faults."""
 
     seed: int
     casting: Casting
@@ -97,12 +100,14 @@ class Schedule(NamedTuple):
 
 
 WORLDS = 50
-"""How many different runs the random schedules disturb."""
+"""Number of different runs that the random schedules disturb."""
 
 
 def random_schedule(seed: int) -> Schedule:
-    """Any node holds the record, any may host the operator; the faults strike at steps which that run takes undisturbed, so that
-    the first of them surely does."""
+    """Draw a schedule: any node may hold the record or host the operator.
+
+    The faults strike at steps that the undisturbed run takes, so that the first of them surely strikes.
+    """
     world = seed % WORLDS
     rng = random.Random(f"casting/{world}")
     casting = Casting(
@@ -110,22 +115,24 @@ def random_schedule(seed: int) -> Schedule:
         room=NODES,
         strategy=rng.choice(("relaxation", "producer", "consumer", "random")),
         sink=rng.choice(("file", "follow")),
+        fsync=rng.random() < 0.7,
     )
-    steps = occurrences(_undisturbed_steps(world, casting))
-    hosts = tuple(node for node in NODES if any(when.node == node and when.step == "plan" for when in steps))
-    return Schedule(world, casting, random_plan(seed, msgspec.structs.replace(casting.stage, operators=hosts), steps))
+    taken, calls = _undisturbed(world, casting)
+    failpoint = occurrences(taken)
+    hosts = tuple(node for node in NODES if any(when.node == node and when.step == "plan" for when in failpoint))
+    return Schedule(world, casting, random_plan(seed, msgspec.structs.replace(casting.stage, operators=hosts), failpoint, calls))
 
 
 @functools.cache
-def _undisturbed_steps(world: int, casting: Casting) -> tuple[tuple[str, Step], ...]:
+def _undisturbed(world: int, casting: Casting) -> tuple[tuple[tuple[str, Failpoint], ...], Mapping[str, int]]:
     outcome = run_schedule((), seed=world, casting=casting)
     if outcome.failure:
         raise CheckFailedError(f"without any fault: {outcome.failure}")
-    return outcome.steps
+    return outcome.failpoint, outcome.calls
 
 
 def run_schedule(faults: Sequence[Fault], *, seed: int | str, casting: Casting = Casting()) -> Outcome:  # noqa: B008 - immutable
-    """One run with all checks on; the faults may strike from the submission on."""
+    """Run once with all checks on; the faults may strike from the submission on."""
 
     def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
         config, full = casting.config, msgspec.structs.replace(casting.config, control=NO_ROOM)
@@ -133,22 +140,23 @@ def run_schedule(faults: Sequence[Fault], *, seed: int | str, casting: Casting =
         quality = NetworkQuality(jitter=0.3)
         return SimulatedCluster(loop, seed, NODES, root, config=config, configs=configs, quality=quality, times=TIMES)
 
-    async def play(cluster: SimulatedCluster, root: Path) -> Ended:
-        return await _Play(cluster, casting, faults, root).run()
+    async def query_run(cluster: SimulatedCluster, root: Path) -> Ended:
+        return await _QueryRun(cluster, casting, faults, root).run()
 
-    return run_cluster(build, play, seed=seed, max_time_s=MAX_TIME_S, replay=_replay_command(seed, faults, casting))
+    return run_cluster(build, query_run, seed=seed, max_time_s=MAX_TIME_S, replay=_replay_command(seed, faults, casting))
 
 
 def _replay_command(seed: int | str, faults: Sequence[Fault], casting: Casting) -> str:
-    """The one command that runs it again, and prints its trace."""
+    """Return the command that replays the run, and prints its trace."""
     plan, cast = msgspec.json.encode(list(faults)).decode(), msgspec.json.encode(casting).decode()
     return f"python -m sbon_node.simulation --seed {seed} --casting {shlex.quote(cast)} --faults {shlex.quote(plan)}"
 
 
-class _Play:
+class _QueryRun:
     def __init__(self, cluster: SimulatedCluster, casting: Casting, faults: Sequence[Fault], root: Path) -> None:
         self.cluster, self.casting, self.faults = cluster, casting, faults
-        self.input, self.output = root / "numbers.ndjson", root / "result.ndjson"
+        self.input = root / "numbers.ndjson"
+        self.output = cluster.at("c").disk.add(root / "results") / "result.ndjson"
         self.rows = numbers(casting.rows, casting.text_bytes, cluster.seed)
         self.follower = Follower(cluster, "c", QUERY)
 
@@ -160,9 +168,9 @@ class _Play:
         await cluster.answer(self.casting.holder, self._declare())
         branch = f"{QUERY}.b0"
         cluster.watch.expect(QUERY, {branch: (self._source().id,)}, (branch,))
-        cluster.strikes.arm(self.faults)
+        cluster.fault_injector.arm(self.faults)
         accepted = await self._submit()
-        submission = len(cluster.strikes.plan.history)
+        submission = len(cluster.fault_injector.plan.history)
         following = cluster.loop.create_task(self.follower.run()) if self.casting.sink == "follow" else None
         try:
             ending = await self._ending(accepted)
@@ -187,7 +195,7 @@ class _Play:
     # -- the query's life ----------------------------------------------------------------------------------------------
 
     async def _submit(self) -> bool | None:
-        """Whether it was accepted; None where the user never got to know."""
+        """Submit the query; return whether it was accepted, or None if the user did not learn it."""
         asked = self.cluster.user(self.casting.holder, self._submission())
         await self.cluster.until(asked.done)
         if asked.cancelled():
@@ -211,7 +219,10 @@ class _Play:
             self.cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
 
     async def _ending(self, accepted: bool | None) -> str:
-        """``finished`` or ``refused``; waits for it. What was accepted must finish, what was refused must not run."""
+        """Wait for the end and return ``finished`` or ``refused``.
+
+        An accepted query must finish; a rejected one must not run.
+        """
         holder, answered_s = self.cluster.nodes[self.casting.holder], self.cluster.loop.time()
         while True:
             await self.cluster.until(lambda: holder.ready)
@@ -239,7 +250,7 @@ class _Play:
 
 
 def numbers(count: int, text_bytes: int, seed: int | str) -> list[dict[str, Any]]:
-    """Rows with an identity each, nulls among their values."""
+    """Return rows with an identity each, and nulls among their values."""
     rng = random.Random(f"rows/{seed}")
     return [
         {

@@ -1,30 +1,34 @@
-"""What is checked at which step of a daemon: feeds the account of :mod:`sbon_node.simulation.checks` from outbox and links."""
+"""The checks at each step of a daemon; feeds :mod:`sbon_node.simulation.checks` from outbox and links."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sbon_node.control.sinks import HostedSink
-from sbon_node.query.catalog import is_source
+from sbon_node.connectors.sinks.runner import SinkRunner
+from sbon_node.failpoints import Failpoint
+from sbon_node.hosting.sinks import HostedSink
+from sbon_node.model.catalogue import is_source
 from sbon_node.simulation.checks import Checker
 from sbon_node.simulation.node import SimulatedNode
-from sbon_node.steps import Step
-from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 
 
 class Watch:
-    """Looks on at one run. What it is to expect of a query's parts has to be told before they start."""
+    """The observer of one run. Call :meth:`expect` for a query's components before they start."""
 
     def __init__(self, settings: StreamSettings) -> None:
         self._readers: dict[str, tuple[str, ...]] = {}
         self._inputs: dict[str, tuple[str, ...]] = {}
+        self._runners: dict[str, SinkRunner] = {}
         self._batch_bytes = settings.inbox_credit_bytes
         self.checker = Checker(settings, self._readers)
 
     def expect(self, query: str, inputs: Mapping[str, Sequence[str]], outputs: Sequence[str]) -> None:
-        """The query's operators read these streams, each in the order of its inputs, and its sink takes ``outputs``."""
+        """Expect the query's operators to read these streams, in the order of their inputs, and its sink to take
+        ``outputs``.
+        """
         for operator, streams in inputs.items():
             self._inputs[operator] = tuple(streams)
             for position, stream in enumerate(streams):
@@ -42,8 +46,8 @@ class Watch:
             self.checker.recovered(outbox, stream, _checkpoint(node, stream))
             self._shown(outbox, stream)
 
-    def stepped(self, node: SimulatedNode, step: Step) -> None:
-        """After a step of a living node; there is nothing to see before it has opened its outbox."""
+    def stepped(self, node: SimulatedNode, step: Failpoint) -> None:
+        """Check after a step of a living node; does nothing before the node has opened its outbox."""
         outbox = node.outbox
         if outbox is None:
             return
@@ -60,6 +64,7 @@ class Watch:
         elif step in ("position-write", "store"):
             self._delivered(node)
         elif step in ("receive", "acknowledge"):
+            self._resumed(node)
             for link in node.links():
                 if step == "receive":
                     self.checker.received(link)
@@ -67,18 +72,26 @@ class Watch:
                     self.checker.acknowledged(link, link.subscriber)
 
     def host_stepped(self, node: SimulatedNode, host: str) -> None:
-        """After a step of an engine host, its daemon alive or not."""
+        """Check after a step of an engine host, whether its daemon lives or not."""
         self.checker.wrote(node.name, host)
 
     def _shown(self, outbox: Outbox, stream: str) -> None:
-        """What an operator has shown, it has finished reading."""
+        """Record that an operator has finished reading the input of its published frames."""
         inputs = self._inputs.get(stream, ())
         if inputs and (visible := outbox.visible_batch(stream)) >= 0:
             for position, (source, offset) in enumerate(zip(inputs, outbox.batch_offsets(stream, visible), strict=True)):
                 self.checker.done(source, f"{stream}#{position}", offset.frame)
 
+    def _resumed(self, node: SimulatedNode) -> None:
+        """Record the stored position of a new sink as finished, even if the checker did not see it stored."""
+        for query, runner in node.node._sinks._runners.items() if node.node is not None else ():
+            if self._runners.get(query) is not runner:
+                self._runners[query] = runner
+                for stream, frame in runner._sink.positions().items():
+                    self.checker.done(stream, f"{query}.sink", frame)
+
     def _delivered(self, node: SimulatedNode) -> None:
-        """What a sink has stored the position of, it has finished with."""
+        """Record the frames up to a sink's stored position as finished."""
         if node.node is None:
             return
         for query, runner in node.node._sinks._runners.items():

@@ -1,4 +1,4 @@
-"""How far places are from each other, many at once."""
+"""Distances between many places at once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Floats = NDArray[np.float64]
 
 
 def apart(sources: Floats, targets: Floats) -> Floats:
-    """Euclidean distances [n, m] of places [n, d] and [m, d].
+    """Return Euclidean distances [n, m] of places [n, d] and [m, d].
 
-    Dimension by dimension: there is no array of all three axes, and no matrix product, whose threads would wait for each other on
-    a machine that does other work.
+    It sums dimension by dimension: no array of all three axes, and no matrix product, whose threads would wait for each other
+    on a busy machine.
     """
     found = np.zeros((len(sources), len(targets)))
     part = np.empty_like(found)

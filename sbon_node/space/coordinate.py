@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sbon_protocol import messages
 
 MAX_MS = 1e5
-"""No two places on Earth are that far apart: a coordinate beyond it is refused."""
+"""Limit of a coordinate, which is refused beyond it: no two places on Earth are that far apart."""
 
 
 class Coordinate(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,16 +40,16 @@ class Coordinate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Claim = Coordinate | messages.Coordinate
-"""Where a node is, or says it is."""
+"""A node's own coordinate, or the one it states."""
 
 
 def distance_ms(one: Claim, other: Claim) -> float:
-    """Estimated round-trip time: |x - y| + h_x + h_y; the load dimension has no part in it."""
+    """Return the estimated round-trip time |x - y| + h_x + h_y; the load dimension does not count."""
     return math.dist(one.vector, other.vector) + one.height + other.height
 
 
 def plausible(claim: Claim, dimensions: int) -> bool:
-    """Whether a node can be there: of the space's dimension, finite, within ``MAX_MS``, with nothing negative that cannot be."""
+    """Return whether a coordinate is possible: right dimension, finite, within ``MAX_MS``, no impossible negative values."""
     vector = claim.vector
     if len(vector) != dimensions:
         return False

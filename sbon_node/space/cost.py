@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 def cost_distances(
     point: Sequence[float], vectors: NDArray[np.float64], heights: NDArray[np.float64], loads: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Milliseconds from a virtual point (load zero, no height) to each of n nodes: vectors [n, d], heights [n], loads [n]."""
+    """Return milliseconds from a virtual point (load zero, no height) to n nodes: vectors [n, d], heights [n], loads [n]."""
     latency = np.linalg.norm(vectors - np.asarray(point, dtype=np.float64), axis=1)
     distances: NDArray[np.float64] = np.hypot(latency, loads) + heights
     return distances

@@ -1,9 +1,9 @@
-"""Of a link's last samples, the one number that is believed.
+"""Filter that reduces a link's last samples to one credible value.
 
-Queueing only ever adds to a round-trip time, so under it low samples tell the network's latency and high ones its moment: a low
-percentile is right. Where noise goes both ways a low percentile is too low on every link, by 7 % under noise of 10 %, and no
-number of neighbours mends that; there the middle is right. Which it is, the samples' own skewness tells: too roughly those of
-one link, well those of all of a node's.
+Queueing only ever adds to a round-trip time: low samples show the network's latency and high ones its present queues, so a low
+percentile is right. Where noise goes both ways a low percentile is too low on every link, by 7 % under noise of 10 %, and more
+neighbours do not help; there the median is right. The samples' own skewness tells the two apart: too roughly for the samples of
+a single link, well for those of all links of a node.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from collections import deque
 from collections.abc import Sequence
 
 ENOUGH = 3
-"""Samples of a link that its skewness is taken of."""
+"""Fewest samples of a link for an estimate of its skewness."""
 MEMORY = 100
-"""Samples of any links that the node's skewness looks back on, in the mean."""
+"""Samples over which the node's skewness is averaged, whatever their links."""
 SUPPOSED = 4
-"""Samples that the queueing a new node supposes counts as much as: few turns of its links must do to see that there is none."""
+"""Weight, in samples, of a new node's assumption that there is queueing: a few turns of its links must suffice to refute it."""
 QUEUEING = 0.25
-"""Skewness from which on the low percentile is taken. That of exponential ones is 0.3 in the mean."""
+"""Skewness from which on the low percentile is used. Exponential samples have 0.3 in the mean."""
 MIDDLE = 50.0
 
 
 class Percentile:
-    """Which one the links of a node take: ``low`` where only queueing disturbs samples (SBON, section 3.1.1; Ledlie et al.), and
-    with ``adaptive`` the nearer to the median the less skewed they are.
+    """The percentile that all links of a node use.
+
+    It is ``low`` where only queueing disturbs samples (SBON, section 3.1.1; Ledlie et al.). With ``adaptive`` it is the nearer
+    to the median the less skewed the samples are.
 
     Skewness is Bowley's, at the outer fifths: (q80 + q20 - 2 q50) / (q80 - q20), within [-1, 1], whatever a peer does.
     """
@@ -42,7 +44,7 @@ class Percentile:
         return self._low + (MIDDLE - self._low) * symmetric
 
     def learn(self, ordered: Sequence[float]) -> None:
-        """From the samples of one link, ascending."""
+        """Update the skewness from the samples of one link, ascending."""
         if self._adaptive and len(ordered) >= ENOUGH:
             low, middle, high = (percentile(ordered, percent) for percent in (20.0, MIDDLE, 80.0))
             skewness = (high + low - 2 * middle) / (high - low) if high > low else 0.0
@@ -51,14 +53,14 @@ class Percentile:
 
 
 class LinkFilter:
-    """Of one link; looks back on the last ``samples``."""
+    """The filter of one link, over its last ``samples``."""
 
     def __init__(self, samples: int, percentile: Percentile) -> None:
         self._samples: deque[float] = deque(maxlen=samples)
         self._percentile = percentile
 
     def add(self, rtt_ms: float) -> float:
-        """The new value, milliseconds."""
+        """Add a sample; return the new value in milliseconds."""
         self._samples.append(rtt_ms)
         ordered = sorted(self._samples)
         self._percentile.learn(ordered)
@@ -66,7 +68,7 @@ class LinkFilter:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """With linear interpolation, of ascending values. Raises ``IndexError`` where there are none."""
+    """Return a percentile of ascending values by linear interpolation. Raises ``IndexError`` for no values."""
     position = (len(ordered) - 1) * percent / 100
     below = int(position)
     above = min(below + 1, len(ordered) - 1)

@@ -1,8 +1,13 @@
-"""The load dimension (SBON, section 3.1.1): the load average with a linear weight, smoothed so that a spike moves nobody."""
+"""The load dimension (SBON, section 3.1.1): the load average times a weight, smoothed so that a spike moves no node."""
 
 from __future__ import annotations
 
 import math
+
+
+def per_core(load_ms: float, weight_ms: float) -> float | None:
+    """Return runnable processes per core from a place in the load dimension; None if its weight is 0."""
+    return load_ms / weight_ms if weight_ms > 0 else None
 
 
 class LoadDimension:
@@ -14,7 +19,7 @@ class LoadDimension:
         self._at: float | None = None
 
     def observe(self, load_per_core: float, now: float) -> float:
-        """Takes a load average (runnable processes per core); returns the dimension in milliseconds."""
+        """Take a load average (runnable processes per core); return the dimension in milliseconds."""
         load = max(0.0, load_per_core) if math.isfinite(load_per_core) else 0.0
         if self._at is None:
             self._value = load

@@ -1,4 +1,4 @@
-"""This node's own coordinate, moved by what its probes measure."""
+"""This node's own coordinate, updated from its measurements."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sbon_node.space.neighbours import Neighbours
 from sbon_node.space.settings import SpaceSettings
 
 SCATTER_MS = 1.0
-"""Standard deviation of where ``refit`` starts: nodes at one point have no direction between them."""
+"""Standard deviation of the starting points of ``refit``: nodes at one point have no direction between them."""
 
 
 class Link(msgspec.Struct):
-    """What is known of the way to one peer."""
+    """State of the path to one peer."""
 
     filter: LinkFilter
     rtt_ms: float
@@ -29,15 +29,15 @@ class Link(msgspec.Struct):
 
 
 def percentile_of(settings: SpaceSettings) -> Percentile:
-    """What the filters of a new node's links share."""
+    """Return the percentile that the links of a new node share."""
     adaptive = settings.filter == "adaptive" or (settings.filter == "auto" and settings.algorithm == "refit")
     return Percentile(settings.filter_percentile, adaptive=adaptive)
 
 
 class LocalCoordinate:
-    """Takes samples, gives the coordinate, the filtered round-trip times, and whom to measure next.
+    """This node's coordinate, its filtered round-trip times, and its choice of neighbours to measure.
 
-    Pure: told the time and given a generator.
+    Pure: takes the time and a random generator.
     """
 
     def __init__(self, settings: SpaceSettings, rng: random.Random) -> None:
@@ -75,7 +75,7 @@ class LocalCoordinate:
         return self._moves < 2 * self._neighbours.slots
 
     def observe(self, peer: str, rtt_ms: float, remote: Claim | None, now: float) -> bool:
-        """One round-trip time to ``peer``, which claims to be at ``remote``. False where the sample is refused.
+        """Take one round-trip time to ``peer``, which claims to be at ``remote``; return False if the sample is refused.
 
         An implausible ``remote`` counts as none: the measurement is kept, the coordinate stays.
         """
@@ -84,7 +84,7 @@ class LocalCoordinate:
         return taken
 
     def take(self, peer: str, rtt_ms: float, remote: Claim | None, now: float) -> bool:
-        """:meth:`observe`, but for the steps of ``refit``, which :func:`settle` takes for many nodes at once."""
+        """Take a sample as :meth:`observe`, without the steps of ``refit``, which :func:`settle` takes for many nodes at once."""
         if not math.isfinite(rtt_ms) or not 0 <= rtt_ms <= self._settings.max_rtt_ms:
             return False
         link = self._links.get(peer)
@@ -116,16 +116,16 @@ class LocalCoordinate:
         self._load.observe(load_per_core, now)
 
     def rtt_ms(self, peer: str, now: float) -> float | None:
-        """The filtered measurement, while it is fresh."""
+        """Return the filtered measurement, while it is fresh."""
         link = self._links.get(peer)
         return link.rtt_ms if link is not None and now - link.measured_at <= self._settings.fresh_s else None
 
     def measured(self, peer: str) -> bool:
-        """Whether anything is known of the way to it."""
+        """Return whether there is any measurement of the peer."""
         return peer in self._links
 
     def remembered_ms(self) -> dict[str, float]:
-        """Every measurement that is kept, whatever its age, filtered."""
+        """Return every kept measurement, whatever its age, filtered."""
         return {peer: link.rtt_ms for peer, link in self._links.items()}
 
     def forget(self, peer: str) -> None:
@@ -137,9 +137,10 @@ class LocalCoordinate:
     # -- whom to measure ----------------------------------------------------------------------------------------------
 
     def choose_neighbours(self, candidates: Mapping[str, Claim | None]) -> None:
-        """Takes up who is to be measured, among all that are there and where they say they are; call it now and then.
+        """Choose the neighbours to measure among all candidates and their stated coordinates; call it now and then.
 
-        How near one is tells the measurement, whatever its age, else the coordinates: so each look at the nearest finds new ones.
+        Nearness comes from the measurement, whatever its age, else from the coordinates: so each choice of the nearest tries
+        new ones.
         """
         estimates = {name: self._estimate_ms(name, place) for name, place in candidates.items()}
         before = {name: slot for name in self._neighbours.names() if (slot := self._neighbours.slot_of(name)) is not None}
@@ -154,7 +155,7 @@ class LocalCoordinate:
                 self._cache.put(slot, (*place.vector, place.height), link.rtt_ms)
 
     def next_neighbour(self) -> str | None:
-        """Whose turn it is to be measured."""
+        """Return the next neighbour to measure."""
         return self._neighbours.next()
 
     def neighbours(self) -> list[str]:
@@ -197,7 +198,7 @@ class LocalCoordinate:
 
 
 def settle(nodes: Sequence[LocalCoordinate]) -> None:
-    """Takes the steps of ``refit`` that are due; nodes in one process, of one kind of settings, take them side by side."""
+    """Take the due steps of ``refit``, side by side for nodes in one process with one kind of settings."""
     while due := [node for node in nodes if node._steps > 0]:
         first, many = due[0], len(due) > 1
         position, places, rtt_ms, some = (

@@ -1,7 +1,7 @@
-"""Whom a node measures again and again: some at random, who hold the whole map together, and those that are nearest to it.
+"""Neighbours that a node measures regularly: random ones, which hold the whole map together, and the nearest ones.
 
-Random neighbours alone tell far places well and one's own quarter badly; near ones alone fold the map. A slot keeps its tenant as
-long as it can, since the filter on the way to it looks back on its last samples.
+Random neighbours alone place distant nodes well and close ones badly; near ones alone fold the map. A slot keeps its neighbour
+as long as it can, since the filter of that link needs its last samples.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import random
 from collections.abc import Container, Mapping
 
 SCOUTS = 0.25
-"""Share of the near slots for who looks nearest and was never measured: else a node whose place is wrong is never found out."""
+"""Share of the near slots for nodes that seem nearest and were never measured; otherwise a wrong coordinate stays undetected."""
 
 
 class Neighbours:
-    """``random_slots`` slots, then ``near_slots``; each holds a name or nobody."""
+    """``random_slots`` slots, then ``near_slots``; each holds a name or nothing."""
 
     def __init__(self, random_slots: int, near_slots: int, rng: random.Random) -> None:
         self._random, self._rng = random_slots, rng
@@ -24,7 +24,7 @@ class Neighbours:
         self._turn = -1
 
     def __len__(self) -> int:
-        """How many there are now."""
+        """The number of neighbours."""
         return len(self._by_name)
 
     @property
@@ -38,7 +38,7 @@ class Neighbours:
         return self._by_name.get(name)
 
     def admit(self, name: str) -> int | None:
-        """Its slot: the one it has, or a free one, random ones first; None where all are taken."""
+        """Return the name's slot: its present one, or a free one, random ones first; None where all are taken."""
         slot = self._by_name.get(name)
         if slot is None and len(self._by_name) < len(self._slots):
             slot = self._slots.index(None)
@@ -46,16 +46,18 @@ class Neighbours:
         return slot
 
     def forget(self, name: str) -> int | None:
-        """The slot it leaves."""
+        """Remove a name; return its slot."""
         slot = self._by_name.pop(name, None)
         if slot is not None:
             self._slots[slot] = None
         return slot
 
     def renew(self, estimates_ms: Mapping[str, float], *, near: bool, measured: Container[str] = ()) -> list[tuple[int, str]]:
-        """Fills free random slots with any, and with ``near`` the others with the nearest, of all who may be neighbours by their
-        estimated round-trip times; ``SCOUTS`` of those with who is not ``measured``. Returns the slots that have a new tenant;
-        who has lost its slot is in none."""
+        """Fill free random slots at random, and with ``near`` the others with the nearest; return the changed slots.
+
+        Candidates come with their estimated round-trip times; a share ``SCOUTS`` of the near slots goes to those not
+        ``measured``. A neighbour that has lost its slot is in none.
+        """
         for name in [name for name in self._by_name if name not in estimates_ms]:
             self.forget(name)
         fresh: list[tuple[int, str]] = []
@@ -69,7 +71,7 @@ class Neighbours:
         return fresh + self._renew_near(estimates_ms, measured) if near else fresh
 
     def next(self) -> str | None:
-        """Whose turn it is to be measured."""
+        """Return the next neighbour to measure."""
         for _ in self._slots:
             self._turn = (self._turn + 1) % len(self._slots)
             name = self._slots[self._turn]

@@ -1,4 +1,4 @@
-"""The latency dimensions of the cost space on paper: their first two principal axes."""
+"""The latency dimensions of the cost space in a drawing: their first two principal axes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from numpy.typing import ArrayLike, NDArray
 
 
 def principal_axes(points: ArrayLike, axes: int = 2) -> tuple[NDArray[np.float64], float]:
-    """``points`` [n, d] turned so that they spread most along the first axis, then along the second: [n, axes], about their mean;
-    and the share of their variance that these axes show, 1 where there is none.
+    """Return ``points`` [n, d] on their principal axes, [n, axes], about their mean, and the share of variance shown.
 
-    Distances between the results are at most those between the points. The signs are fixed: of each axis, the point farthest out
-    is on the positive side.
+    The spread is greatest along the first axis, then along the second. The share is 1 where there is no variance. Distances
+    between the results are at most those between the points. The signs are fixed: on each axis, the point farthest out is on
+    the positive side.
     """
     placed = np.atleast_2d(np.asarray(points, dtype=np.float64))
     centred = placed - placed.mean(axis=0)

@@ -1,22 +1,22 @@
-"""Refit: a node's coordinate from all of its neighbours at once, with no more packets than one at a time takes.
+"""Refit: a node's coordinate from all of its neighbours at once, without additional packets.
 
-For every neighbour the node keeps the filtered round-trip time R and the coordinate it last told. After each probe it takes a
-damped Gauss-Newton step (Levenberg 1944, Marquardt 1963) on the whole cache. With x the vector and h the height,
+For every neighbour the node keeps the filtered round-trip time R and the coordinate it last sent. After each probe the node
+takes a damped Gauss-Newton step (Levenberg 1944, Marquardt 1963) on the whole cache. With x the vector and h the height,
 
-    p   = |x_i - x_j| + h_i + h_j                        what the coordinates say
-    r   = R - p,  rel = |r| / R                          what they miss, and the share of it
+    p   = |x_i - x_j| + h_i + h_j                        prediction of the coordinates
+    r   = R - p,  rel = |r| / R                          residual, and its share of R
     w   = R^-1.4 / max(rel, 0.08)                        near neighbours count more; beyond 8 % the loss is |r|, not r^2
-        * 1 / (1 + (rel / (40 median rel))^2)            redescending: who fits far worse than the others hardly counts,
-        * 1 / (1 + (|r| / (6 median |r|))^4)             neither by its share nor in milliseconds
+        * 1 / (1 + (rel / (40 median rel))^2)            redescending: neighbours that fit far worse than the others hardly
+        * 1 / (1 + (|r| / (6 median |r|))^4)             count, neither by their share nor in milliseconds
     A   = sum w J J^T,  b = sum w J r                    J the unit vector from j to i, and 1 for the height
     dx  = 0.4 (A + trace(A) / dim I)^-1 b
 
-The error a neighbour claims for itself plays no part: a liar would claim none. The first redescending factor alone lets 15 % of
-liars raise the error by 30 %; made sharp enough to stop them, it throws out near neighbours, whose shares are large by nature.
-In milliseconds these are small and lies are not.
+The error that a neighbour claims for itself does not count: a liar would claim none. The first redescending factor alone lets
+15 % of liars raise the error by 30 %; made sharp enough to stop them, it rejects near neighbours, whose shares are large by
+nature. In milliseconds these are small and lies are not.
 
-Among fewer than ``FEW`` neighbours both factors end as 1 and heights as 0: in six cities the pair nearest to each other was taken
-for liars, at twelve times its distance.
+Among fewer than ``FEW`` neighbours both factors end as 1 and heights as 0: in six cities the nearest pair was taken for liars,
+at twelve times its distance.
 
 Bounds, whatever peers say: a step is no longer than ``REACH`` of the longest round-trip time in the cache, which the node has
 measured itself; components stay within ``MAX_MS``, heights within [0, ``MAX_MS``].
@@ -37,30 +37,32 @@ Flags = NDArray[np.bool_]
 Known = Flags | None
 
 STEP = 0.4
-"""Part of the damped step that is taken: others move as well, and noise should not carry over."""
+"""Share of the damped step that is taken: others move as well, and noise should not carry over."""
 DAMPING = 1.0
-"""Times trace / dim. With a tenth of it heights collapse to zero and the fit is half as good."""
+"""Factor of trace / dim. With a tenth of it heights collapse to zero and the fit is half as good."""
 WEIGHT_POWER = -1.4
 MIN_RTT_MS = 1.0
-"""Shorter times count as this in weights and shares: below it a share says nothing."""
+"""Shorter times count as this in weights and shares: below it a share is meaningless."""
 LINEAR_BEYOND = 0.08
 SHARE_CUT = 40.0
 CUT = 6.0
 MIN_SHARE, MIN_MS = 0.01, 1.0
-"""Medians are taken for no less, so that a perfect fit throws nobody out."""
+"""Smallest median, so that a perfect fit rejects no neighbour."""
 _LEAST, _CUTS = np.array([[MIN_SHARE], [MIN_MS]]), np.array([[SHARE_CUT], [CUT]])
 FEW, SETTLED_AMONG_FEW, LOST_HEIGHT = 12, 24, 0.1
-"""A node that is still among fewer neighbours after so many probes cannot tell a near one that fits badly from a liar, nor a
-height from distance: it throws nobody out, and its height goes, by that share with each step."""
+"""Probes after which a node with still fewer neighbours rejects none, and shrinks its height by that share with each step.
+
+It cannot tell a near neighbour that fits badly from a liar, nor a height from distance.
+"""
 REACH = 0.5
 COLD_PROBES, COLD_STEPS = 200, 4
-"""A node's first so many probes are followed by so many more steps each: they cost nothing but time of the processor."""
+"""A node's first so many probes are followed by so many more steps each: they cost nothing but CPU time."""
 JOIN_PROBES, JOIN_STEPS = 20, 24
-"""The same for a node that joins others who have found their places; where all are new, it would fold the map."""
+"""The same for a node that joins others with settled coordinates; where all are new, it would fold the map."""
 JOIN_STARTS = 10
-"""After each of so many probes it starts again from :func:`middle`: few neighbours leave more than one place where they fit."""
+"""After each of so many probes the node starts again from :func:`middle`: few neighbours leave more than one good fit."""
 PLACED = 0.3
-"""Neighbours have found their places if these are that far from their middle, as a share of the round-trip times to them."""
+"""Neighbours are settled if they are that far from their middle, as a share of the round-trip times to them."""
 _TOGETHER_MS = 1e-9
 _ALMOST_NOTHING = 1e-15
 
@@ -73,7 +75,7 @@ class Fit(NamedTuple):
 
 
 class NeighbourCache:
-    """What a node knows of its neighbours, by slot: where they said they are, how far they were measured to be."""
+    """Coordinates and round-trip times of a node's neighbours, by slot."""
 
     def __init__(self, slots: int, dimensions: int) -> None:
         self.places: Floats = np.zeros((slots, dimensions + 1))
@@ -83,16 +85,16 @@ class NeighbourCache:
 
     @property
     def count(self) -> int:
-        """How many are known."""
+        """The number of known neighbours."""
         return len(self.known) - self._unknown
 
     @property
     def whole(self) -> bool:
-        """Whether there is somebody in every slot."""
+        """Whether every slot has a neighbour."""
         return not self._unknown
 
     def put(self, slot: int, place: tuple[float, ...], rtt_ms: float) -> None:
-        """``place`` is the vector and the height."""
+        """Store a neighbour's place, which is the vector and the height, and its round-trip time."""
         self.places[slot] = place
         self.rtt_ms[slot] = rtt_ms if rtt_ms > MIN_RTT_MS else MIN_RTT_MS
         self._unknown -= not self.known[slot]
@@ -104,7 +106,7 @@ class NeighbourCache:
 
 
 def joins(probes: int, cache: NeighbourCache) -> bool:
-    """Whether a node that has taken so many probes before is new among others who have found their places."""
+    """Return whether a node with so many earlier probes is new among others with settled coordinates."""
     if probes >= JOIN_PROBES:
         return False
     places, rtt_ms = cache.places[cache.known, :-1], cache.rtt_ms[cache.known]
@@ -113,7 +115,7 @@ def joins(probes: int, cache: NeighbourCache) -> bool:
 
 
 def middle(cache: NeighbourCache) -> Floats:
-    """Where to start among the neighbours, nearer ones counting more; shape [dimensions + 1], the height zero.
+    """Return a starting point among the neighbours, nearer ones counting more; shape [dimensions + 1], the height zero.
 
     In each dimension a place counts as no further from their median than the longest round-trip time, whatever it claims.
     """
@@ -124,7 +126,7 @@ def middle(cache: NeighbourCache) -> Floats:
 
 
 def extra_steps(probes: int, *, joining: bool) -> int:
-    """How many steps follow the one of a node's next probe, after so many."""
+    """Return how many steps follow the first one of a node's next probe, after ``probes``."""
     if joining:
         return JOIN_STEPS
     return COLD_STEPS if probes < COLD_PROBES else 0
@@ -133,12 +135,14 @@ def extra_steps(probes: int, *, joining: bool) -> int:
 def step(
     position: Floats, places: Floats, rtt_ms: Floats, known: Known, *, height: bool = True, few: bool | Flags = False
 ) -> Fit:
-    """One step of a node, or of many at once with leading axes: position [..., d + 1], places [..., s, d + 1], rtt_ms and
-    known [..., s], at least one of them known; ``known`` is None where all are. ``few`` [...] says who is settled among few.
-    Without ``height`` the last component stays."""
+    """Compute one step of a node, or of many at once with leading axes.
+
+    Shapes: position [..., d + 1], places [..., s, d + 1], rtt_ms and known [..., s], at least one of them known; ``known`` is
+    None where all are. ``few`` [...] marks nodes settled among few neighbours. Without ``height`` the last component stays.
+    """
     rows = np.empty((*rtt_ms.shape, places.shape[-1] + 1))
     slopes, missed = rows[..., :-1], rows[..., -1]
-    """J of each neighbour, and beside it what it misses: one product gives both sums."""
+    """J of each neighbour, and beside it the residual: one product gives both sums."""
     away = np.subtract(position[..., None, :-1], places[..., :-1], out=slopes[..., :-1])
     apart = np.sqrt(np.vecdot(away, away))
     away /= np.maximum(apart, _TOGETHER_MS)[..., None]
@@ -161,8 +165,10 @@ def step(
 
 
 def _weights(size: Floats, rtt_ms: Floats, known: Known, few: Flags) -> tuple[Floats, Floats]:
-    """``w`` of neighbours that miss so many milliseconds, nothing of those that are not known; and the median of the shares.
-    Who fits worst is thrown out, but among few."""
+    """Return ``w`` for residuals in milliseconds, 0 for unknown neighbours, and the median of the shares.
+
+    The worst-fitting neighbours are rejected, except among few.
+    """
     misses = np.empty((*size.shape[:-1], 2, size.shape[-1]))
     by_share, by_size = misses[..., 0, :], misses[..., 1, :]
     np.divide(size, rtt_ms, out=by_share)
@@ -178,7 +184,7 @@ def _weights(size: Floats, rtt_ms: Floats, known: Known, few: Flags) -> tuple[Fl
 
 
 def _medians(values: Floats, known: Known) -> Floats:
-    """The (lower) medians of the known ones: values [..., k, s], known [..., s]; [..., k, 1]."""
+    """Return the (lower) medians of the known values: values [..., k, s], known [..., s]; result [..., k, 1]."""
     if known is None:
         return np.sort(values, axis=-1)[..., (values.shape[-1] - 1) // 2, None]
     ordered = np.where(known[..., None, :], values, np.inf)
@@ -187,8 +193,10 @@ def _medians(values: Floats, known: Known) -> Floats:
 
 
 def _moved(position: list[float], sums: list[list[float]], longest_ms: float, height: bool) -> list[float]:
-    """Where the damped step leads: ``sums`` are the rows of A, each with its b. A dozen numbers are sooner reckoned with by hand
-    than handed to a library, and damping makes A positive definite."""
+    """Return the position after the damped step; ``sums`` are the rows of A, each with its b.
+
+    Plain Python is faster than a library for a dozen numbers, and damping makes A positive definite.
+    """
     size = len(sums)
     damping = DAMPING / (size - (not height)) * sum(sums[i][i] for i in range(size)) + _ALMOST_NOTHING
     for i, row in enumerate(sums):
@@ -209,7 +217,7 @@ def _moved(position: list[float], sums: list[list[float]], longest_ms: float, he
 
 
 def _moved_together(position: Floats, sums: Floats, longest_ms: Floats, height: Flags) -> Floats:
-    """:func:`_moved` of many nodes: position [..., n], sums [..., n, n + 1], longest_ms and height [...]."""
+    """Return :func:`_moved` of many nodes: position [..., n], sums [..., n, n + 1], longest_ms and height [...]."""
     normal, right = sums[..., :-1], sums[..., -1:]
     diagonal = np.einsum("...ii->...i", normal)
     diagonal += (DAMPING / (diagonal.shape[-1] - ~height) * diagonal.sum(axis=-1) + _ALMOST_NOTHING)[..., None]

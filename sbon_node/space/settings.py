@@ -26,7 +26,7 @@ class SpaceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         int, Meta(ge=1, le=256, description="members at random that are measured again and again; more fit better, more slowly")
     ] = 32
     near_neighbours: Annotated[
-        int, Meta(ge=0, le=256, description="nearest members that are measured as well; they tell who is nearest")
+        int, Meta(ge=0, le=256, description="nearest members that are measured as well; they show who is nearest")
     ] = 16
     probe_interval_s: Annotated[
         float,

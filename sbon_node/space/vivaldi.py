@@ -25,7 +25,7 @@ from sbon_node.space.coordinate import MAX_MS, Claim, Coordinate
 Floats = NDArray[np.float64]
 
 MIN_RTT_MS = 0.1
-"""Shorter samples count as this: below it the relative error says nothing."""
+"""Shorter samples count as this: below it the relative error is meaningless."""
 MIN_ERROR = 0.01
 MAX_ERROR = 2.0
 _TOGETHER_MS = 1e-6
@@ -41,7 +41,7 @@ def update(
     error_gain: float = 0.25,
     step_gain: float = 0.25,
 ) -> Coordinate:
-    """The local coordinate after one (filtered) sample. Two nodes at one point push apart in a random direction."""
+    """Return the local coordinate after one (filtered) sample. Two nodes at one point push apart in a random direction."""
     rtt = max(rtt_ms, MIN_RTT_MS)
     own = min(max(local.error, MIN_ERROR), MAX_ERROR)
     theirs = min(max(remote.error, MIN_ERROR), MAX_ERROR)
@@ -64,8 +64,10 @@ def update(
 def update_all(
     vectors: Floats, errors: Floats, peers: NDArray[np.int_], rtt_ms: Floats, *, error_gain: float = 0.25, step_gain: float = 0.25
 ) -> tuple[Floats, Floats]:
-    """:func:`update` of many nodes at once: vectors [n, d], errors [n], the number of each one's peer, and its sample. No two of
-    them may be at one point."""
+    """Run :func:`update` for many nodes at once.
+
+    Shapes: vectors [n, d], errors [n], the index of each node's peer, and its sample. No two of them may be at one point.
+    """
     rtt = np.maximum(rtt_ms, MIN_RTT_MS)
     held = np.clip(errors, MIN_ERROR, MAX_ERROR)
     weight = held / (held + held[peers])

@@ -1,23 +1,28 @@
 """The payload of a frame: an Arrow IPC stream of one record batch, compressed (protocol/SPEC.md).
 
-Of few rows the stream is mostly its schema and the places of its buffers, so it is compressed as a whole; of many, buffer by
-buffer, which needs no second copy. Pure: needs pyarrow and nothing of the node.
+With few rows the stream is mostly schema and buffer offsets, so it is compressed as a whole; with many rows it is compressed
+buffer by buffer, which needs no second copy. Pure: needs pyarrow and nothing of the node.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
+from sbon_node.streams.ipc_sizes import unpacked_bytes
+
 WHOLE_BYTES = 32 * 1024
-"""A stream of so many bytes, uncompressed, is compressed as a whole."""
-MAX_UNPACKED_BYTES = 64 * 1024 * 1024
+"""A stream of at most so many bytes, uncompressed, is compressed as a whole."""
+MAX_UNPACKED_BYTES = 16 * 1024 * 1024
+"""Limit of unpacked bytes: twice the largest target of an engine (``engine.frame_bytes``), and the limit of a row."""
+LARGE_BYTES = 1024 * 1024
+"""Rows that unpack to more are not unpacked on the event loop."""
 _LZ4 = pa.Codec("lz4")
 _WHOLE = b"\x28\xb5\x2f\xfd"
-"""What a zstd frame begins with, and no Arrow stream."""
+"""The first bytes of a zstd frame, which no Arrow stream begins with."""
 
 
 def pack(rows: pa.RecordBatch, codec: pa.Codec = _LZ4) -> bytes:
-    """Rows as a payload, ``codec`` being for the buffers of many."""
+    """Return rows as a payload; ``codec`` compresses the buffers of large batches."""
     if rows.nbytes <= WHOLE_BYTES:
         stream = _stream(rows, None)
         if stream.size <= WHOLE_BYTES:
@@ -28,26 +33,52 @@ def pack(rows: pa.RecordBatch, codec: pa.Codec = _LZ4) -> bytes:
 
 
 def unpack(payload: bytes) -> pa.RecordBatch:
-    """The rows, checked in full: Spark believes what Arrow's offsets and lengths say, and the bytes may come from other nodes.
+    """Return the rows, fully validated: Spark trusts Arrow's offsets and lengths, and the bytes may come from other nodes.
 
     Raises ``ValueError``, ``OSError`` or ``pa.ArrowException``.
     """
+    stream, declared = _opened(payload)
+    if declared > MAX_UNPACKED_BYTES:
+        raise ValueError(f"{declared:,} bytes unpacked are over the limit of {MAX_UNPACKED_BYTES:,}")
+    with pa.ipc.open_stream(stream) as reader:
+        if (folded := next((field for field in reader.schema if _folds(field.type)), None)) is not None:
+            raise ValueError(f"values of {folded.type} may stand for many times their bytes")
+        rows = next(iter(reader), None)
+        if rows is None:
+            raise ValueError("no record batch")
+        rows.validate(full=True)
+    return rows
+
+
+def is_large(payload: bytes) -> bool:
+    """Return whether a thread should unpack it, because it is large; False if it cannot be read."""
+    if len(payload) > LARGE_BYTES:
+        return True
+    try:
+        return _opened(payload)[1] > LARGE_BYTES
+    except (pa.ArrowException, OSError, ValueError):
+        return False
+
+
+def _opened(payload: bytes) -> tuple[pa.Buffer, int]:
+    """Return the Arrow stream, its buffers compressed as received, and their declared size in all."""
     stream: pa.Buffer = pa.py_buffer(payload)
     if payload.startswith(_WHOLE):
         with pa.input_stream(stream, compression="zstd") as unpacking:
             stream = unpacking.read_buffer(WHOLE_BYTES + 1)
         if stream.size > WHOLE_BYTES:
             raise ValueError(f"more than {WHOLE_BYTES:,} bytes compressed as a whole")
-    with pa.ipc.open_stream(stream) as reader:
-        rows = next(iter(reader), None)
-        if rows is None:
-            raise ValueError("no record batch")
-        if rows.nbytes > MAX_UNPACKED_BYTES:
-            raise ValueError(f"{rows.nbytes:,} bytes unpacked are over the limit of {MAX_UNPACKED_BYTES:,}")
-        rows.validate(full=True)
-        if next(iter(reader), None) is not None:
-            raise ValueError("a frame is one record batch, this one has more")
-    return rows
+    return stream, unpacked_bytes(stream)
+
+
+def _folds(kind: pa.DataType) -> bool:
+    """Return whether many rows may share a value of this type or a value nested in it."""
+    types = pa.types
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind) or types.is_string_view(kind) or types.is_binary_view(kind):
+        return True
+    if types.is_list_view(kind) or types.is_large_list_view(kind) or types.is_union(kind):
+        return True
+    return any(_folds(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _stream(rows: pa.RecordBatch, codec: pa.Codec | None) -> pa.Buffer:

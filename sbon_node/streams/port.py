@@ -1,4 +1,4 @@
-"""What the node offers one running operator: its inputs' links and its place in the outbox (the engine's ``OperatorPort``)."""
+"""A running operator's access to its inputs' links and its place in the outbox (the engine's ``OperatorPort``)."""
 
 from __future__ import annotations
 
@@ -10,28 +10,31 @@ import msgspec
 
 from sbon_node.clock import Clock
 from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.steps import Steps, unobserved
-from sbon_node.streams.channel import StreamOpener
-from sbon_node.streams.counts import SpillCount
-from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
-from sbon_node.streams.ledger import NO_BATCH
-from sbon_node.streams.link import Link, Locate
-from sbon_node.streams.outbox import Outbox
+from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.model.frames import Frame, FrameDraft, InputOffset
+from sbon_node.model.stream_counts import SpillCount
+from sbon_node.streams.links.channel import StreamOpener
+from sbon_node.streams.links.link import Link, Locate
+from sbon_node.streams.links.span import InputSpan, fill
+from sbon_node.streams.links.spill import Spill
+from sbon_node.streams.outbox.ledger import NO_BATCH
+from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
-from sbon_node.streams.signals import Signal
-from sbon_node.streams.span import InputSpan, fill
-from sbon_node.streams.spill import Spill
+from sbon_node.streams.skipped import Letters, SkippedRows
 
 
 class PortInput(msgspec.Struct, frozen=True, kw_only=True):
-    """One input of an operator; ``start_after`` holds for an operator none of whose batches is visible yet.
+    """One input of an operator; ``start_after`` applies while no batch of the operator is visible.
 
-    Its watermark, less ``lag_ms``, may be ``ahead_ms`` beyond the least of the other inputs; without it, anywhere. What is held
-    back by that is spilled to ``spill_to``, where given, and otherwise stays in the link's credit.
+    The input's watermark, less ``lag_ms``, may be at most ``ahead_ms`` beyond the least of the other inputs; without
+    ``ahead_ms`` there is no limit. Frames held back are spilled to ``spill_to``, where given, and otherwise stay in the link's
+    credit.
     """
 
     stream: str
     locate: Locate
+    node: str = ""
     start_after: int = 0
     epoch: int = 0
     lag_ms: int = 0
@@ -40,7 +43,7 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodePort:
-    """The streams of operator ``operator``, whose output stream bears its id and is open in the outbox.
+    """The streams of operator ``operator``, whose output stream has the same id and is open in the outbox.
 
     Call :meth:`recover` before every start of its engine, the first and any later one.
     """
@@ -55,20 +58,22 @@ class NodePort:
         clock: Clock,
         settings: StreamSettings,
         rng: random.Random,
-        steps: Steps = unobserved,
+        failpoint: Failpoints = unobserved,
         has_state: bool = False,
+        letters: Letters | None = None,
     ) -> None:
         self.operator = operator
         self.links: tuple[Link, ...] = ()
         self._inputs = tuple(inputs)
-        self._outbox, self._peers, self._clock, self._settings, self._rng, self._steps = (
+        self._outbox, self._peers, self._clock, self._settings, self._rng, self._failpoint = (
             outbox,
             peers,
             clock,
             settings,
             rng,
-            steps,
+            failpoint,
         )
+        self._letters = letters
         self._max_rows = settings.batch_span_rows if has_state else None
         self._news = Signal()
         self._incarnation = 0
@@ -79,8 +84,10 @@ class NodePort:
     # -- starting and stopping ----------------------------------------------------------------------------------------
 
     def recover(self, committed: int | None) -> None:
-        """The engine is about to start from a checkpoint whose newest readable commit is ``committed``: that and all before it
-        become visible, and the links start, or stay, where those batches have read to. Needs the running loop.
+        """Make batches up to ``committed`` visible and start the links where those batches have read to.
+
+        ``committed`` is the newest readable commit of the checkpoint from which the engine is about to start. Running links
+        stay. Needs the running loop.
 
         Raises :class:`SbonError` ``checkpoint-mismatch`` where checkpoint and outbox cannot belong together.
         """
@@ -102,8 +109,12 @@ class NodePort:
             self._open(offsets)
 
     def has_batch(self, batch: int) -> bool:
-        """Whether the outbox holds, or held, the output of ``batch``: what the repair of a checkpoint asks."""
+        """Return whether the outbox holds, or held, the output of ``batch``, for the repair of a checkpoint."""
         return self._outbox.has_batch(self.operator, batch)
+
+    def visible_batch(self) -> int:
+        """Return the newest visible batch; -1 before the first."""
+        return self._outbox.visible_batch(self.operator)
 
     def _open(self, offsets: tuple[InputOffset, ...]) -> None:
         starts = [offset.frame for offset in offsets] if offsets else [one.start_after for one in self._inputs]
@@ -114,13 +125,14 @@ class NodePort:
                 one.stream,
                 f"{self.operator}#{position}",
                 locate=one.locate,
+                node=one.node,
                 peers=self._peers,
                 clock=self._clock,
                 settings=self._settings,
                 rng=self._rng,
                 start_after=start,
                 epoch=one.epoch,
-                steps=self._steps,
+                failpoint=self._failpoint,
                 news=self._news,
                 spill=Spill(one.spill_to, self._settings.spill_max_bytes) if one.spill_to is not None else None,
             )
@@ -130,13 +142,13 @@ class NodePort:
             link.start()
 
     async def close(self, *, unsubscribe: bool = False) -> None:
-        """Ends the links; with ``unsubscribe`` the hosts of the inputs forget the operator."""
+        """End the links; with ``unsubscribe`` the hosts of the inputs forget the operator."""
         for link in self.links:
             await link.close(unsubscribe=unsubscribe)
 
     @property
     def spilled(self) -> SpillCount:
-        """What its inputs have spilled since they were connected."""
+        """Return the counts of spilled frames of all inputs since they were connected."""
         spills = [link.inbox.spill for link in self.links if link.inbox.spill is not None]
         return SpillCount(
             frames=sum(one.total_frames for one in spills),
@@ -146,13 +158,13 @@ class NodePort:
 
     @property
     def held(self) -> list[str]:
-        """The streams whose next frame waits for other inputs."""
+        """Return the streams whose next frame waits for other inputs."""
         return [one.stream for one, is_held in zip(self._inputs, self._held, strict=True) if is_held]
 
     # -- engine.interface.OperatorPort --------------------------------------------------------------------------------
 
     async def poll(self, after: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:
-        """Offsets up to which a batch may be planned; ``after`` itself where there is no news within ``wait_s`` seconds.
+        """Return offsets up to which a batch may be planned; ``after`` itself without news within ``wait_s`` seconds.
 
         After each start every input that has had frames is offered again under a new incarnation. Raises :class:`SbonError`
         where an input has failed for good.
@@ -168,7 +180,7 @@ class NodePort:
             return after
 
     async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
-        """Frames (after_frame, upto_frame] of an input; waits for those a restart has to bring again."""
+        """Return frames (after_frame, upto_frame] of an input; wait for those that a restart must resend."""
         link = self.links[position]
         visible = self._visible_offsets()
         if visible and after_frame < visible[position].frame:
@@ -178,18 +190,22 @@ class NodePort:
         await link.wait(upto_frame - 1)
         return link.inbox.frames(after_frame, upto_frame)
 
-    async def write(self, batch: int, offsets: tuple[InputOffset, ...], drafts: list[FrameDraft]) -> None:
-        """Stores a batch's output, as :meth:`sbon_node.streams.outbox.Outbox.write_batch`."""
+    async def write(
+        self, batch: int, offsets: tuple[InputOffset, ...], drafts: list[FrameDraft], skipped: SkippedRows | None = None
+    ) -> None:
+        """Store a batch's skipped rows, then its output, as :meth:`sbon_node.streams.outbox.outbox.Outbox.write_batch`."""
         if len(offsets) != len(self._inputs):
             raise BrokenInvariantError(
                 f"batch {batch} of {self.operator} has {len(offsets)} offsets for {len(self._inputs)} inputs"
             )
         if batch > self._outbox.visible_batch(self.operator):
             self._check_not_behind(offsets)
+            if skipped is not None and self._letters is not None:
+                self._letters.write(batch, skipped)
         self._outbox.write_batch(self.operator, batch, offsets, drafts)
 
     async def committed(self, batch: int) -> None:
-        """The engine has committed ``batch``: it becomes visible, and exactly what visible batches have read is acknowledged."""
+        """Make the committed ``batch`` visible and acknowledge exactly the input of visible batches."""
         self._acknowledge(self._outbox.publish(self.operator, batch))
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -240,7 +256,7 @@ class NodePort:
         self._held = held
 
     def _check_not_stuck(self) -> None:
-        """Raises ``held-too-long``: what is held back has filled its place on disk, and the others do not come any further."""
+        """Raise ``held-too-long``: the spill is full of frames held back, and the other inputs do not advance."""
         full = [link for link, held in zip(self.links, self._held, strict=True) if held and _is_full(link)]
         if not full:
             self._stuck_since_s = None

@@ -19,7 +19,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=5 * MIB,
             le=2**34,
-            description="bytes a link holds in memory until they are acknowledged, room for the largest frame at least; "
+            description="bytes a link holds in memory until they are acknowledged, at least the largest frame; "
             "raise it for fast links over long distances",
         ),
     ] = 16 * MIB

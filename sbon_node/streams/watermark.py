@@ -1,17 +1,18 @@
-"""Watermarks: what the output of a stateless operator may promise, and how people are told (docs/design.md, section 7)."""
+"""Watermarks: the promise of a stateless operator's output, and its display (docs/design.md, section 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from sbon_node.errors import BrokenInvariantError
-from sbon_node.streams.frame import END_WATERMARK_MS, NO_WATERMARK_MS, InputOffset
+from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS, InputOffset
 
 
 def output_watermark(offsets: Sequence[InputOffset]) -> tuple[int, bool]:
-    """Watermark in milliseconds of event time, and whether the output has ended: the minimum over the inputs, and all of them.
+    """Return the output's watermark in milliseconds of event time, and whether the output has ended.
 
-    An input that has ended holds nobody back. ``offsets`` are those of the batch, whose last frame carries the result.
+    The watermark is the minimum over the inputs; the output has ended if all inputs have. An input that has ended holds back no
+    other. ``offsets`` are those of the batch, whose last frame carries the result.
     """
     if not offsets:
         raise BrokenInvariantError("an operator without inputs has no watermark")
@@ -19,6 +20,6 @@ def output_watermark(offsets: Sequence[InputOffset]) -> tuple[int, bool]:
     return watermark_ms, all(offset.ended for offset in offsets)
 
 
-def told_watermark(watermark_ms: int) -> int | None:
-    """The event time (ms) that people are told; None before anything is promised, and once the stream has ended."""
+def shown_watermark(watermark_ms: int) -> int | None:
+    """Return the event time (ms) to display; None before the first watermark, and once the stream has ended."""
     return None if watermark_ms in (NO_WATERMARK_MS, END_WATERMARK_MS) else watermark_ms

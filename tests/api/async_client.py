@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
 import aiohttp
 
-from sbon_cli.client import ANSWER_S, SILENCE_S, data_of, unreachable
-from sbon_cli.endpoints import Ask, bad_answer, problem_of
-from sbon_node.api.problems import Problem
+from sbon.requests import ANSWER_S, SILENCE_S, Ask, bad_answer, problem_of, unreachable
 
 R = TypeVar("R")
 
@@ -48,10 +46,9 @@ class AsyncClient:
                 if response.status >= 400:
                     raise problem_of(ask, response.status, await response.read())
                 async for data in _adata_of(response.content):
-                    event = ask.decoded(data)
-                    if isinstance(event, Problem):
-                        raise event.error()
-                    yield event
+                    if data.startswith(b'{"event":"problem"'):
+                        raise problem_of(ask, 200, data)
+                    yield ask.decoded(data)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise unreachable(self.api, error) from error
 
@@ -73,3 +70,10 @@ async def _adata_of(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         for data in data_of((b"".join([rest, *parts, head]) + b"\n").splitlines(keepends=True)):
             yield data
         rest, parts = tail, []
+
+
+def data_of(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The data of each event. Ours fill one line each; names and ids repeat what the data says."""
+    for line in lines:
+        if line.startswith(b"data: ") and line.endswith(b"\n"):
+            yield line[6:]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sbon_node.api.http import ApiServer
+from sbon_node.api.server.http import ApiServer
 from tests.api.async_client import AsyncClient
 from tests.api.switched_node import SETTINGS, SwitchedNode
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbon_node.control.explaining.placement_explanation import (
+from sbon_node.explain.placement_explanation import (
     Alternative,
     BoundCheck,
     KnownNode,
@@ -12,21 +12,21 @@ from sbon_node.control.explaining.placement_explanation import (
     WeighedNode,
     WeighedOperator,
 )
-from sbon_node.control.report import Question
-from sbon_node.engine.interface import Needs
+from sbon_node.model.operators import Needs
+from sbon_node.model.queries import QuerySpec
 
 FREE = Needs(cores=1.5, memory_mb=4000.0, bandwidth_bytes_s=1e8)
 
 
-def explained_placement(query: str, question: Question) -> PlacementExplanation:
+def explained_placement(query: str, question: QuerySpec) -> PlacementExplanation:
     """Where a query runs, it is at ``a`` and would be at ``b`` now."""
     here = Alternative(strategy="consumer", hosts={"q.b0": "a"}, cost=4000.0, usage=4000.0, delay_ms=50.0, breaks="10.0 ms over")
-    there = Alternative(strategy="hybrid", hosts={"q.b0": "b"}, cost=1000.0, usage=1000.0, delay_ms=50.0, questions=7)
+    there = Alternative(strategy="hybrid", hosts={"q.b0": "b"}, cost=1000.0, usage=1000.0, delay_ms=50.0, probes=7)
     refused = Alternative(strategy="ip-multicast", refused="no-routes: which routers packets pass is not known")
     stands = here if query else there
     at = stands.hosts["q.b0"]
     return PlacementExplanation(
-        **question.wishes(),
+        **question.goal_options(),
         query=query,
         sql=question.sql,
         state="running" if query else "planned",

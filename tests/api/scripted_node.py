@@ -10,32 +10,19 @@ from typing import Any
 
 import msgspec
 
-from sbon_node.connectors.delivered import Finished, Rows
-from sbon_node.control.explaining.placement_explanation import PlacementExplanation
-from sbon_node.control.explaining.plan_explanation import ExplainedLink, ExplainedPart, Explanation, Flow
-from sbon_node.control.query_list import QueryList, Unanswered
-from sbon_node.control.report import (
-    Accepted,
-    Bill,
-    BillLine,
-    LinkInfo,
-    MemberInfo,
-    NodeStatus,
-    OperatorInfo,
-    PairInfo,
-    Progress,
-    QueryInfo,
-    Question,
-    RttQuestion,
-    SinkSpec,
-    SourceInfo,
-    StreamInfo,
-    Submission,
-)
-from sbon_node.engine.interface import Column, OperatorStats
 from sbon_node.errors import SbonError
-from sbon_node.happenings import Bus
-from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.events import Bus
+from sbon_node.explain.placement_explanation import PlacementExplanation
+from sbon_node.explain.plan_explanation import ExplainedComponent, ExplainedLink, Explanation, Flow
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
+from sbon_node.model.operators import OperatorStats
+from sbon_node.model.queries import Accepted, LinkInfo, OperatorInfo, Progress, QueryInfo, QuerySpec, SinkSpec, Submission
+from sbon_node.model.streams import SourceInfo, StreamInfo
+from sbon_node.model.usage import LinkUsage, QueryUsage
+from sbon_node.queries.listing import QueryList, Unanswered
 from tests.api.explained_placement import explained_placement
 from tests.api.scripted_operations import ScriptedOperations
 
@@ -48,8 +35,8 @@ def explanation(query: str, strategy: str, consumer: str) -> Explanation:
     """One operator at ``b`` over one source there; measured where the query runs."""
     measured = Flow(rows_s=30.0, bytes_s=600.0, row_bytes=20.0, selectivity=0.25) if query else Flow()
     parts = (
-        ExplainedPart(id=f"{query}.sink", kind="sink", node=consumer, state="running", reads=("o1",)),
-        ExplainedPart(
+        ExplainedComponent(id=f"{query}.sink", kind="sink", node=consumer, state="running", reads=("o1",)),
+        ExplainedComponent(
             id="o1",
             kind="operator",
             node="b",
@@ -58,7 +45,9 @@ def explanation(query: str, strategy: str, consumer: str) -> Explanation:
             fragment="SELECT 1",
             measured=measured,
         ),
-        ExplainedPart(id="source/flights@1/jfk", kind="source", node="b", state="running", estimated=Flow(rows_s=120.0), late=7),
+        ExplainedComponent(
+            id="source/flights@1/jfk", kind="source", node="b", state="running", estimated=Flow(rows_s=120.0), late=7
+        ),
     )
     link = ExplainedLink(
         stream="o1", source_node="b", target="sink", target_node=consumer, latency_ms=50.0, bytes_s=4e4, usage=2000.0
@@ -72,7 +61,7 @@ def explanation(query: str, strategy: str, consumer: str) -> Explanation:
         parts=parts,
         links=(link,),
         usage=2000.0,
-        whole_usage=8000.0,
+        baseline_usage=8000.0,
     )
 
 
@@ -96,7 +85,7 @@ class ScriptedNode:
     declared: list[StreamDeclaration] = field(default_factory=list)
     attached: list[SourceDeclaration] = field(default_factory=list)
     submitted: list[Submission] = field(default_factory=list)
-    asked: list[Question] = field(default_factory=list)
+    asked: list[QuerySpec] = field(default_factory=list)
     acknowledged: list[dict[str, int]] = field(default_factory=list)
     refuse_acknowledgements: list[SbonError] = field(default_factory=list)
     consumer: str = "a"
@@ -107,7 +96,7 @@ class ScriptedNode:
     refuse_streams: SbonError | None = None
     after: list[dict[str, int]] = field(default_factory=list)
     sought: list[tuple[str, float | None]] = field(default_factory=list)
-    rtts: list[RttQuestion] = field(default_factory=list)
+    rtts: list[RttRequest] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     operations: ScriptedOperations = field(default_factory=ScriptedOperations)
     cut: Callable[[], None] = lambda: None
@@ -127,11 +116,15 @@ class ScriptedNode:
             coordinate=(0.0, 1.5, 2.0),
             height=1.0,
             error=0.5,
-            load=0.0,
+            load=21.0,
+            load_per_core=0.42,
             members=1,
             operators=(),
             counters={"bad-datagram": 3},
         )
+
+    def usage(self, after_ms: int = -1) -> list[MachineUsagePoint]:
+        return [MachineUsagePoint(at_ms=5000 * n, cores=0.25, memory_bytes=80_000_000) for n in (1, 2) if 5000 * n > after_ms]
 
     def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
         found = []
@@ -148,6 +141,7 @@ class ScriptedNode:
                     coordinate=(1.0, 2.0, 3.0) if name == "a" else (61.0, 2.0, 83.0),
                     height_ms=4.0,
                     load_ms=0.5,
+                    load_per_core=0.01,
                     rtt_ms=rtt_ms,
                     measured=True,
                     distance_ms=None if rtt_ms is None else 100.0,
@@ -155,7 +149,7 @@ class ScriptedNode:
             )
         return found
 
-    async def rtt(self, question: RttQuestion) -> list[PairInfo]:
+    async def rtt(self, question: RttRequest) -> list[PairInfo]:
         self.rtts.append(question)
         found = []
         for a, b in question.pairs:
@@ -211,7 +205,7 @@ class ScriptedNode:
             raise self.refuse_submit
         yield Accepted(query=await self.query("q1"))
 
-    async def explain(self, question: Question) -> Explanation:
+    async def explain(self, question: QuerySpec) -> Explanation:
         self.asked.append(question)
         if self.refuse_submit is not None:
             raise self.refuse_submit
@@ -221,7 +215,7 @@ class ScriptedNode:
         await self.query(query_id)
         return explanation(query_id, "relaxation", self.consumer)
 
-    async def explain_placement(self, question: Question) -> PlacementExplanation:
+    async def explain_placement(self, question: QuerySpec) -> PlacementExplanation:
         self.asked.append(question)
         if self.refuse_submit is not None:
             raise self.refuse_submit
@@ -229,7 +223,7 @@ class ScriptedNode:
 
     async def explain_query_placement(self, query_id: str) -> PlacementExplanation:
         await self.query(query_id)
-        return explained_placement(query_id, Question(sql="SELECT 1", strategy="consumer", max_delay_ms=40.0))
+        return explained_placement(query_id, QuerySpec(sql="SELECT 1", strategy="consumer", max_delay_ms=40.0))
 
     async def queries(self) -> QueryList:
         return QueryList([await self.query("q1"), *self.lost], self.unanswered)
@@ -259,10 +253,12 @@ class ScriptedNode:
         self.state = "stopped"
         return await self.query(query_id)
 
-    async def bill(self, query_id: str) -> Bill:
-        line = BillLine(stream="o1", source_node="b", target_node="a", bytes=1000, latency_ms=50.0, byte_ms=50_000.0)
-        whole = BillLine(stream="s", source_node="b", target_node="a", bytes=4000, latency_ms=50.0, byte_ms=200_000.0)
-        return Bill(query="q1", strategy="relaxation", links=(line,), whole=(whole,), byte_ms=50_000.0, whole_byte_ms=200_000.0)
+    async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage:
+        line = LinkUsage(stream="o1", source_node="b", target_node="a", bytes=1000, latency_ms=50.0, byte_ms=50_000.0)
+        whole = LinkUsage(stream="s", source_node="b", target_node="a", bytes=4000, latency_ms=50.0, byte_ms=200_000.0)
+        return QueryUsage(
+            query="q1", strategy="relaxation", links=(line,), baseline=(whole,), byte_ms=50_000.0, baseline_byte_ms=200_000.0
+        )
 
     async def follow(self, query_id: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
         self.after.append(after)

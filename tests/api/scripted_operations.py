@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sbon_node.connectors.source_runner import SourceReport
-from sbon_node.control.report import OperatorInfo
-from sbon_node.engine.interface import OperatorStats
+from sbon_node.connectors.sources.runner import SourceReport
 from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import SourceDeclaration
+from sbon_node.model.operators import OperatorStats
+from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.stream_counts import OutboxCount
 from sbon_node.net.traffic import Flow
-from sbon_node.operations.dumped import Inside
-from sbon_node.operations.figures import DiskFigures, LinkFigures, NodeFigures
-from sbon_node.operations.finding import Examination, Finding
+from sbon_node.operations.debug_dump_types import DebugDump
+from sbon_node.operations.examination import CheckResult, Examination
+from sbon_node.operations.metrics_snapshot import DiskMetrics, LinkMetrics, NodeMetrics
 from sbon_node.operations.readiness import Readiness, Reason
-from sbon_node.query.catalog import SourceDeclaration
 from sbon_node.space.coordinate import Coordinate
-from sbon_node.streams.counts import OutboxCount
 
-WELL = Finding(check="java", verdict="ok", message="version 17")
+WELL = CheckResult(check="java", verdict="ok", message="version 17")
 ALONE = Reason(code="alone", weight="impaired", message="no other member can be reached", hint="look at them")
 
 
@@ -28,7 +28,7 @@ def source_report(name: str, **counts: int) -> SourceReport:
     return SourceReport(source=source, state="running", **counts)
 
 
-def figures(sources: int = 1) -> NodeFigures:
+def figures(sources: int = 1) -> NodeMetrics:
     """Of everything some, each number another."""
     operator = OperatorInfo(
         id="q1.1",
@@ -36,8 +36,9 @@ def figures(sources: int = 1) -> NodeFigures:
         fragment="SELECT 1",
         state="running",
         stats=OperatorStats(rows_in=101, rows_out=102, bytes_in=103, bytes_out=104, batches=105, batch_ms=1060.0),
+        skipped=107,
     )
-    return NodeFigures(
+    return NodeMetrics(
         version="1.2.3",
         members={"alive": 2, "away": 1},
         health=3,
@@ -65,7 +66,7 @@ def figures(sources: int = 1) -> NodeFigures:
         ),
         served=27,
         outstanding_bytes=28,
-        links=LinkFigures({"connected": 29}, 30, 31, 32),
+        links=LinkMetrics({"connected": 29}, 30, 31, 32),
         sources=[
             source_report(f"s{number}", rows=33, bytes=34, late=35, bad=36, too_large=37, dropped=38) for number in range(sources)
         ],
@@ -74,11 +75,14 @@ def figures(sources: int = 1) -> NodeFigures:
         queries={"running": 40},
         engine="failed: no Java",
         engine_starts=41,
+        engine_replacements=2,
+        engine_replacement_s=3.5,
+        engine_recovery_s=7.25,
         pairs_measured=42,
         pairs_failed=43,
         pairs_under_way=44,
         pairs_known=45,
-        disk=DiskFigures(free_bytes=46, free_inodes=47, outbox_bytes=48, dead_letter_bytes=49),
+        disk=DiskMetrics(free_bytes=46, free_inodes=47, outbox_bytes=48, dead_letter_bytes=49),
         tasks=50,
     )
 
@@ -93,7 +97,7 @@ class ScriptedOperations:
     drained: bool = False
     config: dict[str, object] = field(default_factory=lambda: {"node": {"name": "a"}})
 
-    def figures(self) -> NodeFigures:
+    def figures(self) -> NodeMetrics:
         return figures()
 
     def readiness(self) -> Readiness:
@@ -102,8 +106,8 @@ class ScriptedOperations:
     async def examine(self) -> Examination:
         return self.examination
 
-    async def inside(self) -> Inside:
-        return Inside(
+    async def debug_dump(self) -> DebugDump:
+        return DebugDump(
             versions={"sbon": "1.2.3"}, config=self.config, tasks=("membership\n",), threads=("main",), log=("up",), engine_log=()
         )
 

@@ -7,17 +7,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from sbon_node.api.settings import ApiSettings
-from sbon_node.connectors.delivered import Finished, Rows
-from sbon_node.control.report import (
-    Accepted,
-    MemberInfo,
-    NodeStatus,
-    Progress,
-    StreamInfo,
-    Submission,
-)
 from sbon_node.errors import SbonError
-from sbon_node.query.catalog import CatalogEntry, StreamDeclaration
+from sbon_node.model.catalogue import CatalogEntry, StreamDeclaration
+from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.nodes import MemberInfo, NodeStatus
+from sbon_node.model.queries import Accepted, Progress, Submission
+from sbon_node.model.streams import StreamInfo
 from tests.api.scripted_node import ScriptedNode
 
 SETTINGS = ApiSettings(max_body_bytes=4096, max_connections=4, keepalive_s=0.05, shutdown_s=1.0)

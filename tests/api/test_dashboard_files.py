@@ -8,8 +8,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sbon_node.api.http import ApiServer
 from sbon_node.api.pages import FOLDER, TYPES
+from sbon_node.api.server.http import ApiServer
 from tests.api.async_client import AsyncClient
 
 FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file())

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis import Case
 from schemathesis.checks import positive_data_acceptance
 
-from sbon_cli.local_cluster import LocalCluster
-from sbon_node.api.openapi import description_of
-from sbon_node.api.routes import ROUTES
+from sbon_cli.local.cluster import LocalCluster
+from sbon_node.api.routes.openapi import description_of
+from sbon_node.api.routes.table import ROUTES
 
 pytestmark = pytest.mark.live
 

@@ -9,15 +9,11 @@ from decimal import Decimal
 import aiohttp
 import pytest
 
+from sbon.model import Rows
 from sbon_cli import endpoints
-from sbon_node.connectors.delivered import Finished, Rows
-from sbon_node.control.report import (
-    Accepted,
-    Progress,
-    QueryInfo,
-    Submission,
-)
 from sbon_node.errors import SbonError
+from sbon_node.model.delivery import Finished
+from sbon_node.model.queries import Accepted, Progress, QueryInfo, Submission
 from tests.api.async_client import AsyncClient
 from tests.api.switched_node import SwitchedNode, rows
 
@@ -35,7 +31,7 @@ async def test_a_refused_submission_is_a_problem_at_once_or_at_the_end(
     node: SwitchedNode, client: AsyncClient, steps_before: int
 ) -> None:
     node.steps = [Progress(step="parsing", message="reading")] * steps_before
-    node.steps.append(SbonError("no-room", "no node has room", details=("a: full", "b: full")))
+    node.steps.append(SbonError("no-capacity", "no node has room", details=("a: full", "b: full")))
     told: list[object] = []
 
     async def read_all() -> None:
@@ -44,7 +40,7 @@ async def test_a_refused_submission_is_a_problem_at_once_or_at_the_end(
 
     with pytest.raises(SbonError) as refused:
         await read_all()
-    assert (refused.value.code, refused.value.details) == ("no-room", ("a: full", "b: full"))
+    assert (refused.value.code, refused.value.details) == ("no-capacity", ("a: full", "b: full"))
     assert len(told) == steps_before
 
 

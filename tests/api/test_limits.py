@@ -9,8 +9,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from sbon_node.api.http import ApiServer
-from sbon_node.api.rate import Buckets
+from sbon_node.api.server.http import ApiServer
+from sbon_node.api.server.rate import Buckets
 from sbon_node.api.settings import ApiSettings
 from tests.api.switched_node import SETTINGS, SwitchedNode
 

@@ -10,9 +10,9 @@ import aiohttp
 import pytest
 
 from sbon_cli import endpoints
-from sbon_node.api.http import ApiServer
-from sbon_node.api.problems import Problem
-from sbon_node.happenings import Happening, Listening, LogLine, Lost, MemberChanged
+from sbon_node.api.server.http import ApiServer
+from sbon_node.api.server.problems import Problem
+from sbon_node.events import Listening, LogLine, Lost, MemberChanged, NodeEvent
 from tests.api.async_client import AsyncClient
 from tests.api.switched_node import SETTINGS, SwitchedNode
 
@@ -45,9 +45,9 @@ async def test_a_slow_listener_is_told_how_many_events_it_lost_and_the_others_go
 ) -> None:
     """The slow one's socket is full: what it cannot take waits in a bounded queue, the rest is counted."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=2**16)
-    writer.write(b"GET /v1/events?kinds=logs HTTP/1.1\r\nHost: x\r\n\r\n")
-    while b"listening" not in await reader.readline():
-        pass
+    writer.write(b"GET /v1/events?kinds=logs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    while b"listening" not in (said := await reader.readline()):
+        assert said, "the connection was closed"
     reader._transport.pause_reading()  # type: ignore[attr-defined]
     text = "x" * 4000
     sent = 20_000
@@ -62,6 +62,7 @@ async def test_a_slow_listener_is_told_how_many_events_it_lost_and_the_others_go
     async with asyncio.timeout(60):
         while told + lost < sent:
             data = await reader.readline()
+            assert data, "the connection was closed"
             if data.startswith(b"data: "):
                 event = endpoints.events(["logs"], "info").decoded(data[6:])
                 if isinstance(event, Lost):
@@ -92,7 +93,7 @@ async def test_a_node_that_stops_ends_them(node: SwitchedNode) -> None:
     await served.start("127.0.0.1", 0)
     served.set_ready()
     async with AsyncClient(f"http://127.0.0.1:{served.port}") as opened:
-        events: AsyncIterator[Happening | Problem] = opened.events(endpoints.events([], "info"))
+        events: AsyncIterator[NodeEvent | Problem] = opened.events(endpoints.events([], "info"))
         await anext(events)
         await served.close()
         with pytest.raises(Exception, match="no node answers"):

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from sbon_node.api.http import ApiServer
-from sbon_node.api.route import Plain, Route, Shape, shape_of
-from sbon_node.api.routes import ROUTES
+from sbon_node.api.routes.route import Plain, Route, Shape, shape_of
+from sbon_node.api.routes.table import ROUTES
+from sbon_node.api.server.http import ApiServer
 from tests.api.async_client import AsyncClient
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")

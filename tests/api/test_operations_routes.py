@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sbon_cli import endpoints
 from sbon_cli.client import Client
-from sbon_node.api.http import ApiServer
+from sbon_node.api.server.http import ApiServer
 from sbon_node.errors import SbonError
-from sbon_node.log_levels import LogLevels, levels, set_levels
+from sbon_node.logging.levels import LogLevels, levels, set_levels
 from sbon_node.operations.readiness import Readiness, Reason
 from tests.api.async_client import AsyncClient
 from tests.api.scripted_operations import ALONE, not_ready
@@ -121,4 +121,4 @@ async def test_log_levels_are_set_at_run_time(client: AsyncClient, session: aioh
 
 async def test_an_examination_and_the_inside(node: SwitchedNode, client: AsyncClient) -> None:
     assert await client.ask(endpoints.examine()) == node.operations.examination
-    assert (await client.ask(endpoints.inside())).config == {"node": {"name": "a"}}
+    assert (await client.ask(endpoints.debug_dump())).config == {"node": {"name": "a"}}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sbon_node.api.http import ApiServer
+from sbon_node.api.server.http import ApiServer
 from sbon_node.api.settings import ApiSettings
 from tests.api.scripted_node import ScriptedNode
 

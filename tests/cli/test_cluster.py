@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbon_cli.cities import CITIES, cities, great_circle_km, load_wide_area, of_mapping
-from sbon_cli.local_cluster import LocalCluster
+from sbon_cli.local.cities import CITIES, cities, great_circle_km, load_wide_area, of_mapping
+from sbon_cli.local.cluster import LocalCluster
 from sbon_node.errors import SbonError
-from sbon_node.experiments.made_matrix import TRUTHS
+from sbon_node.experiments.coordinates.generated_matrix import TRUTHS
 from tests.measured import measured
 
 
@@ -74,6 +74,14 @@ def test_bad_matrices_are_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(SbonError) as refused:
         load_wide_area(tmp_path / "m.json")
     assert refused.value.code == "bad-latency"
+
+
+def test_a_timeout_in_a_matrix_is_a_missing_pair_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    times = [[0.0 if i == j else 10.0 * abs(i - j) for j in range(6)] for i in range(6)]
+    times[0][5] = times[5][0] = 75_000.0
+    (tmp_path / "m.json").write_text(json.dumps({"rtt_ms": times}))
+    assert load_wide_area(tmp_path / "m.json").rtt_ms[0] == (0.0, 10.0, 20.0, 30.0, 40.0, 50.0)
+    assert capsys.readouterr().err == f"{tmp_path}/m.json: 2 times above 60 s counted as missing\n"
 
 
 def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:

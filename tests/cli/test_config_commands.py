@@ -30,7 +30,7 @@ def test_show_tells_each_value_and_its_origin(tmp_path: Path) -> None:
     file = tmp_path / "sbon.toml"
     file.write_text(FILE)
     flags = ("--config", str(file), "--name", "from-flag", "--set", "log.format=json")
-    result = config("show", "--origin", *flags, SBON_NODE_PORT="7003", SBON_NODE_NAME="from-environment")
+    result = config("show", "--origin", "--json", *flags, SBON_NODE_PORT="7003", SBON_NODE_NAME="from-environment")
     assert (result.returncode, result.stderr) == (0, "")
     shown = {row["setting"]: row for row in map(json.loads, result.stdout.splitlines())}
     found = {name: (shown[name]["value"], shown[name]["origin"]) for name in ("node.name", "node.port", "node.api_port")}

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import math
+import subprocess
+import sys
+import threading
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pyarrow as pa
 import pytest
 
 import sbon_cli
+from sbon import model, placement_model
+from sbon.schema import Tables
 from sbon_cli import connect, connect_async
-from sbon_cli.tables import Tables
 from sbon_node.api.encoding import encode
-from sbon_node.connectors.delivered import Rows
-from sbon_node.engine.interface import Column
+from sbon_node.connectors.sources.push import Pushed
 from sbon_node.errors import SbonError
-from sbon_node.query.plan import Plan
+from sbon_node.explain.placement_explanation import PlacementExplanation
+from sbon_node.explain.plan_explanation import Explanation
+from sbon_node.model.columns import Column
+from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.nodes import MemberInfo, NodeStatus
+from sbon_node.model.plan import Plan
+from sbon_node.model.queries import Accepted, Progress, QueryInfo
+from sbon_node.model.streams import StreamInfo
+from sbon_node.model.usage import QueryUsage
+from sbon_node.queries.listing import Unanswered
+from tests.api.scripted_node import WAIT
 from tests.cli.commands import FINISHED, frame
 
 SCHEMA = (Column("x", "bigint"), Column("name", "string"))
@@ -54,21 +67,21 @@ def planned(node: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_values_are_what_they_were_before_the_api_wrote_them_as_json(type_: str) -> None:
     values = VALUES[type_]
     frame = Rows(stream="o", number=1, columns=("v",), rows=tuple((v,) for v in values), watermark_ms=0, delay_ms=0)
-    sent = msgspec.json.decode(encode(frame), type=Rows)
-    assert Tables((Column("v", type_),)).of(sent).column("v").to_pylist() == values
+    sent = msgspec.json.decode(encode(frame), type=model.Rows)
+    assert Tables((model.Column("v", type_),)).of(sent).column("v").to_pylist() == values
 
 
 def test_numbers_that_are_none_are_none() -> None:
     frame = Rows(stream="o", number=1, columns=("v",), rows=((math.nan,),), watermark_ms=0, delay_ms=0)
-    sent = msgspec.json.decode(encode(frame), type=Rows)
-    assert math.isnan(Tables((Column("v", "double"),)).of(sent).column("v").to_pylist()[0])
+    sent = msgspec.json.decode(encode(frame), type=model.Rows)
+    assert math.isnan(Tables((model.Column("v", "double"),)).of(sent).column("v").to_pylist()[0])
 
 
 @pytest.mark.parametrize("rows, columns", [((("a",),), ("v",)), (((1,),), ("w",))])
 def test_a_frame_that_is_not_of_the_schema_is_refused(rows: Any, columns: tuple[str, ...]) -> None:
-    wrong = Rows(stream="o", number=7, columns=columns, rows=rows, watermark_ms=0, delay_ms=0)
+    wrong = model.Rows(stream="o", number=7, columns=columns, rows=rows, watermark_ms=0, delay_ms=0)
     with pytest.raises(SbonError, match="frame 7 is not what was planned"):
-        Tables((Column("v", "bigint"),)).of(wrong)
+        Tables((model.Column("v", "bigint"),)).of(wrong)
 
 
 def test_rows_come_as_dicts_tables_and_frames(api: str, planned: Any) -> None:
@@ -100,15 +113,15 @@ def test_a_query_that_fails_says_why(api: str, planned: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wishes, message",
+    "goal_options, message",
     [
-        ({"stratgy": "opb"}, "there is no 'stratgy'"),
+        ({"stratgy": "opb"}, "stratgy"),
         ({"max_delay_ms": "80ms"}, "max_delay_ms: must be a number or nothing, and is text"),
     ],
 )
-def test_wrong_arguments_are_named(api: str, node: Any, wishes: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_are_named(api: str, node: Any, goal_options: dict[str, Any], message: str) -> None:
     with pytest.raises(SbonError, match=message):
-        connect(api).sql("select 1", **wishes)
+        connect(api).sql("select 1", **goal_options)
     assert node.submitted == []
 
 
@@ -124,7 +137,180 @@ async def test_other_tasks_go_on_while_rows_are_waited_for(api: str, planned: An
     query = await overlay.sql("select 1")
     assert [row["x"] async for row in query] == [1, 2]
     assert [member.name for member in await overlay.members()] == ["a", "b"]
-    assert (await query.bill()).query == "q1"
+    assert (await query.query_usage()).query == "q1"
+
+
+async def test_a_task_that_is_given_up_leaves_its_socket_and_no_thread_behind(api: str, planned: Any) -> None:
+    planned.script = [[frame(1, 1), WAIT], [frame(2, 2), FINISHED]]
+    threads = threading.active_count()
+    async with connect_async(api) as overlay:
+        query = await overlay.query("q1")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(query.to_arrow(), 0.5)
+        assert threading.active_count() == threads
+        assert (await query.to_arrow()).column("x").to_pylist() == [1, 2]
+
+
+async def test_rows_that_a_call_which_was_given_up_had_collected_are_the_first_of_the_next(api: str, planned: Any) -> None:
+    """They are acknowledged: the node does not send them again."""
+    planned.script = [[frame(1, 1), frame(2, 2), WAIT], [frame(3, 3), FINISHED], [FINISHED]]
+    async with connect_async(api) as overlay:
+        query = await overlay.query("q1")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(query.to_arrow(), 0.5)
+        assert [row["x"] async for row in query] == [1, 2, 3]
+        assert [row async for row in query.tables()] == []
+
+
+def test_rows_that_an_interrupted_call_had_collected_are_the_first_of_the_next(
+    api: str, planned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned.script = [[frame(1, 1), frame(2, 2), FINISHED], [FINISHED]]
+    query = connect(api).query("q1")
+    arrived = Tables.of
+
+    def interrupted(tables: Tables, rows: model.Rows) -> pa.Table:
+        if rows.number == 2 and planned.script:
+            raise KeyboardInterrupt
+        return arrived(tables, rows)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tables, "of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            query.to_arrow()
+    assert query.to_arrow().column("x").to_pylist() == [1]
+
+
+async def test_a_query_that_is_over_is_not_shown_as_it_was_before(api: str, planned: Any) -> None:
+    """The record heard last tells of no rows, or of fewer."""
+    planned.script = [[frame(1, 1), FINISHED], [frame(1, 1), FINISHED]]
+    query, again = connect(api).query("q1"), await (await connect_async(api)).query("q1")
+    assert "rows" in repr(query)
+    assert (query.to_arrow().num_rows, (await again.to_arrow()).num_rows) == (1, 1)
+    for shown in (repr(query), repr(again)):
+        assert " q1 finished at a, 0 s ago" in shown
+
+
+async def test_a_query_whose_rows_ended_in_a_failure_knows_that_it_failed(api: str, planned: Any) -> None:
+    failed = msgspec.structs.replace(FINISHED, state="failed", reason="no more memory")
+    planned.script = [[failed], [failed]]
+    query, again = connect(api).query("q1"), await (await connect_async(api)).query("q1")
+    with pytest.raises(SbonError, match="no more memory"):
+        query.to_arrow()
+    with pytest.raises(SbonError, match="no more memory"):
+        await again.to_arrow()
+    assert (query.state, again.state) == ("failed", "failed")
+
+
+def test_a_program_ends_though_a_query_does_not(api: str, planned: Any) -> None:
+    """In a process of its own: one that is stuck would stay."""
+    planned.script = [[frame(1, 1), WAIT]]
+    program = f"""
+import asyncio
+from sbon_cli import connect_async
+
+async def main():
+    overlay = await connect_async({api!r})
+    query = await overlay.query("q1")
+    try:
+        await asyncio.wait_for(query.to_arrow(), 0.5)
+    except TimeoutError:
+        print("timed out")
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("timed out\n", "", 0)
+
+
+async def test_a_query_in_a_block_is_stopped_at_its_end_unless_it_is_over(api: str, planned: Any) -> None:
+    async with connect_async(api) as overlay:
+        async with await overlay.sql("select 1") as query:
+            assert query.state == "running"
+        assert (planned.stopped, query.state) == (["q1"], "stopped")
+    planned.state, planned.script = "running", [[FINISHED]]
+    with connect(api) as blocking, blocking.sql("select 1") as over:
+        assert list(over) == []
+    assert (planned.stopped, over.state) == (["q1"], "finished")
+
+
+async def test_a_query_tells_its_state_and_how_old_that_is(api: str, planned: Any) -> None:
+    query = connect(api).query("q1")
+    assert repr(query) == "<Query q1 running, 3 rows at a, 0 s ago: SELECT * FROM flights>"
+    planned.state, planned.reason = "failed", "no more memory"
+    query.info()
+    assert "q1 failed (no more memory), 3 rows" in repr(query)
+    overlay = await connect_async(api)
+    assert repr(await overlay.query("q1")).startswith("<AsyncQuery q1 failed")
+    assert repr(overlay) == f"<AsyncConnection to {api}>"
+
+
+async def test_streams_are_detached_and_dropped(api: str, node: Any) -> None:
+    with connect(api) as overlay:
+        overlay.detach("flights", "jfk")
+        overlay.detach("flights")
+        overlay.drop_stream("flights")
+        assert overlay.stream("flights").sources[0].rows == 12
+        assert overlay.request("GET", "/v1/status")["name"] == "a"
+    async with connect_async(api) as again:
+        await again.detach("flights")
+        await again.drop_stream("flights")
+        assert (await again.stream("flights")).entry.declaration.event_time == "ts"
+    assert node.stopped == ["flights/jfk", "flights/a", "flights", "flights/a", "flights"]
+
+
+async def test_the_nodes_of_a_list_that_did_not_answer_are_named(api: str, node: Any) -> None:
+    node.unanswered = [Unanswered("new-york", "dead")]
+    assert connect(api).queries().unanswered == (model.Unanswered("new-york", "dead"),)
+    assert (await (await connect_async(api)).queries()).unanswered == (model.Unanswered("new-york", "dead"),)
+
+
+async def test_rows_at_another_node_that_cannot_be_reached_are_refused_with_what_to_do(api: str, planned: Any) -> None:
+    planned.consumer, planned.consumer_api = "b", "127.0.0.1:1"
+    query, again = connect(api).query("q1"), await (await connect_async(api)).query("q1")
+    with pytest.raises(SbonError, match="the rows arrive at b, whose API cannot be reached from here") as refused:
+        query.to_arrow()
+    with pytest.raises(SbonError, match="the rows arrive at b, whose API cannot be reached from here") as refused_too:
+        await again.to_arrow()
+    for error in (refused.value, refused_too.value):
+        assert (error.code, "--api-bind" in error.hint) == ("consumer-unreachable", True)
+
+
+def test_types_of_answers_are_those_of_the_api() -> None:
+    """What the client knows of an answer is all the node tells, under the same names."""
+    known = {name: kind for module in (model, placement_model) for name, kind in vars(module).items() if _is_answer(kind)}
+    told = {kind.__name__: kind for kind in _described()}
+    assert len(known) > 30
+    assert {name for name in known if name not in told} == set()
+    for name, kind in known.items():
+        assert _fields(kind) == _fields(told[name]), f"{name} in {kind.__module__} is to have the fields that the node tells"
+
+
+def _is_answer(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct) and not kind.__name__.startswith("_")
+
+
+def _fields(kind: Any) -> dict[str, bool]:
+    return {field.encode_name: field.required for field in msgspec.structs.fields(kind)}
+
+
+def _described() -> set[Any]:
+    """Every struct of the node that the API answers with, or that is in one."""
+    found: set[Any] = set()
+
+    def look(kind: Any) -> None:
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in found:
+            found.add(kind)
+            for hint in get_type_hints(kind).values():
+                look(hint)
+        for part in get_args(kind):
+            look(part)
+
+    for kind in (NodeStatus, MemberInfo, StreamInfo, Pushed, QueryInfo, QueryUsage, Explanation, PlacementExplanation):
+        look(kind)
+    for kind in (Accepted, Progress, Rows, Finished):
+        look(kind)
+    return found
 
 
 async def test_leaving_off_in_the_middle_lets_the_next_one_follow(api: str, planned: Any) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_cli.query import show_query
-from sbon_node.control.report import QueryInfo, SinkReport, SinkSpec
+from sbon_cli.commands.queries.query import show_query
+from sbon_node.model.delivery import SinkReport
+from sbon_node.model.queries import QueryInfo, SinkSpec
 
 
 def test_a_sink_is_told_with_its_counts_and_without_its_password(capsys: pytest.CaptureFixture[str]) -> None:

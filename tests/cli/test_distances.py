@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sbon_cli.cities import cities
-from sbon_cli.local_cluster import LocalCluster, LocalNode
+from sbon_cli.local.cities import cities
+from sbon_cli.local.cluster import LocalCluster, LocalNode
 from tests.cli.commands import lines, run
 
 pytestmark = pytest.mark.live
@@ -24,7 +24,7 @@ def nodes() -> Iterator[dict[str, LocalNode]]:
 
 
 def answer(node: LocalNode, *arguments: str) -> Any:
-    result = run(node.client.api, *arguments)
+    result = run(node.client.api, *arguments, "--json")
     assert result.exit_code == 0, result.stderr
     told = lines(result.stdout)
     return told if arguments[0] == "members" else told[0]

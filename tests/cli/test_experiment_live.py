@@ -11,19 +11,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_cli import experiment_live
 from sbon_cli.client import Client
-from sbon_cli.experiment_live import FRESH_S, SETTINGS, Turns
-from sbon_node.control.report import Submission
-from sbon_node.control.view import LiveNetworkView
+from sbon_cli.commands.experiments import live
+from sbon_cli.commands.experiments.live import FRESH_S, SETTINGS, Turns
 from sbon_node.directory.settings import DirectorySettings
 from sbon_node.experiments.suite.cases import cases
+from sbon_node.model.queries import Submission
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.hybrid import hybrid
+from sbon_node.placement.strategies.hybrid.hybrid import hybrid
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.workflow.network_view import LiveNetworkView
 from tests.cli.commands import run
-from tests.control.clusters import ask, in_cluster
-from tests.control.test_live_placement import NODES, TREE, one_way_s
+from tests.workflow.clusters import ask, in_cluster
+from tests.workflow.test_live_placement import NODES, TREE, one_way_s
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -36,8 +38,8 @@ def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         names.extend(case.name for case in of)
         return []
 
-    monkeypatch.setattr(experiment_live, "_run", instead)
-    return lambda *options: (run("", "experiment", "live", "--data", str(tmp_path / "area.npz"), *options), names)
+    monkeypatch.setattr(live, "_run", instead)
+    return lambda *options: (run("", "experiment", "live", "--data", str(tmp_path / "area.npz"), "--json", *options), names)
 
 
 def test_all_among_other_names_is_all(chosen: Any) -> None:
@@ -73,15 +75,15 @@ def test_after_the_pause_a_strategy_asks_as_if_it_came_first(tmp_path: Path) -> 
     config = msgspec.structs.replace(CONFIG, directory=DirectorySettings(fresh_s=SETTINGS["directory.fresh_s"]))
 
     async def test(cluster: SimulatedCluster) -> None:
-        async def questions() -> int:
+        async def probes() -> int:
             view = LiveNetworkView(cluster.at("a").daemon.context)
             await ask(cluster, "a", hybrid(TREE, view, PlacementSettings()))
-            return view.questions
+            return view.probes
 
         await cluster.sleep(60.0)
-        first, at_once = await questions(), await questions()
+        first, at_once = await probes(), await probes()
         await cluster.sleep(FRESH_S)
-        later = await questions()
+        later = await probes()
         assert at_once < first / 2
         assert later == pytest.approx(first, rel=0.1)
 

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from sbon_cli.explain import figure_text, show_explanation, tree
-from sbon_node.control.explaining.plan_explanation import Explanation, Latency, explained
-from sbon_node.control.report import OperatorInfo, Question, SourceInfo
-from sbon_node.engine.interface import Column, OperatorStats, Schema
+from sbon_cli.commands.queries.explain import figure_text, show_explanation, tree
 from sbon_node.errors import SbonError
-from sbon_node.query.catalog import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.query.dialect import parse
-from sbon_node.query.planner import plan_query
-from sbon_node.query.schema import parse_schema
+from sbon_node.explain.plan_explanation import Explanation, Latency, explained
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column, Schema
+from sbon_node.model.operators import OperatorStats
+from sbon_node.model.queries import OperatorInfo, QuerySpec
+from sbon_node.model.schema import parse_schema
+from sbon_node.model.streams import SourceInfo
+from sbon_node.sql.planner import plan_query
+from sbon_node.sql.syntax.dialect import parse
 from tests.cli.commands import run
 
 BLOCK = re.compile(r"^-- (?P<state>planned|running)\n(?P<sql>.*)\n(?P<tree>(?:.*\n)*?)--$", re.MULTILINE)
@@ -103,17 +105,17 @@ async def test_all_of_it_but_the_users_own_sql_fits_a_terminal_of_eighty_columns
     for part in found.parts:
         assert part.fragment in text
     assert found.usage is not None
-    assert found.whole_usage is not None
-    assert f"{found.usage / found.whole_usage:.1%}" in text
-    assert ("in flight, measured" in text) == (state == "running")
+    assert found.baseline_usage is not None
+    assert f"{found.usage / found.baseline_usage:.1%}" in text
+    assert ("network usage, measured" in text) == (state == "running")
 
 
 async def test_usage_is_rate_times_latency_over_links_between_nodes() -> None:
     sql = "SELECT carrier FROM flights WHERE origin = 'JFK'"
     planned, running = await explanation(sql, runs=False), await explanation(sql, runs=True)
-    assert planned.usage == planned.whole_usage == pytest.approx(2 * 600 * 100 * 0.040)
-    assert (planned.measured_usage, planned.measured_whole_usage) == (None, None)
-    assert running.measured_usage == running.measured_whole_usage == pytest.approx(2 * 1500 * 0.040)
+    assert planned.usage == planned.baseline_usage == pytest.approx(2 * 600 * 100 * 0.040)
+    assert (planned.measured_usage, planned.measured_baseline_usage) == (None, None)
+    assert running.measured_usage == running.measured_baseline_usage == pytest.approx(2 * 1500 * 0.040)
     assert [(link.latency_ms, link.usage) for link in running.links if link.stream.startswith("q7")] == [(0.0, 0.0)] * 2
 
 
@@ -129,12 +131,12 @@ async def test_what_is_not_known_of_a_way_is_not_taken_for_nothing(
     )
     (link,) = (link for link in found.links if link.source_node == "london")
     assert (link.latency_ms, link.usage, link.measured_usage) == (None, None, None)
-    assert (found.usage, found.whole_usage, found.measured_usage, found.measured_whole_usage) == (None,) * 4
+    assert (found.usage, found.baseline_usage, found.measured_usage, found.measured_baseline_usage) == (None,) * 4
     show_explanation(found)
     text = capsys.readouterr().out
     (cells,) = (line.split() for line in text.splitlines() if line.startswith("flights/london "))
     assert (cells[2], cells[-1]) == ("?", "?")
-    assert "in flight, predicted: ?; the latency of some links is not known" in text
+    assert "network usage, predicted: ?; the latency of some links is not known" in text
 
 
 def test_what_is_asked_of_the_node(api: str, node: Any, tmp_path: Path) -> None:
@@ -144,9 +146,9 @@ def test_what_is_asked_of_the_node(api: str, node: Any, tmp_path: Path) -> None:
     run(api, "explain", f"@{file}")
     run(api, "explain", "-", stdin="SELECT 3")
     assert node.asked == [
-        Question(sql="SELECT 1", strategy="producer", consumer="b"),
-        Question(sql="SELECT 2\n"),
-        Question(sql="SELECT 3"),
+        QuerySpec(sql="SELECT 1", strategy="producer", consumer="b"),
+        QuerySpec(sql="SELECT 2\n"),
+        QuerySpec(sql="SELECT 3"),
     ]
     assert node.submitted == []
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_cli.explain_placement import show_placement
-from sbon_node.control.explaining.placement_explanation import PlacementExplanation
-from sbon_node.control.report import Question, Submission
+from sbon_cli.commands.queries.explain_placement import show_placement
 from sbon_node.errors import SbonError
+from sbon_node.explain.placement_explanation import PlacementExplanation
+from sbon_node.model.queries import QuerySpec, Submission
 from tests.api.explained_placement import explained_placement
 from tests.cli.commands import on_a_terminal, run
 
@@ -25,7 +25,7 @@ def test_how_a_query_is_to_be_placed_is_told_the_node(api: str, node: Any) -> No
     assert node.submitted == [Submission(sql="SELECT 1", **WISHED)]
     for verb in (("explain",), ("explain", "plan"), ("explain", "placement")):
         assert run(api, *verb, *WISHES, "SELECT 1").exit_code == 0
-    assert node.asked == [Question(sql="SELECT 1", **WISHED)] * 3
+    assert node.asked == [QuerySpec(sql="SELECT 1", **WISHED)] * 3
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def test_what_makes_no_sense_is_refused_before_the_node_is_asked(api: str, node:
 
 
 def test_one_word_is_a_query_and_more_are_sql(api: str, node: Any) -> None:
-    found = msgspec.json.decode(run(api, "explain", "placement", "q1").stdout, type=PlacementExplanation)
+    found = msgspec.json.decode(run(api, "explain", "placement", "q1", "--json").stdout, type=PlacementExplanation)
     assert (found.query, found.state, found.strategy, found.max_delay_ms) == ("q1", "running", "consumer", 40.0)
     assert node.asked == []
     assert run(api, "explain", "placement", "q2").exit_code == 1
-    planned = msgspec.json.decode(run(api, "explain", "placement", "SELECT 1").stdout, type=PlacementExplanation)
-    assert planned == explained_placement("", Question(sql="SELECT 1"))
+    planned = msgspec.json.decode(run(api, "explain", "placement", "SELECT 1", "--json").stdout, type=PlacementExplanation)
+    assert planned == explained_placement("", QuerySpec(sql="SELECT 1"))
 
 
 def test_a_terminal_shows_tree_candidates_strategies_bounds_and_what_would_change_it(
@@ -67,7 +67,7 @@ def test_a_terminal_shows_tree_candidates_strategies_bounds_and_what_would_chang
         "q1 running; by consumer (now hybrid), for usage, rows to a",
         "by the rates it was planned with; those measured are shown by: sbon explain --query q1",
         "consumer at a",
-        "└─ q.b0 at a, 80.0 ms from its virtual place in the cost space 20.0 kB/s over 50.0 ms (coordinates, 12 s ago)",
+        "└─ q.b0 at a, 80.0 ms from the best point for it 20.0 kB/s over 50.0 ms (coordinates, 12 s ago)",
         "└─ source/numbers@1/x at b 80.0 kB/s over ? ms (unknown)",
         "it costs 4.0 kB, delay 50.0 ms, 10.0 ms over",
         "now it would be q.b0 at b: 1.0 kB, delay 50.0 ms",
@@ -92,7 +92,7 @@ def test_who_is_away_is_told_and_without_its_source_no_placement_is_proposed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, away: str, again: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "150")
-    found = explained_placement("q1", Question(sql="SELECT 1"))
+    found = explained_placement("q1", QuerySpec(sql="SELECT 1"))
     pinned = {"source/numbers@1/x": "b", "consumer": "c"}
     show_placement(msgspec.structs.replace(found, pinned=pinned, away={away: "is dead"}, settled=1, turns=()))
     shown = capsys.readouterr().out
@@ -108,7 +108,7 @@ def test_who_is_away_is_told_and_without_its_source_no_placement_is_proposed(
 def test_a_picture_is_written(api: str, tmp_path: Path, suffix: str, head: bytes) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib, which draws pictures, is not installed")
     file = tmp_path / f"placement.{suffix}"
-    result = run(api, "explain", "placement", "SELECT 1", "--out", str(file))
+    result = run(api, "explain", "placement", "SELECT 1", "--out", str(file), "--json")
     assert result.exit_code == 0, result.output
     assert file.read_bytes().startswith(head)
     assert result.stderr == f"written: {file}\n"
@@ -118,13 +118,13 @@ def test_a_picture_is_written(api: str, tmp_path: Path, suffix: str, head: bytes
 def test_what_is_drawn_is_the_query(tmp_path: Path) -> None:
     """The text of an SVG names every node that has a place, and the operator."""
     figure = pytest.importorskip("matplotlib", reason="matplotlib, which draws pictures, is not installed")
-    from sbon_cli.placement_picture import save
+    from sbon_cli.commands.queries.placement_picture import save
 
-    found = explained_placement("", Question(sql="SELECT 1"))
+    found = explained_placement("", QuerySpec(sql="SELECT 1"))
     with figure.rc_context({"svg.fonttype": "none"}):
         save(found, tmp_path / "placement.svg")
     drawn = (tmp_path / "placement.svg").read_text()
-    assert [name for name in ("a", "b", "full", "q.b0", "virtual place", "host") if f">{name}<" not in drawn] == []
+    assert [name for name in ("a", "b", "full", "q.b0", "best point for an operator", "host") if f">{name}<" not in drawn] == []
     assert ">new<" not in drawn
     with pytest.raises(SbonError) as refused:
         save(msgspec.structs.replace(found, nodes=()), tmp_path / "nothing.svg")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,8 +15,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sbon_cli.examples import EXAMPLES
+from sbon_cli.commands.queries.submit import GROUPS
 from sbon_cli.main import VERBS, sbon
+from sbon_cli.options.examples import EXAMPLES
 from tests.cli.parsed import invocations, path_of
 
 CLI = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -45,6 +47,36 @@ def test_help_tells_what_it_does_with_examples(path: str) -> None:
     assert ALL[path].help
     for line in EXAMPLES[path]:
         assert f"  {line}\n" in result.output
+
+
+def test_the_options_of_submit_are_grouped_and_four_strategies_are_named() -> None:
+    told = CliRunner().invoke(sbon, ["submit", "--help"], terminal_width=80).output
+    _, *groups = re.split(r"^(?=\S.*:$)", told, flags=re.M)
+    assert [group.partition(":")[0] for group in groups if "  -" in group.partition("Examples")[0]] == list(GROUPS)
+    flags = {flag for one in ALL["submit"].params if isinstance(one, click.Option) for flag in one.opts}
+    assert [flag for flag in sorted(flags) if not re.search(rf"  .*{flag}\b", told)] == []
+    assert len(told.partition("Examples:")[0].splitlines()) <= 45
+    strategy = " ".join(told.partition("--strategy")[2].partition("--objective")[0].split())
+    assert all(re.search(rf"\b{name}\b", strategy) for name in ("hybrid", "auto", "producer", "consumer", "docs/placement.md"))
+    assert "local-search" not in told
+
+
+OWN_WORDS = ("in flight", "virtual place", "shipped whole", "shipping every", "shipping everything")
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_help_speaks_words_that_need_no_learning(path: str) -> None:
+    told = CliRunner().invoke(sbon, [*path.split(), "--help"], terminal_width=200).output
+    assert [word for word in OWN_WORDS if word in told] == []
+
+
+DOCUMENTS = sorted([*(Path(__file__).parents[2] / "docs").glob("*.md"), Path(__file__).parents[2] / "README.md"])
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_documents_speak_them_too(document: Path) -> None:
+    told = " ".join(document.read_text(encoding="utf-8").split())
+    assert [word for word in OWN_WORDS if word in told] == []
 
 
 LINES = [(path, line) for path, lines in EXAMPLES.items() for line in lines if path != "completion"]
@@ -81,7 +113,7 @@ HEAVY = [
     *("pyspark", "py4j", "sqlglot", "pyarrow", "scipy", "numpy", "aiohttp", "asyncio", "structlog", "matplotlib", "duckdb"),
     *("prompt_toolkit", "psutil"),
 ]
-LIGHT = [["--help"], ["members"], ["stream", "list"], ["query", "show", "q1"], ["queries"], ["bill", "q1"], ["join", "--help"]]
+LIGHT = [["--help"], ["members"], ["stream", "list"], ["query", "show", "q1"], ["queries"], ["usage", "q1"], ["join", "--help"]]
 LOADED = """
 import sys
 from sbon_cli.main import main
@@ -128,7 +160,7 @@ COMPLETED: list[tuple[str, list[str]]] = [
     ("sbon rtt b", ["b"]),
     ("sbon stream show fl", ["flights"]),
     ("sbon query follow ", ["q1"]),
-    ("sbon bill q", ["q1"]),
+    ("sbon usage q", ["q1"]),
     ("sbon submit --consumer ", ["a", "b"]),
     ("sbon completion ", ["bash", "zsh", "fish"]),
 ]
@@ -156,6 +188,6 @@ def test_completion_is_a_script_of_the_shell(shell: str) -> None:
 
 
 def test_lists_are_lines_of_json(api: str) -> None:
-    result = CliRunner().invoke(sbon, ["--node", api, "members"])
+    result = CliRunner().invoke(sbon, ["--node", api, "members", "--json"])
     told: list[Any] = [json.loads(line) for line in result.stdout.splitlines()]
     assert [member["name"] for member in told] == ["a", "b"]

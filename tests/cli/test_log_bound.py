@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.local_cluster import LocalCluster
+from sbon_cli.local.cluster import LocalCluster
 
 BOUND = 65_536
 

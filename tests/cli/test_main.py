@@ -62,7 +62,9 @@ def test_whoever_does_not_want_to_leave_has_interrupted_it(api: str, node: Any) 
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("arguments, code", [(["stream", "list"], 0), (["stream", "show", "none"], 1), (["strem", "list"], 2)])
+@pytest.mark.parametrize(
+    "arguments, code", [(["stream", "list", "--json"], 0), (["stream", "show", "none"], 1), (["strem", "list"], 2)]
+)
 def test_exit_codes_of_the_process(api: str, arguments: list[str], code: int) -> None:
     result = subprocess.run([*SBON, "--node", api, *arguments], capture_output=True, text=True, check=False)
     assert result.returncode == code
@@ -71,6 +73,21 @@ def test_exit_codes_of_the_process(api: str, arguments: list[str], code: int) ->
     else:
         assert (result.stdout, "Traceback" in result.stderr) == ("", False)
     assert ("Did you mean 'stream'?" in result.stderr) == (code == 2)
+
+
+@pytest.mark.parametrize("arguments", [[], ["stream"], ["query"], ["cluster"]])
+def test_a_command_without_its_verb_shows_its_help_once(arguments: list[str]) -> None:
+    result = subprocess.run([*SBON, *arguments], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert (
+        result.stderr.count("Usage: "),
+        "Error" in result.stderr,
+        "Commands:" in result.stderr or "Nodes:" in result.stderr,
+    ) == (
+        1,
+        False,
+        True,
+    )
 
 
 WITHOUT_DEVELOPMENT = """
@@ -112,6 +129,7 @@ def without(modules: list[str], *commands: list[str]) -> subprocess.CompletedPro
 
 def test_a_node_does_without_the_libraries_of_sql_until_there_is_a_query() -> None:
     heavy = ("sqlglot", "duckdb", "pandas", "matplotlib", "scipy", "pyspark", "prompt_toolkit")
-    code = f"import sys, sbon_cli.main, sbon_cli.node, sbon_node.daemon; print([m for m in {heavy} if m in sys.modules])"
+    modules = "sbon_cli.main, sbon_cli.commands.nodes.node, sbon_node.daemon"
+    code = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"

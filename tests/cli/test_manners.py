@@ -13,7 +13,7 @@ from typing import Any
 import pexpect
 import pytest
 
-from sbon_cli import waiting
+from sbon_cli.terminal import waiting
 from sbon_node.errors import SbonError
 from tests.cli.commands import FINISHED, frame, lines, run
 from tests.cli.shell.terminal import Terminal
@@ -81,7 +81,7 @@ def test_who_uses_the_client_as_a_library_is_told_nothing(monkeypatch: pytest.Mo
 
 
 def test_a_dash_is_standard_input_wherever_a_text_is_taken(api: str, node: Any) -> None:
-    assert lines(sbon("--node", api, "explain", "-", stdin="SELECT 7").stdout)[0]["query"] == ""
+    assert lines(sbon("--node", api, "explain", "-", "--json", stdin="SELECT 7").stdout)[0]["query"] == ""
     assert node.asked[-1].sql == "SELECT 7"
     assert sbon("--node", api, "explain", "placement", "-", stdin="SELECT 8").returncode == 0
     assert node.asked[-1].sql == "SELECT 8"
@@ -91,7 +91,7 @@ def test_a_dash_is_standard_input_wherever_a_text_is_taken(api: str, node: Any) 
     assert sbon("config", "check", "-", stdin="[log]\nlevel = 'debug'\n").returncode == 0
     wrong = sbon("config", "check", "-", stdin="[log]\nlevel = 'loud'\n")
     assert (wrong.returncode, "log.level" in wrong.stderr) == (2, True)
-    shown = sbon("config", "show", "--config", "-", stdin="[log]\nlevel = 'debug'\n")
+    shown = sbon("config", "show", "--json", "--config", "-", stdin="[log]\nlevel = 'debug'\n")
     assert {row["setting"]: row["value"] for row in lines(shown.stdout)}["log.level"] == "debug"
 
 
@@ -114,9 +114,9 @@ def test_what_is_wrong_is_said_in_plain_words(arguments: tuple[str, ...], said: 
 
 def test_members_of_a_state_or_with_a_tag(api: str, node: Any) -> None:
     node.consumer, node.consumer_state = "b", "dead"
-    assert [m["name"] for m in lines(run(api, "members", "--state", "dead").stdout)] == ["b"]
-    assert [m["name"] for m in lines(run(api, "members", "--state", "dead", "--state", "alive").stdout)] == ["a", "b"]
-    assert lines(run(api, "members", "--tag", "zone=eu").stdout) == []
+    assert [m["name"] for m in lines(run(api, "members", "--json", "--state", "dead").stdout)] == ["b"]
+    assert [m["name"] for m in lines(run(api, "members", "--json", "--state", "dead", "--state", "alive").stdout)] == ["a", "b"]
+    assert lines(run(api, "members", "--json", "--tag", "zone=eu").stdout) == []
 
 
 def test_a_source_is_detached_by_its_node_or_its_name(api: str, node: Any) -> None:
@@ -158,5 +158,5 @@ def test_output_that_cannot_be_written_is_told_in_a_line(api: str, node: Any, co
 
 def test_who_has_no_standard_input_or_error_is_served_all_the_same(api: str) -> None:
     for closed in ("<&-", "2>&-", "<&- 2>&-"):
-        assert [m["name"] for m in lines(in_a_shell(api, f"sbon members {closed}").stdout)] == ["a", "b"]
+        assert [m["name"] for m in lines(in_a_shell(api, f"sbon members --json {closed}").stdout)] == ["a", "b"]
     assert in_a_shell(api, "sbon sql <&-").returncode == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 import json
 import random
 import sys
@@ -12,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon_cli.map_text import CELL_ASPECT, NARROWEST, ROWS, drawn
-from sbon_node.control.report import MemberInfo
+from sbon_cli.commands.nodes.map_text import CELL_ASPECT, NARROWEST, ROWS, drawn
+from sbon_cli.commands.nodes.picture_labels import label
+from sbon_node.model.nodes import MemberInfo
 from tests.cli.commands import on_a_terminal, run
 from tests.cli.test_main import on_a_terminal as on_a_real_terminal
 
@@ -50,7 +53,7 @@ def mapped(node: Any) -> None:
 
 @pytest.mark.usefixtures("mapped")
 def test_whoever_is_there_is_on_the_map_at_its_distance(api: str) -> None:
-    result = run(api, "map")
+    result = run(api, "map", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     places = {place["name"]: (place["x_ms"], place["y_ms"]) for place in found["places"]}
@@ -87,7 +90,7 @@ def test_a_real_terminal_gets_it_too(api: str) -> None:
 def test_a_file_is_written(api: str, tmp_path: Path, suffix: str, head: bytes) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib, which draws pictures, is not installed")
     file = tmp_path / f"map.{suffix}"
-    result = run(api, "map", "--out", str(file))
+    result = run(api, "map", "--out", str(file), "--json")
     assert result.exit_code == 0, result.output
     assert file.read_bytes().startswith(head)
     assert result.stderr == f"written: {file}\n"
@@ -152,3 +155,28 @@ def test_names_do_not_hide_dots_or_each_other() -> None:
     words = text.replace("•", " ").replace(",", " ").split()
     assert sum(name in words for name, _, _ in places) >= 20 - left_out - text.count("+")
     assert left_out <= 2
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
+@pytest.mark.parametrize("seed", range(4))
+def test_no_name_in_a_picture_is_cut_off_or_covers_another(seed: int) -> None:
+    """Neither beside the frame, where the axis for load is, nor upon a neighbour's."""
+    from matplotlib.figure import Figure
+
+    rng = random.Random(seed)
+    points = [(f"site-with-a-name-{n}", rng.uniform(0, 200), rng.uniform(0, 100)) for n in range(8)]
+    points += [("frankfurt", 80.0, 50.0), ("london", 84.0, 50.0)]
+    figure = Figure()
+    axes = figure.add_subplot()
+    dots = axes.scatter([x for _, x, _ in points], [y for _, _, y in points], c=[0.0] * len(points))
+    figure.colorbar(dots)
+    axes.set_aspect("equal", adjustable="datalim")
+    label(figure, axes, points)
+    figure.draw_without_rendering()
+    frame = axes.get_window_extent()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert len(boxes) == len(points)
+    for box in boxes:
+        assert frame.x0 <= box.x0 <= box.x1 <= frame.x1
+        assert frame.y0 <= box.y0 <= box.y1 <= frame.y1
+    assert [(a, b) for a, b in itertools.combinations(boxes, 2) if a.overlaps(b)] == []

@@ -15,8 +15,8 @@ from typing import IO, Any
 
 import pytest
 
-from sbon_cli.monitor import line_of
-from sbon_node.happenings import Happening, Listening, LogLine, Lost, MemberChanged, OperatorChanged, QueryChanged
+from sbon_cli.commands.nodes.monitor import line_of
+from sbon_node.events import Listening, LogLine, Lost, MemberChanged, NodeEvent, OperatorChanged, QueryChanged
 from tests.cli.commands import hearing_ctrl_c, run
 
 
@@ -67,7 +67,7 @@ def test_what_is_no_kind_or_level_is_wrong_usage(api: str, arguments: tuple[str,
     assert "weather" in result.stderr or "loud" in result.stderr
 
 
-LINES: list[tuple[Happening, str]] = [
+LINES: list[tuple[NodeEvent, str]] = [
     (Listening(node="a", at_ms=0, kinds=("logs",), level="info"), "00:00:00.000Z  listening   listening at a: logs"),
     (MemberChanged(node="a", at_ms=1500, member="b", change="updated", state="alive"), "b updated (alive)"),
     (
@@ -83,8 +83,8 @@ LINES: list[tuple[Happening, str]] = [
 
 
 @pytest.mark.parametrize("event, words", LINES, ids=lambda x: type(x).__name__)
-def test_lines_for_people(event: Happening, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    from sbon_cli.output import say
+def test_lines_for_people(event: NodeEvent, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from sbon_cli.terminal.output import say
 
     say(line_of(event))
     assert words in capsys.readouterr().out

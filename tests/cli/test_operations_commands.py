@@ -7,30 +7,38 @@ import os
 import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.hidden import HIDDEN
-from sbon_node.log_levels import LogLevels, set_levels
-from sbon_node.operations.finding import Examination, Finding
+from sbon_node.logging.levels import LogLevels, set_levels
+from sbon_node.model.queries import OperatorInfo, QueryInfo
+from sbon_node.operations.examination import CheckResult, Examination
+from sbon_node.redaction import REDACTED
 from tests.addresses import own_host
 from tests.api.scripted_node import ScriptedNode
 from tests.cli.commands import on_a_terminal, run
 
-FINE = Finding(check="java", verdict="ok", message="version 17")
-SLOW = Finding(check="fsync", verdict="warning", message="90 ms", remedy="a faster disk")
-BROKEN = Finding(check="ports b", verdict="failed", message="UDP from it: lost", remedy="open port 7400")
+FINE = CheckResult(check="java", verdict="ok", message="version 17")
+SLOW = CheckResult(check="fsync", verdict="warning", message="90 ms", remedy="a faster disk")
+
+
+def waits(state: str) -> OperatorInfo:
+    return OperatorInfo(id="q1.b0", node="b", fragment="SELECT 1", state=state, stats=None)
+
+
+BROKEN = CheckResult(check="ports b", verdict="failed", message="UDP from it: lost", remedy="open port 7400")
 
 
 @pytest.mark.parametrize("findings, code", [((FINE,), 0), ((FINE, SLOW), 0), ((FINE, SLOW, BROKEN), 1)])
 def test_doctor_exits_by_the_worst_finding(
-    node: ScriptedNode, api: str, findings: tuple[Finding, ...], code: int, monkeypatch: pytest.MonkeyPatch
+    node: ScriptedNode, api: str, findings: tuple[CheckResult, ...], code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.operations.examination = Examination(node="a", findings=findings)
     found = run(api, "doctor", "--json")
     assert (found.exit_code, [one["check"] for one in json.loads(found.stdout)["findings"]]) == (
         code,
-        [*(f.check for f in findings), "sources"],
+        [*(f.check for f in findings), "sources", "queries"],
     )
     on_a_terminal(monkeypatch)
     shown = run(api, "doctor")
@@ -46,6 +54,7 @@ def test_doctor_exits_by_the_worst_finding(
         ("failed: the file is another", "the file is another", "warning", "stop the queries that read those that failed, detach"),
         ("paused: its subscribers have not received what there is", "", "ok", ""),
         ("idle", "", "ok", ""),
+        ("lost", "a does not know it", "warning", "stop the queries that read those that are lost, detach these"),
     ],
 )
 def test_doctor_tells_which_sources_are_lost(
@@ -54,7 +63,7 @@ def test_doctor_tells_which_sources_are_lost(
     node.operations.examination = Examination(node="a", findings=(FINE,))
     node.source_state, node.source_trouble = state, trouble
     found = run(api, "doctor", "--json")
-    *_, sources = json.loads(found.stdout)["findings"]
+    *_, sources, _ = json.loads(found.stdout)["findings"]
     assert (found.exit_code, sources["verdict"]) == (0, verdict)
     assert sources["remedy"].startswith(remedy)
     if verdict == "warning":
@@ -71,13 +80,40 @@ def test_doctor_tells_what_was_examined_though_streams_are_not_known(node: Scrip
         assert [(one["check"], one["verdict"], one["message"]) for one in told["findings"]] == [
             (BROKEN.check, "failed", BROKEN.message),
             ("sources", "warning", "not known: the node stops"),
+            ("queries", "ok", "1, nothing of any is lost or waits"),
         ]
+
+
+@pytest.mark.parametrize(
+    "fields, verdict",
+    [
+        ({"sink_lost": True, "reason": "sink at b: b does not know it"}, "failed"),
+        ({"state": "lost", "reason": "a has lost its record"}, "failed"),
+        ({"state": "unreachable", "reason": "no answer from a"}, "warning"),
+        ({"operators": (waits("lost"),), "reason": "q1.b0 at b: b does not know it"}, "failed"),
+        ({"operators": (waits("stopped"),), "reason": "q1.b0 at b: no room for the checkpoint"}, "warning"),
+    ],
+)
+def test_doctor_tells_what_queries_have_lost_and_what_they_wait_for(
+    node: ScriptedNode, api: str, fields: dict[str, object], verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = ScriptedNode.query
+
+    async def query(self: ScriptedNode, query_id: str) -> QueryInfo:
+        return msgspec.structs.replace(await honest(self, query_id), **fields)
+
+    monkeypatch.setattr(ScriptedNode, "query", query)
+    node.operations.examination = Examination(node="a", findings=(FINE,))
+    found = run(api, "doctor", "--json")
+    *_, told = json.loads(found.stdout)["findings"]
+    assert (told["check"], told["verdict"], told["message"]) == ("query q1", verdict, fields["reason"])
+    assert ("submit it again" in told["remedy"]) == (verdict == "failed")
 
 
 def test_doctor_examines_this_machine_where_no_node_runs(tmp_path: Path) -> None:
     nowhere = f"http://{own_host(9)}:1"
     flags = ("--name", "x", "--data-dir", str(tmp_path / "data"), "--bind", own_host(), "--api-bind", own_host())
-    found = run(nowhere, "doctor", *flags)
+    found = run(nowhere, "doctor", "--json", *flags)
     told = {one["check"]: one["verdict"] for one in json.loads(found.stdout)["findings"]}
     assert (found.exit_code, told["node"], told["java"], told["port-udp"], told["data-dir"]) == (0, "warning", "ok", "ok", "ok")
     elsewhere = run(nowhere, "doctor", "--name", "x", "--data-dir", str(tmp_path), "--bind", "192.0.2.1")
@@ -98,7 +134,7 @@ def test_log_levels_are_shown_and_set(api: str) -> None:
             (("log-level", "info", "--reset"), {"level": "info", "loggers": {}}),
         ]
         for arguments, expected in steps:
-            found = run(api, "debug", *arguments)
+            found = run(api, "debug", *arguments, "--json")
             printed = found.stdout.splitlines()[-1]  # after what the node logs, in this very process
             assert (found.exit_code, json.loads(printed)) == (0, expected)
         assert run(api, "debug", "log-level", "debug", "--logger", "sbon_node.nett").exit_code == 1
@@ -127,7 +163,7 @@ def test_a_dump_holds_what_the_node_tells_and_hides_secrets(
     assert set(files) >= {"status.json", "members.json", "config.json", "metrics.txt", "tasks.txt", "log.txt", "versions.json"}
     assert "missing.txt" not in files
     assert "hunter2" not in "".join(files.values())
-    assert json.loads(files["config.json"])["sinks"]["password"] == HIDDEN
+    assert json.loads(files["config.json"])["sinks"]["password"] == REDACTED
     assert "sbon_members" in files["metrics.txt"]
 
 

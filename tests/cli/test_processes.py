@@ -17,9 +17,9 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from sbon_cli.local_cluster import LocalCluster
+from sbon_cli.local.cluster import LocalCluster
+from sbon_cli.local.processes import MARK, processes_of
 from sbon_cli.main import sbon
-from sbon_cli.processes import MARK, processes_of
 from tests.addresses import own_host
 
 pytestmark = pytest.mark.live
@@ -165,7 +165,7 @@ def test_a_failing_block_leaves_nothing_either() -> None:
 
 def test_nodes_stop_when_whoever_holds_the_cluster_is_killed(tmp_path: Path) -> None:
     script = (
-        "from pathlib import Path; from sbon_cli.local_cluster import LocalCluster; import sys, time\n"
+        "from pathlib import Path; from sbon_cli.local.cluster import LocalCluster; import sys, time\n"
         "with LocalCluster(2, folder=Path(sys.argv[1])) as c: print(c.mark, flush=True); time.sleep(600)\n"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
@@ -194,7 +194,7 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
     said: list[str] = []
 
     def run(*arguments: str) -> object:
-        result = CliRunner().invoke(sbon, ["cluster", *arguments, "--dir", str(tmp_path / "c")])
+        result = CliRunner().invoke(sbon, ["cluster", *arguments, "--dir", str(tmp_path / "c")], env={"SBON_OUTPUT": "json"})
         assert result.exit_code == 0, result.output
         said.extend(result.stderr.splitlines())
         return [json.loads(line) for line in result.stdout.splitlines()]
@@ -212,8 +212,10 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         status = ["cluster", "status", "--dir", str(tmp_path / "c")]
         until(lambda: "start again what is down" in CliRunner().invoke(sbon, status).stderr)
         assert CliRunner().invoke(sbon, status).exit_code == 1
-        again = CliRunner().invoke(sbon, ["cluster", "up", "--dir", str(tmp_path / "c")])
-        assert "start again what is down: sbon cluster start --dir" in again.stderr
+        again = CliRunner().invoke(sbon, ["cluster", "up", "-n", "5", "--dir", str(tmp_path / "c")])
+        assert (again.exit_code, "a cluster of 2 runs here already" in again.stderr) == (1, True)
+        other = ["cluster", "up", "--set", "engine.jit=c1", "--dir", str(tmp_path / "c")]
+        assert "start again what is down, as it was: sbon cluster start" in CliRunner().invoke(sbon, other).stderr
         wrong = CliRunner().invoke(sbon, ["cluster", "start", up[1]["node"], "--dir", str(tmp_path / "c")])
         assert (wrong.exit_code, up[0]["node"] in wrong.stderr) == (1, True)
         back = run("start")
@@ -221,8 +223,26 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         assert [(n["node"], n["state"], n["api"]) for n in back] == [(n["node"], "running", n["api"]) for n in up]
         assert (back[0]["pid"] != up[0]["pid"], back[1]["pid"]) == (True, up[1]["pid"])
         until(lambda: [n["members"] for n in run("status")] == [2, 2])  # type: ignore[attr-defined]
-        up = back
+        psutil.Process(back[1]["pid"]).kill()
+        until(lambda: CliRunner().invoke(sbon, status).exit_code == 1)
+        up = run("up")
+        assert isinstance(up, list)
+        assert (up[0]["pid"], up[1]["pid"] != back[1]["pid"]) == (back[0]["pid"], True)
+        assert said[-1] == f"started again: {up[1]['node']}"
     finally:
         run("down", "--purge")
     assert not any(psutil.pid_exists(n["pid"]) and psutil.Process(n["pid"]).status() != "zombie" for n in up)
     assert not (tmp_path / "c").exists()
+
+
+def test_cluster_up_on_a_small_disk_names_the_limit_that_holds_it_back(tmp_path: Path) -> None:
+    """In a mount namespace of its own: nothing stays mounted, whatever dies."""
+    alone = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+    command = f"{sys.executable} -m sbon_cli.main cluster up -n 2 --dir {tmp_path}/c"
+    up = f"mount -t tmpfs -o size=40m tmpfs {tmp_path} && exec {command}"
+    done = subprocess.run([*alone, "sh", "-c", up], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    told = " ".join(done.stderr.split())
+    assert "is not ready: 42 MB are left on the disk of the data directory, a node needs 67" in told
+    assert "free some space" in told
+    assert '"event"' not in told, "nothing of a log that says nothing of it"

@@ -13,12 +13,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sbon_cli.local_cluster import LocalCluster, LocalNode
-from sbon_cli.push import Records
-from sbon_node.connectors import frames
-from sbon_node.engine.interface import Column
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
-from sbon_node.streams.outbox import Outbox
+from sbon_cli.commands.streams.push import Records
+from sbon_cli.local.cluster import LocalCluster, LocalNode
+from sbon_node.connectors.formats import frames
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from tests.live.world import wait_for
 
@@ -73,7 +73,7 @@ def test_a_file_is_pushed_whole_with_the_lines_of_what_is_bad(cluster: LocalClus
 
 def test_a_pipe_is_pushed_once_while_the_node_is_killed(cluster: LocalCluster) -> None:
     node = declared(cluster, "pipes")
-    pushing = push(node, "pipes", "-", stdin=subprocess.PIPE)
+    pushing = push(node, "pipes", "-", "--json", stdin=subprocess.PIPE)
     assert pushing.stdin is not None
     count = 0
 
@@ -109,7 +109,7 @@ def test_junk_is_refused_however_little_it_is(cluster: LocalCluster, junk: bytes
 
 
 def test_what_is_not_in_the_schema_is_told(cluster: LocalCluster) -> None:
-    pushing = push(declared(cluster, "others"), "others", "-", stdin=subprocess.PIPE)
+    pushing = push(declared(cluster, "others"), "others", "-", "--json", stdin=subprocess.PIPE)
     out, err = pushing.communicate(b'{"ts": "2020-01-01", "n": 1, "nopage": 1}\n')
     assert (pushing.returncode, json.loads(out)["rows"]) == (0, 1)
     assert err.decode() == "not in the schema of others, and not stored: nopage\n"

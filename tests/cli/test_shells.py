@@ -31,7 +31,7 @@ COMPLETED = {
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_tab_completes_commands_options_names_and_files(shell: str, api: str, tmp_path: Path) -> None:
-    path = program(shell, shell, ("/bin", "/usr/bin"))
+    path = program(shell, ("/bin", "/usr/bin"))
     environment = {
         "HOME": str(tmp_path),
         "ZDOTDIR": str(tmp_path),

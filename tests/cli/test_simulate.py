@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 
 
@@ -37,7 +39,7 @@ def with_line(line: str) -> str:
 
 
 def test_what_is_printed_hangs_on_the_seed_alone() -> None:
-    runs = [simulate(SCENARIOS / "random_faults.toml", "--seeds", "1..2", hash_seed=hash_seed) for hash_seed in (1, 2)]
+    runs = [simulate(SCENARIOS / "random_faults.toml", "--seeds", "1..2", "--json", hash_seed=hash_seed) for hash_seed in (1, 2)]
     assert runs[0].returncode == 0, runs[0].stderr
     assert runs[0].stdout == runs[1].stdout
     assert runs[0].stdout.count('"ending":"finished"') == 2
@@ -61,7 +63,7 @@ def test_a_failure_comes_with_its_trace_and_the_command_that_runs_it_again(tmp_p
         ('name = "x"', [], "wrong.toml: nodes is missing"),
         (STRUCK.replace("WHEN", "time"), [], "wrong.toml: faults[0].node: there is no node 'NODE'"),
         (STRUCK.replace("NODE", "node-0").replace("WHEN", "time"), [], "hint: nodes has: "),
-        (STRUCK.replace("WHEN", "stp"), [], "wrong.toml: faults[0].when.type: 'stp' is not known: it is one of step, time"),
+        (STRUCK.replace("WHEN", "stp"), [], "wrong.toml: faults[0].when.type: 'stp' is not known: it is one of step, call, time"),
         (with_line("latency_ms = nan"), [], "wrong.toml: latency_ms: must be at least 0"),
         (with_line("random_faults = -1"), [], "wrong.toml: random_faults: must be at least 0"),
         (with_line("max_time_s = inf"), [], "wrong.toml: max_time_s: must be at most 10000000"),

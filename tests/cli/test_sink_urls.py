@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from sbon_cli.sink_urls import sink_of
+from sbon_cli.commands.queries.sink_urls import sink_of
 
 
 @pytest.mark.parametrize(

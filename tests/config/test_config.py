@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from sbon_node import log
-from sbon_node.config import Config, Given, keys, load
+from sbon_node.config.config import Config, Given, keys, load
 from sbon_node.errors import SbonError
-from sbon_node.log import LogSettings
+from sbon_node.logging import output
+from sbon_node.logging.output import LogSettings
 from sbon_node.membership.settings import preset
 from sbon_node.net.names import is_loopback
 
@@ -181,14 +181,14 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text, value", [("true", True), ("FALSE", False)])
 def test_truth_is_read_from_text(text: str, value: bool) -> None:
-    from sbon_node.allowed import from_text
+    from sbon_node.config.values import from_text
 
     assert from_text(text, bool) is value
 
 
 def test_logs_are_json_lines_where_nobody_watches() -> None:
     out = StringIO()
-    log.configure(LogSettings(level="info"), node="a", stream=out)
+    output.configure(LogSettings(level="info"), node="a", stream=out)
     structlog.get_logger().info("link-up", stream="s", rtt_ms=1.5)
     structlog.get_logger().debug("not-told")
     try:
@@ -203,7 +203,7 @@ def test_logs_are_json_lines_where_nobody_watches() -> None:
 
 def test_logs_are_words_where_asked_for() -> None:
     out = StringIO()
-    log.configure(LogSettings(format="console"), stream=out)
+    output.configure(LogSettings(format="console"), stream=out)
     structlog.get_logger().warning("peer-lost", peer="b")
     assert "peer-lost" in out.getvalue()
     assert not out.getvalue().startswith("{")
@@ -224,3 +224,17 @@ def test_a_preset_of_membership_turns_the_knobs_that_nobody_has_turned() -> None
 def test_tags_are_a_few_short_words(value: str) -> None:
     with pytest.raises(SbonError, match=r"membership\.tags"):
         load(environ={"SBON_MEMBERSHIP_TAGS": value})
+
+
+@pytest.mark.parametrize("master", ["spark://10.0.0.1:7077", "k8s://x", "yarn", "local-cluster[1,1,1024]", "local[0]", ""])
+def test_a_spark_cluster_is_refused_until_it_is_built(master: str) -> None:
+    with pytest.raises(SbonError) as refusal:
+        load(flags={**flag("node.name", "n"), **flag("engine.master", master)})
+    assert refusal.value.code == "bad-config"
+    assert "engine.master must be local, local[N] or local[*]" in refusal.value.message
+    assert "a Spark cluster is not supported yet" in refusal.value.message
+
+
+@pytest.mark.parametrize("master", ["local", "local[1]", "local[16]", "local[*]"])
+def test_spark_on_this_machine_is_not(master: str) -> None:
+    assert load(flags={**flag("node.name", "n"), **flag("engine.master", master)}).config.engine.master == master

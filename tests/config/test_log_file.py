@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 import structlog
 
-from sbon_node import log
 from sbon_node.errors import SbonError
-from sbon_node.log import LogSettings
-from sbon_node.log_file import LogFile
+from sbon_node.logging import output
+from sbon_node.logging.file import LogFile
+from sbon_node.logging.output import LogSettings
 
 BOUND = 65_536
 
 
 def test_what_is_beyond_the_bound_is_put_aside_and_then_dropped(tmp_path: Path) -> None:
     path, aside = tmp_path / "log", tmp_path / "log.1"
-    log.configure(LogSettings(file=str(path), file_bytes=BOUND))
+    output.configure(LogSettings(file=str(path), file_bytes=BOUND))
     with path.open("ab", buffering=0) as starter:  # as whoever started the node has it open, for what comes before and after
         starter.write(b'{"number": -1}\n')
         largest = 0
@@ -37,7 +37,7 @@ def test_what_is_beyond_the_bound_is_put_aside_and_then_dropped(tmp_path: Path) 
 
 def test_a_log_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(SbonError, match="No such file") as refused:
-        log.configure(LogSettings(file=str(tmp_path / "none" / "log")))
+        output.configure(LogSettings(file=str(tmp_path / "none" / "log")))
     assert refused.value.where == f"log.file {tmp_path / 'none' / 'log'}"
 
 

@@ -9,11 +9,11 @@ from io import StringIO
 
 import structlog
 
-from sbon_node import log
-from sbon_node.happenings import Bus, Listener, Listening, LogLine
-from sbon_node.log import LogSettings
-from sbon_node.log_levels import LogLevels, set_levels
-from sbon_node.log_tap import MAX_TEXT
+from sbon_node.events import Bus, Listener, Listening, LogLine
+from sbon_node.logging import output
+from sbon_node.logging.levels import LogLevels, set_levels
+from sbon_node.logging.output import LogSettings
+from sbon_node.logging.tap import MAX_TEXT
 
 
 def lines_of(listener: Listener) -> list[LogLine]:
@@ -27,7 +27,7 @@ def lines_of(listener: Listener) -> list[LogLine]:
 
 async def test_listeners_hear_the_log_at_a_level_of_their_own() -> None:
     out = StringIO()
-    tap = log.configure(LogSettings(level="info", format="json"), node="a", stream=out)
+    tap = output.configure(LogSettings(level="info", format="json"), node="a", stream=out)
     bus = Bus("a", lambda: 7)
     tap.listen_to(bus)
     logger = structlog.get_logger()
@@ -47,7 +47,7 @@ async def test_listeners_hear_the_log_at_a_level_of_their_own() -> None:
 
 async def test_the_level_changes_while_the_node_runs_and_listeners_hear_what_they_did() -> None:
     out = StringIO()
-    tap = log.configure(LogSettings(level="warning", format="json"), stream=out)
+    tap = output.configure(LogSettings(level="warning", format="json"), stream=out)
     bus = Bus("a", lambda: 0)
     tap.listen_to(bus)
     listener = bus.listen(["logs"], level="info", limit=99, wake=lambda: None)
@@ -62,7 +62,7 @@ async def test_the_level_changes_while_the_node_runs_and_listeners_hear_what_the
 
 
 async def test_lines_of_threads_and_libraries_and_traces_are_told() -> None:
-    tap = log.configure(LogSettings(level="warning", format="json"), stream=StringIO())
+    tap = output.configure(LogSettings(level="warning", format="json"), stream=StringIO())
     bus = Bus("a", lambda: 0)
     tap.listen_to(bus)
     woken = asyncio.Event()

@@ -9,22 +9,22 @@ from typing import Any
 
 import duckdb
 
-from sbon_node.blocking import Blocking, inline
 from sbon_node.clock import Clock
 from sbon_node.connectors.interface import Sink
-from sbon_node.connectors.sink_context import SinkContext
-from sbon_node.connectors.sink_registry import open_sink, withdraw_sink
-from sbon_node.connectors.sink_runner import SinkRunner
+from sbon_node.connectors.sinks.context import SinkContext
+from sbon_node.connectors.sinks.registry import open_sink, withdraw_sink
+from sbon_node.connectors.sinks.runner import SinkRunner
+from sbon_node.executors import Executor, inline
+from sbon_node.failpoints import unobserved
 from sbon_node.simulation.loop import run
-from sbon_node.steps import unobserved
 from tests.connectors.sent_streams import ARROW, SENT, FakeLink
 
 FORMATS = ["out.csv", "out.ndjson", "out.parquet"]
 
 
-def context(claim: str = "mine", *, fresh: bool = True, blocking: Blocking = inline, steps: Any = unobserved) -> SinkContext:
+def context(claim: str = "mine", *, fresh: bool = True, executor: Executor = inline, failpoint: Any = unobserved) -> SinkContext:
     return SinkContext(
-        part="q.sink", claim=claim, fresh=fresh, schema=ARROW, data_dir=Path("/nowhere"), blocking=blocking, steps=steps
+        part="q.sink", claim=claim, fresh=fresh, schema=ARROW, data_dir=Path("/nowhere"), executor=executor, failpoint=failpoint
     )
 
 
@@ -41,12 +41,12 @@ class World:
         self.path, self.pause_s, self.options = path, pause_s, {"path": str(path), **options}
         self.acknowledged: dict[str, int] = {}
         self.fresh = True
-        self.steps: Callable[[str], None] = lambda step: None
+        self.failpoint: Callable[[str], None] = lambda step: None
 
     def run(self) -> SinkRunner:
         async def main() -> SinkRunner:
-            steps = lambda step: self.steps(step)  # noqa: E731
-            sink = await open_sink("file", self.options, context(fresh=self.fresh, steps=steps))
+            failpoint = lambda step: self.failpoint(step)  # noqa: E731
+            sink = await open_sink("file", self.options, context(fresh=self.fresh, failpoint=failpoint))
             self.fresh = False
             done = sink.positions()
             links: list[Any] = [FakeLink(s, self.acknowledged, self.pause_s, done.get(n, 0)) for n, s in SENT.items()]

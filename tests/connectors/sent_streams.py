@@ -6,10 +6,10 @@ import asyncio
 
 import pyarrow as pa
 
-from sbon_node.connectors import frames
+from sbon_node.connectors.formats import frames
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import Frame
-from sbon_node.streams.inbox import Inbox
+from sbon_node.model.frames import Frame
+from sbon_node.streams.links.inbox import Inbox
 
 ARROW = pa.schema([("stream", pa.string()), ("n", pa.int64()), ("ts", pa.timestamp("us", "UTC")), ("x", pa.float64())])
 

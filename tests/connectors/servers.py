@@ -1,9 +1,8 @@
-"""Real servers of others for tests: PostgreSQL and Mosquitto, installed where that is possible, each on a loopback address of
-this process, started, killed and started again as tests want it."""
+"""Real servers of others for tests: PostgreSQL and Mosquitto, each on a loopback address of this process, started, killed and
+started again as tests want it. Tests install nothing: ``make test-servers`` does."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -11,68 +10,29 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import NoReturn, Self
 
 import pytest
 
 from tests.addresses import own_host
 
-APT_S = 900.0
 PATIENCE_S = 120.0
 USER, PASSWORD = "sbon_test", "s3cret/@:word"
 
 
-@cache
-def program(name: str, package: str, places: Sequence[str] = ("/usr/sbin", "/usr/local/sbin")) -> str:
-    """Path of a server's program; skips the test where it is neither there nor can be installed, and says why. In CI it fails."""
-    reason = ""
-    if _found(name, places) is None:
-        # Another process of these tests may be at it.
-        with open(Path(tempfile.gettempdir()) / "sbon-tests-apt.lock", "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            reason = "" if _found(name, places) is not None else _install(package)
-    found = _found(name, places)
-    if found is not None:
-        return found
-    message = f"{name} is not here, and the package {package} cannot be installed: {reason}"
-    if os.environ.get("CI") == "true" and os.geteuid() == 0 and shutil.which("apt-get"):
+def program(name: str, places: Sequence[str] = ("/usr/sbin", "/usr/local/sbin")) -> str:
+    """Return the path of a server's program; skip the test where there is none, or fail it in continuous integration."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: float(p.parent.name), reverse=True)
+    found = shutil.which(name, path=os.pathsep.join([*map(str, versions), os.environ.get("PATH", ""), *places]))
+    return found or missing(name)
+
+
+def missing(name: str) -> NoReturn:
+    message = f"{name} is not installed: make test-servers installs it"
+    if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
-
-
-def _found(name: str, places: Sequence[str]) -> str | None:
-    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda p: float(p.parent.name), reverse=True)
-    return shutil.which(name, path=os.pathsep.join([*map(str, versions), os.environ.get("PATH", ""), *places]))
-
-
-def _install(package: str) -> str:
-    """Why it could not be; its services are not started."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return "that takes root and apt-get"
-    policy = Path("/usr/sbin/policy-rc.d")
-    ours = not policy.exists()
-    if ours:
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
-    try:
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        said = ""
-        for arguments in (["install"], ["update"], ["install"]):
-            command = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=600", "--no-install-recommends", *arguments]
-            command += [package] if arguments == ["install"] else []
-            try:
-                done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=APT_S)
-            except subprocess.TimeoutExpired:
-                return f"apt-get took more than {APT_S:g} s"
-            if arguments == ["install"] and done.returncode == 0:
-                return ""
-            said = (done.stderr or done.stdout).strip()[-300:]
-        return said
-    finally:
-        if ours:
-            policy.unlink(missing_ok=True)
 
 
 class Server:
@@ -114,9 +74,9 @@ class Postgres(Server):
     """A server with one database, ``postgres``, whose superuser is :data:`USER`."""
 
     def __init__(self, number: int = 20) -> None:
-        initdb = program("initdb", "postgresql")
-        postgres = program("postgres", "postgresql")
-        psql = program("psql", "postgresql-client")
+        initdb = program("initdb")
+        postgres = program("postgres")
+        psql = program("psql")
         self.host, self.port = own_host(number), 15432
         folder = Path(tempfile.mkdtemp(prefix="sbon-postgres-"))
         user = "postgres" if os.geteuid() == 0 else None
@@ -158,7 +118,7 @@ class Mosquitto(Server):
     """A broker that asks for the password, and keeps sessions and messages over a kill."""
 
     def __init__(self, number: int = 30) -> None:
-        mosquitto, passwd = program("mosquitto", "mosquitto"), program("mosquitto_passwd", "mosquitto")
+        mosquitto, passwd = program("mosquitto"), program("mosquitto_passwd")
         self.host, self.port = own_host(number), 11883
         folder = Path(tempfile.mkdtemp(prefix="sbon-mosquitto-"))
         subprocess.run([passwd, "-c", "-b", str(folder / "words"), USER, PASSWORD], check=True, capture_output=True)

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sbon_node.blocking import in_thread
 from sbon_node.clock import Clock
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sink_context import SinkContext
-from sbon_node.connectors.sink_registry import open_sink, withdraw_sink
-from sbon_node.connectors.sink_runner import SinkRunner
-from sbon_node.streams.frame import Frame
+from sbon_node.connectors.sinks.context import SinkContext
+from sbon_node.connectors.sinks.registry import open_sink, withdraw_sink
+from sbon_node.connectors.sinks.runner import SinkRunner
+from sbon_node.executors import in_thread
+from sbon_node.model.frames import Frame
 from tests.connectors.sent_streams import ARROW, SENT, FakeLink
 
-QUICK = ConnectorSettings(retry_s=0.1, retry_max_s=0.2)
+QUICK = ConnectorSettings(retry_s=0.1, retry_max_s=0.2, endpoints=("*", "127.0.0.0/8"))
 
 
 class Sinking:
@@ -36,7 +36,7 @@ class Sinking:
         self.folder, self.kind, self.options, self.settings, self.claim = folder, kind, options, settings, claim
         self.sent, self.schema, self.pause_s = SENT if sent is None else sent, schema, pause_s
         self.acknowledged: dict[str, int] = {}
-        self.steps: Callable[[str], None] = lambda step: None
+        self.failpoint: Callable[[str], None] = lambda step: None
         self.fresh = True
 
     def context(self, *, fresh: bool) -> SinkContext:
@@ -46,10 +46,10 @@ class Sinking:
             fresh=fresh,
             schema=self.schema,
             data_dir=self.folder,
-            blocking=in_thread,
+            executor=in_thread,
             settings=self.settings,
             clock=Clock(),
-            steps=lambda step: self.steps(step),
+            failpoint=lambda step: self.failpoint(step),
         )
 
     async def open(self) -> SinkRunner:

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from sbon_node.clock import Clock
+from sbon_node.connectors.access.roots import check_within
 from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.options import read_options
-from sbon_node.connectors.roots import check_within
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.tail_source import TailOptions, TailSource
+from sbon_node.connectors.sources.tail import TailOptions, TailSource
 from sbon_node.simulation.loop import run
 
 US = pa.timestamp("us", "UTC")

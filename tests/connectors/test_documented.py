@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_node.connectors.host_metrics import METRICS
-from sbon_node.connectors.registry import SOURCES
-from sbon_node.connectors.sink_registry import SINKS
+from sbon_node.connectors.sinks.registry import SINKS
+from sbon_node.connectors.sources.host_metrics import METRICS
+from sbon_node.connectors.sources.registry import SOURCES
 
 TEXT = (Path(__file__).parents[2] / "docs" / "connectors.md").read_text(encoding="utf-8")
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sbon_node.blocking import in_thread
-from sbon_node.connectors import frames
-from sbon_node.connectors.sink_position import FilePosition, position_path
-from sbon_node.connectors.sink_registry import open_sink
-from sbon_node.connectors.sink_runner import SinkRunner
+from sbon_node.connectors.formats import frames
+from sbon_node.connectors.sinks.file_position import FilePosition, part_path, position_path
+from sbon_node.connectors.sinks.registry import open_sink
+from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import Frame
+from sbon_node.executors import in_thread
+from sbon_node.model.frames import Frame
 from tests.connectors.file_sinks import FORMATS, World, context, opened
 from tests.connectors.sent_streams import ARROW, EXPECTED, SENT, Killed
 
@@ -50,7 +50,7 @@ def test_killed_between_any_two_steps_each_row_is_there_once(tmp_path: Path, nam
             if next(left) % (point + 1) == point:
                 raise Killed
 
-        world.steps = kill
+        world.failpoint = kill
         deaths = 0
         while True:
             try:
@@ -58,7 +58,7 @@ def test_killed_between_any_two_steps_each_row_is_there_once(tmp_path: Path, nam
             except Killed:
                 deaths += 1
                 if deaths > 3:
-                    world.steps = lambda step: None
+                    world.failpoint = lambda step: None
                 stated = msgspec.json.decode(position_path(world.path, suffix(world.path)).read_bytes(), type=FilePosition)
                 assert all(stated.streams.get(s, 0) >= n for s, n in world.acknowledged.items())
             else:
@@ -93,7 +93,7 @@ def test_a_full_disk_pauses_and_loses_nothing(tmp_path: Path, name: str, monkeyp
         if step == "sink-write" and next(refusals) in (1, 2, 5):
             raise OSError(28, "No space left on device")
 
-    world.steps = full
+    world.failpoint = full
     states: list[tuple[str, str]] = []
     enter = SinkRunner._enter
     monkeypatch.setattr(SinkRunner, "_enter", lambda self, *how: (states.append(how), enter(self, *how)))
@@ -108,6 +108,17 @@ def test_parquet_parts_roll_by_rows(tmp_path: Path) -> None:
     parts = sorted((tmp_path / "out.parquet").glob("part-*.parquet"))
     assert len(parts) >= 4
     assert all(pq.read_table(p).schema.equals(ARROW) for p in parts)
+    assert world.rows() == EXPECTED
+
+
+def test_a_part_that_was_written_and_not_counted_is_removed(tmp_path: Path) -> None:
+    world = World(tmp_path / "out.parquet", 0.0, part_rows=4)
+    world.run()
+    parts = sorted(world.path.glob("part-*.parquet"))
+    # A kill between a part and the position that counts it leaves such a file.
+    part_path(world.path, len(parts) + 1).write_bytes(parts[0].read_bytes())
+    world.run()
+    assert sorted(world.path.glob("part-*.parquet")) == parts
     assert world.rows() == EXPECTED
 
 
@@ -148,7 +159,7 @@ def test_writing_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
 
     async def main() -> Mapping[str, int]:
         options = {"path": str(tmp_path / name)}
-        sink = await open_sink("file", options, context(blocking=in_thread, steps=slow))
+        sink = await open_sink("file", options, context(executor=in_thread, failpoint=slow))
         beating = asyncio.create_task(heart())
         for frame in SENT["a"]:
             sink.take(frame)
@@ -161,15 +172,15 @@ def test_writing_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
 
 def test_a_write_that_is_cancelled_is_over_when_the_cancelling_is(tmp_path: Path) -> None:
     writing, go_on = threading.Event(), threading.Event()
-    steps: list[str] = []
+    failpoint: list[str] = []
 
     def slow(step: str) -> None:
-        steps.append(step)
+        failpoint.append(step)
         writing.set()
         assert go_on.wait(60)
 
     async def main() -> None:
-        sink = await open_sink("file", {"path": str(tmp_path / "out.csv")}, context(blocking=in_thread, steps=slow))
+        sink = await open_sink("file", {"path": str(tmp_path / "out.csv")}, context(executor=in_thread, failpoint=slow))
         sink.take(SENT["a"][0])
         task = asyncio.ensure_future(sink.flush())
         await asyncio.to_thread(writing.wait, 60)
@@ -177,7 +188,7 @@ def test_a_write_that_is_cancelled_is_over_when_the_cancelling_is(tmp_path: Path
         asyncio.get_running_loop().call_soon(go_on.set)
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert steps == ["sink-write", "position-write"]
+        assert failpoint == ["sink-write", "position-write"]
         assert sink.positions() == {"a": 1}
 
     asyncio.run(main())

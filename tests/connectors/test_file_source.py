@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon_node.connectors.file_source import FileOptions, FileSource
 from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.options import read_options
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_node.errors import SbonError
+from sbon_node.model.schema import parse_schema, to_arrow
 
 US = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("ts", US), ("n", pa.int64()), ("text", pa.string())])
@@ -168,6 +169,22 @@ def test_csv_without_header_tabs_and_windows_ends(tmp_path: Path) -> None:
         ("2013-01-01T22:00:00+00:00", 2, "b\tc"),
     ]
     assert not bad
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xef\xbb\xbf"])
+def test_an_empty_csv_is_called_empty_and_not_headless(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(SbonError) as refused:
+        asyncio.run(take(source(write(tmp_path / "a.csv", content))))
+    assert (refused.value.code, refused.value.where) == ("bad-header", "options.path")
+    assert "empty" in refused.value.message
+    assert "header=false" not in str(refused.value.hint)
+
+
+def test_columns_may_have_letters_of_any_script(tmp_path: Path) -> None:
+    schema = to_arrow(parse_schema("ts timestamp, größe bigint, ä string"))
+    path = write(tmp_path / "a.csv", "größe,ts,ä\n7,2013-01-01T00:00:00Z,ö\n")
+    rows, bad, _ = read(source(path, schema))
+    assert ([(row["größe"], row["ä"]) for row in rows], list(bad)) == ([(7, "ö")], [])
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sbon_node.clock import Clock
-from sbon_node.connectors.delivered import Finished, Rows
-from sbon_node.connectors.follow_sink import FollowSink
+from sbon_node.connectors.sinks.follow import FollowSink
 from sbon_node.errors import SbonError
+from sbon_node.model.delivery import Finished, Rows
 from sbon_node.simulation.loop import run
 from tests.connectors.sent_streams import EXPECTED, SENT, FakeLink
 

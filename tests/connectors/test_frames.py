@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon_node.connectors import frames
+from sbon_node.connectors.formats import frames
 
 ROWS = pa.RecordBatch.from_pydict({"n": list(range(1000)), "text": [f"{i}" * (i % 50) for i in range(1000)]})
 MANY, FEW = frames.encode(ROWS), frames.encode(ROWS.slice(0, 40))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -14,9 +16,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from sbon_node import disk
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sink_registry import check_sink
-from sbon_node.connectors.stated import Stated, StatedFile
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile
+from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
 from tests.addresses import own_host
 from tests.connectors.sent_streams import EXPECTED, SENT, stream_of
@@ -184,7 +187,7 @@ async def test_stopped_after_the_last_frame_of_a_stream_it_has_stated_its_end(tm
         await asyncio.sleep(0.2)
         task.cancel()
         await asyncio.wait([task])
-        assert StatedFile(tmp_path, "c1a1").take_up().ended == ("b",)
+        assert DeliveryPositionFile(tmp_path, "c1a1").take_up().ended == ("b",)
         hook.stalls_after = 1_000_000
         task = asyncio.ensure_future(sinking.run())
         await until(task.done)
@@ -248,15 +251,15 @@ def test_what_is_refused_at_submission(options: dict[str, Any], code: str, where
 async def test_blackhole_stopped_while_it_states_has_counted_what_is_stated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, storing = StatedFile.store, threading.Event()
+    store, storing = DeliveryPositionFile.store, threading.Event()
 
-    def slow(self: StatedFile, stated: Stated) -> None:
+    def slow(self: DeliveryPositionFile, stated: DeliveryPosition) -> None:
         if stated.rows:
             storing.set()
             time.sleep(0.3)
         store(self, stated)
 
-    monkeypatch.setattr(StatedFile, "store", slow)
+    monkeypatch.setattr(DeliveryPositionFile, "store", slow)
     sinking = Sinking(tmp_path, "blackhole", {})
     task = asyncio.ensure_future(sinking.run())
     await until(storing.is_set)
@@ -280,3 +283,34 @@ async def test_blackhole_counts_and_ends_and_goes_on_where_it_was(tmp_path: Path
     with pytest.raises(SbonError) as caught:
         await sinking.run()
     assert caught.value.code == "sink-lost"
+
+
+async def test_a_disk_that_is_full_when_it_states_and_a_kill_then_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is acknowledged that is not stated, however often it was posted."""
+    hook = Hook()
+    sinking = Sinking(tmp_path, "http", {"url": URL})
+    write, full = disk._write, False
+
+    def written(path: Path, content: bytes) -> None:
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, content)
+
+    monkeypatch.setattr(disk, "_write", written)
+    async with hook.served():
+        await sinking.open()
+        full = True
+        running = asyncio.create_task(sinking.runner.run())
+        await until(lambda: len(hook.posts) > 3 * len({key for key, _ in hook.posts}))
+        assert "no room for more" in sinking.runner.describe().state
+        assert (sinking.acknowledged, sinking.runner.rows) == ({}, 0)
+        running.cancel()
+        await asyncio.wait([running])
+        await sinking.runner.close()
+        assert sinking.acknowledged == {}
+        full = False
+        runner = await sinking.run()
+    assert (runner.state, runner.rows, hook.once) == ("finished", len(EXPECTED), EXPECTED)
+    assert sinking.acknowledged == {name: len(frames) for name, frames in SENT.items()}

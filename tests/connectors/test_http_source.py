@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from sbon_node.clock import Clock
-from sbon_node.connectors.http_source import HttpSource, HttpSourceOptions
-from sbon_node.connectors.push import Post, Pushed
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.source_runner import SourceRunner
+from sbon_node.connectors.sources.http import HttpSource, HttpSourceOptions
+from sbon_node.connectors.sources.push import Post, Pushed
+from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.errors import SbonError
 from sbon_node.simulation.loop import run
-from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
-from tests.connectors.test_source_runner import SCHEMA, SOURCE, STREAM, rows_of
+from tests.connectors.source_worlds import SCHEMA, SOURCE, STREAM, rows_of
 
 NDJSON = "application/x-ndjson"
 
@@ -34,10 +34,10 @@ class Served:
         self.folder = folder
         self.settings = settings or ConnectorSettings()
         self.options = HttpSourceOptions(**options)
-        self.steps: Callable[[str], None] = lambda step: None
+        self.failpoint: Callable[[str], None] = lambda step: None
 
     async def start(self) -> None:
-        self.outbox = Outbox(self.folder / "outbox.db", StreamSettings(), lambda step: self.steps(step))
+        self.outbox = Outbox(self.folder / "outbox.db", StreamSettings(), lambda step: self.failpoint(step))
         self.source = HttpSource(self.options, SCHEMA, "ts", self.settings, Clock(), "one")
         self.source.check()
         self.runner = SourceRunner(
@@ -165,7 +165,7 @@ def test_killed_between_any_two_steps_a_post_made_again_counts_once(tmp_path: Pa
             if count == point:
                 raise Killed
 
-        served.steps = kill
+        served.failpoint = kill
         await served.start()
         for number in range(4):
             while True:

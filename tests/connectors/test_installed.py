@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from sbon_node.connectors import frames
-from sbon_node.connectors.registry import open_source
+from sbon_node.connectors.formats import frames
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sink_registry import check_sink
-from sbon_node.engine.interface import Column
+from sbon_node.connectors.sinks.registry import check_sink
+from sbon_node.connectors.sources.registry import open_source
 from sbon_node.errors import SbonError
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
 from tests.connectors.sent_streams import EXPECTED
 from tests.connectors.sink_world import Sinking
-from tests.connectors.test_source_runner import World
+from tests.connectors.source_worlds import World
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "connectors"
 STREAM = StreamDeclaration(name="clicks", schema=(Column("ts", "timestamp"), Column("n", "bigint")), event_time="ts")

@@ -14,14 +14,14 @@ import aiomqtt
 import pytest
 
 from sbon_node.clock import Clock
-from sbon_node.connectors import frames
-from sbon_node.connectors.registry import open_source
+from sbon_node.connectors.formats import frames
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.source_runner import SourceRunner
+from sbon_node.connectors.sources.registry import open_source
+from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.errors import SbonError
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
-from sbon_node.query.schema import parse_schema
-from sbon_node.streams.outbox import Outbox
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.schema import parse_schema
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from tests.connectors.servers import PASSWORD, USER, Mosquitto
 from tests.connectors.test_http_sink import letters_in
@@ -47,11 +47,13 @@ class Reading:
         (folder / "words").write_text(f"machine {broker.host} login {USER} password {words}\n")
         options = {"url": broker.url, "topic": "site/+/n", "topic_column": "topic", "stamp": True} | options
         self.declaration = SourceDeclaration(stream="readings", name="one", node="here", connector="mqtt", options=options)
-        self.settings = ConnectorSettings(retry_s=0.1, retry_max_s=0.2, passwords=str(folder / "words"))
-        self.steps: Callable[[str], None] = lambda step: None
+        self.settings = ConnectorSettings(
+            retry_s=0.1, retry_max_s=0.2, passwords=str(folder / "words"), endpoints=("127.0.0.0/8",)
+        )
+        self.failpoint: Callable[[str], None] = lambda step: None
 
     def start(self) -> None:
-        self.outbox = Outbox(self.folder / "outbox.db", StreamSettings(), lambda step: self.steps(step))
+        self.outbox = Outbox(self.folder / "outbox.db", StreamSettings(), lambda step: self.failpoint(step))
         self.runner = SourceRunner(
             self.declaration,
             STREAM,

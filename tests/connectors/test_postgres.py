@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sbon_node.connectors import frames
+from sbon_node.connectors.formats import frames
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sink_registry import check_sink
+from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import Frame
+from sbon_node.model.frames import Frame
 from tests.connectors.sent_streams import EXPECTED, Killed
 from tests.connectors.servers import PASSWORD, USER, Postgres
 from tests.connectors.sink_world import QUICK, Sinking
@@ -41,7 +41,7 @@ def settings(server: Postgres, tmp_path: Path) -> ConnectorSettings:
     """The password is in the node's own file, and in no URL."""
     words = tmp_path / "words"
     words.write_text(f"machine {server.host} login {USER} password {PASSWORD}\n")
-    return ConnectorSettings(retry_s=0.1, retry_max_s=0.2, passwords=str(words))
+    return ConnectorSettings(retry_s=0.1, retry_max_s=0.2, passwords=str(words), endpoints=("127.0.0.0/8",))
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ async def test_killed_between_any_two_steps_each_row_is_there_once(database: Pos
                 left = point + 1
                 raise Killed
 
-        one.steps = kill
+        one.failpoint = kill
         while True:
             try:
                 await one.run()
@@ -95,7 +95,7 @@ async def test_killed_between_any_two_steps_each_row_is_there_once(database: Pos
             except Killed:
                 deaths += 1
                 if deaths > 3:
-                    one.steps = lambda step: None
+                    one.failpoint = lambda step: None
         assert rows(database) == EXPECTED
         if not deaths:
             assert point > 2

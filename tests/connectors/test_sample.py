@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from sbon_node.connectors import sample
-from sbon_node.connectors.registry import open_source
-from sbon_node.connectors.sample import with_sample
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.engine.interface import Column
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_node.connectors.sources import sample
+from sbon_node.connectors.sources.registry import open_source
+from sbon_node.connectors.sources.sample import with_sample
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
 
 STREAM = StreamDeclaration(name="s", schema=(Column("ts", "timestamp"), Column("note", "string")), event_time="ts")
 ROWS = 3000

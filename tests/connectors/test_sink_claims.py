@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sink_registry import check_sink
+from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
 from tests.connectors.file_sinks import FORMATS, World, opened, withdrawn
 from tests.connectors.sent_streams import EXPECTED

@@ -12,10 +12,10 @@ import pytest
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
-from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+from tests.connectors.source_worlds import SOURCE, World, numbers
 from tests.connectors.tailing import NUMBERS, US, WALL_S, Tail, append, virtually, whole
-from tests.connectors.test_source_runner import SOURCE, World, numbers
 
 
 @pytest.mark.parametrize("start", ["beginning", "end"])

@@ -12,8 +12,8 @@ import pytest
 
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
+from tests.connectors.source_worlds import World, numbers
 from tests.connectors.tailing import NUMBERS, WALL_S, Tail, append, virtually, whole
-from tests.connectors.test_source_runner import World, numbers
 
 
 class Writer:
@@ -186,7 +186,7 @@ def test_killed_between_any_two_steps_each_line_is_in_frames_once(tmp_path: Path
             if next(left, None) is None:
                 raise Killed
 
-        world.steps = kill
+        world.failpoint = kill
         try:
             found = world.run(until_s=5)
         except Killed:

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from sbon_cli.local_cluster import SHORT_LIVED, LocalCluster
-from sbon_node.control.report import SinkSpec, Submission
-from sbon_node.engine.interface import Column
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.queries import SinkSpec, Submission
 from tests.browsers import opened_browser
 
 QUERY = "warm"
 MARKUP = "<img src=x onerror=alert(1)>"
 """What would be an element, were it read as markup."""
+ARCHIVED = 60_000
+"""Rows of the only stream that ends; it begins with the first query that reads it."""
 SQL = f"SELECT site, value, ts FROM readings WHERE value > 0.9e0 AND site <> '{MARKUP}'"
 
 
@@ -29,7 +31,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def cluster(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """New York has the sources and the operators, Singapore the sink; two generators, and a file with a row that is bad."""
+    """New York has the sources and the operators, Singapore the sink; two generators without an end and one with, and a file
+    with a row that is bad."""
     folder = tmp_path_factory.mktemp("rows")
     with LocalCluster(4, latency="cities", overrides=SHORT_LIVED) as running:
         declare(running, folder)
@@ -59,6 +62,16 @@ def declare(running: LocalCluster, folder: Path) -> None:
         client.attach_source(
             SourceDeclaration(stream="readings", name=name, node="new-york", connector="generator", options=options)
         )
+    client.create_stream(StreamDeclaration(name="archive", schema=schema, event_time="ts"))
+    columns = {
+        "ts": {"kind": "timestamp", "start": now},
+        "site": {"kind": "choice", "values": ["cellar"]},
+        "value": {"kind": "uniform"},
+    }
+    options = {"rate": 1000.0, "rows": ARCHIVED, "columns": columns}
+    client.attach_source(
+        SourceDeclaration(stream="archive", name="cellar", node="new-york", connector="generator", options=options)
+    )
     file = folder / "tower.csv"
     file.write_text(f"ts,site,value\n{now},tower,0.95\nnot a time,tower,0.5\n{now},tower,0.99\n", encoding="utf-8")
     client.attach_source(

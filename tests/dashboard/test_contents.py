@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from sbon_cli.local_cluster import LocalCluster
-from sbon_node.control.report import Submission
-from tests.dashboard.conftest import MARKUP, QUERY, SQL
+from sbon_cli.local.cluster import LocalCluster
+from sbon_node.model.queries import SinkSpec, Submission
+from tests.dashboard.conftest import ARCHIVED, MARKUP, QUERY, SQL
 from tests.dashboard.looking import PATIENCE_MS, looking, middle, texts
+
+pytestmark = pytest.mark.live
 
 NODES = ["frankfurt", "london", "new-york", "singapore"]
 expect.set_options(timeout=PATIENCE_MS)
@@ -29,7 +32,7 @@ def test_the_map_shows_nodes_what_is_on_them_and_what_flows(browser: Browser, cl
         assert sorted(node.get_attribute("data-node") for node in page.locator(".node").all()) == NODES
         label = page.locator("[data-node='new-york']")
         expect(label).to_have_attribute(
-            "aria-label", re.compile(r"^new-york, alive, \d+ ms away, load .*, 3 sources, 3 operators$")
+            "aria-label", re.compile(r"^new-york, alive, \d+ ms away, load .*, 4 sources, 3 operators$")
         )
         expect(page.locator("[data-node='singapore']")).to_have_attribute("aria-label", re.compile(", 1 sink$"))
         expect(page.locator("[data-node='london'] .name")).to_have_text("london, this node")
@@ -101,12 +104,126 @@ def test_a_query_is_told_with_its_text_as_text(browser: Browser, cluster: LocalC
         expect(page.locator("#why")).to_contain_text("relaxation")
 
 
-def test_the_bill_over_time(browser: Browser, cluster: LocalCluster) -> None:
+def test_network_usage_over_time(browser: Browser, cluster: LocalCluster) -> None:
     with looking(browser, cluster["london"].client.api) as page:
-        chart = page.get_by_role("slider", name="Bytes in flight over time")
-        expect(chart).to_have_attribute("aria-valuetext", re.compile(r"as placed [\d.]+ k?B, shipped whole [\d.]+ k?B$"))
-        expect(page.locator("#bill .total")).to_have_text(re.compile(r"^So far .* shipped whole: \d\d % less\.$"))
+        chart = page.get_by_role("slider", name="Network usage over time")
+        expect(chart).to_have_attribute("aria-valuetext", re.compile(r"as placed [\d.]+ k?B, all rows .* [\d.]+ k?B$"))
+        expect(page.locator("#query-usage .total")).to_have_text(
+            re.compile(r"^So far .* all rows sent to the consumer: \d\d % less\.$")
+        )
         assert page.locator(".line.placed[d^='M']").count() == 2  # the line, and its sample in the key
+
+
+def test_the_query_comes_first_with_charts_of_how_it_went(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
+        assert page.locator("main section").first.get_attribute("id") == "query-section"
+        for name in ("Rows a second", "Lag", "Batch time", "Back-pressure"):
+            expect(page.get_by_role("slider", name=f"{name} over time")).to_be_visible()
+        rates = page.get_by_role("slider", name="Rows a second over time")
+        expect(rates).to_have_attribute("aria-valuetext", re.compile(r"read [1-9]\d*/s, delivered [\d.]+/s$"))
+
+
+def fact(page: Page, name: str) -> str:
+    return page.locator("#query-progress dl > div", has=page.locator(f"dt:text-is('{name}')")).locator("dd").inner_text()
+
+
+def test_a_query_that_ends_shows_how_far_it_is_and_then_that_it_has_read_all(browser: Browser, cluster: LocalCluster) -> None:
+    client = cluster["london"].client
+    sql = "SELECT ts, site, value FROM archive WHERE value < 2e0"
+    client.submitted(Submission(sql=sql, name="reread", strategy="producer", sink=SinkSpec(kind="blackhole")))
+    with looking(browser, client.api, query="reread") as page:
+        bar = page.get_by_role("progressbar", name="Progress")
+        told = page.locator("#query-progress .far")
+        expect(told).to_have_text(re.compile(r"^[1-9]\d? % of the sources read$"))
+        shown = int(bar.get_attribute("aria-valuenow") or -1)
+        known = client.query("reread").progress
+        assert known is not None
+        assert known.read_share is not None
+        assert 0 < shown <= 100 * known.read_share
+        assert re.fullmatch(r"[\d.]+k?, [\d.]+k? rows/s", fact(page, "Rows read"))
+        assert re.fullmatch(r"about [\d.]+ (s|min)", fact(page, "Time left"))
+        width = bar.locator(".fill").evaluate("(fill) => 100 * fill.offsetWidth / fill.parentElement.clientWidth")
+        assert abs(width - int(bar.get_attribute("aria-valuenow") or -1)) <= 6
+        expect(told).to_have_text("Finished: all of the sources read")
+        expect(bar).to_have_attribute("aria-valuenow", "100")
+        assert fact(page, "Rows read") == fact(page, "Rows delivered") == f"{ARCHIVED // 1000}k"
+        expect(page.locator("#query-progress dt")).to_have_text(["Rows read", "Rows delivered"])
+
+
+def test_a_query_without_an_end_says_so_and_shows_no_share(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
+        expect(page.locator("#query-progress .far")).to_have_text(
+            "No end: readings/harbour at new-york, readings/park at new-york"
+        )
+        bar = page.get_by_role("progressbar", name="Progress")
+        expect(bar).to_have_class("bar endless good")
+        assert bar.get_attribute("aria-valuenow") is None
+        expect(page.locator("#query-progress dt")).to_have_text(["Rows read", "Rows delivered", "Lag"])
+
+
+def test_only_what_is_new_of_the_history_is_asked_for(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
+        with page.expect_response(re.compile(r"/v1/queries/[^/]+/usage\?after_ms=\d{13}$")) as answered:
+            pass
+        after = int(answered.value.url.rpartition("=")[2])
+        assert all(after < point["at_ms"] < after + 60_000 for point in answered.value.json()["history"])
+
+
+def test_nothing_is_cut_off_or_written_over_another(browser: Browser, cluster: LocalCluster) -> None:
+    """Lines of cards, marks of the charts' time, and panels; also where there is no query."""
+    cut = """() => [...document.querySelectorAll(".card > span:not(.doing), .keys, .far")]
+      .filter((e) => e.clientWidth && e.scrollWidth > e.clientWidth).map((e) => e.textContent)"""
+    marks = """() => [...document.querySelectorAll("svg.chart")].filter((e) => e.getClientRects().length).flatMap((chart) => {
+      const all = [...chart.querySelectorAll(".axes text")].map((text) => text.getBoundingClientRect());
+      const low = Math.max(...all.map((box) => box.top));
+      const along = all.filter((box) => box.top > low - 2).sort((a, b) => a.left - b.left);
+      return along.flatMap((box, i) => (i && box.left < along[i - 1].right + 4 ? [[box.left, along[i - 1].right]] : []));
+    })"""
+    panels = """(without) => {
+      if (without) document.getElementById("query-details").hidden = true;
+      const boxes = [...document.querySelectorAll(".panel")].map((panel) => [panel.className, panel.getBoundingClientRect()]);
+      return boxes.flatMap(([name, a], i) => boxes.slice(0, i)
+        .filter(([, b]) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1)
+        .map(([other]) => [name, other]));
+    }"""
+    for width in (1440, 1100, 390):
+        with looking(browser, cluster["london"].client.api, query=QUERY, viewport={"width": width, "height": 900}) as page:
+            expect(page.locator(".card.source .flow").first).to_have_text(re.compile("rows/s"))
+            page.get_by_role("slider", name="Rows a second over time").wait_for()
+            page.get_by_role("slider", name="Processor over time").wait_for()
+            assert page.evaluate(cut) == []
+            assert page.evaluate(marks) == []
+            assert page.evaluate(panels, False) == []
+            assert page.evaluate(panels, True) == []
+
+
+def test_the_machine_of_the_node_is_charted_from_before_the_page_was_opened(browser: Browser, cluster: LocalCluster) -> None:
+    client = cluster["new-york"].client
+    with looking(browser, client.api) as page:
+        memory = page.get_by_role("slider", name="Memory over time")
+        expect(memory).to_have_attribute("aria-valuetext", re.compile(r"node \d+ MB, engine (\d+ MB|[\d.]+ GB)$"))
+        expect(page.get_by_role("slider", name="Processor over time")).to_have_attribute("aria-valuemax", re.compile(r"^\d+$"))
+        expect(page.locator("#machine-title")).to_have_text("Machine of new-york")
+
+
+def test_the_newest_rows_are_shown(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api, query=QUERY) as page:
+        expect(page.locator(".sample th")).to_have_text(["site", "value", "ts"])
+        cells = page.locator(".sample tbody tr").first.locator("td")
+        expect(cells.nth(0)).to_have_text(re.compile("harbour|park|tower"))
+        expect(cells.nth(1)).to_have_text(re.compile(r"^0\.9"))
+
+
+def test_decisions_from_before_the_page_was_opened_are_told(browser: Browser, cluster: LocalCluster) -> None:
+    with looking(browser, cluster["london"].client.api) as page:
+        log = page.locator("#log li")
+        expect(log.filter(has_text=f"{QUERY} running")).to_have_count(1)
+        expect(log.filter(has_text=f"{QUERY}: b0 placed at new-york by producer")).to_have_count(1)
+        before = log.count()
+        page.reload()
+        page.locator("#connection", has_text="Live").wait_for()
+        expect(log.filter(has_text=f"{QUERY} running")).to_have_count(1)
+        assert log.count() >= before
 
 
 def test_members_and_streams_are_told_as_the_api_has_them(browser: Browser, cluster: LocalCluster) -> None:
@@ -118,7 +235,7 @@ def test_members_and_streams_are_told_as_the_api_has_them(browser: Browser, clus
         assert re.fullmatch(r"(≈ )?1\d\d ms", other["Round trip"])
         assert other["State"] == "alive"
         sources = page.locator("#streams tbody tr")
-        expect(sources).to_have_count(3)
+        expect(sources).to_have_count(4)
         harbour = sources.filter(has_text="harbour at new-york")
         expect(harbour.locator("[data-head='Rate']")).to_have_text(re.compile(r"^\d+ rows/s$"))
         expect(harbour.locator("[data-head='Late']")).to_have_text(re.compile(r"^[1-9]"))

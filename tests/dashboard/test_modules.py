@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-from sbon_cli.local_cluster import LocalCluster
+from sbon_cli.local.cluster import LocalCluster
 from sbon_node.space.projection import principal_axes
 from tests.dashboard.looking import looking
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,149 @@ def test_a_map_that_was_turned_is_turned_back(page: Page) -> None:
     np.testing.assert_allclose(np.array(told), before, atol=1e-9)
 
 
+def test_rates_of_links_cover_neither_names_nor_each_other(page: Page) -> None:
+    rng = np.random.default_rng(5)
+    nodes = [
+        {"name": f"n{i}", "x": x, "y": y, "width": 60, "below": 0}
+        for i, (x, y) in enumerate(rng.uniform(20, 580, (12, 2)).tolist())
+    ]
+    work = """(async () => {
+      const links = await import("/dashboard/map_links.js");
+      const taken = m.takenBy(x, m.labelled(x, 600, 600));
+      const known = taken.length;
+      for (const a of x) for (const b of x) {
+        const shape = a === b ? null : links.linkShape([a.x, a.y], [b.x, b.y], 3);
+        if (shape) m.freePlace(shape.labels, 50, taken, 600, 600);
+      }
+      return [known, taken.map(({ left, top, right, bottom }) => [left, top, right, bottom])];
+    })()"""
+    known, boxes = run(page, "map_layout", f"await {work}", nodes)  # type: ignore[misc]
+    assert len(boxes) > known + 20
+    for i, (left, top, right, bottom) in enumerate(boxes[known:], start=known):
+        assert [b for b in boxes[:i] if left < b[2] and b[0] < right and top < b[3] and b[1] < bottom] == []
+
+
+def test_rows_a_second_and_states_come_of_the_points_of_bills(page: Page) -> None:
+    """A point every ten seconds; of the first nothing but the sums is known."""
+    work = """(() => {
+      const series = new m.Series();
+      const point = (i) => ({ at_ms: 10000 * i, byte_ms: 0, baseline_byte_ms: 0, rows_in: 1000 * i, rows_out: 20 * i,
+                              lag_ms: i, batch_ms: null, held_back: 1 });
+      const first = { at_ms: 0, byte_ms: 0, baseline_byte_ms: 0 };
+      const known = [first, point(1), point(2), point(3)];
+      series.add({ at_ms: 50000, byte_ms: 0, baseline_byte_ms: 0, history: known, now: point(5) });
+      return [series.rates(), series.states("lag").map(({ at, lag, held }) => [at, lag, held]), series.states("batch").length];
+    })()"""
+    rates, states, batches = run(page, "series", work)  # type: ignore[misc]
+    assert [(rate["at"], rate["in"], rate["out"]) for rate in rates] == [(at, 100, 2) for at in (20_000, 30_000, 50_000)]
+    assert states == [[10_000, 1, 1], [20_000, 2, 1], [30_000, 3, 1], [50_000, 5, 1]]
+    assert batches == 0
+
+
+def test_a_batch_under_way_and_the_reason_of_who_waits_are_told(page: Page) -> None:
+    """0 rows a second of a large batch looked like a standstill."""
+    part = {
+        "kind": "operator",
+        "node": "paris",
+        "state": "running",
+        "reads": [],
+        "reason": "",
+        "batch_ms": 800,
+        "under_way_s": 42.0,
+        "under_way_rows": 1_200_000,
+        "under_way_bytes": 340_000_000,
+    }
+    waits = {"id": "q.b1", "reason": "held back: its subscribers have not received what there is", "under_way_s": None}
+    work = """(async () => {
+      const { Model } = await import("/dashboard/model.js");
+      const [model, parent] = [new Model(), document.createElement("div")];
+      new m.RunView(model, parent);
+      model.setQueries([{ id: "q", state: "running", submitted_ms: 0 }]);
+      model.setExplanation("q", { query: "q", state: "running", links: [], parts: x });
+      return [...parent.querySelectorAll(".now li")].map((item) => [item.className, item.textContent]);
+    })()"""
+    told = run(page, "run", f"await {work}", [{**part, "id": "q.b0"}, {**part, **waits}])
+    assert told == [
+        [
+            "batch",
+            "b0 at paris: a batch has been under way for 42 s, 1.2M rows, 340 MB read so far; "
+            "batches take 800 ms on the average.",
+        ],
+        ["waits", "b1 at paris waits: held back: its subscribers have not received what there is."],
+    ]
+
+
+def test_a_batch_as_any_other_is_no_news(page: Page) -> None:
+    """A line that comes and goes every few seconds would move all that is below."""
+    part = {"kind": "operator", "node": "paris", "state": "running", "reads": [], "reason": "", "under_way_rows": 1}
+    parts = [
+        {**part, "id": f"q.b{i}", "under_way_s": now_s, "batch_ms": usual_ms, "under_way_bytes": 5}
+        for i, (now_s, usual_ms) in enumerate([(4.0, 4000), (7.0, 4000), (2.0, None), (4.0, None)])
+    ]
+    work = """(async () => {
+      const { Model } = await import("/dashboard/model.js");
+      const [model, parent] = [new Model(), document.createElement("div")];
+      new m.RunView(model, parent);
+      model.setQueries([{ id: "q", state: "running", submitted_ms: 0 }]);
+      model.setExplanation("q", { query: "q", state: "running", links: [], parts: x });
+      return [...parent.querySelectorAll(".now li")].map((item) => item.textContent);
+    })()"""
+    assert run(page, "run", f"await {work}", parts) == [
+        "b1 at paris: a batch has been under way for 7 s, 1 row, 5 B read so far; batches take 4 s on the average.",
+        "b3 at paris: a batch has been under way for 4 s, 1 row, 5 B read so far; its first.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "state, reason, share, endless, kind, full, text",
+    [
+        ("placing", "", None, [], "unknown", None, "Starting"),
+        ("running", "", 0.456, [], "good", 0.456, "45 % of the sources read"),
+        ("running", "", 0.9999, [], "good", 0.9999, "99 % of the sources read"),
+        ("running", "b0 waits", 0.29, [], "waits", 0.29, "29 % of the sources read, waiting"),
+        ("running", "", None, ["a at x"], "endless good", None, "No end: a at x"),
+        ("running", "b0 waits", None, ["a", "b", "c", "d"], "endless waits", None, "No end: 4 sources, waiting"),
+        ("running", "", None, [], "unknown", None, "Share of the sources read is not known"),
+        ("finished", "", 0.98, [], "done", 1, "Finished: all of the sources read"),
+        ("failed", "no", 0.45, [], "bad", 0.45, "Failed with 45 % of the sources read"),
+        ("stopped", "stopped by a user", None, ["a"], "none", None, "Stopped"),
+    ],
+)
+def test_how_far_a_query_is_in_each_of_its_states(
+    page: Page, state: str, reason: str, share: float | None, endless: list[str], kind: str, full: float | None, text: str
+) -> None:
+    info = {"state": state, "reason": reason, "progress": {"read_share": share, "endless": endless}}
+    assert run(page, "progress", "m.far(x)", info) == {"kind": kind, "share": full, "text": text}
+
+
+@pytest.mark.parametrize(
+    "reason, under_way_s, told",
+    [
+        ("", None, "7, 0 rows/s"),
+        ("", 42.0, "7, 0 rows/s, a batch under way for 42 s"),
+        ("held back", 42.0, "7, 0 rows/s while it waits"),
+    ],
+)
+def test_a_rate_of_nothing_says_why(page: Page, reason: str, under_way_s: float | None, told: str) -> None:
+    progress = {"rows_in": 9, "rows_out": 7, "read_share": 0.5, "endless": [], "rows_in_s": 3.0, "rows_out_s": 0.0}
+    info = {"id": "q", "state": "running", "reason": reason, "progress": {**progress, "lag_ms": None, "left_s": 90.0}}
+    work = """(async () => {
+      const { Model } = await import("/dashboard/model.js");
+      const [model, parent] = [new Model(), document.createElement("div")];
+      new m.ProgressView(model, parent);
+      model.setQueries([{ id: "q", state: "running", submitted_ms: 0 }]);
+      model.setExplanation("q", { query: "q", state: "running", links: [], parts: [{ id: "q.b0", under_way_s: x[1] }] });
+      model.infos.set("q", x[0]);
+      model.changed("infos");
+      return [...parent.querySelectorAll("dl > div")].map((pair) => [...pair.children].map((part) => part.textContent));
+    })()"""
+    assert run(page, "progress", f"await {work}", [info, under_way_s]) == [
+        ["Rows read", "9, 3 rows/s"],
+        ["Rows delivered", told],
+        ["Time left", "about 1.5 min"],
+    ]
+
+
 def test_names_on_the_map_do_not_cover_each_other(page: Page) -> None:
     rng = np.random.default_rng(3)
     places = rng.uniform(20, 380, size=(60, 2))
@@ -77,16 +222,19 @@ def test_a_plan_reads_in_one_direction(page: Page) -> None:
 
 
 def test_a_series_tells_bytes_in_flight_and_stays_short(page: Page) -> None:
-    """Two thousand bills, one a second: 3 bytes in flight, 30 were all shipped; with a fall in between that tells nothing."""
+    """Two thousand bills, one a second: a usage of 3 bytes, 30 were all rows sent; with a fall in between that tells nothing."""
     work = """(() => {
       const series = new m.Series();
-      for (let i = 0; i < 2000; i++) series.add({ at_ms: 1000 * i, byte_ms: 3000 * i, whole_byte_ms: 30000 * i, history: [] });
-      const told = series.inFlight();
-      series.add({ at_ms: 2_000_000, byte_ms: 5, whole_byte_ms: 5, history: [{ at_ms: 1, byte_ms: 0, whole_byte_ms: 0 }] });
-      return [series.points.length, told.map(({ placed, whole }) => [placed, whole]), series.inFlight().length - told.length];
+      for (let i = 0; i < 2000; i++) series.add({ at_ms: 1000 * i, byte_ms: 3000 * i, baseline_byte_ms: 30000 * i, history: [] });
+      const told = series.usage();
+      series.add({ at_ms: 2_000_000, byte_ms: 5, baseline_byte_ms: 5, history: [{ at_ms: 1, byte_ms: 0, baseline_byte_ms: 0 }] });
+      const more = series.usage().length - told.length;
+      return [series.points.map(({ at }) => at / 1000), told.map(({ placed, whole }) => [placed, whole]), more];
     })()"""
-    length, flying, more = run(page, "series", work)  # type: ignore[misc]
-    assert length == 900
+    seconds, flying, more = run(page, "series", work)  # type: ignore[misc]
+    assert 600 < len(seconds) <= 900
+    assert seconds[0] == 0
+    assert seconds[-400:] == list(range(1601, 2001))
     assert {tuple(pair) for pair in flying} == {(3, 30)}
     assert more <= 0
 

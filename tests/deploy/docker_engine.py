@@ -1,4 +1,4 @@
-"""A Docker engine for the tests, where none runs: Debian's packages, the daemon started by hand, a base image of packages.
+"""A Docker engine for the tests: Debian's packages, the daemon started by hand, a base image of packages.
 
 Nothing of this is part of the product. Everything lies in one folder, which the variable ``SBON_TEST_DOCKER`` may name: then the
 engine's images are kept for the next run.
@@ -15,9 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-PACKAGES = ("docker.io", "docker-compose", "debootstrap", "iptables")
-NEEDED = ("dockerd", "docker-compose", "debootstrap", "iptables")
+from tests.connectors.servers import program
+
 DOCKER = "/usr/bin/docker"
+NEEDED = ("dockerd", DOCKER, "docker-compose", "debootstrap", "iptables")
 BASE = "sbon-test-base"
 SUITE = "bookworm"
 INCLUDED = "python3,python3-venv,ca-certificates,openjdk-17-jre-headless,tini"
@@ -52,8 +53,11 @@ class Engine:
 
 @contextmanager
 def engine(folder: Path) -> Iterator[Engine]:
-    """Raises :class:`NoEngineError` where the daemon cannot be started."""
-    _install()
+    """Raises :class:`NoEngineError` where the daemon cannot be started; skips the test where a program is not installed."""
+    for name in NEEDED:
+        program(name)
+    if os.geteuid() != 0:
+        raise NoEngineError("only root can start a Docker engine")
     socket = f"unix://{folder}/docker.sock"
     command = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--host", socket]
     command += ["--pidfile", f"{folder}/pid", "--bridge", "none", "--log-level", "warn"]
@@ -70,20 +74,6 @@ def engine(folder: Path) -> Iterator[Engine]:
         for mounted in (line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()):
             if mounted.startswith(f"{folder}/"):  # a namespace of the network that it leaves behind
                 subprocess.run(["umount", "-l", mounted], capture_output=True, check=False)
-
-
-def _install() -> None:
-    if os.geteuid() != 0:
-        raise NoEngineError("only root can start a Docker engine")
-    if all(shutil.which(program) for program in NEEDED):
-        return
-    if shutil.which("apt-get") is None:
-        raise NoEngineError("no Docker engine is installed, and there is no apt-get to install one")
-    apt = ("apt-get", "-o", "DPkg::Lock::Timeout=300", "-qq")
-    for command in ((*apt, "update"), (*apt, "install", "-y", "--no-install-recommends", *PACKAGES)):
-        done = subprocess.run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, capture_output=True, check=False)
-        if done.returncode:
-            raise NoEngineError(f"{' '.join(command)}: {done.stderr.decode(errors='replace')[-500:]}")
 
 
 def _wait(made: Engine, daemon: subprocess.Popen[bytes], log: Path) -> None:

@@ -1,7 +1,8 @@
 """The image and docker-compose.yml, for real: built, six nodes joined, a query whose rows are DuckDB's though a container is
 killed, scaled by one line, and gone without a trace.
 
-It takes minutes and the machine for itself. Where no Docker engine can be started it is skipped, and says why.
+It takes minutes and the machine for itself, and runs in ``make test-all``. Where no Docker engine can be started it is skipped,
+and says why.
 ``SBON_TEST_DOCKER`` names a folder that keeps the engine's images from run to run, and then there has to be an engine; ``-``
 skips all of it.
 """
@@ -23,12 +24,12 @@ import pytest
 import yaml
 
 from sbon_cli.client import Client
-from sbon_node.control.report import SinkSpec, Submission
 from sbon_node.errors import SbonError
-from sbon_node.experiments.nycflights import AIRPORTS, FLIGHTS, flight_rows, write_airports
+from sbon_node.experiments.suite.nycflights import AIRPORTS, FLIGHTS, flight_rows, write_airports
+from sbon_node.model.queries import SinkSpec, Submission
 from tests.deploy.docker_engine import DOCKER, Engine, NoEngineError, engine, make_base
 
-pytestmark = [pytest.mark.alone, pytest.mark.live]
+pytestmark = [pytest.mark.alone, pytest.mark.live, pytest.mark.thorough("tests of the image and of Compose")]
 
 ROOT = Path(__file__).parents[2]
 PROJECT = "sbon-test"
@@ -59,7 +60,7 @@ class Compose:
 
     def sbon(self, node: str, *words: str) -> Any:
         """The JSON a command within a node's container prints."""
-        return json.loads(self("exec", "-T", node, "sbon", *words) or "null")
+        return json.loads(self("exec", "-T", "-e", "SBON_OUTPUT=json", node, "sbon", *words) or "null")
 
     def client(self, node: str) -> Client:
         """Through the port that is published on the host."""

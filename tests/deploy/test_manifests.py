@@ -16,9 +16,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from sbon_node.api.metrics import METRICS
-from sbon_node.api.operations_routes import ROUTES
-from sbon_node.config import keys, load
+from sbon_node.api.routes.metrics import METRICS
+from sbon_node.api.routes.operations import ROUTES
+from sbon_node.config.config import keys, load
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -17,7 +17,7 @@ from sbon_node.membership.settings import MembershipSettings
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.space.settings import SpaceSettings
 from sbon_protocol.calls import MeasureRtt
-from tests.control.clusters import ask, in_cluster
+from tests.workflow.clusters import ask, in_cluster
 
 RTT_MS: dict[Pair, float] = {
     ("a", "b"): 20.0,

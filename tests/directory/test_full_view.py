@@ -16,7 +16,7 @@ from sbon_node.directory.view import FullView
 from sbon_node.membership.views import MemberView
 from sbon_node.net.transport import Address
 from sbon_node.space.coordinate import Coordinate
-from sbon_protocol.messages import Traits
+from sbon_protocol.messages import NodeMeta
 
 
 class StillMembership:
@@ -42,7 +42,7 @@ class StillMembership:
             incarnation=1,
             coordinate=self.places[name],
             rtt_ms=None,
-            traits=Traits({}, cores=float(len(name))),
+            meta=NodeMeta({}, cores=float(len(name))),
         )
 
     def coordinate_of(self, name: str) -> Coordinate | None:
@@ -145,7 +145,7 @@ def test_nearest_is_what_sorting_all_that_fulfil_the_condition_by_cost_and_name_
         for name, place in places.items()
         if place is not None and name not in exclude and (cores is None or len(name) >= cores)
     )
-    condition = None if cores is None else lambda member: member.traits.cores >= cores
+    condition = None if cores is None else lambda member: member.meta.cores >= cores
     found = view(places, next(iter(places))).nearest(point, k, condition, exclude=exclude, load=load)
     assert [distance for _, distance in found] == pytest.approx([distance for distance, _ in by_cost[: max(0, k)]])
     assert [name for name, _ in found] == [name for _, name in by_cost[: max(0, k)]]

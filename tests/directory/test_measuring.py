@@ -17,8 +17,8 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.calls import MeasuredRtt, MeasuredRtts, MeasureRtt
 from sbon_protocol.frames import encode_frame
 from sbon_protocol.messages import Frame
-from tests.control.clusters import ask
 from tests.directory.measurements import RTT_MS, count_asked, measured, measuring, refused
+from tests.workflow.clusters import ask
 
 
 def test_what_is_measured_is_the_network_s_whoever_is_asked(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sbon_node.placement.names import AUTO, OBJECTIVES, STRATEGY_NAMES
+from sbon_node.model.strategies import AUTO, OBJECTIVES, STRATEGY_NAMES
 from tests.docs.reading import ROOT, text_of
 
 PLACEMENT = text_of(ROOT / "docs" / "placement.md")

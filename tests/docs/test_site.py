@@ -20,6 +20,8 @@ from tests.addresses import own_host
 from tests.browsers import opened_browser
 from tests.docs.reading import DOCUMENTS, ROOT, text_of
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_MS = 120_000.0
 PARTS = ("docs", "deploy/site", "protocol/SPEC.md", "examples", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 

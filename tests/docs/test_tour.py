@@ -67,7 +67,7 @@ def rows(file: Path) -> list[tuple[str, ...]]:
 
 def test_the_tour_works_as_it_is_printed(tmp_path: Path) -> None:
     assert TOUR is not None
-    program("curl", "curl", ("/usr/bin",))
+    program("curl", ("/usr/bin",))
     lines = [line for block in re.findall(r"```console\n(.*?)```", TOUR[1], re.DOTALL) for line in typed(block)]
     assert lines[0] == ". .venv/bin/activate"
     assert lines[-1] == "sbon cluster down"

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from sbon_node.streams.frame import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
+from sbon_node.model.frames import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
+from sbon_node.streams.skipped import SkippedRows
 from tests.engine.toy_port import ToyPort, payload_of
 
 
@@ -20,6 +21,8 @@ class ManyPort(ToyPort):
         self.inputs: list[list[Frame]] = [[] for _ in range(inputs)]
         self.offsets: dict[int, tuple[InputOffset, ...]] = {}
         self._reissues = reissues
+        self._free, self._stuck = asyncio.Event(), 0
+        self._free.set()
 
     async def tell(self, watermark_ms: int, *positions: int, table: pa.Table | None = None, ended: bool = False) -> None:
         """One more frame of these inputs, or of all, that promises no row before ``watermark_ms``."""
@@ -75,9 +78,25 @@ class ManyPort(ToyPort):
         """What is no news: the same frames, of this start where there were any."""
         return tuple(msgspec.structs.replace(one, incarnation=self._incarnation) if not one.frame else one for one in after)
 
+    def hold_writes(self) -> None:
+        """From now on a write is answered by nothing, until :meth:`let_go`."""
+        self._free.clear()
+
+    def let_go(self) -> None:
+        self._free.set()
+
+    async def wait_held(self) -> None:
+        await self._wait(lambda: self._stuck > 0)
+
     async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
         return self.inputs[position][after_frame:upto_frame]
 
-    async def write(self, batch: int, offsets: Sequence[InputOffset], drafts: list[FrameDraft]) -> None:
+    async def write(
+        self, batch: int, offsets: Sequence[InputOffset], drafts: list[FrameDraft], skipped: SkippedRows | None = None
+    ) -> None:
+        if not self._free.is_set():
+            self._stuck += 1
+            await self._tell()
+            await self._free.wait()
         self.offsets[batch] = tuple(offsets)
-        await super().write(batch, offsets, drafts)
+        await super().write(batch, offsets, drafts, skipped)

@@ -11,13 +11,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
 from sbon_node.clock import Clock
-from sbon_node.engine.interface import Column, InputSpec, OperatorSpec
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
+from sbon_node.model.columns import Column
+from sbon_node.model.operators import InputSpec, OperatorSpec
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort
 
@@ -25,20 +27,20 @@ FRAMES, ROWS = 6, 100
 
 
 def mount(folder: Path) -> None:
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
 
 
-def fill(file: Path) -> None:
-    """Takes all the room there is, to the last byte."""
-    with file.open("wb", buffering=0) as out:
-        for size in (4096, 1):
-            try:
-                while True:
-                    out.write(b"x" * size)
-            except OSError as error:
-                if error.errno != errno.ENOSPC:
-                    raise
+def fill(out: BinaryIO, leave: int = 0) -> None:
+    """Takes all the room there is but ``leave`` bytes, to the last one."""
+    for size in (4096, 1):
+        try:
+            while True:
+                out.write(b"x" * size)
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+    out.truncate(out.tell() - leave)
 
 
 async def main(folder: Path) -> None:
@@ -57,7 +59,8 @@ async def main(folder: Path) -> None:
     await engine.instantiate(spec, port, checkpoint)
     await feed(0)
     await port.wait_visible(0)
-    fill(disk / "filler")
+    with (disk / "filler").open("wb", buffering=0) as filler:
+        fill(filler)
     before = port.visible
     for frame in range(1, FRAMES):
         await feed(frame, ended=frame == FRAMES - 1)

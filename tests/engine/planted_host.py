@@ -9,13 +9,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from sbon_node.engine.spark import host
-from sbon_node.engine.spark.markers import DELAY_MS, MARK
+from sbon_node.engine.spark.operators import operator as operators
+from sbon_node.engine.spark.operators.markers import DELAY_MS, MARK
 
-_rows_of, _with_watermark = host._rows_of, host.with_watermark
+_rows_of, _with_watermark = operators._rows_of, operators.with_watermark
 
 
 def planted(session: Any, source: str, operator: str, *more: Any) -> DataFrame:
-    host.with_watermark = {"alone": alone, "plain": plain}.get(operator.partition(".")[0], _with_watermark)
+    operators.with_watermark = {"alone": alone, "plain": plain}.get(operator.partition(".")[0], _with_watermark)
     return _rows_of(session, source, operator, *more)
 
 
@@ -31,5 +32,5 @@ def plain(rows: DataFrame, event_time: str) -> DataFrame:
 
 
 if __name__ == "__main__":
-    host._rows_of = planted
+    operators._rows_of = planted
     sys.exit(host.main(sys.argv[1], sys.argv[2]))

@@ -2,7 +2,8 @@
 real output, that plans, runs, writes and commits batches, and whose operators do what their rows and fragments say.
 
 A row's ``act``: empty, ``kill`` (the engine dies of it, whenever it is read), ``end`` (the query ends of it), either of them
-with ``once``, or ``slow``. A fragment lists the runs that end before their start is answered.
+with ``once``, or ``slow``. A fragment lists the runs that end before their start is answered. Every batch leaves ten threads, as
+the host says when it is asked for its footprint.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import msgspec
 import pyarrow as pa
 
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.engine.interface import OperatorSpec
 from sbon_node.engine.lock import take_lock
-from sbon_node.engine.spark.output import Output
+from sbon_node.engine.spark.operators.output import Output
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError
-from sbon_node.streams.frame import InputOffset
+from sbon_node.model.frames import InputOffset
+from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.payload import unpack
 
 SLOW_S = 0.3
+LEFT_OF_A_BATCH = 10
 
 
 class Batch:
@@ -36,6 +38,10 @@ class Batch:
 
     def toArrow(self) -> pa.Table:
         return self._table
+
+
+batches: list[int] = []
+"""Those that this host has committed."""
 
 
 class ActedError(Exception):
@@ -80,6 +86,7 @@ class Operator:
                 self._log.write_offsets(number, (upto,))
                 self._output(Batch(self._read(after, upto)), number)  # type: ignore[arg-type]
                 self._log.write_commit(number)
+                batches.append(number)
                 after, planned, number = upto, None, number + 1
         except (ActedError, FeedError) as error:
             self.tell_end(error)
@@ -100,7 +107,7 @@ class Operator:
         if act == "slow":
             time.sleep(SLOW_S)
             return
-        mark = self._checkpoint / f"acted-{number}"
+        mark = self._checkpoint.with_name(f"{self._checkpoint.name}.acted-{number}")
         if not act or (act.endswith("once") and mark.exists()):
             return
         mark.touch()
@@ -115,6 +122,10 @@ def main(folder: str) -> None:
     feed.send({"ready": os.getpid()})
     operators: dict[str, Operator] = {}
     while (command := feed.receive())["do"] != "close":
+        if command["do"] == "footprint":
+            threads = LEFT_OF_A_BATCH * len(batches)
+            feed.send({"threads": threads, "descriptors": 10, "heap_mb": 10.0, "max_heap_mb": 512.0})
+            continue
         if command["do"] == "start":
             operators[command["spec"]["id"]] = Operator(command)
         elif command["operator"] in operators:

@@ -32,7 +32,7 @@ class Door:
         if request["do"] == "wait":
             await asyncio.get_running_loop().create_future()
         if request["do"] == "refuse":
-            raise SbonError("no-room", "full", where="here")
+            raise SbonError("no-capacity", "full", where="here")
         return {"did": request["do"]}
 
     async def knock(self, said: bytes) -> Connection:
@@ -74,7 +74,7 @@ async def test_who_shows_the_token_is_served() -> None:
     async with door() as it:
         connection = await it.knock(it.hello() + pack({"do": "this"}) + pack({"do": "refuse"}) + pack({"do": "that"}))
         assert await answer(connection) == {"did": "this"}
-        assert await answer(connection) == {"error": "no-room", "message": "here: full"}
+        assert await answer(connection) == {"error": "no-capacity", "message": "here: full"}
         assert await answer(connection) == {"did": "that"}
 
 

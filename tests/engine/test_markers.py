@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -11,14 +12,20 @@ import pytest
 import pytest_asyncio
 
 from sbon_node.clock import Clock
-from sbon_node.engine.interface import Column, InputSpec, OperatorSpec
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.query.planner import plan_query
-from sbon_node.streams.frame import END_WATERMARK_MS, NO_WATERMARK_MS
+from sbon_node.model.columns import Column
+from sbon_node.model.frames import END_WATERMARK_MS
+from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_node.sql.planner import plan_query
+from sbon_node.sql.relations.reader import read_query
+from sbon_node.sql.rewrite.pushdown import push_down
+from sbon_node.sql.settings import QuerySettings
+from sbon_node.sql.stages.cut import cut
 from tests.engine.many_port import ManyPort
 from tests.engine.states import States
-from tests.query.test_stages import CASES, CATALOG
+from tests.sql.test_stages import CASES, CATALOG
+from tests.suite.shapes import shapes
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
@@ -70,8 +77,17 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
     await made.engine.close()
 
 
+def numbers() -> Iterator[Any]:
+    """Of all cases; those that show no shape of a stage which another has not shown are left out of ``make test``."""
+    known: set[str] = set()
+    for number, (sql, _) in enumerate(CASES):
+        new = shapes(cut(push_down(read_query(sql, CATALOG, QuerySettings())), sql)) - known
+        known |= new
+        yield pytest.param(number, id=sql[:70], marks=() if new else pytest.mark.thorough("queries' markers on Spark"))
+
+
 @in_one_loop
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[sql[:70] for sql, _ in CASES])
+@pytest.mark.parametrize("number", list(numbers()))
 async def test_no_marker_leaves_a_fragment_and_each_moves_its_watermark(bench: Bench, number: int) -> None:
     plan = await plan_query(CASES[number][0], CATALOG, f"c{number}", bench.engine.analyse, decompose="always")
     for planned in plan.operators:
@@ -100,12 +116,13 @@ async def test_no_marker_leaves_a_fragment_and_each_moves_its_watermark(bench: B
     ],
 )
 async def test_each_half_of_the_filter_is_needed(bench: Bench, name: str, fragment: str, moves: bool) -> None:
-    """The join infers that its keys are not NULL: pushed below the watermark, that would drop the marker."""
+    """The join infers that its keys are not NULL: pushed below the watermark, that would drop the marker. Spark takes an input
+    without one for one at 1970."""
     port = await bench.start(operator(name, fragment, (0, 1) if fragment is JOINED else (0,)))
     for hours in (1, 2):
         await port.tell(T + hours * HOUR)
         await port.wait_read()
-    assert port.promised_ms == NO_WATERMARK_MS or moves
+    assert port.promised_ms <= 1 or moves
     if moves:
         await port.wait_promised(T + 2 * HOUR)
     await bench.engine.destroy(name)

@@ -15,10 +15,11 @@ import pytest
 import pytest_asyncio
 
 from sbon_node.clock import Clock
-from sbon_node.engine.interface import Column, InputSpec, OperatorSpec
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
+from sbon_node.model.columns import Column
+from sbon_node.model.operators import InputSpec, OperatorSpec
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort
 from tests.engine.watched_host import EFFECTS, MARK

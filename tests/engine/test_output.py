@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.engine.interface import OperatorSpec
 from sbon_node.engine.spark.listener import Listener
-from sbon_node.engine.spark.output import Output
+from sbon_node.engine.spark.operators.output import Output
 from sbon_node.engine.spark.wire import FEED_VARIABLE
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import InputOffset
+from sbon_node.model.frames import InputOffset
+from sbon_node.model.operators import OperatorSpec
 from tests.engine.scripted_host import Batch
 from tests.engine.states import PATIENCE_S
 
@@ -38,7 +38,7 @@ class Node:
 
         def fsync(descriptor: int) -> None:
             path = Path(f"/proc/self/fd/{descriptor}").resolve()
-            self.told.append(f"sync {path.relative_to(checkpoint)}")
+            self.told.append(f"sync {os.path.relpath(path, checkpoint)}")
             really(descriptor)
 
         monkeypatch.setattr(os, "fsync", fsync)

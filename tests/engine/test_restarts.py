@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.clock import Clock
-from sbon_node.engine.interface import Column, InputSpec, OperatorSpec
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.engine.spark.running import GOOD_BATCHES
 from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.model.columns import Column
+from sbon_node.model.operators import InputSpec, OperatorSpec
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort
 
@@ -57,38 +58,43 @@ def row(number: int, act: str = "") -> pa.Table:
     return pa.table({"n": pa.array([number], pa.int64()), "act": [act]})
 
 
-async def test_whose_rows_kill_the_engine_fails_alone(tmp_path: Path) -> None:
+async def test_whose_rows_kill_the_engine_is_quarantined_alone(tmp_path: Path) -> None:
     """The others are amid a batch whenever the engine dies."""
-    async with bench(tmp_path, max_restarts=3) as it:
+    async with bench(tmp_path, max_kills=2, max_restarts=0) as it:
         busy = [await it.start(f"busy.{i}") for i in range(3)]
         idle, poison = await it.start("idle"), await it.start("poison")
         await poison.feed(row(0, "kill"))
         number = 0
-        while not it.states.count("poison", "failed"):
+        while not it.states.count("poison", "quarantined"):
             for port in busy:
                 await port.feed(row(number, "slow"))
             await busy[0].wait_seen(number)
             number += 1
 
-        reason = await it.states.wait("poison", "failed")
+        reason = await it.states.wait("poison", "quarantined")
 
-        assert "JVM died" in reason
-        assert "4 times" in reason
+        assert "it has killed the engine 2 times, at last: the engine's JVM died" in reason
+        assert "stop its query, or raise engine.heap_mb" in reason
         for name, port in [("busy.0", busy[0]), ("busy.1", busy[1]), ("busy.2", busy[2]), ("idle", idle)]:
             await port.feed(row(number), ended=True)
             rows = await port.wait_ended()
             assert rows["n"].to_pylist() == ([number] if port is idle else list(range(number + 1)))
             assert not it.states.count(name, "failed")
         assert poison.rows_visible() == 0
+        assert it.engine.recovery_s > 0
+        starts = it.engine.starts
+        await it.engine.destroy("poison")
+        assert it.states.told["poison"][-1] == ("stopped", "")
+        assert it.engine.starts == starts <= 4, "one death by chance, two on trial"
 
 
-async def test_two_that_kill_the_engine_both_fail(tmp_path: Path) -> None:
-    async with bench(tmp_path, max_restarts=1) as it:
+async def test_two_that_kill_the_engine_are_both_quarantined(tmp_path: Path) -> None:
+    async with bench(tmp_path, max_kills=2) as it:
         good, *poison = [await it.start(name) for name in ("good", "poison.0", "poison.1")]
         for port in poison:
             await port.feed(row(0, "kill"))
         for i in range(2):
-            assert "JVM died" in await it.states.wait(f"poison.{i}", "failed")
+            assert "JVM died" in await it.states.wait(f"poison.{i}", "quarantined")
         await good.feed(row(1), ended=True)
         assert (await good.wait_ended())["n"].to_pylist() == [1]
 
@@ -168,6 +174,6 @@ async def test_what_cannot_run_beside_the_others_is_refused(tmp_path: Path) -> N
         await it.start("two")
         with pytest.raises(SbonError) as refusal:
             await it.start("three")
-        assert refusal.value.code == "no-room"
+        assert refusal.value.code == "no-capacity"
         await it.engine.destroy("one")
         await it.start("three")

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.clock import Clock
-from sbon_node.engine.interface import Column, InputSpec, OperatorSpec
 from sbon_node.engine.spark.running import Running
-from sbon_node.streams.frame import InputOffset
+from sbon_node.model.columns import Column
+from sbon_node.model.frames import InputOffset
+from sbon_node.model.operators import InputSpec, OperatorSpec
 from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort
 
@@ -47,3 +48,30 @@ async def test_what_has_state_may_go_on_without_news_after_each_batch(tmp_path: 
         assert not waiting.done()
         await port.feed(pa.table({"ts": [2]}))
         assert (await waiting)["frame"] == 2
+
+
+async def test_a_batch_under_way_is_told_with_what_it_has_read(tmp_path: Path) -> None:
+    """Until its output is written: a batch that takes minutes is no standstill."""
+    port = ToyPort()
+    inputs = (InputSpec(stream="in", node="here", schema=SCHEMA),)
+    spec = OperatorSpec(id="q.o1", query="q", fragment="SELECT ts FROM in0", inputs=inputs, schema=SCHEMA)
+    running = Running(spec, port, tmp_path, Clock.real(), States(), fsync=False)
+    running.arm()
+    running.recover()
+    running.begin()
+    assert running.told_stats().under_way_s is None
+    await port.feed(pa.table({"ts": [1, 2, 3]}))
+    async with asyncio.timeout(PATIENCE_S):
+        poll = {"do": "poll", "position": 0, "after": NOTHING, "wait": PATIENCE_S}
+        read = (await running.serve(poll))["offset"]
+        planned = running.told_stats()
+        assert planned.under_way_s is not None
+        assert (planned.under_way_rows, planned.rows_in) == (0, 0)
+        await running.serve({"do": "fetch", "position": 0, "after": 0, "upto": read["frame"]})
+        fetched = running.told_stats()
+        assert (fetched.under_way_rows, fetched.rows_in) == (3, 0)
+        assert fetched.under_way_bytes > 0
+        batch = {"do": "write", "batch": 0, "offsets": [read], "frames": [], "watermark_ms": 0, "ended": False, "batch_ms": 1.0}
+        await running.serve(batch)
+    done = running.told_stats()
+    assert (done.under_way_s, done.under_way_rows, done.rows_in) == (None, 0, 3)

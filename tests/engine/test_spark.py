@@ -15,12 +15,13 @@ import pytest_asyncio
 
 from sbon_node.clock import Clock
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.engine.interface import Column, InputSpec, OperatorSpec, Schema
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
 from sbon_node.errors import SbonError
-from sbon_node.query.functions import ALLOWED
-from sbon_node.streams.frame import END_WATERMARK_MS, Frame
+from sbon_node.model.columns import Column, Schema
+from sbon_node.model.frames import END_WATERMARK_MS, Frame
+from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_node.sql.checks.functions import ALLOWED
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort
 

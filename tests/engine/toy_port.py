@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import Frame, FrameDraft, InputOffset
+from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.streams.payload import unpack
+from sbon_node.streams.skipped import SkippedRows
 from tests.engine.states import PATIENCE_S
 
 
@@ -17,7 +18,7 @@ def payload_of(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    return sink.getvalue().to_pybytes()
+    return bytes(sink.getvalue())
 
 
 class ToyPort:
@@ -27,6 +28,7 @@ class ToyPort:
     def __init__(self) -> None:
         self.input: list[Frame] = []
         self.output: dict[int, list[FrameDraft]] = {}
+        self.skipped: dict[int, SkippedRows] = {}
         self.visible = -1
         self.refusal: SbonError | None = None
         self.commit_refusal: Exception | None = None
@@ -72,6 +74,9 @@ class ToyPort:
     def has_batch(self, batch: int) -> bool:
         return batch in self.output
 
+    def visible_batch(self) -> int:
+        return self.visible
+
     async def poll(self, after: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:
         (offset,) = after
         if self._restarted:
@@ -91,13 +96,17 @@ class ToyPort:
     async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
         return self.input[after_frame:upto_frame]
 
-    async def write(self, batch: int, offsets: Sequence[InputOffset], drafts: list[FrameDraft]) -> None:
+    async def write(
+        self, batch: int, offsets: Sequence[InputOffset], drafts: list[FrameDraft], skipped: SkippedRows | None = None
+    ) -> None:
         if self.refusal is not None:
             self.refused += 1
             await self._tell()
             raise self.refusal
         if batch > self.visible:
             self.output[batch] = drafts
+            if skipped is not None:
+                self.skipped[batch] = skipped
         await self._tell()
 
     async def committed(self, batch: int) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sbon_node.engine.spark import guard, session
+from sbon_node.engine.spark.analysis import guard
+from sbon_node.engine.spark.jvm import session
 from tests.engine import watched_host
 
 

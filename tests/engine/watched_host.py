@@ -8,7 +8,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sbon_node.engine.spark import guard, host
+from sbon_node.engine.spark import host
+from sbon_node.engine.spark.analysis import guard
 
 EFFECTS = "effects"
 MARK = "sbon.mark."

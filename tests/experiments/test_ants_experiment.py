@@ -14,16 +14,16 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
-from sbon_node.experiments import ants_quality
-from sbon_node.experiments.ants_quality import SETTINGS
-from sbon_node.experiments.ants_world import World, chain_of, chain_query
-from sbon_node.experiments.ground import name_of, number_of
-from sbon_node.experiments.network import between, plain
-from sbon_node.experiments.topologies import topology_named
-from sbon_node.placement.objective import latency_by_queueing
-from sbon_node.placement.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.queueing import Server, Service, side_by_side
-from sbon_node.placement.through_servers import ThroughServers
+from sbon_node.experiments.ants import quality
+from sbon_node.experiments.ants.quality import SETTINGS
+from sbon_node.experiments.ants.world import World, chain_of, chain_query
+from sbon_node.experiments.harness.network import between, plain
+from sbon_node.experiments.harness.network_model import name_of, number_of
+from sbon_node.experiments.harness.topologies import topology_named
+from sbon_node.placement.model.objective import latency_by_queueing
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.model.queueing import Server, Service, side_by_side
+from sbon_node.placement.model.queueing_latency import ThroughServers
 
 
 def small(seed: int, nodes: int = 6) -> World:
@@ -44,7 +44,7 @@ def test_the_exact_optimum_is_that_of_trying_everything(seed: int) -> None:
     best = world.optimum(chain)
     assert best is not None
     assert best.exact
-    cells = [world.colony.cells[name] for name in world.ground.names]
+    cells = [world.colony.cells[name] for name in world.network_model.names]
     ends = [number_of(chain.source), number_of(chain.destination)]
     known = side_by_side([cell.server for cell in cells])
     every = np.array(list(itertools.product(range(6), repeat=4)))
@@ -126,7 +126,7 @@ def of_links(line: dict[str, Any], folder: Path) -> tuple[float, float]:
 
 
 def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ants_quality, "STUB_NODES", (1,))
+    monkeypatch.setattr(quality, "STUB_NODES", (1,))
     parts = [option for part in ("2a", "2b", "3a", "3b", "4", "table1") for option in ("--part", part)]
     command = ("--data", str(matrix), "--queries", "3", "--seeds", "1")
     drawn = importlib.util.find_spec("matplotlib") is not None

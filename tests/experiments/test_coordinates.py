@@ -14,10 +14,12 @@ from click.testing import CliRunner
 
 from sbon_cli.main import sbon
 from sbon_node.errors import SbonError
-from sbon_node.experiments.coordinates import run
-from sbon_node.experiments.made_matrix import MADE, TRUTHS, Matrix
-from sbon_node.experiments.rtt_matrix import RttMatrix, Weather, made_matrix, read_matrix
-from sbon_node.experiments.serf import ORIGIN, SerfClient, distance_s
+from sbon_node.experiments.coordinates.contenders import CONTENDERS, Space
+from sbon_node.experiments.coordinates.experiment import run, simulate
+from sbon_node.experiments.coordinates.generated_matrix import MADE, TRUTHS, Matrix
+from sbon_node.experiments.coordinates.rtt_matrix import RttMatrix, Weather, made_matrix, read_matrix, timeouts_in
+from sbon_node.experiments.coordinates.serf import ORIGIN, SerfClient, distance_s
+from sbon_node.experiments.harness.network import measured
 
 COLUMNS = (
     "algorithm data median p90 median_unmeasured p90_unmeasured movement_ms samples_to_settle join5 join10 join20 recall10 "
@@ -59,13 +61,41 @@ def test_every_column_is_told_and_a_seed_tells_it_again(tmp_path: Path) -> None:
     assert rows["even", "floor"]["median"] < 0.02
 
 
+def test_each_contender_is_another() -> None:
+    """Two that share their neighbours by mistake print the same figures to the digit."""
+    rows = run([made_matrix("access:60", 2)], tuple(CONTENDERS), probes=144)[0]["rows"]
+    figures = [tuple(value for key, value in row.items() if key != "algorithm") for row in rows]
+    assert len(set(figures)) == len(CONTENDERS)
+
+
+@pytest.mark.parametrize("kind", ["access", "sparse"])
+@pytest.mark.parametrize("name", ["refit", "serf"])
+def test_who_has_near_neighbours_measures_those_that_are_near(name: str, kind: str) -> None:
+    matrix = made_matrix(f"{kind}:80", 2)
+    measured, by_chance = (simulate(CONTENDERS[who](80, 1), matrix, 1, 480).space for who in (name, "serf-32"))
+
+    def share_of_the_nearest(space: Space) -> float:
+        nearest = [set(np.argsort(times)[:10].tolist()) for times in matrix.truth]
+        return float(np.mean([len(nearest[node] & set(space.neighbours(node))) / 10 for node in range(80)]))
+
+    assert share_of_the_nearest(measured) > share_of_the_nearest(by_chance) + 0.25
+
+
+def test_serf_as_it_runs_probes_each_member_once_before_any_again() -> None:
+    space = CONTENDERS["serf-all"](9, 1)
+    space.choose(0, {peer: space.place(peer) for peer in range(1, 9)})
+    rounds = [[space.next(0) for _ in range(8)] for _ in range(3)]
+    assert all(sorted(probed) == list(range(1, 9)) for probed in rounds)  # type: ignore[type-var]
+    assert len({tuple(probed) for probed in rounds}) == 3
+
+
 @pytest.mark.parametrize(
     "content, words",
     [
         ({"rtt_ms": np.ones((3, 4))}, "neither [n, n] nor [t, n, n]"),
         ({"rtt_ms": np.full((9, 9), np.nan)}, "0 nodes with times"),
         ({"rtt_ms": np.ones((0, 0))}, "0 nodes with times"),
-        ({"rtt_ms": np.full((9, 9), 1e300)}, "a time of 1e+300 ms, at most 60,000 are allowed"),
+        ({"rtt_ms": np.full((9, 9), 1e300)}, "81 of 81 times are above 60,000 ms, the longest 1e+300 ms"),
         ({"rtt_ms": np.full((9, 9), 1j)}, "rtt_ms holds complex128, not milliseconds"),
         ({"rtt_ms": np.full((9, 9), "1")}, "rtt_ms holds str"),
         ({"times": np.ones((9, 9))}, "it has no array rtt_ms; its arrays: times"),
@@ -91,6 +121,38 @@ def test_what_is_no_archive_or_damaged_is_refused(tmp_path: Path, content: bytes
     with pytest.raises(SbonError, match=words) as refused:
         read_matrix(path)
     assert (refused.value.code, refused.value.where) == ("bad-matrix", str(path))
+
+
+def test_a_few_timeouts_are_missing_and_counted(tmp_path: Path) -> None:
+    times = TRUTHS["access"](9, np.random.default_rng(1))
+    times[2, 5] = times[5, 2] = 61_000.0
+    times[7, 8] = 3.6e6
+    np.savez(tmp_path / "slow.npz", rtt_ms=times)
+    truth = read_matrix(tmp_path / "slow.npz").truth
+    assert np.isnan(truth[[2, 5, 7], [5, 2, 8]]).all()
+    assert np.isnan(truth).sum() == 9 + 3
+    assert timeouts_in(tmp_path / "slow.npz") == 3
+    network = measured(tmp_path / "slow.npz")
+    assert network.latency_ms.max() < 30_000
+    times[:, :2] = 1e5
+    np.savez(tmp_path / "slow.npz", rtt_ms=times)
+    with pytest.raises(SbonError, match="of 81 times are above 60,000 ms") as refused:
+        read_matrix(tmp_path / "slow.npz")
+    assert refused.value.hint == "rtt_ms is in milliseconds"
+
+
+def test_experiments_say_how_many_times_are_timeouts(tmp_path: Path) -> None:
+    times = TRUTHS["access"](9, np.random.default_rng(1))
+    times[2, 5] = 61_000.0
+    np.savez(tmp_path / "slow.npz", rtt_ms=times)
+    for name, *options in (
+        ("coordinates", "--algorithm", "refit", "--probes", "24"),
+        ("sbon-table1", "--queries", "1", "--seeds", "1"),
+    ):
+        asked = ["experiment", name, "--data", str(tmp_path / "slow.npz"), "--json", *options]
+        result = CliRunner().invoke(sbon, asked)
+        assert result.exit_code == 0, result.stderr
+        assert f"{tmp_path}/slow.npz: 1 time above 60 s counted as missing\n" in result.stderr
 
 
 def test_a_triangle_and_nodes_measured_one_way_only_are_whole_matrices(tmp_path: Path) -> None:

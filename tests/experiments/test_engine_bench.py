@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.clock import Clock
-from sbon_node.connectors.frames import decode
+from sbon_node.connectors.formats.frames import decode
 from sbon_node.errors import SbonError
-from sbon_node.experiments import footprint
-from sbon_node.experiments.bench_bare import BareFlow
-from sbon_node.experiments.bench_rows import Outputs, Rows
-from sbon_node.experiments.bench_work import AGGREGATE, JOIN, Pass, Work, aggregate_passes, join_passes
+from sbon_node.experiments.bench import footprint
+from sbon_node.experiments.bench.bare import BareFlow
+from sbon_node.experiments.bench.rows import Outputs, Rows
+from sbon_node.experiments.bench.work import AGGREGATE, JOIN, Pass, Work, aggregate_passes, join_passes
 from sbon_node.streams.settings import StreamSettings
 
 METRICS = [

@@ -90,7 +90,7 @@ def test_scale_counts_what_placements_take_and_fills_the_nodes(tmp_path: Path) -
     assert len(placed) == 120 - turns["hybrid", 0]["refused"] - turns["hybrid", 100]["refused"]
     refused = [line for line in read(tmp_path / "scale.jsonl") if "refused" in line]
     assert len(refused) == sum(row["refused"] for row in turns.values()) > 0
-    assert all((line["refused"], line["placement"]) == ("no-room", {}) and line["edges"] for line in refused)
+    assert all((line["refused"], line["placement"]) == ("no-capacity", {}) and line["edges"] for line in refused)
     for before, after in itertools.pairwise(placed):
         used = np.array(before["free_cores"]) - np.array(after["free_cores"])
         assert used.sum() == pytest.approx(len(before["placement"]) * before["cores_needed"])
@@ -146,7 +146,7 @@ def test_where_nodes_are_too_few_that_is_said(tiny: str, options: tuple[str, ...
         ("experiment", "scale", "--strategy", "auto"),
         ("experiment", "live", "--data", __file__, "--strategy", "hybird"),
         ("experiment", "live", "--data", __file__, "--query", "hybird"),
-        ("bench", "bill", "--strategy", "hybird"),
+        ("bench", "usage", "--strategy", "hybird"),
         ("bench", "planning", "--queries", "hybird"),
     ],
 )

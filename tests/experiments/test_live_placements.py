@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_cli.cities import cities
-from sbon_node.experiments.bill_bench import Area, Run, run_query
-from sbon_node.experiments.live_placements import judged, summary
+from sbon_cli.local.cities import cities
+from sbon_node.experiments.bench.usage import Area, Run, run_query
+from sbon_node.experiments.live.placements import judged, summary
 from sbon_node.experiments.suite.cases import chosen
 from sbon_node.experiments.suite.streams import write_streams
 
@@ -55,7 +55,7 @@ def test_strategies_are_compared_on_the_queries_that_all_ran() -> None:
         row("good", "one", 110),
         row("good", "two", 500),
         row("bad", "one", 200),
-        row("bad", "two", 0, "no-room"),
+        row("bad", "two", 0, "no-capacity"),
         row("never", "one", 0, "away"),
     ]
     good, bad, never = summary(rows)

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
-from sbon_node.experiments import opb_table1
-from sbon_node.experiments.network import between
-from sbon_node.experiments.opb_workload import CAPACITIES, LEAST, MOST, application, capacities
+from sbon_node.experiments.harness.network import between
+from sbon_node.experiments.opb import table1
+from sbon_node.experiments.opb.workload import CAPACITIES, LEAST, MOST, application, capacities
 
 CONTENDERS = {"opb", "relaxation", "min-delay", "random", "hybrid"}
 
@@ -23,9 +23,9 @@ CONTENDERS = {"opb", "relaxation", "min-delay", "random", "hybrid"}
 @pytest.fixture(autouse=True)
 def few_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each kind two, to be quick."""
-    monkeypatch.setattr(opb_table1, "F_TP", (1, 10))
-    monkeypatch.setattr(opb_table1, "F_D", (1.25, 10.0))
-    monkeypatch.setattr(opb_table1, "CAPACITIES", {kind: CAPACITIES[kind] for kind in ("uniform", "zipf")})
+    monkeypatch.setattr(table1, "F_TP", (1, 10))
+    monkeypatch.setattr(table1, "F_D", (1.25, 10.0))
+    monkeypatch.setattr(table1, "CAPACITIES", {kind: CAPACITIES[kind] for kind in ("uniform", "zipf")})
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_success_is_what_the_dump_says_and_a_seed_repeats_it(matrix: Path, tmp_p
         if line["placement"]:
             assert kept(line) == (line["failed"] == "")
         else:
-            assert line["failed"] in ("no-room", "delay-bound")
+            assert line["failed"] in ("no-capacity", "delay-bound")
     for row in rows:
         if row["strategy"] in CONTENDERS:
             same = [x for x in lines if all(x[field] == row[field] for field in ("strategy", "latencies", "f_tp", "f_d"))]

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from sbon_cli.main import sbon
-from sbon_node.experiments.network import between
-from sbon_node.experiments.sand_workload import LIES, Shape, lie_of, tree
+from sbon_node.experiments.harness.network import between
+from sbon_node.experiments.sand.workload import LIES, Shape, lie_of, tree
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_bounds_are_kept_and_the_dump_says_the_same(matrix: Path, tmp_path: Path
             if edge["source"] in line["pinned"]:
                 whole += edge["rate_bytes_s"] * latency_ms[at[edge["source"]], at["consumer"]] / 1000
             reached[edge["target"]] = max(reached.get(edge["target"], 0.0), reached[edge["source"]] + ms)
-        assert (line["usage"], line["whole_usage"]) == (pytest.approx(usage), pytest.approx(whole))
+        assert (line["usage"], line["baseline_usage"]) == (pytest.approx(usage), pytest.approx(whole))
         assert line["delay_ms"] == pytest.approx(reached["consumer"])
         direct_ms = max(latency_ms[at[vertex], at["consumer"]] for vertex in line["pinned"])
         if line["strategy"] == "optimal":

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from sbon_cli import experiment_placement
+from sbon_cli.commands.experiments import placement
 from sbon_cli.main import sbon
 from sbon_node.errors import SbonError
-from sbon_node.experiments.embedding import estimates_ms, refitted, vivaldi_places
-from sbon_node.experiments.network import between, lightest_paths, measured, plain, random_edges
-from sbon_node.experiments.network_choice import networks_of
-from sbon_node.experiments.topologies import SHAPES, TOPOLOGIES, topology_named
+from sbon_node.experiments.coordinates.embedding import estimates_ms, refitted, vivaldi_positions
+from sbon_node.experiments.harness.network import between, lightest_paths, measured, plain, random_edges
+from sbon_node.experiments.harness.network_choice import networks_of
+from sbon_node.experiments.harness.topologies import SHAPES, TOPOLOGIES, topology_named
 from sbon_node.space import vivaldi
 from sbon_node.space.coordinate import Coordinate
 
@@ -82,7 +82,7 @@ def test_what_there_is_not_is_wrong_usage(arguments: tuple[str, ...]) -> None:
 
 
 def test_help_names_all_topologies() -> None:
-    assert set(experiment_placement.TOPOLOGIES.split(", ")) == set(TOPOLOGIES)
+    assert set(placement.TOPOLOGIES.split(", ")) == set(TOPOLOGIES)
 
 
 def test_lightest_paths_are_by_weight_and_told_by_latency() -> None:
@@ -130,7 +130,7 @@ def test_gaps_take_as_many_relays_as_there_must_be(tmp_path: Path) -> None:
 def test_coordinates_of_a_whole_network_tell_its_latencies() -> None:
     network = plain("flat", between(np.random.default_rng(2).uniform(0, 100, (60, 2))))
     everyone, apart = np.arange(60), ~np.eye(60, dtype=np.bool_)
-    for places, most in ((refitted(network, 3, 1), 0.02), (vivaldi_places(network, 1, noise=0.0), 0.1)):
+    for places, most in ((refitted(network, 3, 1), 0.02), (vivaldi_positions(network, 1, noise=0.0), 0.1)):
         assert places.shape == (60, 4)
         errors = np.abs(estimates_ms(places, everyone, everyone) - network.latency_ms)[apart] / network.latency_ms[apart]
         assert np.median(errors) < most

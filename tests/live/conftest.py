@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sbon_cli.local_cluster import PORT, SHORT_LIVED, LocalCluster
+from sbon_cli.local.cluster import PORT, SHORT_LIVED, LocalCluster
 from tests.live.relay import Relay
 from tests.live.world import EVENT_S, NODES, ROWS, SITES, World
 

@@ -12,13 +12,13 @@ from typing import Any, Literal
 import duckdb
 import pytest
 
+from sbon.model import Rows
 from sbon_cli.client import Client
-from sbon_cli.follow import Follower
-from sbon_cli.local_cluster import PORT, LocalCluster
-from sbon_node.control.report import Rows
-from sbon_node.engine.interface import Column
+from sbon_cli.commands.queries.follow import Follower
+from sbon_cli.local.cluster import PORT, LocalCluster
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
 from sbon_node.net.settings import NetSettings
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
 from sbon_node.streams.settings import StreamSettings
 from tests.live.family import Memory
 from tests.live.relay import Relay

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.control.explaining.plan_explanation import ExplainedPart, Explanation
-from sbon_node.control.report import Question, SinkSpec
+from sbon_node.explain.plan_explanation import ExplainedComponent, Explanation
+from sbon_node.model.queries import QuerySpec, SinkSpec
 from tests.cli.commands import run
 from tests.live.world import SITES, World, submit, wait_for
 
@@ -20,7 +20,7 @@ SHARE = 0.25
 SQL = "SELECT site, n, ts FROM measured WHERE n % 4 = 0"
 
 
-def of_kind(found: Explanation, kind: str) -> list[ExplainedPart]:
+def of_kind(found: Explanation, kind: str) -> list[ExplainedComponent]:
     return [part for part in found.parts if part.kind == kind]
 
 
@@ -28,10 +28,11 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
     """One engine does: all operators run at the consumer, and their measurements go to the nodes of the sources."""
     world.declare("measured", replay=REPLAY)
     ada, dee = world.cluster["ada"], world.cluster["dee"]
-    question = Question(sql=SQL, strategy="consumer")
+    question = QuerySpec(sql=SQL, strategy="consumer")
     before = dee.client.explain(question)
     assert [part.measured.selectivity for part in of_kind(before, "operator")] == [None] * len(SITES)
-    assert before.usage == pytest.approx(before.whole_usage)
+    assert before.usage == pytest.approx(before.baseline_usage)
+    assert before.usage is not None
     assert before.usage > 0
     assert not any(part.remembered for part in before.parts)
 
@@ -40,7 +41,8 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
 
     def flows() -> bool:
         """A first batch takes all that has gathered while the engine started, and has no rate."""
-        return all(o.stats.rows_in >= 2000 and o.stats.batches >= 10 for o in dee.client.query(info.id).operators)
+        stats = [operator.stats for operator in dee.client.query(info.id).operators]
+        return all(one is not None and one.rows_in >= 2000 and one.batches >= 10 for one in stats)
 
     wait_for(flows, "rows have passed")
     running = ada.client.explain_query(info.id)
@@ -52,9 +54,9 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
         assert operator.measured.selectivity == pytest.approx(SHARE, rel=0.02)
         assert operator.measured.rows_s == pytest.approx(REPLAY * SHARE, rel=0.5)
     assert running.measured_usage is not None
-    assert running.measured_usage == pytest.approx(running.measured_whole_usage)
+    assert running.measured_usage == pytest.approx(running.measured_baseline_usage)
 
-    told = json.loads(run(ada.client.api, "explain", "--query", info.id).stdout)
+    told = json.loads(run(ada.client.api, "explain", "--query", info.id, "--json").stdout)
     assert [part["kind"] for part in told["parts"]] == [part.kind for part in running.parts]
     dee.client.stop_query(info.id)
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from sbon_node.control.report import SinkSpec
+from sbon_node.model.queries import SinkSpec
 from tests.connectors.servers import PASSWORD, Postgres
 from tests.live.world import SQL, World, finished, submit, wait_for
 
@@ -20,8 +20,11 @@ pytestmark = pytest.mark.live
 def test_rows_are_those_of_duckdb_whoever_dies(world: World) -> None:
     ada, dee = world.cluster["ada"], world.cluster["dee"]
     with Postgres(21) as database:
+        secrets = dee.data_dir / "secrets"
+        secrets.mkdir(exist_ok=True)
+        (secrets / "banked").write_text(f"{PASSWORD}\n")
         world.declare("banked", replay=300.0)  # there must be rows left when the server is killed, however slow engines start
-        sink = SinkSpec(kind="postgres", options={"url": database.url(quote(PASSWORD, safe="")), "table": "banked"})
+        sink = SinkSpec(kind="postgres", options={"url": database.url(), "password": "file:banked", "table": "banked"})
         info = submit(ada, sql=SQL.replace("readings", "banked"), consumer="dee", sink=sink, strategy="producer")
 
         def count() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from sbon_node.control.report import SinkSpec
+from sbon_node.model.queries import SinkSpec
 from tests.addresses import own_host
 from tests.connectors.servers import Server, program
 from tests.live.world import World, submit, wait_for
@@ -33,6 +32,7 @@ class Prometheus(Server):
     """With our configuration, but for these targets and a shorter interval."""
 
     def __init__(self, targets: list[str]) -> None:
+        prometheus = program("prometheus", ("/usr/bin",))
         folder = Path(tempfile.mkdtemp(prefix="sbon-prometheus-"))
         config = yaml.safe_load(CONFIG.read_text())
         config["global"]["scrape_interval"] = "1s"
@@ -42,7 +42,7 @@ class Prometheus(Server):
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         self._url = f"http://{own_host(60)}:19090"
         command = [
-            program("prometheus", "prometheus", ("/usr/bin",)),
+            prometheus,
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address={self._url.removeprefix('http://')}",
@@ -80,9 +80,7 @@ def expressions() -> dict[str, list[str]]:
 
 
 def test_its_own_checker_accepts_the_configuration() -> None:
-    program("prometheus", "prometheus", ("/usr/bin",))
-    promtool = shutil.which("promtool")
-    assert promtool is not None
+    promtool = program("promtool", ("/usr/bin",))
     done = subprocess.run([promtool, "check", "config", str(CONFIG)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

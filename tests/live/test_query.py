@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from sbon_cli.follow import Follower
-from sbon_node.control.report import Rows, SinkSpec
+from sbon.model import Rows
+from sbon_cli.commands.queries.follow import Follower
 from sbon_node.errors import SbonError
+from sbon_node.model.queries import SinkSpec
 from tests.live.family import engine_process
 from tests.live.world import SITES, SQL, World, finished, stored, submit, wait_for
 
@@ -35,9 +36,9 @@ def test_followed_rows_are_those_of_duckdb(world: World, strategy: str) -> None:
 
     assert sorted(_with_times(rows), key=repr) == world.answer()
     wait_for(lambda: finished(dee, info.id), "the record says so")
-    bill = dee.client.bill(info.id)
-    assert len(bill.links) == 6
-    assert all(line.bytes > 0 for line in bill.links), [(line.stream, line.bytes) for line in bill.links]
+    query_usage = dee.client.query_usage(info.id)
+    assert len(query_usage.links) == 6
+    assert all(line.bytes > 0 for line in query_usage.links), [(line.stream, line.bytes) for line in query_usage.links]
     assert dee.client.query(info.id).rows == len(rows)
     for node in world.cluster.nodes:
         assert node.client.status().operators == ()

@@ -9,10 +9,10 @@ from typing import Any
 
 import duckdb
 
-from sbon_cli.local_cluster import LocalCluster, LocalNode
-from sbon_node.control.report import QueryInfo, Submission
-from sbon_node.engine.interface import Column
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
+from sbon_cli.local.cluster import LocalCluster, LocalNode
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.queries import QueryInfo, Submission
 
 SITES = ("ada", "bob", "cyd")
 NODES = (*SITES, "dee")

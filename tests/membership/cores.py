@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from sbon_node.membership.gossip import GossipQueue
-from sbon_node.membership.instructions import Instruction, Send
+from sbon_node.membership.detector.instructions import Instruction, Send
+from sbon_node.membership.detector.swim import Swim
+from sbon_node.membership.dissemination.gossip import GossipQueue
 from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.swim import Swim
 from sbon_node.membership.table import Table
-from sbon_protocol.messages import Coordinate, Endpoint, Member, MemberState
+from sbon_protocol.messages import Ack, Coordinate, Endpoint, Member, MemberState, Ping, Rumour
 
 SETTINGS = MembershipSettings()
 
@@ -26,10 +26,24 @@ def member(name: str, state: MemberState = "alive", incarnation: int = 1, *, ver
 def core(name: str = "a", others: str = "", *, incarnation: int = 1, most: int = 100, seed: int = 1) -> Swim:
     table = Table(member(name, incarnation=incarnation), most)
     swim = Swim(table, GossipQueue(SETTINGS.retransmit_margin), SETTINGS, random.Random(f"{seed}/{name}"))
-    swim.heard(tuple(member(other) for other in others), 0.0)
     for other in others:
-        swim.gossip.forget(other)
+        table.hear(member(other), 0.0)
     return swim
+
+
+def heard(swim: Swim, *rumours: Rumour, now: float = 1.0) -> list[Instruction]:
+    """What comes of rumours where every node that is pinged for its name answers as it is rumoured; without the pings."""
+    out: list[Instruction] = []
+    for rumour in rumours:
+        waiting = swim.heard((rumour,), now)
+        for one in waiting:
+            message = one.message if isinstance(one, Send) else None
+            if isinstance(message, Ping) and message.identify and isinstance(rumour, Member):
+                ack = Ack(message.sequence, rumour.name, None, 0, rumour.incarnation, rumour.instance)
+                out += swim.received(ack, rumour.address, now)
+            else:
+                out.append(one)
+    return out
 
 
 def sent(out: list[Instruction]) -> list[tuple[Endpoint, object]]:
@@ -39,4 +53,4 @@ def sent(out: list[Instruction]) -> list[tuple[Endpoint, object]]:
 def only_this(swim: Swim) -> None:
     """No probe in turn, and no reconciliation, disturbs what the test has begun."""
     swim._ticked = 0.0
-    swim._next_probe = swim._next_sync = 1e9
+    swim._next_probe = swim._outreach.next_sync = 1e9

@@ -15,8 +15,8 @@ from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Transport
 from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.network import SimulatedNetwork
-from sbon_node.simulation.paths import NetworkQuality
+from sbon_node.simulation.network.network import SimulatedNetwork
+from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.process import Process
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.space.settings import SpaceSettings

@@ -63,6 +63,9 @@ def test_who_may_not_join_is_told_why(joiner: dict[str, str], seeds: str, code: 
         with pytest.raises(SbonError) as refused:
             await world.start("d", *seeds, **joiner)  # type: ignore[arg-type]
         assert refused.value.code == code
+        if joiner.get("called") == "b":
+            told = refused.value.message
+            assert f"alive for 2 s at {world.at('b')}; if it has died, its name is free in at most" in told
         if code == "join-failed":
             assert [line.split(": ")[0] for line in refused.value.details] == [str(world.at("x")), str(world.at("y"))]
         assert [list(s.states()) for s in sites] == [["a", "b"]] * 2
@@ -73,6 +76,7 @@ def test_who_may_not_join_is_told_why(joiner: dict[str, str], seeds: str, code: 
 def test_the_name_of_a_dead_node_passes_to_the_next_instance() -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abc")
+        await world.until(lambda: all("c" in s.states() for s in sites), 5)
         world.processes["c"].kill()
         await world.until(lambda: all(s.states()["c"] == "dead" for s in sites[:2]), 15)
         await world.start("d", "a", called="c", instance="i-new")

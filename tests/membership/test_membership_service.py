@@ -16,12 +16,14 @@ from sbon_node.net.delays import Delays, DelayTable
 from sbon_node.net.emulation import EmulatedTransport
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address
-from sbon_node.simulation.paths import NetworkQuality
+from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.process import Process
 from sbon_protocol import datagram
 from sbon_protocol.messages import Ack, Coordinate, Endpoint, Member, Packet, Ping
 from tests.addresses import own_host
 from tests.membership.sites import LATE_S, NET, Site, World, in_virtual_time
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_killed_node_is_found_and_comes_back_with_a_higher_incarnation() -> None:
@@ -96,7 +98,7 @@ def test_what_a_node_says_of_itself_is_known_to_all() -> None:
         sites[2].membership.describe(cores=4.0, memory_mb=8000.0, bandwidth_bytes_s=1e6)
         await world.until(lambda: all(_cores(s, "c") == 4.0 for s in sites), 5)
         assert [_cores(s, "b") for s in sites] == [0.0] * 3
-        assert {s.membership.get("c").traits.memory_mb for s in sites} == {8000.0}  # type: ignore[union-attr]
+        assert {s.membership.get("c").meta.memory_mb for s in sites} == {8000.0}  # type: ignore[union-attr]
 
     in_virtual_time(body)
 
@@ -104,7 +106,7 @@ def test_what_a_node_says_of_itself_is_known_to_all() -> None:
 def _cores(site: Site, name: str) -> float:
     view = site.membership.get(name)
     assert view is not None
-    return view.traits.cores
+    return view.meta.cores
 
 
 def test_nobody_dies_of_bad_weather() -> None:

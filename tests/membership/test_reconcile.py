@@ -7,16 +7,17 @@ import random
 import msgspec
 import pytest
 
-from sbon_node.membership.announcements import Announcements
-from sbon_node.membership.fingerprints import Fingerprints
-from sbon_node.membership.gossip import GossipQueue
-from sbon_node.membership.instructions import Instruction, Send
+from sbon_node.membership.detector.instructions import Instruction, Send
+from sbon_node.membership.detector.swim import Swim
+from sbon_node.membership.dissemination.coordinate_throttle import CoordinateThrottle
+from sbon_node.membership.dissemination.fingerprints import Fingerprints
+from sbon_node.membership.dissemination.gossip import GossipQueue
 from sbon_node.membership.roster import Roster
 from sbon_node.membership.settings import MembershipSettings
-from sbon_node.membership.swim import Swim
 from sbon_node.membership.table import Table
 from sbon_protocol import datagram
-from sbon_protocol.messages import Coordinate, Digest, Endpoint, Finding, Gossip, Member, Ping, Place, Rumour
+from sbon_protocol.messages import Coordinate, CoordinateUpdate, Digest, Endpoint, Gossip, Member, Ping, Rumour, StateUpdate
+from tests.membership.cores import heard
 
 SETTINGS = MembershipSettings()
 
@@ -32,9 +33,8 @@ def member(name: str, version: int = 1, incarnation: int = 1) -> Member:
 
 def core(name: str, others: list[Member], most: int = 4000) -> Swim:
     swim = Swim(Table(member(name), most), GossipQueue(1.0), SETTINGS, random.Random(name))
-    swim.heard(tuple(others), 0.0)
     for other in others:
-        swim.gossip.forget(other.name)
+        swim.table.hear(other, 0.0)
     return swim
 
 
@@ -44,7 +44,7 @@ def deliver(to: Swim, source: Swim, message: Gossip | None, rumours: tuple[Rumou
     while True:
         payload, taken = datagram.fill("c", message, rumours)
         packet = datagram.unpack(payload)
-        out += to.heard((*packet.members, *packet.findings, *packet.places), 1.0)
+        out += heard(to, *packet.members, *packet.state_updates, *packet.coordinate_updates)
         if packet.message is not None:
             out += to.received(packet.message, address(source.table.own.name), 1.0)
         message, rumours = None, rumours[taken:]
@@ -78,13 +78,13 @@ def test_tables_that_differ_agree_after_some_rounds(count: int, differing: int) 
     for one in rng.sample(everyone, differing):
         newer, which = rng.choice([a, b]), rng.random()
         if which < 0.4:
-            newer.table.place(one.name, 1, Coordinate((9.0, 0.0, 0.0)), 9, 1.0)
+            newer.table.coordinate_update(one.name, 1, Coordinate((9.0, 0.0, 0.0)), 9, 1.0)
         elif which < 0.7:
             newer.heard((msgspec.structs.replace(one, incarnation=2, address=Endpoint("elsewhere", 1)),), 1.0)
         elif which < 0.85:
-            newer.heard((Finding(one.name, 1, "left"),), 1.0)
+            newer.heard((StateUpdate(one.name, 1, "left"),), 1.0)
         else:
-            newer.heard((Finding(one.name, 1, "away"),), 1.0)
+            newer.heard((StateUpdate(one.name, 1, "away"),), 1.0)
     rounds = 0
     while known(a) != known(b):
         rounds += 1
@@ -104,7 +104,7 @@ def test_a_member_that_one_table_has_and_the_other_has_not_is_told_of() -> None:
 @pytest.mark.parametrize("at", ["a", "b"])
 def test_one_that_a_side_holds_for_dead_is_asked_and_not_believed_dead(at: str) -> None:
     cores = {"a": core("a", [member("b"), member("x")]), "b": core("b", [member("a"), member("x")])}
-    cores[at].heard((Finding("x", 1, "dead"),), 0.5)
+    cores[at].heard((StateUpdate("x", 1, "dead"),), 0.5)
     asked: list[Send] = []
     digest = Digest("a", cores["a"].table.fingerprints.digest())
     (answer,) = deliver(cores["b"], cores["a"], digest, ())
@@ -112,14 +112,14 @@ def test_one_that_a_side_holds_for_dead_is_asked_and_not_believed_dead(at: str) 
     for one in deliver(cores["a"], cores["b"], answer.message, answer.carries):
         if isinstance(one, Send) and isinstance(one.message, Ping):
             asked.append(one)
-    assert [(one.to, one.first) for one in asked] == [(address("x"), Finding("x", 1, "dead"))]
+    assert [(one.to, one.first) for one in asked] == [(address("x"), StateUpdate("x", 1, "dead"))]
     assert known(cores["a"])["x"][1] == ("dead" if at == "a" else "alive")
     assert known(cores["b"])["x"][1] == ("dead" if at == "b" else "alive")
 
 
 def test_tombstones_that_only_one_side_has_are_no_difference() -> None:
     a, b = core("a", [member("b"), member("x")]), core("b", [member("a")])
-    a.heard((Finding("x", 1, "dead"),), 0.5)
+    a.heard((StateUpdate("x", 1, "dead"),), 0.5)
     assert reconcile(a, b) == 0
 
 
@@ -161,7 +161,7 @@ def test_a_roster_draws_everyone_alike() -> None:
 
 
 def test_a_coordinate_is_told_often_at_first_and_then_as_a_cluster_of_that_size_bears() -> None:
-    announcements = Announcements(MembershipSettings(place_step_ms=2.0, place_pause_s=0.4))
+    announcements = CoordinateThrottle(MembershipSettings(coordinate_step_ms=2.0, coordinate_pause_s=0.4))
     told = [s for s in range(1000) if announcements.due(Coordinate((float(5 * s), 0.0)), float(s), 200)]
     assert told[:6] == [0, 1, 2, 4, 8, 16]
     assert told[-1] - told[-2] == 80
@@ -172,9 +172,9 @@ def test_a_coordinate_is_told_often_at_first_and_then_as_a_cluster_of_that_size_
 def test_a_place_of_another_incarnation_or_an_older_version_moves_nobody() -> None:
     a = core("a", [member("x", version=3)])
     for place in (
-        Place("x", 1, Coordinate((8.0,)), 2),
-        Place("x", 2, Coordinate((8.0,)), 9),
-        Place("y", 1, Coordinate((8.0,)), 9),
+        CoordinateUpdate("x", 1, Coordinate((8.0,)), 2),
+        CoordinateUpdate("x", 2, Coordinate((8.0,)), 9),
+        CoordinateUpdate("y", 1, Coordinate((8.0,)), 9),
     ):
         a.heard((place,), 1.0)
     assert known(a) == {"a": (1, "alive", 1), "x": (1, "alive", 3)}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sbon_node.membership.instructions import Call, Happened, Measured, Send
-from sbon_node.membership.probes import MAX_RELAYED
-from sbon_node.membership.suspicion import Suspicions
-from sbon_protocol.messages import Ack, Coordinate, Endpoint, Finding, Nack, Ping, PingRequest
+from sbon_node.membership.detector.instructions import Call, Happened, Measured, Send
+from sbon_node.membership.detector.probes import MAX_RELAYED
+from sbon_node.membership.detector.suspicion import Suspicions
+from sbon_node.membership.detector.swim import MAX_TICK_S
+from sbon_protocol.messages import Ack, Coordinate, Endpoint, Nack, Ping, PingRequest, StateUpdate
 from tests.membership.cores import SETTINGS, address, core, member, only_this, sent
 
 
@@ -16,7 +17,7 @@ def test_a_ping_is_answered_unless_it_is_for_somebody_else() -> None:
     swim, own = core(others="b"), member("a")
     place = Coordinate((9.0, 0.0, 0.0))
     assert swim.received(Ping(7, "b", "a", place, 4), address("b"), 1.0) == [
-        Send(address("b"), Ack(7, "a", own.coordinate, own.coordinate_version))
+        Send(address("b"), Ack(7, "a", own.coordinate, own.coordinate_version, own.incarnation))
     ]
     assert swim.table.everyone()[1].coordinate == place
     assert swim.received(Ping(8, "b", "z"), address("b"), 1.0) == []
@@ -42,11 +43,11 @@ def test_an_unanswered_probe_is_taken_up_by_others_then_suspected_then_dead(nack
         swim.received(Nack(probe.message.sequence, helper), address(helper), 1.2)
     suspected = swim.tick(1.5)
     assert suspected[0] == Happened("suspected", "b")
-    buddy = Finding("b", 1, "suspect")
+    buddy = StateUpdate("b", 1, "suspect")
     assert [i.message.target for i in suspected if isinstance(i, Send) and i.first == buddy and isinstance(i.message, Ping)] == [
         "b"
     ]
-    assert Finding("b", 1, "suspect", "a") in swim.gossip.due()
+    assert StateUpdate("b", 1, "suspect", "a") in swim.gossip.due()
     assert swim.awareness.score == 3 - nacks
     limit_s = Suspicions(SETTINGS).timeout_s(nacks, witness=True, members=6)
     waiting = [i for tick in range(31, round((1.5 + limit_s) * 20)) for i in swim.tick(tick / 20)]
@@ -170,7 +171,7 @@ def test_an_answer_ends_the_probe_and_is_a_measurement_if_direct(
 )
 def test_who_is_announced_by_a_name_is_measured_too(host: str, sender: str, asked: bool, measured: bool) -> None:
     swim = core(others="cd")
-    swim.heard((msgspec.structs.replace(member("b"), address=Endpoint(host, 7400)),), 0.0)
+    swim.table.hear(msgspec.structs.replace(member("b"), address=Endpoint(host, 7400)), 0.0)
     (probe,) = swim.ping("b", 0.0)
     assert isinstance(probe, Send)
     only_this(swim)
@@ -193,13 +194,15 @@ def test_a_helper_relays_the_answer_or_says_that_there_was_none() -> None:
         assert ping.to == address("b")
         if sequence == 41:
             number = ping.message.sequence
+        later = ping.message.sequence
+        if sequence == 41:
             assert swim.received(Ack(number, "c"), address("c"), 0.1) == []
             assert sent(swim.received(Ack(number, "b"), address("b"), 0.1)) == [(address("c"), Ack(41, "b"))]
     assert swim.tick(0.3) == []
     assert sent(swim.tick(0.4)) == [(address("c"), Nack(42, "a"))]
     assert sent(swim.tick(0.8)) == []
-    assert sent(swim.received(Ack(number + 1, "b"), address("b"), 0.9)) == [(address("c"), Ack(42, "b"))], "later, all the same"
-    assert sent(swim.received(Ack(number + 1, "b"), address("b"), 0.95)) == []
+    assert sent(swim.received(Ack(later, "b"), address("b"), 0.9)) == [(address("c"), Ack(42, "b"))], "later, all the same"
+    assert sent(swim.received(Ack(later, "b"), address("b"), 0.95)) == []
     assert sent(swim.received(PingRequest(43, "c", "stranger", address("x")), address("c"), 1.0)) == [
         (address("c"), Nack(43, "a"))
     ]
@@ -211,3 +214,21 @@ def test_who_stood_still_blames_nobody() -> None:
     swim.tick(0.0)
     assert not [i for i in swim.tick(60.0) if isinstance(i, Happened)]
     assert swim.awareness.score == 1
+
+
+def test_a_suspect_is_not_blamed_for_the_time_this_process_stood_still() -> None:
+    swim = core(others="bcd")
+    assert swim.ping("b", 0.0)
+    only_this(swim)
+    swim.tick(0.0)
+    swim.tick(0.5)
+    assert Happened("suspected", "b") in swim.tick(1.5)
+    limit_s, stall_s = Suspicions(SETTINGS).timeout_s(0, witness=True, members=4), 60.0
+    swim.tick(2.0)
+    began = 2.0 + stall_s
+    died = [
+        at / 10
+        for at in range(round(began * 10), round((began + limit_s + 5) * 10))
+        if Happened("died", "b") in swim.tick(at / 10)
+    ]
+    assert died == [pytest.approx(1.5 + stall_s - MAX_TICK_S + limit_s, abs=0.15)]

@@ -10,7 +10,7 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address, Connection
-from sbon_protocol.calls import AskNode, Claimed, ClaimPart, ListQueries, NodeAnswer, PushCatalogue, QueryRecords, StopQuery
+from sbon_protocol.calls import AskNode, ClaimComponent, Claimed, ListQueries, NodeAnswer, PushCatalogue, QueryRecords, StopQuery
 from tests.net.two_peers import ASK, RTT_S, B, Two, answer, in_virtual_time, no_reply, refused
 
 
@@ -34,11 +34,11 @@ def test_calls_share_a_connection_and_overtake_each_other() -> None:
     async def body(two: Two) -> None:
         accepted = 0
 
-        async def slow_where_asked(call: ClaimPart, caller: Caller) -> Claimed:
+        async def slow_where_asked(call: ClaimComponent, caller: Caller) -> Claimed:
             await two.clock.sleep(call.epoch)
             return Claimed(epoch=call.epoch)
 
-        two.server.handle(ClaimPart, slow_where_asked)
+        two.server.handle(ClaimComponent, slow_where_asked)
         await two.server.start(B)
         connect = two.at_a.connect
 
@@ -51,7 +51,7 @@ def test_calls_share_a_connection_and_overtake_each_other() -> None:
         order: list[int] = []
 
         async def claim(epoch: int) -> None:
-            order.append((await two.peers.call(B, ClaimPart(query="q", part="p", epoch=epoch))).epoch)
+            order.append((await two.peers.call(B, ClaimComponent(query="q", part="p", epoch=epoch))).epoch)
 
         await asyncio.gather(*(claim(epoch) for epoch in (3, 1, 2)))
         assert order == [1, 2, 3]

@@ -43,10 +43,10 @@ def test_the_greatest_common_version_is_taken_and_the_caller_told_where_it_is_se
     async def body(two: Two) -> None:
         await two.server.start(B)
         connection = await two.raw()
-        connection.write(encode_frame(Hello(version=7, oldest_version=1, cluster="sbon", node="a", role="rpc")))
+        connection.write(encode_frame(Hello(version=7, oldest_version=2, cluster="sbon", node="a", role="rpc")))
         told = await read_frame(connection.read_exactly)
         assert isinstance(told, Welcome)
-        assert (told.version, told.node, told.seen.host) == (1, "b", A.host)
+        assert (told.version, told.node, told.seen.host) == (2, "b", A.host)
 
     in_virtual_time(body)
 
@@ -113,7 +113,7 @@ def test_a_server_that_breaks_the_protocol_is_left(wrong: Frame | None) -> None:
     async def body(two: Two) -> None:
         async def serve(connection: Connection) -> None:
             await read_frame(connection.read_exactly)
-            connection.write(encode_frame(Welcome(version=1, node="b", seen=Endpoint(host="h", port=1))))
+            connection.write(encode_frame(Welcome(version=2, node="b", seen=Endpoint(host="h", port=1))))
             await read_frame(connection.read_exactly)
             connection.write(encode_frame(wrong) if wrong is not None else b"\0\0\0\1\xc1")
             await asyncio.get_running_loop().create_future()

@@ -50,7 +50,7 @@ def test_a_subscriber_that_breaks_the_protocol_is_counted_once() -> None:
 
         two.server.on_stream(serve)
         await two.server.start(B)
-        hello = Hello(version=1, oldest_version=1, cluster="sbon", node="a", role="stream")
+        hello = Hello(version=2, oldest_version=2, cluster="sbon", node="a", role="stream")
         connection = await two.raw(hello)
         connection.write(BROKEN["no message"])
         with pytest.raises(ConnectionLostError):

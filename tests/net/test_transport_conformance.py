@@ -19,8 +19,8 @@ from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address, Connection, ConnectionLostError, Listener, Transport
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.loop import run as run_virtually
-from sbon_node.simulation.network import SimulatedNetwork
-from sbon_node.simulation.paths import NetworkQuality
+from sbon_node.simulation.network.network import SimulatedNetwork
+from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.process import Process
 from tests.addresses import own_host
 

@@ -20,8 +20,8 @@ from sbon_node.net.emulation import EmulatedTransport
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection, ConnectionLostError
 from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.network import SimulatedNetwork
-from sbon_node.simulation.paths import NetworkQuality
+from sbon_node.simulation.network.network import SimulatedNetwork
+from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.process import Process
 
 LONDON, TOKYO, NOWHERE = Address("10.0.0.1", 1), Address("10.0.0.2", 1), Address("10.0.0.3", 1)

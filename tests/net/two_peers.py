@@ -14,8 +14,8 @@ from sbon_node.net.peers import Caller, Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection
 from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.network import SimulatedNetwork
-from sbon_node.simulation.paths import NetworkQuality
+from sbon_node.simulation.network.network import SimulatedNetwork
+from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.process import Process
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.frames import encode_frame, read_frame
@@ -54,7 +54,7 @@ class Two:
         return connection
 
 
-HELLO = Hello(version=1, oldest_version=1, cluster="sbon", node="a", role="rpc", instance="i-a")
+HELLO = Hello(version=2, oldest_version=2, cluster="sbon", node="a", role="rpc", instance="i-a")
 ASK = AskNode(cores=1.0, memory_mb=10.0, bandwidth_bytes_s=0.0)
 
 

@@ -13,12 +13,12 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.net.transport import Address
 from sbon_node.operations.doctor import judged
-from sbon_node.operations.finding import Finding
-from sbon_node.operations.reach import BURST_FOR_ONE, Reach, Reached
+from sbon_node.operations.examination import CheckResult
+from sbon_node.operations.reachability import BURST_FOR_ONE, Reach, Reached
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.calls import ReachBack, ReachedBack
 from sbon_protocol.messages import Endpoint
-from tests.control.clusters import ask, in_cluster
+from tests.workflow.clusters import ask, in_cluster
 
 HERE = Address("192.0.2.1", 7400)
 ANSWER = ReachedBack(
@@ -50,6 +50,12 @@ CASES: list[tuple[list[Reached], dict[str, str], str]] = [
         {"ports b": "ok", "address": "warning", "clocks": "ok", "versions": "ok"},
         "b know another address",
     ),
+    (
+        [peer(offset_ms=5.0)],
+        {"ports b": "ok", "address": "ok", "clocks": "ok", "versions": "ok"},
+        "no difference",
+    ),
+    ([peer(offset_ms=-61.0)], {"ports b": "ok", "address": "ok", "clocks": "ok", "versions": "ok"}, "50 ms off"),
     ([peer(offset_ms=700.0)], {"ports b": "ok", "address": "ok", "clocks": "warning", "versions": "ok"}, "0.7 s ahead of"),
     ([peer(offset_ms=-60_000.0)], {"ports b": "ok", "address": "ok", "clocks": "failed", "versions": "ok"}, "60.0 s behind"),
     ([peer(version="9.9")], {"ports b": "ok", "address": "ok", "clocks": "ok", "versions": "warning"}, "9.9: b"),
@@ -74,7 +80,7 @@ def test_a_loopback_address_is_no_use_to_peers_elsewhere() -> None:
 
 def test_who_is_dead_is_told_with_what_was_not_looked_at_there(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        async def members() -> Finding:
+        async def members() -> CheckResult:
             found = await ask(cluster, "a", cluster.at("a").daemon.operations.examine())
             (told,) = [finding for finding in found.findings if finding.check == "members"]
             return told

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sbon_node.control.report import QueryInfo
 from sbon_node.errors import SbonError
+from sbon_node.model.queries import QueryInfo
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.control.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
 PINNED = "has the source source/numbers@1/at-b"
 

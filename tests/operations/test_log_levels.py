@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.log import LogSettings, configure, silence
-from sbon_node.log_levels import LogLevels, level_of, levels, set_levels
-from sbon_node.log_tail import MAX_CHARACTERS, MAX_LINES, KeptTail, tail
+from sbon_node.logging.levels import LogLevels, level_of, levels, set_levels
+from sbon_node.logging.output import LogSettings, configure, silence
+from sbon_node.logging.tail import MAX_CHARACTERS, MAX_LINES, KeptTail, tail
 from sbon_node.net.counters import Counters
-from sbon_node.streams import link
+from sbon_node.streams.links import link
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def said(out: io.StringIO) -> list[str]:
 
 
 def speak() -> None:
-    """A warning of sbon_node.net.counters, an information of sbon_node.streams.link, and one of a library."""
+    """A warning of sbon_node.net.counters, an information of sbon_node.streams.links.link, and one of a library."""
     Counters(lambda: 0.0).refuse("a-warning")
     exec('log.info("a-link")', vars(link))  # as that module itself would
     logging.getLogger("some.library").info("a-library")
@@ -46,7 +46,7 @@ CASES = [
     ("error", {}, []),
     ("debug", {}, ["a-warning", "a-link", "a-library"]),
     ("error", {"sbon_node.net": "warning"}, ["a-warning"]),
-    ("error", {"sbon_node.streams.link": "debug"}, ["a-link"]),
+    ("error", {"sbon_node.streams.links.link": "debug"}, ["a-link"]),
     ("info", {"sbon_node.net": "error"}, ["a-link"]),
     ("error", {"sbon_node": "info", "sbon_node.net.counters": "error"}, ["a-link"]),
     ("error", {"some.library": "info"}, ["a-library"]),

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.config import Config, NodeSettings
+from sbon_node.config.config import Config, NodeSettings
 from sbon_node.daemon import lock_data_dir
 from sbon_node.operations import machine
-from sbon_node.operations.finding import Finding
+from sbon_node.operations.examination import CheckResult
 from sbon_node.operations.machine import examine_machine
-from sbon_node.operations.unstarted import examine_unstarted, holder_of
+from sbon_node.operations.preflight import holder_of, preflight
 from tests.addresses import own_host
 
 
@@ -26,12 +26,12 @@ def config(data_dir: Path, **node: Any) -> Config:
     return Config(node=NodeSettings(name="a", data_dir=str(data_dir), bind=own_host(), api_bind=own_host(), **node))
 
 
-def by_check(findings: list[Finding]) -> dict[str, Finding]:
+def by_check(findings: list[CheckResult]) -> dict[str, CheckResult]:
     return {finding.check: finding for finding in findings}
 
 
 def test_a_free_machine_is_fit(tmp_path: Path) -> None:
-    found = by_check([*examine_machine(config(tmp_path / "new" / "data")), *examine_unstarted(config(tmp_path / "new" / "data"))])
+    found = by_check([*examine_machine(config(tmp_path / "new" / "data")), *preflight(config(tmp_path / "new" / "data"))])
     fit = ("java", "disk", "fsync", "descriptors", "data-dir", "port-udp", "port-tcp", "port-api")
     assert {check: found[check].verdict for check in fit} == dict.fromkeys(fit, "ok")
     assert all(finding.remedy for finding in found.values() if finding.verdict != "ok")
@@ -44,7 +44,7 @@ def test_a_port_that_is_taken_fails(tmp_path: Path, kind: socket.SocketKind, che
         taken.bind((own_host(), 0))
         if kind == socket.SOCK_STREAM:
             taken.listen()
-        found = by_check(examine_unstarted(config(tmp_path, port=taken.getsockname()[1])))
+        found = by_check(preflight(config(tmp_path, port=taken.getsockname()[1])))
     assert found[check].verdict == "failed"
     assert "in use" in found[check].message
     assert {name for name, finding in found.items() if finding.verdict == "failed"} == {check}
@@ -52,7 +52,7 @@ def test_a_port_that_is_taken_fails(tmp_path: Path, kind: socket.SocketKind, che
 
 def test_an_address_of_another_machine_fails(tmp_path: Path) -> None:
     elsewhere = Config(node=NodeSettings(name="a", data_dir=str(tmp_path), bind="192.0.2.1", api_bind=own_host()))
-    found = by_check(examine_unstarted(elsewhere))
+    found = by_check(preflight(elsewhere))
     assert (found["port-udp"].verdict, found["port-api"].verdict) == ("failed", "ok")
     assert "node.bind" in found["port-udp"].remedy
 
@@ -63,12 +63,12 @@ def test_a_data_directory_another_process_holds_fails_and_the_process_is_named(t
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        found = by_check(examine_unstarted(config(tmp_path)))["data-dir"]
+        found = by_check(preflight(config(tmp_path)))["data-dir"]
         assert holder_of(tmp_path / "lock") in (holder.pid, None)  # not every system tells
         holder.communicate(b"")
     assert found.verdict == "failed"
     assert str(tmp_path) in found.message
-    assert by_check(examine_unstarted(config(tmp_path)))["data-dir"].verdict == "ok"
+    assert by_check(preflight(config(tmp_path)))["data-dir"].verdict == "ok"
     os.close(lock_data_dir(tmp_path))  # the look itself has held nothing
 
 
@@ -76,7 +76,7 @@ def test_nodes_to_join_are_tried(tmp_path: Path) -> None:
     with closing(socket.create_server((own_host(2), 0))) as there:
         port = there.getsockname()[1]
         joins = (f"{own_host(2)}:{port}", f"{own_host(3)}:{port}")
-        found = by_check(examine_unstarted(config(tmp_path, join=joins)))
+        found = by_check(preflight(config(tmp_path, join=joins)))
     assert [found[f"join {address}"].verdict for address in joins] == ["ok", "warning"]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from sbon_node.api.metrics import MAX_SOURCES, METRICS, Scrape, page, samples
-from sbon_node.api.requests import Answered
-from sbon_node.operations.figures import NodeFigures
+from sbon_node.api.routes.metrics import MAX_SOURCES, METRICS, Scrape, page, samples
+from sbon_node.api.server.request_counts import Answered
+from sbon_node.operations.metrics_snapshot import NodeMetrics
 from sbon_node.operations.readiness import Readiness
 from tests.api.scripted_operations import ALONE, figures, source_report
 
@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 ROW = re.compile(r"^\| `(sbon_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", re.MULTILINE)
 
 
-def scrape(of: NodeFigures | None = None) -> Scrape:
+def scrape(of: NodeMetrics | None = None) -> Scrape:
     requests = {("GET", "/v1/status", 200): Answered(60, 61.0)}
     return Scrape(of or figures(), Readiness(ready=True, reasons=(ALONE,)), requests, 62, 63)
 
@@ -57,6 +57,7 @@ def test_the_page_is_one_prometheus_reads_and_carries_the_figures() -> None:
         ("sbon_source_lost_rows_total", source): (38, "counter"),
         ("sbon_operator_rows_in_total", operator): (101, "counter"),
         ("sbon_operator_batch_seconds", operator): (1.06, "gauge"),
+        ("sbon_operator_skipped_rows_total", operator): (107, "counter"),
         ("sbon_engine", (("state", "failed"),)): (1, "gauge"),
         ("sbon_engine", (("state", "running"),)): (0, "gauge"),
         ("sbon_reason", (("code", "alone"), ("weight", "impaired"))): (1, "gauge"),

@@ -7,7 +7,9 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.operations.readiness import UNREADY, Condition, readiness_of, unready
 
-WELL = Condition(engine="running", free_bytes=10**12, free_inodes=10**6, alone=False, drained=False, failed=(), waiting=())
+WELL = Condition(
+    engine="running", free_bytes=10**12, free_inodes=10**6, alone=False, drained=False, failed=(), quarantined=(), waiting=()
+)
 
 CASES = [
     ({}, True, []),
@@ -16,9 +18,11 @@ CASES = [
     ({"engine": "failed: no Java"}, False, ["engine-failed"]),
     ({"free_bytes": 1000}, False, ["low-disk"]),
     ({"free_inodes": 3}, False, ["low-disk"]),
+    ({"unstored": "no room for more records"}, False, ["not-stored"]),
     ({"alone": True}, True, ["alone"]),
     ({"drained": True}, True, ["drained"]),
     ({"failed": ("q1.1: it broke",)}, True, ["parts-failed"]),
+    ({"quarantined": ("q1.1",)}, True, ["operators-quarantined"]),
     ({"waiting": ("q1.1: waits for its record",)}, True, ["operators-wait"]),
     (
         {"drained": True, "alone": True, "engine": "failed: x", "free_bytes": 0, "waiting": ("a",), "failed": ("b",)},

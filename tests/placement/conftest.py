@@ -12,20 +12,20 @@ import pytest
 
 from sbon_node.directory.keys import owners
 from sbon_node.directory.prefix_routing import PrefixRouting
-from sbon_node.engine.interface import Needs
-from sbon_node.placement.discovery import Discovery
-from sbon_node.placement.network_view import Answer, Point, Window
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.network_view import Answer, Point, Window
+from sbon_node.placement.selection.discovery import Discovery
 
 T = TypeVar("T")
 
 
 class Plane:
-    """Nodes by name at points; ``room`` names the cores each has left (one, where it is not named), ``load`` ms of load."""
+    """Nodes by name at points; ``capacity`` names the cores each has left (one, where it is not named), ``load`` ms of load."""
 
     def __init__(
-        self, points: dict[str, Point | None], room: dict[str, float] | None = None, load: dict[str, float] | None = None
+        self, points: dict[str, Point | None], capacity: dict[str, float] | None = None, load: dict[str, float] | None = None
     ):
-        self.points, self.room, self.load = points, room or {}, load or {}
+        self.points, self.capacity, self.load = points, capacity or {}, load or {}
         self.asked: list[list[str]] = []
         self.routes: dict[tuple[str, str], list[str]] | None = {}
         self.parents: dict[str, str] = {}
@@ -39,7 +39,7 @@ class Plane:
         return self._rng
 
     @property
-    def questions(self) -> int:
+    def probes(self) -> int:
         return sum(len(nodes) for nodes in self.asked)
 
     def nodes(self) -> list[str]:
@@ -81,7 +81,7 @@ class Plane:
         return PrefixRouting(self.points, lambda node, others: [self.latency_ms(node, o) for o in others]).route(source, target)
 
     def _answer(self, node: str, needs: Needs) -> Answer:
-        free = self.room.get(node, 1.0)
+        free = self.capacity.get(node, 1.0)
         left = Needs(cores=free, memory_mb=1e6, bandwidth_bytes_s=1e9)
         if needs.bandwidth_bytes_s > 1e9:
             return Answer(accepted=False, reason="a gigabyte a second is all there is", free=left)

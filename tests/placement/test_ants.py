@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.queueing import Server, Service, busy
-from sbon_node.placement.registry import STRATEGIES
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.model.queueing import Server, Service, busy
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.ants import enforcement, routing, scouting
 from sbon_node.placement.strategies.ants.cell import FORGET_AFTER, Cell
@@ -24,6 +23,7 @@ from sbon_node.placement.strategies.ants.pheromones import Pheromones
 from sbon_node.placement.strategies.ants.routing import RoutingAnt
 from sbon_node.placement.strategies.ants.scouting import ScoutingAnt
 from sbon_node.placement.strategies.ants.terrain import Terrain, neighbourhood
+from sbon_node.placement.strategies.registry import STRATEGIES
 
 HOPS_MS = {("s", "m"): 10.0, ("m", "d"): 10.0, ("s", "n"): 15.0, ("n", "d"): 30.0, ("n", "x"): 1.0}
 """Two ways from s to d, and a dead end."""
@@ -44,7 +44,7 @@ def cells(**servers: Server) -> dict[str, Cell]:
     return {name: Cell(name, neighbours(name), alike, servers.get(name, Server())) for name in NAMES}
 
 
-def way_ms(one: str, other: str) -> float:
+def path_ms(one: str, other: str) -> float:
     return abs(PLACES[one] - PLACES[other])
 
 
@@ -116,7 +116,7 @@ def test_on_its_way_back_an_ant_reinforces_each_hop() -> None:
 
 @pytest.mark.parametrize("server, best", [(Server(), "m"), (busy(0.9, 20.0), "n")])
 def test_most_ants_come_to_take_the_fastest_way_through_links_and_queues(server: Server, best: str) -> None:
-    colony = Colony(cells(m=server), way_ms, random.Random(5))
+    colony = Colony(cells(m=server), path_ms, random.Random(5))
     assert colony.route("s", "d", 200) > 50
     phi = colony.cells["s"].table("d", 0.0).phi
     assert max(phi, key=phi.__getitem__) == best
@@ -149,13 +149,13 @@ def test_a_scout_is_as_greedy_as_it_is_and_heeds_loads() -> None:
 
 def test_scouts_put_tasks_on_the_fast_node_and_failures_discourage() -> None:
     chain = Chain(id="q", source="s", destination="d", tasks=tasks(5.0, 5.0), rate_s=10.0)
-    colony = Colony(cells(m=Server(speed=10.0)), way_ms, random.Random(2))
+    colony = Colony(cells(m=Server(speed=10.0)), path_ms, random.Random(2))
     colony.route("s", "d", 50)
     best = colony.scout(chain, 20)[0]
     assert set(best.hosts().values()) == {"m"}
     assert best.cost_ms == best.latency_ms == pytest.approx(20 + 1 + 0.1 * 1 * (1 + 0.5) / (2 * 0.9), rel=0.2)
     heavy = Chain(id="heavy", source="s", destination="d", tasks=tasks(*(90.0,) * 4), rate_s=10.0)
-    colony = Colony(cells(), way_ms, random.Random(2))
+    colony = Colony(cells(), path_ms, random.Random(2))
     colony.route("s", "d", 50)
     before = max(colony.cells["s"].table("d", 0.0).phi.values())
     assert colony.scout(heavy, 40) == []
@@ -177,7 +177,7 @@ def test_enforcement_takes_back_what_it_did_where_the_report_is_out_of_date() ->
     assert enforcement.enforce(at["m"], enforcing) is None
     enforcement.withdraw(at["s"], enforcing)
     assert at["s"].waiting_ms == 0
-    colony = Colony(at, way_ms, random.Random(1))
+    colony = Colony(at, path_ms, random.Random(1))
     fresh = colony.scout(chain, 20)[0]
     assert colony.enforce(fresh)
     assert at[fresh.sites[0].node].server.flows[-1].rate_s == 50.0
@@ -274,7 +274,7 @@ def test_neighbours_have_nobody_between_them_and_everybody_is_connected() -> Non
     weights = terrain.weights("0", "7")
     assert weights.keys() == terrain.neighbours["0"].keys()
     onward = max(weights, key=weights.__getitem__)
-    assert terrain.way_ms(onward, "7") < terrain.way_ms("0", "7")
+    assert terrain.path_ms(onward, "7") < terrain.path_ms("0", "7")
 
 
 @pytest.mark.parametrize("name", ["ants", "centralized"])
@@ -289,14 +289,14 @@ async def test_a_joining_query_avoids_the_busy_and_the_full(name: str, plane: An
         edges=(Edge("a", "f", 4e3, 40.0), Edge("f", "j", 2e3, 20.0), Edge("b", "j", 2e3, 20.0), Edge("j", "consumer", 1e3, 10.0)),
     )
     full = dict.fromkeys(("p1", "p2", "c", "n1", "n2", "n3"), 0.1)
-    placed = await STRATEGIES[name](problem, plane(points, room=full), PlacementSettings())
+    placed = await STRATEGIES[name](problem, plane(points, capacity=full), PlacementSettings())
     hosts = placed.hosts()
     assert not set(hosts.values()) & set(full)
     assert hosts["j"] != "n4"
-    assert placed.questions <= len(points) + 2
+    assert placed.probes <= len(points) + 2
     with pytest.raises(SbonError) as refused:
-        await STRATEGIES[name](problem, plane(points, room=dict.fromkeys(points, 0.3)), PlacementSettings())
-    assert refused.value.code == "no-room"
+        await STRATEGIES[name](problem, plane(points, capacity=dict.fromkeys(points, 0.3)), PlacementSettings())
+    assert refused.value.code == "no-capacity"
 
 
 async def test_machines_with_more_to_do_than_they_can_take_a_little_and_no_more(plane: Any) -> None:
@@ -314,5 +314,5 @@ async def test_machines_with_more_to_do_than_they_can_take_a_little_and_no_more(
         else:
             with pytest.raises(SbonError) as refused:
                 await STRATEGIES["ants"](problem, busy_everywhere, PlacementSettings())
-            assert refused.value.code == "no-room"
+            assert refused.value.code == "no-capacity"
             assert "busy for 1.12 s each second" in refused.value.details[0]

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from sbon_node.errors import SbonError
-from sbon_node.placement.objective import cost, objective_named
+from sbon_node.placement.model.objective import cost, objective_named
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import auto as rule
-from sbon_node.placement.strategies.auto import auto
+from sbon_node.placement.strategies.hybrid import auto as rule
+from sbon_node.placement.strategies.hybrid.auto import auto
 from tests.placement.test_hybrid import SETTINGS, TREE, Winding, made, world
 
 SMALL = [("s0", "a"), ("s1", "a"), ("a", "b"), ("b", "sink")]
@@ -35,7 +35,7 @@ async def test_where_all_can_be_measured_it_is_the_best_of_all_placements(seed: 
     assert placed.reason == "auto took optimal: all ways are measured, and of 81 placements the best can be found"
     everywhere = ({"a": a, "b": b} for a, b in product(view.nodes(), repeat=2))
     assert placed.usage == pytest.approx(min(cost(problem, hosts, view.truth) for hosts in everywhere))
-    assert placed.questions == view.questions == len(list(combinations(view.nodes(), 2))) + len(set(placed.hosts().values()))
+    assert placed.probes == view.probes == len(list(combinations(view.nodes(), 2))) + len(set(placed.hosts().values()))
 
 
 class Refusing(Winding):
@@ -75,11 +75,11 @@ async def test_an_integer_programme_that_takes_too_long_is_given_up() -> None:
     assert (await auto(slow, Winding(view.points), SETTINGS)).strategy == "optimal"
     placed = await auto(slow, view, replace(SETTINGS, exact_s=1e-9))
     assert placed.strategy == "hybrid"
-    assert "the integer programme for bounds and room was not solved within 1e-09 s" in placed.reason
+    assert "the integer program for bounds and capacity was not solved within 1e-09 s" in placed.reason
 
 
 async def test_many_pairs_are_not_measured_for_it() -> None:
     """40 nodes have 780 pairs, three operators may ask for 300."""
     placed = await auto(made(TREE, 1), world(1), SETTINGS)
     assert placed.reason == "auto took hybrid: 780 pairs of nodes are more than the 300 that may be measured for 3 operators"
-    assert placed.questions < 300
+    assert placed.probes < 300

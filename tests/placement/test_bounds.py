@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.bounds import place
-from sbon_node.placement.mapping import finish
-from sbon_node.placement.network_view import UNKNOWN_MS, NetworkView
-from sbon_node.placement.objective import longest_delay_ms, longest_way
-from sbon_node.placement.problem import Assignment, Bounds, Edge, Operator, Placement, PlacementProblem
-from sbon_node.placement.registry import AUTO, STRATEGIES
+from sbon_node.model.objective import Bounds
+from sbon_node.model.operators import Needs
+from sbon_node.model.placement import Assignment, Placement
+from sbon_node.placement.model.network_view import UNKNOWN_MS, NetworkView
+from sbon_node.placement.model.objective import longest_delay_ms, longest_path
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.selection.bounds import place
+from sbon_node.placement.selection.mapping import finish
 from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.registry import AUTO, STRATEGIES
 
 SETTINGS = PlacementSettings()
 POINTS = {"p1": (0.0, 0.0), "p2": (0.0, 50.0), "c": (100.0, 0.0), "m": (90.0, 0.0), "n": (5.0, 0.0), "far": (0.0, 400.0)}
@@ -54,7 +56,7 @@ async def test_no_placement_beyond_the_delay_comes_through(name: str, bound_ms: 
             assert placed.delay_ms == pytest.approx(longest_delay_ms(bounded, placed.hosts(), view.latency_ms))
             assert placed.delay_ms <= bound_ms
             assert bound_ms > 111.0
-            assert placed.questions == view.questions
+            assert placed.probes == view.probes
 
 
 @pytest.mark.parametrize("name", [AUTO, "hybrid", "optimal"])
@@ -63,7 +65,7 @@ async def test_strategies_that_look_for_one_within_the_bound_find_it(name: str, 
 
 
 async def test_the_refusal_tells_the_way_and_what_is_missing(plane: Any) -> None:
-    view = plane(POINTS, room={"c": 2.0})
+    view = plane(POINTS, capacity={"c": 2.0})
     with pytest.raises(SbonError) as refused:
         await place(problem(max_delay_ms=100.0), view, SETTINGS, "consumer")
     assert refused.value.message == "no placement was found within 100 ms; the best takes 111.8 ms, 11.8 ms too long"
@@ -71,7 +73,7 @@ async def test_the_refusal_tells_the_way_and_what_is_missing(plane: Any) -> None
 
 
 async def test_what_is_not_known_of_a_way_is_no_promise(plane: Any) -> None:
-    view = plane(POINTS, room={"c": 2.0})
+    view = plane(POINTS, capacity={"c": 2.0})
     view.latency_ms = lambda a, b: UNKNOWN_MS if "p2" in (a, b) and a != b else 10.0
     with pytest.raises(SbonError, match="not all ways are known") as refused:
         await place(problem(max_delay_ms=100.0), view, SETTINGS, "consumer")
@@ -91,20 +93,32 @@ async def test_nobody_who_can_send_enough_is_said_with_how_much_the_best_could(n
 
 async def test_no_room_for_another_reason_stays_that(plane: Any) -> None:
     with pytest.raises(SbonError) as refused:
-        await place(problem(min_throughput_bytes_s=1e3), plane(POINTS, room=dict.fromkeys(POINTS, 0.1)), SETTINGS, "hybrid")
-    assert refused.value.code == "no-room"
+        await place(problem(min_throughput_bytes_s=1e3), plane(POINTS, capacity=dict.fromkeys(POINTS, 0.1)), SETTINGS, "hybrid")
+    assert refused.value.code == "no-capacity"
 
 
 async def test_a_strategy_that_asks_nobody_is_checked_as_well(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def careless(given: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
         everywhere = [Assignment(operator=one.id, node="m", reason="why not") for one in given.operators]
-        return finish("careless", given, everywhere, view, view.questions)
+        return finish("careless", given, everywhere, view, view.probes)
 
     monkeypatch.setitem(STRATEGIES, "random", careless)
     with pytest.raises(SbonError) as refused:
         await place(problem(min_throughput_bytes_s=6e8), plane(POINTS), SETTINGS, "random")
     assert refused.value.code == "throughput-bound"
-    assert "m has 1e+09 bytes/s left to send for f1, join, 2e+08 less than needed" in refused.value.message
+    assert "m has 1e+09 bytes/s to spare for f1, join, 2e+08 less than needed" in refused.value.message
+
+
+async def test_a_strategy_that_knows_no_bound_on_delay_is_checked_as_well(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def careless(given: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+        everywhere = [Assignment(operator=one.id, node="m", reason="why not") for one in given.operators]
+        return finish("careless", problem(), everywhere, view, view.probes)
+
+    monkeypatch.setitem(STRATEGIES, "random", careless)
+    over = (await place(problem(max_delay_ms=200.0), plane(POINTS), SETTINGS, "random")).delay_ms - 1.0
+    with pytest.raises(SbonError) as refused:
+        await place(problem(max_delay_ms=over), plane(POINTS), SETTINGS, "random")
+    assert refused.value.code == "delay-bound"
 
 
 def test_the_longest_way_is_the_longest_of_all_ways(plane: Any) -> None:
@@ -112,8 +126,8 @@ def test_the_longest_way_is_the_longest_of_all_ways(plane: Any) -> None:
     for f1, join in product(POINTS, repeat=2):
         hosts = {"f1": f1, "join": join}
         at = {**given.pinned, **hosts}
-        ways = [("s1", "f1", "join", "sink"), ("s2", "join", "sink")]
-        expected = max(sum(view.latency_ms(at[a], at[b]) for a, b in pairwise(way)) for way in ways)
-        found = longest_way(given, hosts, view.latency_ms)
+        latencies = [("s1", "f1", "join", "sink"), ("s2", "join", "sink")]
+        expected = max(sum(view.latency_ms(at[a], at[b]) for a, b in pairwise(way)) for way in latencies)
+        found = longest_path(given, hosts, view.latency_ms)
         assert sum(ms for _, ms in found) == pytest.approx(expected)
         assert all(one.target == other.source for (one, _), (other, _) in pairwise(found))

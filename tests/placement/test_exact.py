@@ -10,16 +10,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement import elimination, programme, solver
-from sbon_node.placement.elimination import Elimination, TooWideError
-from sbon_node.placement.instance import RESOURCES, Instance
-from sbon_node.placement.objective import cost, longest_delay_ms, objective_named
-from sbon_node.placement.problem import Bounds, Edge, Objective, Operator, PlacementProblem
+from sbon_node.model.objective import Bounds, Objective
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.instance import RESOURCES, Instance
+from sbon_node.placement.model.objective import cost, longest_delay_ms, objective_named
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import optimal as optimal_module
-from sbon_node.placement.strategies.optimal import optimal, optimum
+from sbon_node.placement.solvers import elimination, exact, milp
+from sbon_node.placement.solvers.elimination import Elimination, TooWideError
+from sbon_node.placement.strategies.sbon import optimal as optimal_module
+from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
 
 NODES = [f"n{i}" for i in range(6)]
 TREE = [("s0", "a"), ("s1", "a"), ("a", "c"), ("s2", "b"), ("s3", "b"), ("b", "c"), ("c", "sink")]
@@ -48,7 +49,8 @@ def instance_of(problem: PlacementProblem, latency_ms: np.ndarray, cores: float 
 
 
 def by_trying(problem: PlacementProblem, latency_ms: np.ndarray, cores: float = np.inf) -> float | None:
-    """The least cost of all placements that keep to the bounds, by the definitions in :mod:`sbon_node.placement.objective`."""
+    """The least cost of all placements that keep to the bounds, by the definitions in
+    :mod:`sbon_node.placement.model.objective`."""
     at = {node: i for i, node in enumerate(NODES)}
 
     def latency(a: str, b: str) -> float:
@@ -103,7 +105,7 @@ def test_a_bound_on_delay_is_kept_or_refused(links: Any, share: float, seed: int
     assert (found is None) == (expected is None) == (share < 1)
     if found is not None:
         assert found.cost == pytest.approx(expected, rel=1e-6)
-        near = solver.solve(instance_of(bounded, latency_ms))
+        near = exact.solve(instance_of(bounded, latency_ms))
         assert near.feasible
         assert near.cost <= 1.3 * found.cost
 
@@ -113,7 +115,7 @@ def test_elimination_and_integer_programme_agree_and_marginals_are_least_costs(l
     for seed in range(5):
         problem, latency_ms = made(links, seed)
         instance = instance_of(problem, latency_ms)
-        exact, whole = Elimination(*instance.factors()), programme.integer_optimum(instance)
+        exact, whole = Elimination(*instance.factors()), milp.integer_optimum(instance)
         assert whole is not None
         fixed = whole.cost - exact.least
         for operator, least in enumerate(exact.marginals()):
@@ -136,7 +138,7 @@ def test_a_query_too_wide_for_tables_is_still_placed_well(monkeypatch: pytest.Mo
     assert found is not None
     assert best is not None
     assert found.cost == pytest.approx(best, rel=1e-6)
-    assert best - 1e-9 <= solver.solve(instance).cost <= 1.1 * best
+    assert best - 1e-9 <= exact.solve(instance).cost <= 1.1 * best
 
 
 async def test_without_highspy_it_says_what_is_missing(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +148,9 @@ async def test_without_highspy_it_says_what_is_missing(plane: Any, monkeypatch: 
         operators=(Operator(id="f", needs=Needs(cores=0.6)), Operator(id="g", needs=Needs(cores=0.6))),
         edges=(Edge("source", "f", 9.0), Edge("f", "g", 9.0), Edge("g", "sink", 9.0)),
     )
-    assert (await optimal(problem, plane({"p": (0.0,), "c": (9.0,)}, room={"p": 2.0, "c": 2.0}), PlacementSettings())).usage > 0
+    assert (
+        await optimal(problem, plane({"p": (0.0,), "c": (9.0,)}, capacity={"p": 2.0, "c": 2.0}), PlacementSettings())
+    ).usage > 0
     slow = msgspec.structs.replace(problem, bounds=Bounds(max_delay_ms=9.0), objective=objective_named("delay"))
     with pytest.raises(SbonError, match="highspy"):
         await optimal(slow, plane({"p": (0.0,), "c": (9.0,)}), PlacementSettings())

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbon_node.experiments.network import lightest_paths
-from sbon_node.placement.hierarchy import Hierarchy, configured, hierarchy
+from sbon_node.experiments.harness.network import lightest_paths
+from sbon_node.placement.strategies.nes.hierarchy import Hierarchy, configured, hierarchy
 from tests.placement.conftest import Plane
 
 TREE = Hierarchy("cloud", {"fog1": "cloud", "fog2": "cloud", "a": "fog1", "b": "fog1", "c": "fog2"})

@@ -11,17 +11,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.geometric import median_places
-from sbon_node.placement.objective import longest_delay_ms, network_usage
-from sbon_node.placement.problem import Bounds, Edge, Operator, Placement, PlacementProblem
-from sbon_node.placement.registry import STRATEGIES
+from sbon_node.model.objective import Bounds
+from sbon_node.model.operators import Needs
+from sbon_node.model.placement import Placement
+from sbon_node.placement.model.objective import longest_delay_ms, network_usage
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import hybrid as hybrid_module
-from sbon_node.placement.strategies.hybrid import hybrid
-from sbon_node.placement.strategies.optimal import optimal
-from sbon_node.placement.strategies.relaxation import relaxation
+from sbon_node.placement.solvers.geometric_median import median_positions
+from sbon_node.placement.strategies.hybrid import hybrid as hybrid_module
+from sbon_node.placement.strategies.hybrid.hybrid import hybrid
+from sbon_node.placement.strategies.registry import STRATEGIES
+from sbon_node.placement.strategies.sbon.optimal import optimal
+from sbon_node.placement.strategies.sbon.relaxation import relaxation
 from tests.placement.conftest import Plane
 
 SETTINGS = PlacementSettings(pool=20, candidates=6, finalists=3)
@@ -73,7 +75,7 @@ def usage(problem: PlacementProblem, placed: Placement, view: Winding) -> float:
 
 async def best(problem: PlacementProblem, view: Winding) -> Placement:
     """The optimum by true latencies."""
-    known = Winding(view.points, room=view.room)
+    known = Winding(view.points, capacity=view.capacity)
     known.found = {frozenset((a, b)): view.truth(a, b) for a in view.points for b in view.points if a != b}
     return await optimal(problem, known, SETTINGS)
 
@@ -89,10 +91,10 @@ async def test_it_is_near_the_optimum_and_measures_what_it_uses(links: Any) -> N
         assert placed.usage == pytest.approx(usage(problem, placed, view)), "every link of it was measured"
         assert placed.predicted is not None
         assert placed.predicted != pytest.approx(placed.usage)
-        assert placed.questions == view.questions <= 5 * 6 * len(problem.operators) + 8
+        assert placed.probes == view.probes <= 5 * 6 * len(problem.operators) + 8
         ratios["hybrid"].append(usage(problem, placed, view) / exact)
         blind = await hybrid(problem, (unmeasured := world(seed)), PlacementSettings(pool=20, measure=False))
-        assert unmeasured.questions == len(set(blind.hosts().values()))
+        assert unmeasured.probes == len(set(blind.hosts().values()))
         ratios["estimated"].append(usage(problem, blind, view) / exact)
         ratios["relaxation"].append(usage(problem, await relaxation(problem, world(seed), SETTINGS), view) / exact)
     means = {name: sum(each) / len(each) for name, each in ratios.items()}
@@ -105,23 +107,23 @@ async def test_full_nodes_push_operators_on_and_no_host_takes_more_than_it_has(c
     """Every node has room for two of the smaller operators or one of the larger; the best hosts have none at all."""
     problem = made(TREE, 1, cores=cores)
     free = await hybrid(problem, world(1), SETTINGS)
-    room = dict.fromkeys(world(1).points, 0.9) | dict.fromkeys(free.hosts().values(), 0.0)
-    placed = await hybrid(problem, world(1, room=room), SETTINGS)
+    capacity = dict.fromkeys(world(1).points, 0.9) | dict.fromkeys(free.hosts().values(), 0.0)
+    placed = await hybrid(problem, world(1, capacity=capacity), SETTINGS)
     for node in set(placed.hosts().values()):
-        assert cores * list(placed.hosts().values()).count(node) <= room[node]
-    exact = await best(problem, world(1, room=room))
+        assert cores * list(placed.hosts().values()).count(node) <= capacity[node]
+    exact = await best(problem, world(1, capacity=capacity))
     assert usage(problem, placed, world(1)) <= 1.25 * usage(problem, exact, world(1))
     refused = [one for assignment in placed.assignments for one in assignment.candidates if not one.accepted]
     assert refused == [] or all(one.reason for one in refused)
 
 
 async def test_the_pool_grows_until_someone_has_room() -> None:
-    view = world(2, room=dict.fromkeys(world(2).points, 0.0) | {"n17": 5.0})
+    view = world(2, capacity=dict.fromkeys(world(2).points, 0.0) | {"n17": 5.0})
     placed = await hybrid(made(TREE, 2), view, PlacementSettings(pool=3, candidates=3))
     assert set(placed.hosts().values()) == {"n17"}
     with pytest.raises(SbonError) as refused:
-        await hybrid(made(TREE, 2), world(2, room=dict.fromkeys(view.points, 0.0)), PlacementSettings(pool=3))
-    assert refused.value.code == "no-room"
+        await hybrid(made(TREE, 2), world(2, capacity=dict.fromkeys(view.points, 0.0)), PlacementSettings(pool=3))
+    assert refused.value.code == "no-capacity"
     assert len(refused.value.details) == 40
 
 
@@ -177,14 +179,14 @@ def test_virtual_places_minimise_rate_times_distance() -> None:
         at = {**pinned, **places}
         return sum(edge.rate_bytes_s * math.dist(at[edge.source], at[edge.target]) for edge in edges)
 
-    places = median_places(["a", "b", "c"], edges, pinned)
+    places = median_positions(["a", "b", "c"], edges, pinned)
     least = total(places)
     for name in places:
         for step in (0.5, 5.0):
             for way in np.concatenate([np.eye(3), -np.eye(3)]):
                 moved = places | {name: tuple(np.array(places[name]) + step * way)}
                 assert total(moved) >= least - 1e-3
-    alone = median_places(["a"], [Edge("s0", "a", 5.0), Edge("a", "sink", 1.0)], pinned)
+    alone = median_positions(["a"], [Edge("s0", "a", 5.0), Edge("a", "sink", 1.0)], pinned)
     assert alone["a"] == pytest.approx(pinned["s0"], abs=0.1), "the heavier end takes it whole"
 
 
@@ -222,9 +224,11 @@ async def test_a_pool_is_bounded_and_made_anew_until_someone_has_room(monkeypatc
 
     full = dict.fromkeys(world(2).points, 0.0)
     problem = made(TREE, 2)
-    placed = await hybrid(problem, Watched(world(2).points, room=full | {"n17": 5.0}), PlacementSettings(pool=3, candidates=3))
+    placed = await hybrid(
+        problem, Watched(world(2).points, capacity=full | {"n17": 5.0}), PlacementSettings(pool=3, candidates=3)
+    )
     assert set(placed.hosts().values()) == {"n17"}
     with pytest.raises(SbonError) as refused:
-        await hybrid(problem, Watched(world(2).points, room=full), PlacementSettings(pool=3, candidates=3))
-    assert (refused.value.code, len(refused.value.details)) == ("no-room", 40)
+        await hybrid(problem, Watched(world(2).points, capacity=full), PlacementSettings(pool=3, candidates=3))
+    assert (refused.value.code, len(refused.value.details)) == ("no-capacity", 40)
     assert max(sizes) <= 6 + len(problem.pinned)

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.objective import cost, latency_by_queueing, objective_named
-from sbon_node.placement.problem import Edge, Objective, Operator, PlacementProblem
-from sbon_node.placement.queueing import (
+from sbon_node.model.objective import Objective
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.objective import cost, latency_by_queueing, objective_named
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.model.queueing import (
     Flow,
     Server,
     Service,
@@ -23,11 +24,11 @@ from sbon_node.placement.queueing import (
     traffic_of,
     waiting_ms,
 )
-from sbon_node.placement.queueing import latency_ms as through
-from sbon_node.placement.registry import STRATEGIES
+from sbon_node.placement.model.queueing import latency_ms as through
+from sbon_node.placement.model.queueing_latency import ThroughServers
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.auto import auto
-from sbon_node.placement.through_servers import ThroughServers
+from sbon_node.placement.strategies.hybrid.auto import auto
+from sbon_node.placement.strategies.registry import STRATEGIES
 
 NODES = ("a", "b", "c", "d")
 AWAY_MS = dict(zip(NODES, (0.0, 20.0, 30.0, 60.0), strict=True))

@@ -7,16 +7,19 @@ import random
 import numpy as np
 import pytest
 
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.instance import RESOURCES, Instance
-from sbon_node.placement.moves import Moves
-from sbon_node.placement.objective import objective_named
-from sbon_node.placement.problem import Bounds, Edge, Objective, Operator, PlacementProblem
+from sbon_node.model.objective import Bounds, Objective
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.instance import RESOURCES, Instance
+from sbon_node.placement.model.objective import objective_named
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.local_search import STARTS, local_search
-from sbon_node.placement.strategies.optimal import optimal, optimum
+from sbon_node.placement.solvers.moves import Moves
+from sbon_node.placement.strategies.nes.local_search import STARTS, local_search
+from sbon_node.placement.strategies.sbon.optimal import optimal, optimum
 from tests.placement.conftest import Plane
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = PlacementSettings(iterations=50, neighbours=3)
 TREE = [
@@ -44,7 +47,7 @@ def world(seed: int) -> Plane:
     """Of 25 nodes some are full, and others have room for one or two of these operators."""
     rng = random.Random(seed)
     names = [f"n{i:02}" for i in range(25)]
-    return Plane({n: (rng.uniform(0, 99), rng.uniform(0, 99)) for n in names}, room={n: rng.uniform(0, 0.9) for n in names})
+    return Plane({n: (rng.uniform(0, 99), rng.uniform(0, 99)) for n in names}, capacity={n: rng.uniform(0, 0.9) for n in names})
 
 
 @pytest.mark.parametrize("links", [TREE, DIAMOND], ids=["tree", "diamond"])
@@ -59,7 +62,7 @@ async def test_it_beats_what_it_starts_from_and_is_near_the_optimum_with_room(
         placed = await local_search(problem, view, SETTINGS)
         for node in set(placed.hosts().values()):
             together = [o.needs.cores for o in problem.operators if placed.hosts()[o.id] == node]
-            assert sum(together) <= view.room[node] + 1e-9
+            assert sum(together) <= view.capacity[node] + 1e-9
         instance = whole(problem, view)
         best = optimum(instance)
         assert best is not None
@@ -75,7 +78,7 @@ async def test_it_beats_what_it_starts_from_and_is_near_the_optimum_with_room(
 def whole(problem: PlacementProblem, view: Plane) -> Instance:
     nodes = view.nodes()
     free = np.full((len(nodes), RESOURCES), np.inf)
-    free[:, 0] = [view.room[node] for node in nodes]
+    free[:, 0] = [view.capacity[node] for node in nodes]
     candidates = [np.flatnonzero(free[:, 0] >= operator.needs.cores) for operator in problem.operators]
     return Instance(problem, nodes, view.latencies_ms(nodes, nodes), candidates, free)
 
@@ -114,7 +117,7 @@ def test_two_that_sit_in_each_others_way_change_places() -> None:
         operators=(Operator(id="a", needs=Needs(cores=0.5)), Operator(id="b", needs=Needs(cores=0.5))),
         edges=(Edge("s0", "a", 900.0), Edge("s1", "b", 900.0), Edge("a", "sink", 1.0), Edge("b", "sink", 1.0)),
     )
-    view = Plane({"n00": (0.0, 0.0), "n01": (100.0, 0.0), "n02": (50.0, 50.0)}, room={"n00": 0.5, "n01": 0.5, "n02": 0.0})
+    view = Plane({"n00": (0.0, 0.0), "n01": (100.0, 0.0), "n02": (50.0, 50.0)}, capacity={"n00": 0.5, "n01": 0.5, "n02": 0.0})
     assert Moves(whole(problem, view), np.array([1, 0])).improve().tolist() == [0, 1]
 
 

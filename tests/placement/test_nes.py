@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from sbon_node.engine.interface import Needs
-from sbon_node.placement.objective import network_usage
-from sbon_node.placement.problem import Edge, Operator, Placement, PlacementProblem
+from sbon_node.model.operators import Needs
+from sbon_node.model.placement import Placement
+from sbon_node.placement.model.objective import network_usage
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.bottom_up import bottom_up
-from sbon_node.placement.strategies.ifcop import ifcop
-from sbon_node.placement.strategies.top_down import top_down
+from sbon_node.placement.strategies.nes.bottom_up import bottom_up
+from sbon_node.placement.strategies.nes.ifcop import ifcop
+from sbon_node.placement.strategies.nes.top_down import top_down
 from tests.placement.conftest import Plane
 
 POINTS = {
@@ -38,14 +39,14 @@ SETTINGS = PlacementSettings()
 ROOMY = dict.fromkeys(POINTS, 9.0)
 
 
-def world(**room: float) -> Plane:
-    view = Plane(dict(POINTS), room=ROOMY | room)
+def world(**capacity: float) -> Plane:
+    view = Plane(dict(POINTS), capacity=ROOMY | capacity)
     view.parents = PARENTS
     return view
 
 
 @pytest.mark.parametrize(
-    ("room", "hosts"),
+    ("capacity", "hosts"),
     [
         ({}, {"f1": "e1", "f2": "e2", "join": "fog1", "f3": "e3", "last": "cloud"}),
         ({"e1": 0.0}, {"f1": "fog1", "f2": "e2", "join": "fog1", "f3": "e3", "last": "cloud"}),
@@ -53,13 +54,13 @@ def world(**room: float) -> Plane:
         ({"fog1": 0.0, "cloud": 0.0}, {"f1": "e1", "f2": "e2", "join": "e1", "f3": "e3", "last": "spare"}),
     ],
 )
-async def test_bottom_up_stays_with_the_inputs_and_goes_up_where_there_is_no_room(room: Any, hosts: dict[str, str]) -> None:
-    placed = await bottom_up(PROBLEM, world(**room), SETTINGS)
+async def test_bottom_up_stays_with_the_inputs_and_goes_up_where_there_is_no_room(capacity: Any, hosts: dict[str, str]) -> None:
+    placed = await bottom_up(PROBLEM, world(**capacity), SETTINGS)
     assert placed.hosts() == hosts
 
 
 @pytest.mark.parametrize(
-    ("room", "hosts"),
+    ("capacity", "hosts"),
     [
         ({}, dict.fromkeys(("f1", "f2", "join", "f3", "last"), "cloud")),
         ({"cloud": 2.0}, {"last": "cloud", "f3": "cloud", "join": "fog1", "f2": "fog1", "f1": "fog1"}),
@@ -67,41 +68,43 @@ async def test_bottom_up_stays_with_the_inputs_and_goes_up_where_there_is_no_roo
         ({"cloud": 0.0, "fog1": 0.0, "fog2": 0.0}, dict.fromkeys(("f1", "f2", "join", "f3", "last"), "e1")),
     ],
 )
-async def test_top_down_fills_from_the_sink(room: Any, hosts: dict[str, str]) -> None:
-    placed = await top_down(PROBLEM, world(**room), SETTINGS)
+async def test_top_down_fills_from_the_sink(capacity: Any, hosts: dict[str, str]) -> None:
+    placed = await top_down(PROBLEM, world(**capacity), SETTINGS)
     assert [one.operator for one in placed.assignments] == [operator.id for operator in PROBLEM.operators]
     assert placed.hosts() == hosts
 
 
-def within(room: dict[str, float], hosts: dict[str, str]) -> bool:
-    return all(list(hosts.values()).count(node) <= room[node] for node in hosts.values())
+def within(capacity: dict[str, float], hosts: dict[str, str]) -> bool:
+    return all(list(hosts.values()).count(node) <= capacity[node] for node in hosts.values())
 
 
 def reachable(view: Plane) -> dict[float, dict[str, str]]:
     """All placements IFCOP could draw, by usage: those of each source's chain move only towards the sink."""
-    ways = {"s1": ["e1", "fog1", "cloud"], "s2": ["e2", "fog1", "cloud"], "s3": ["e3", "fog2", "cloud"]}
+    latencies = {"s1": ["e1", "fog1", "cloud"], "s2": ["e2", "fog1", "cloud"], "s3": ["e3", "fog2", "cloud"]}
     found = {}
-    for f1, join, last in itertools.combinations_with_replacement(ways["s1"], 3):
-        for f2, f3 in itertools.product(ways["s2"], ways["s3"]):
+    for f1, join, last in itertools.combinations_with_replacement(latencies["s1"], 3):
+        for f2, f3 in itertools.product(latencies["s2"], latencies["s3"]):
             hosts = {"f1": f1, "f2": f2, "join": join, "f3": f3, "last": last}
-            if within(view.room, hosts):
+            if within(view.capacity, hosts):
                 found[network_usage(PROBLEM, hosts, view.latency_ms)] = hosts
     return found
 
 
-@pytest.mark.parametrize("room", [{}, {"fog1": 0.0, "e1": 1.0}, {"e1": 0.0, "e2": 0.0, "fog1": 2.0}, {"cloud": 0.0, "fog1": 2.0}])
-async def test_ifcop_finds_the_best_of_what_it_can_draw(room: Any) -> None:
-    view = world(**room)
+@pytest.mark.parametrize(
+    "capacity", [{}, {"fog1": 0.0, "e1": 1.0}, {"e1": 0.0, "e2": 0.0, "fog1": 2.0}, {"cloud": 0.0, "fog1": 2.0}]
+)
+async def test_ifcop_finds_the_best_of_what_it_can_draw(capacity: Any) -> None:
+    view = world(**capacity)
     placed = await ifcop(PROBLEM, view, PlacementSettings(iterations=3000))
     best = min(reachable(view))
     assert placed.usage == pytest.approx(best)
-    assert within(view.room, placed.hosts())
+    assert within(view.capacity, placed.hosts())
 
 
-async def drawn(iterations: int, seeds: int, **room: float) -> list[Placement]:
+async def drawn(iterations: int, seeds: int, **capacity: float) -> list[Placement]:
     found = []
     for seed in range(seeds):
-        view = world(**room)
+        view = world(**capacity)
         view.rng.seed(seed)
         found.append(await ifcop(PROBLEM, view, PlacementSettings(iterations=iterations)))
     return found
@@ -119,9 +122,9 @@ async def test_a_single_draw_is_spread_as_the_coins_fall() -> None:
 
 
 async def test_what_a_draw_overloads_goes_on_towards_the_sink() -> None:
-    room = dict.fromkeys(POINTS, 1.0) | {"e1": 0.0}
-    for placed in await drawn(1, 40, **room):
-        assert within(room, placed.hosts())
+    capacity = dict.fromkeys(POINTS, 1.0) | {"e1": 0.0}
+    for placed in await drawn(1, 40, **capacity):
+        assert within(capacity, placed.hosts())
 
 
 @pytest.mark.parametrize("strategy", [bottom_up, top_down, ifcop])
@@ -142,8 +145,8 @@ async def test_a_stream_that_two_read_and_a_source_nobody_filters(strategy: Any)
         operators=tuple(Operator(id=name, needs=Needs(cores=1.0)) for name in "fghk"),
         edges=tuple(Edge(*link) for link in links),
     )
-    for room in (9.0, 1.0):
-        view = world(**dict.fromkeys(POINTS, room))
+    for capacity in (9.0, 1.0):
+        view = world(**dict.fromkeys(POINTS, capacity))
         hosts = (await strategy(problem, view, SETTINGS)).hosts()
         assert sorted(hosts) == list("fghk")
-        assert within(view.room, hosts)
+        assert within(view.capacity, hosts)

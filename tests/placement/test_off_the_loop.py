@@ -8,15 +8,16 @@ from typing import Any
 
 import pytest
 
-from sbon_node.blocking import Computing
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement import all_pairs
-from sbon_node.placement.names import LOOKING_EVERYWHERE
-from sbon_node.placement.problem import Bounds, Edge, Operator, PlacementProblem
-from sbon_node.placement.registry import STRATEGIES
+from sbon_node.executors import Computing
+from sbon_node.model.objective import Bounds
+from sbon_node.model.operators import Needs
+from sbon_node.model.strategies import LOOKING_EVERYWHERE
+from sbon_node.placement.model import all_pairs
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.optimal import optimal
+from sbon_node.placement.strategies.registry import STRATEGIES
+from sbon_node.placement.strategies.sbon.optimal import optimal
 from tests.placement.conftest import Plane
 
 NAMES = [f"n{number:02d}" for number in range(40)]
@@ -43,10 +44,10 @@ class Threaded(Plane):
 
 
 def crowded(max_delay_ms: float | None = None) -> tuple[PlacementProblem, Threaded]:
-    """Seven operators on nodes half of which have room for one: with a bound on the delay, a matter of an integer programme."""
+    """Seven operators on nodes half of which have room for one: with a bound on the delay, a matter of an integer program."""
     rng = random.Random(4)
-    room = {name: rng.choice([0.0, 1.0]) for name in NAMES}
-    view = Threaded({name: (rng.uniform(0, 100), rng.uniform(0, 100)) for name in NAMES}, room)
+    capacity = {name: rng.choice([0.0, 1.0]) for name in NAMES}
+    view = Threaded({name: (rng.uniform(0, 100), rng.uniform(0, 100)) for name in NAMES}, capacity)
     operators = tuple(Operator(id=f"o{i}", needs=Needs(cores=1.0)) for i in range(7))
     edges = [*(Edge(f"s{i}", f"o{i // 2}", rng.uniform(1e3, 1e4)) for i in range(8))]
     edges += [*(Edge(f"o{i}", f"o{4 + i // 2}", rng.uniform(1e3, 1e4)) for i in range(6)), Edge("o6", "sink", 1e3)]
@@ -92,7 +93,7 @@ async def test_work_that_is_cancelled_is_over_when_the_call_is() -> None:
 
 async def test_who_looks_everywhere_refuses_networks_that_are_too_large_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, view = crowded()
-    view.room = dict.fromkeys(NAMES, 7.0)
+    view.capacity = dict.fromkeys(NAMES, 7.0)
     monkeypatch.setattr(all_pairs, "MAX_PAIRS", 1000)
     refused = {}
     for name, strategy in STRATEGIES.items():
@@ -113,8 +114,8 @@ async def test_a_matrix_is_asked_for_in_parts_and_is_whole(monkeypatch: pytest.M
 
 
 async def test_branches_end_with_their_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The integer programme finds the same."""
-    from sbon_node.placement.strategies import optimal as exact
+    """The integer program finds the same."""
+    from sbon_node.placement.strategies.sbon import optimal as exact
 
     problem, view = crowded()
     by_branches = await optimal(problem, view, PlacementSettings())

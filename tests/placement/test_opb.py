@@ -12,18 +12,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.discovery import Discovery
-from sbon_node.placement.instance import RESOURCES, Instance
-from sbon_node.placement.network_view import Window
-from sbon_node.placement.objective import longest_delay_ms, network_usage, processing_ms
-from sbon_node.placement.partial import Partial
-from sbon_node.placement.problem import Bounds, Edge, Operator, PlacementProblem
-from sbon_node.placement.registry import STRATEGIES
+from sbon_node.model.objective import Bounds
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.instance import RESOURCES, Instance
+from sbon_node.placement.model.network_view import Window
+from sbon_node.placement.model.objective import longest_delay_ms, network_usage, processing_ms
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.selection.discovery import Discovery
+from sbon_node.placement.selection.partial import Partial
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.opb import opb, phases
+from sbon_node.placement.strategies.opb.opb import opb, phases
+from sbon_node.placement.strategies.registry import STRATEGIES
 from tests.placement.conftest import Plane
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = PlacementSettings()
 BOUNDED = ("opb", "min-delay", "relaxation", "random", "hybrid")
@@ -43,7 +46,7 @@ def query(rng: random.Random, max_delay_ms: float | None = None, load: float = 0
 
 def plane_of(rng: random.Random) -> Plane:
     points = {f"n{i}": (rng.uniform(0, 100), rng.uniform(0, 100)) for i in range(8)}
-    return Plane(points, room={name: rng.uniform(0.4, 2.0) for name in points})
+    return Plane(points, capacity={name: rng.uniform(0.4, 2.0) for name in points})
 
 
 def tried(problem: PlacementProblem, view: Plane) -> list[tuple[float, float]]:
@@ -51,9 +54,11 @@ def tried(problem: PlacementProblem, view: Plane) -> list[tuple[float, float]]:
     found = []
     for chosen in itertools.product(view.nodes(), repeat=len(problem.operators)):
         hosts = dict(zip((operator.id for operator in problem.operators), chosen, strict=True))
-        full = (sum(o.needs.cores for o in problem.operators if hosts[o.id] == node) > view.room[node] for node in set(chosen))
+        full = (
+            sum(o.needs.cores for o in problem.operators if hosts[o.id] == node) > view.capacity[node] for node in set(chosen)
+        )
         if not any(full):
-            takes = processing_ms(problem, hosts, view.room)
+            takes = processing_ms(problem, hosts, view.capacity)
             delay_ms = longest_delay_ms(problem, hosts, view.latency_ms, takes)
             found.append((network_usage(problem, hosts, view.latency_ms), delay_ms))
     return found
@@ -81,16 +86,16 @@ def test_processing_takes_what_a_simulated_queue_does() -> None:
 
 
 async def test_windows_do_not_overlap_and_nobody_is_asked_twice() -> None:
-    view = Plane({f"n{i}": (float(10 * i),) for i in range(10)}, room={f"n{i}": i + 0.5 for i in range(10)})
+    view = Plane({f"n{i}": (float(10 * i),) for i in range(10)}, capacity={f"n{i}": i + 0.5 for i in range(10)})
     discovery = Discovery(view, lambda node: math.inf if node != "n9" else 4.0)
     needs = Needs(cores=0.1, memory_mb=1.0)
     top = await discovery.find(Window(needs=needs, least_cores=8.0))
     assert list(top) == ["n8"], "of n9 it is known that it has less in all"
-    assert view.questions == 9
+    assert view.probes == 9
     below = await discovery.find(Window(needs=needs, least_cores=4.5, below_cores=8.5))
     assert sorted(below) == ["n4", "n5", "n6", "n7"]
-    assert all(below[node].room.cores == view.room[node] for node in below)
-    assert (view.questions, discovery.count) == (9, 2)
+    assert all(below[node].capacity.cores == view.capacity[node] for node in below)
+    assert (view.probes, discovery.count) == (9, 2)
     near = Window(needs=needs, near=("n0", "n3"), within_ms=10.0, most=4)
     assert list(await discovery.find(near)) == ["n0", "n3", "n1", "n2"]
     assert await discovery.find(Window(needs=needs, near=("n0",), within_ms=5.0)) == {"n0": view._answer("n0", needs)}
@@ -100,17 +105,17 @@ async def test_windows_do_not_overlap_and_nobody_is_asked_twice() -> None:
 async def test_nodes_with_more_than_all_operators_need_are_found_first() -> None:
     """The paper's first window ends at the cores needed in all."""
     problem = query(random.Random(1))
-    view = Plane({f"n{i}": (float(i), 0.0) for i in range(8)}, room={f"n{i}": 50.0 for i in range(8)})
+    view = Plane({f"n{i}": (float(i), 0.0) for i in range(8)}, capacity={f"n{i}": 50.0 for i in range(8)})
     placed = await opb(problem, view, SETTINGS)
     assert set(placed.hosts()) == set("abc")
     assert placed.discoveries <= 5
 
 
 async def test_a_search_ends_after_five_windows() -> None:
-    view = Plane({f"n{i}": (float(i), 0.0) for i in range(8)}, room={f"n{i}": 0.2 for i in range(8)})
+    view = Plane({f"n{i}": (float(i), 0.0) for i in range(8)}, capacity={f"n{i}": 0.2 for i in range(8)})
     with pytest.raises(SbonError) as refused:
         await opb(query(random.Random(1)), view, SETTINGS)
-    assert refused.value.code == "no-room"
+    assert refused.value.code == "no-capacity"
     assert len(refused.value.details) == 8
     assert view.discoveries == 5
 
@@ -132,13 +137,13 @@ def test_a_partial_placement_s_delays_are_those_of_the_whole(seed: int) -> None:
         for node, ms in zip(nodes, alone.tolist(), strict=True):
             assert partial.delay_ms(operator.id, node) >= ms - 1e-9
             assert bool(partial.fits(operator, [node])[0]) == (
-                sum(0.3 for host in partial.hosts.values() if host == node) + 0.3 <= view.room[node] + 1e-9
+                sum(0.3 for host in partial.hosts.values() if host == node) + 0.3 <= view.capacity[node] + 1e-9
             )
         partial.place(operator.id, rng.choice(nodes))
-    takes = processing_ms(problem, partial.hosts, view.room)
+    takes = processing_ms(problem, partial.hosts, view.capacity)
     assert partial.delay_ms() == pytest.approx(longest_delay_ms(problem, partial.hosts, view.latency_ms, takes))
     free = np.full((8, RESOURCES), np.inf)
-    free[:, 0] = [view.room[node] for node in view.nodes()]
+    free[:, 0] = [view.capacity[node] for node in view.nodes()]
     instance = Instance(problem, view.nodes(), view.latencies_ms(view.nodes(), view.nodes()), [np.arange(8)] * 3, free)
     at = np.array([[instance.number[partial.hosts[name]] for name in "abc"]])
     if max(takes.values()) < math.inf:
@@ -162,12 +167,12 @@ async def test_bounds_are_kept_or_refused(strategy: str, load: float) -> None:
             refusals.add(error.code)
             continue
         hosts = placed.hosts()
-        delay_ms = longest_delay_ms(problem, hosts, view.latency_ms, processing_ms(problem, hosts, view.room))
+        delay_ms = longest_delay_ms(problem, hosts, view.latency_ms, processing_ms(problem, hosts, view.capacity))
         assert delay_ms <= least * share + 1e-6
         assert placed.delay_ms == pytest.approx(delay_ms)
         succeeded[share] += 1
     assert succeeded[0.95] == 0
-    assert "delay-bound" in refusals <= {"delay-bound", "no-room"}
+    assert "delay-bound" in refusals <= {"delay-bound", "no-capacity"}
     assert succeeded[3.0] >= (8 if strategy in ("opb", "min-delay", "hybrid") else 6)
     assert succeeded[1.2] >= (6 if strategy in ("opb", "min-delay", "hybrid") else 0)
 

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sbon_node.engine.interface import Needs
-from sbon_node.placement.instance import Instance
-from sbon_node.placement.names import OBJECTIVES
-from sbon_node.placement.problem import Bounds, Edge, Objective, Operator, PlacementProblem
-from sbon_node.placement.race import ROUNDS, SHARE_AT_ONCE, WAYS_EACH, Race
-from sbon_node.placement.solver import solve
-from sbon_node.placement.ways import Ways
+from sbon_node.model.objective import Bounds, Objective
+from sbon_node.model.operators import Needs
+from sbon_node.model.strategies import OBJECTIVES
+from sbon_node.placement.model.instance import Instance
+from sbon_node.placement.model.latency_matrix import LatencyMatrix
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+from sbon_node.placement.selection.race import PATHS_EACH, ROUNDS, SHARE_AT_ONCE, Race
+from sbon_node.placement.solvers.exact import solve
 from tests.placement.conftest import Plane
 
 ENDS = ("e0", "e1", "e2", "sink")
@@ -53,12 +54,12 @@ def problem(
 
 
 async def run(view: Winding, of: PlacementProblem, candidates: int = 20) -> tuple[Instance, Race, int]:
-    ways = Ways(view, list(view.points))
-    instance = Instance(of, ways.nodes, ways.ms, [np.arange(len(ENDS) - 1, len(ways.nodes))])
-    race, rounds = Race(ways, candidates), 0
+    latencies = LatencyMatrix(view, list(view.points))
+    instance = Instance(of, latencies.nodes, latencies.ms, [np.arange(len(ENDS) - 1, len(latencies.nodes))])
+    race, rounds = Race(latencies, candidates), 0
     while await race.round(instance, solve(instance)):
         rounds += 1
-        instance = instance.narrowed(instance.candidates, ways.believed_ms())
+        instance = instance.narrowed(instance.candidates, latencies.believed_ms())
     return instance, race, rounds
 
 
@@ -125,10 +126,12 @@ async def test_however_many_its_ends_are_the_best_is_measured_whole_in_time(many
 @pytest.mark.parametrize("objective", ["usage", "delay", "latency"])
 async def test_whoever_seems_best_is_measured_first_whatever_is_wanted(objective: str) -> None:
     view = Winding(7, most=1.5)
-    ways = Ways(view, list(view.points))
-    instance = Instance(problem(OBJECTIVES[objective]), ways.nodes, ways.ms, [np.arange(len(ENDS) - 1, len(ways.nodes))])
+    latencies = LatencyMatrix(view, list(view.points))
+    instance = Instance(
+        problem(OBJECTIVES[objective]), latencies.nodes, latencies.ms, [np.arange(len(ENDS) - 1, len(latencies.nodes))]
+    )
     believed = solve(instance)
-    await Race(ways, 4).round(instance, believed)
+    await Race(latencies, 4).round(instance, believed)
     first = {node for pair in view.pairs for node in pair if node.startswith("n")}
     dearest = instance.candidates[0][np.argsort(believed.least[0])][-MANY // 2 :]
     assert first, "some have been measured"
@@ -146,4 +149,4 @@ async def test_under_a_bound_on_delay_the_consumers_node_runs_first_and_the_race
 async def test_where_ways_cost_nothing_it_ends_with_the_first_that_is_known() -> None:
     view = Winding(5, most=1.2)
     await run(view, problem(objective=Objective(usage=0.0, bandwidth=1.0)))
-    assert len(view.pairs) <= 2 * SHARE_AT_ONCE * 20 * WAYS_EACH
+    assert len(view.pairs) <= 2 * SHARE_AT_ONCE * 20 * PATHS_EACH

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.objective import network_usage
-from sbon_node.placement.problem import Edge, Operator, PlacementProblem
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.objective import network_usage
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.relaxation import relaxation, virtual_place
+from sbon_node.placement.strategies.sbon.relaxation import relaxation, virtual_coordinate
 
 SETTINGS = PlacementSettings()
 FINE = PlacementSettings(force_threshold=1e-9, max_iterations=100_000)
@@ -31,7 +31,7 @@ def test_one_operator_rests_at_the_weighted_mean(delta: float, unit: float, dime
     pinned = {name: tuple(rng.uniform(-200, 200) for _ in range(dimensions)) for name in ("a", "b", "c", "sink")}
     rates = {name: rng.uniform(1e3, 1e5) * unit for name in pinned}
     settings = PlacementSettings(delta=delta, force_threshold=1e-6 * unit, max_iterations=100_000)
-    rest = virtual_place(["op"], star(rates), pinned, rng, settings)["op"]
+    rest = virtual_coordinate(["op"], star(rates), pinned, rng, settings)["op"]
     mean = sum(np.array(pinned[name]) * rate for name, rate in rates.items()) / sum(rates.values())
     assert rest == pytest.approx(mean, abs=1e-3)
 
@@ -43,7 +43,7 @@ def test_a_tree_rests_where_all_forces_vanish(seed: int) -> None:
     pinned = {name: (rng.uniform(-100, 100), rng.uniform(-100, 100)) for name in ("a", "b", "c", "d", "sink")}
     links = [("a", "x"), ("b", "x"), ("c", "y"), ("d", "y"), ("x", "z"), ("y", "z"), ("z", "sink")]
     edges = [Edge(source, target, rng.uniform(1e3, 1e6)) for source, target in links]
-    rests = virtual_place(["x", "y", "z"], edges, pinned, rng, FINE)
+    rests = virtual_coordinate(["x", "y", "z"], edges, pinned, rng, FINE)
     free = ["x", "y", "z"]
     matrix, right = np.zeros((3, 3)), np.zeros((3, 2))
     for edge in edges:
@@ -63,14 +63,14 @@ def test_rounds_are_bounded_and_the_threshold_stops_early() -> None:
     pinned = {"a": (0.0, 0.0), "sink": (100.0, 0.0)}
     edges = [Edge("a", "op", 1e3), Edge("op", "sink", 1e3)]
     one_round = PlacementSettings(delta=0.5, max_iterations=1, origin_ms=0.001)
-    assert virtual_place(["op"], edges, pinned, random.Random(1), one_round)["op"][0] == pytest.approx(25.0, abs=0.01)
+    assert virtual_coordinate(["op"], edges, pinned, random.Random(1), one_round)["op"][0] == pytest.approx(25.0, abs=0.01)
     loose = PlacementSettings(delta=0.5, force_threshold=60.0, origin_ms=0.001)
-    assert virtual_place(["op"], edges, pinned, random.Random(1), loose)["op"][0] == pytest.approx(37.5, abs=0.01)
+    assert virtual_coordinate(["op"], edges, pinned, random.Random(1), loose)["op"][0] == pytest.approx(37.5, abs=0.01)
 
 
 def test_links_without_a_rate_still_pull() -> None:
     pinned = {"a": (0.0,), "sink": (10.0,)}
-    rest = virtual_place(["op"], [Edge("a", "op", 0.0), Edge("op", "sink", 0.0)], pinned, random.Random(1), FINE)["op"]
+    rest = virtual_coordinate(["op"], [Edge("a", "op", 0.0), Edge("op", "sink", 0.0)], pinned, random.Random(1), FINE)["op"]
     assert rest[0] == pytest.approx(5.0, abs=1e-3)
 
 
@@ -95,7 +95,7 @@ async def test_the_nearest_node_to_the_rest_is_taken(plane: Any) -> None:
     assert chosen.node == "near"
     assert chosen.virtual == pytest.approx((25.0, 0.0), abs=0.1)
     assert [one.node for one in chosen.candidates] == ["near", "next", "p", "far", "c"]
-    assert placed.questions == 5
+    assert placed.probes == 5
     assert placed.usage == pytest.approx(network_usage(problem(), {"op0": "near"}, view.latency_ms))
 
 
@@ -108,7 +108,7 @@ async def test_usage_is_rate_times_latency_in_bytes_in_flight(plane: Any) -> Non
 async def test_load_and_room_push_an_operator_on(plane: Any) -> None:
     loaded = plane(LINE, load={"near": 30.0})
     assert (await relaxation(problem(), loaded, SETTINGS)).hosts() == {"op0": "next"}
-    full = plane(LINE, room={"near": 0.1, "next": 0.2})
+    full = plane(LINE, capacity={"near": 0.1, "next": 0.2})
     placed = await relaxation(problem(), full, SETTINGS)
     assert placed.hosts() == {"op0": "p"}
     assert [(one.node, one.accepted, one.reason) for one in placed.assignments[0].candidates[:3]] == [
@@ -121,21 +121,21 @@ async def test_load_and_room_push_an_operator_on(plane: Any) -> None:
 
 async def test_k_is_doubled_until_someone_has_room(plane: Any) -> None:
     points = {"p": (0.0, 0.0), "c": (100.0, 0.0)} | {f"n{i:02}": (25.0, float(i)) for i in range(30)}
-    room = dict.fromkeys(points, 0.0) | {"n13": 1.0}
-    view = plane(points, room=room)
+    capacity = dict.fromkeys(points, 0.0) | {"n13": 1.0}
+    view = plane(points, capacity=capacity)
     placed = await relaxation(problem(), view, PlacementSettings(k=4))
     assert placed.hosts() == {"op0": "n13"}
     assert [len(nodes) for nodes in view.asked] == [4, 4, 8]
-    assert placed.questions == 16
+    assert placed.probes == 16
     assert len(placed.assignments[0].candidates) == 16
 
 
 async def test_no_room_names_every_node_and_why(plane: Any) -> None:
-    view = plane({**LINE, "new": None}, room=dict.fromkeys([*LINE, "new"], 0.0))
+    view = plane({**LINE, "new": None}, capacity=dict.fromkeys([*LINE, "new"], 0.0))
     with pytest.raises(SbonError) as refused:
         await relaxation(problem(refused=frozenset({"near"})), view, PlacementSettings(k=2))
     error = refused.value
-    assert (error.code, error.where) == ("no-room", "op0")
+    assert (error.code, error.where) == ("no-capacity", "op0")
     assert error.message == "no node has room for operator op0 (0.5 cores, 150 MB, 0 bytes/s); 6 asked"
     assert error.details == (
         "next: 0 cores free, 0.5 needed",
@@ -148,7 +148,7 @@ async def test_no_room_names_every_node_and_why(plane: Any) -> None:
 
 
 async def test_operators_of_one_query_share_a_nodes_room(plane: Any) -> None:
-    view = plane(LINE, room={"near": 1.0})
+    view = plane(LINE, capacity={"near": 1.0})
     placed = await relaxation(problem(cores=0.4, operators=3), view, SETTINGS)
     assert placed.hosts() == {"op0": "near", "op1": "near", "op2": "next"}
 

@@ -12,17 +12,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement import all_pairs
-from sbon_node.placement.configurations import Configurations, DeadEndError, Locations, convex, fixed
-from sbon_node.placement.instance import Instance
-from sbon_node.placement.problem import Bounds, Edge, Operator, PlacementProblem
-from sbon_node.placement.registry import STRATEGIES
+from sbon_node.model.objective import Bounds
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model import all_pairs
+from sbon_node.placement.model.instance import Instance
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies import edge, in_network, in_network_plus
-from sbon_node.placement.strategies.optimal import optimum
-from sbon_node.placement.zones import Step, Zone, run, zones_of
+from sbon_node.placement.strategies.registry import STRATEGIES
+from sbon_node.placement.strategies.sand import edge, in_network, in_network_plus
+from sbon_node.placement.strategies.sand.configurations import Configurations, DeadEndError, Locations, convex, fixed
+from sbon_node.placement.strategies.sand.zones import Step, Zone, run, zones_of
+from sbon_node.placement.strategies.sbon.optimal import optimum
 
 SETTINGS = PlacementSettings()
 SAND = ("edge", "edge+", "in-network", "in-network+")
@@ -105,7 +106,7 @@ async def test_edge_is_what_the_papers_recursion_gives(fanout: int, sources: int
     rng = random.Random(sources)
     moved = 0
     for _ in range(30):
-        view = plane(points(5, rng), room=dict.fromkeys(points(5, rng), 1e6))
+        view = plane(points(5, rng), capacity=dict.fromkeys(points(5, rng), 1e6))
         problem = tree(view.nodes(), sources, fanout, rng)
         recursion, expected = Recursion(problem), dict[str, str]()
         root = problem.operators[-1].id
@@ -123,7 +124,7 @@ async def test_bounds_are_kept_and_nothing_is_better_than_the_optimum(
     rng = random.Random(fanout)
     usages: dict[float, float] = {}
     for _ in range(6):
-        view = plane(points(24, rng), room=dict.fromkeys(points(24, rng), 1e6))
+        view = plane(points(24, rng), capacity=dict.fromkeys(points(24, rng), 1e6))
         problem = tree(view.nodes(), sources, fanout, rng, shared)
         whole = (await STRATEGIES["consumer"](problem, view, SETTINGS)).usage
         nodes = view.nodes()
@@ -166,7 +167,7 @@ async def test_of_too_many_nodes_not_all_are_considered(plane: Any, monkeypatch:
         problem, operators=tuple(msgspec.structs.replace(o, needs=Needs(cores=0.1)) for o in problem.operators)
     )
     with pytest.raises(SbonError, match="edge reckons with the ways between all nodes") as refused:
-        await STRATEGIES["edge"](needy, plane(at, room=dict.fromkeys(problem.pinned.values(), 0.0)), SETTINGS)
+        await STRATEGIES["edge"](needy, plane(at, capacity=dict.fromkeys(problem.pinned.values(), 0.0)), SETTINGS)
     assert refused.value.code == "too-large"
 
 
@@ -178,7 +179,7 @@ async def test_a_full_proxy_and_a_bound_are_met_elsewhere_or_refused(name: str, 
         view = plane(points(12, rng))
         problem = tree(view.nodes(), 4, 2, rng)
         roomy = [node for node in view.nodes() if node != problem.pinned["consumer"]]
-        view.room = dict.fromkeys(view.nodes(), 0.0) | dict.fromkeys(rng.sample(roomy, 8), 2.0)
+        view.capacity = dict.fromkeys(view.nodes(), 0.0) | dict.fromkeys(rng.sample(roomy, 8), 2.0)
         needing = tuple(
             msgspec.structs.replace(one, needs=msgspec.structs.replace(one.needs, cores=1.0)) for one in problem.operators
         )
@@ -191,7 +192,7 @@ async def test_a_full_proxy_and_a_bound_are_met_elsewhere_or_refused(name: str, 
             continue
         hosts = list(placed.hosts().values())
         assert placed.delay_ms <= bound + 1e-6
-        assert all(hosts.count(node) <= view.room[node] for node in hosts)
+        assert all(hosts.count(node) <= view.capacity[node] for node in hosts)
         met += 1
     assert met
     assert set(refused) <= {"no placement was found that takes at most the bound and for which nodes have room"}
@@ -224,7 +225,7 @@ JOIN = PlacementProblem(
 
 async def test_operators_go_to_nodes_between_and_the_way_on_counts_for_plus(plane: Any) -> None:
     at = TRIANGLE | {"middle": (5.77, 0.0), "onward": (2.0, 0.0), "away": (5.8, 0.0)}
-    view = plane(at, room=dict.fromkeys(at, 1e6))
+    view = plane(at, capacity=dict.fromkeys(at, 1e6))
     view.overlay_route = lambda source, target: [source, "middle", "onward", target]
     hosts = {name: (await STRATEGIES[name](JOIN, view, SETTINGS)).hosts()["join"] for name in SAND}
     assert hosts == {"edge": "a", "edge+": "a", "in-network": "middle", "in-network+": "onward"}
@@ -233,7 +234,7 @@ async def test_operators_go_to_nodes_between_and_the_way_on_counts_for_plus(plan
 async def test_links_that_decide_are_measured(plane: Any) -> None:
     """An estimate that is too good is found out, and another place is taken."""
     at = TRIANGLE | {"liar": (5.77, 0.0), "honest": (5.77, 4.0)}
-    view = plane(at, room=dict.fromkeys(at, 1e6))
+    view = plane(at, capacity=dict.fromkeys(at, 1e6))
     view.overlay_route = lambda source, target: [source, "liar", "honest", target]
     truth = view.latency_ms
 
@@ -254,7 +255,7 @@ async def test_links_that_decide_are_measured(plane: Any) -> None:
 async def test_nobody_is_refused_for_an_estimate(name: str, plane: Any) -> None:
     """All ways look twice as long as they are."""
     rng = random.Random(11)
-    view = plane(points(12, rng), room=dict.fromkeys(points(12, rng), 1e6))
+    view = plane(points(12, rng), capacity=dict.fromkeys(points(12, rng), 1e6))
     truth, known = view.latency_ms, set[frozenset[str]]()
     view.latency_ms = lambda a, b: truth(a, b) * (1.0 if frozenset((a, b)) in known else 2.0)
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbon_node.placement.instance import Instance
-from sbon_node.placement.problem import Bounds, Objective
-from sbon_node.placement.sensitivity import FARTHEST_MS, turns, ways_of, with_each
-from sbon_node.placement.solver import penalised, solve
+from sbon_node.model.objective import Bounds, Objective
+from sbon_node.placement.model.instance import Instance
+from sbon_node.placement.solvers.exact import penalised, solve
+from sbon_node.placement.solvers.sensitivity import FARTHEST_MS, paths_of, turns, with_each
 from tests.placement.test_hybrid import TREE, made, world
 
 
@@ -58,9 +58,9 @@ def test_another_placement_is_the_best_beyond_a_turning_point_and_none_before(fi
         of = instance(seed, **fields)
         best = solve(of).hosts
         rivals = [one for row in with_each(of) for one in row]
-        ways = sorted({way for one in rivals for way in ways_of(of, one.hosts)})
+        latencies = sorted({way for one in rivals for way in paths_of(of, one.hosts)})
         chosen = tuple(best.tolist())
-        for turn in turns(of, best, ways):
+        for turn in turns(of, best, latencies):
             now_ms = float(of.latency_ms[turn.nodes])
             for at_ms, rival, end_ms in ((turn.below_ms, turn.below, 0.0), (turn.above_ms, turn.above, FARTHEST_MS)):
                 if at_ms is None:
@@ -84,4 +84,4 @@ def test_the_ways_of_a_placement_are_those_of_its_links_between_nodes() -> None:
     hosts = solve(of).hosts
     at = {**of.problem.pinned, **of.named(hosts.tolist())}
     ends = [sorted((of.number[at[edge.source]], of.number[at[edge.target]])) for edge in of.problem.edges]
-    assert ways_of(of, hosts) == sorted({(a, b) for a, b in ends if a != b})
+    assert paths_of(of, hosts) == sorted({(a, b) for a, b in ends if a != b})

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from sbon_node.engine.interface import Needs
 from sbon_node.errors import SbonError
-from sbon_node.placement.names import STRATEGY_NAMES
-from sbon_node.placement.problem import Edge, Operator, PlacementProblem
-from sbon_node.placement.registry import DEFAULT_STRATEGY, STRATEGIES, strategy_named
+from sbon_node.model.operators import Needs
+from sbon_node.model.strategies import STRATEGY_NAMES
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
-from sbon_node.placement.strategies.producer import producers_of
+from sbon_node.placement.strategies.registry import DEFAULT_STRATEGY, STRATEGIES, strategy_named
+from sbon_node.placement.strategies.sbon.producer import producers_of
 
 SETTINGS = PlacementSettings()
 POINTS = {"p1": (0.0, 0.0), "p2": (0.0, 50.0), "c": (100.0, 0.0), "m": (90.0, 0.0), "n": (5.0, 0.0)}
@@ -30,7 +30,7 @@ async def test_every_operator_is_placed_where_there_is_room(name: str, plane: An
     assert placed.strategy == name
     assert [one.operator for one in placed.assignments] == ["f1", "join"]
     assert len(set(placed.hosts().values())) == 2, "two operators of 0.6 cores do not fit in one"
-    assert placed.questions == view.questions > 0
+    assert placed.probes == view.probes > 0
     assert placed.usage > 0
     assert all(one.reason for one in placed.assignments)
 
@@ -38,8 +38,8 @@ async def test_every_operator_is_placed_where_there_is_room(name: str, plane: An
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 async def test_no_room_anywhere_is_said_with_every_reason(name: str, plane: Any) -> None:
     with pytest.raises(SbonError) as refused:
-        await STRATEGIES[name](PROBLEM, plane(POINTS, room=dict.fromkeys(POINTS, 0.1)), SETTINGS)
-    assert refused.value.code == "no-room"
+        await STRATEGIES[name](PROBLEM, plane(POINTS, capacity=dict.fromkeys(POINTS, 0.1)), SETTINGS)
+    assert refused.value.code == "no-capacity"
     assert sorted(refused.value.details) == [f"{node}: 0.1 cores free, 0.6 needed" for node in sorted(POINTS)]
 
 
@@ -52,9 +52,9 @@ async def test_a_query_without_operators_is_placed_as_it_is(name: str, plane: An
 
 
 async def test_consumer_falls_back_to_the_nearest(plane: Any) -> None:
-    roomy = plane(POINTS, room={"c": 2.0})
+    roomy = plane(POINTS, capacity={"c": 2.0})
     assert (await STRATEGIES["consumer"](PROBLEM, roomy, SETTINGS)).hosts() == {"f1": "c", "join": "c"}
-    placed = await STRATEGIES["consumer"](PROBLEM, plane(POINTS, room={"c": 0.0}), SETTINGS)
+    placed = await STRATEGIES["consumer"](PROBLEM, plane(POINTS, capacity={"c": 0.0}), SETTINGS)
     assert placed.hosts() == {"f1": "m", "join": "n"}
     assert "1 before it had no room" in placed.assignments[0].reason
 
@@ -64,7 +64,7 @@ async def test_producer_picks_among_its_own_producers(plane: Any) -> None:
     assert producers_of(PROBLEM, "join") == ["p1", "p2"]
     picked = set()
     for seed in range(20):
-        view = plane(POINTS, room={"p1": 2.0, "p2": 2.0})
+        view = plane(POINTS, capacity={"p1": 2.0, "p2": 2.0})
         view.rng.seed(seed)
         hosts = (await STRATEGIES["producer"](PROBLEM, view, SETTINGS)).hosts()
         assert hosts["f1"] == "p1"
@@ -73,11 +73,11 @@ async def test_producer_picks_among_its_own_producers(plane: Any) -> None:
 
 
 async def test_ip_multicast_goes_where_the_routes_meet(plane: Any) -> None:
-    view = plane(POINTS, room={"m": 1.0, "n": 2.0})
+    view = plane(POINTS, capacity={"m": 1.0, "n": 2.0})
     view.routes = {("p1", "c"): ["p1", "n", "m", "c"], ("p2", "c"): ["p2", "n", "m", "c"]}
     placed = await STRATEGIES["ip-multicast"](PROBLEM, view, SETTINGS)
     assert placed.hosts() == {"f1": "p1", "join": "n"}
-    crowded = plane(POINTS, room={"n": 0.0})
+    crowded = plane(POINTS, capacity={"n": 0.0})
     crowded.routes = view.routes
     assert (await STRATEGIES["ip-multicast"](PROBLEM, crowded, SETTINGS)).hosts() == {"f1": "p1", "join": "m"}
     crowded.routes = None
@@ -88,7 +88,7 @@ async def test_ip_multicast_goes_where_the_routes_meet(plane: Any) -> None:
 async def test_random_reaches_every_node(plane: Any) -> None:
     picked = set()
     for seed in range(60):
-        view = plane(POINTS, room={"n": 0.0})
+        view = plane(POINTS, capacity={"n": 0.0})
         view.rng.seed(seed)
         picked |= set((await STRATEGIES["random"](PROBLEM, view, SETTINGS)).hosts().values())
     assert picked == set(POINTS) - {"n"}

@@ -21,6 +21,8 @@ from sbon_protocol.frames import encode_frame
 from sbon_protocol.messages import Frame, Gossip, Member, Message, Packet
 from tests.protocol.reading import frames_in
 
+pytestmark = pytest.mark.slow
+
 checked = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 TYPES: list[type[Message]] = [
@@ -163,7 +165,7 @@ def test_damaged_datagrams_are_refused_or_decoded(data: st.DataObject) -> None:
 @given(st.data())
 def test_datagrams_that_are_read_quickly_say_what_they_say_when_read_slowly(data: st.DataObject) -> None:
     packet = data.draw(any_packet())
-    rumours = (*packet.members, *packet.findings, *packet.places)
+    rumours = (*packet.members, *packet.state_updates, *packet.coordinate_updates)
     payload, taken = fill(packet.cluster, packet.message, rumours)
     assert taken == len(rumours)
     assert payload == pack(packet)

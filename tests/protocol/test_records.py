@@ -7,9 +7,11 @@ import re
 import msgspec
 import pytest
 
-from sbon_node.control.report import ForeignPart, LinkInfo, OperatorInfo, SinkReport, SourceInfo
-from sbon_node.control.sinks import SinkOrder
-from sbon_node.engine.interface import InputSpec, OperatorSpec
+from sbon_node.hosting.sinks import SinkOrder
+from sbon_node.model.delivery import SinkReport
+from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_node.model.queries import ForeignComponent, LinkInfo, OperatorInfo
+from sbon_node.model.streams import SourceInfo
 from tests.protocol.test_spec import SPEC
 
 
@@ -27,10 +29,10 @@ def meaning(message: str, field: str) -> str:
         ("SourceStates", "sources", SourceInfo),
         ("InstantiateOperator", "spec", OperatorSpec),
         ("OpenSink", "sink", SinkOrder),
-        ("QueryRecords", "parts", ForeignPart),
-        ("PartStates", "operators", OperatorInfo),
-        ("PartStates", "links", LinkInfo),
-        ("PartStates", "sink", SinkReport),
+        ("QueryRecords", "parts", ForeignComponent),
+        ("ComponentStates", "operators", OperatorInfo),
+        ("ComponentStates", "links", LinkInfo),
+        ("ComponentStates", "sink", SinkReport),
     ],
 )
 def test_spec_names_each_field_of_a_record(message: str, field: str, record: type[msgspec.Struct]) -> None:

@@ -88,6 +88,8 @@ def rows_of(message: type[messages.Message]) -> list[tuple[str, str, str, str]]:
 def _literal(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "nil"}[value]
+    if value == b"":
+        return "empty"
     return "[]" if value == () else f'"{value}"' if isinstance(value, str) else f"{value:g}"
 
 

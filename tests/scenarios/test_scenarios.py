@@ -28,7 +28,12 @@ def _check(outcome: Outcome) -> None:
     assert not outcome.failure, "\n".join([*outcome.trace[-60:], outcome.failure])
 
 
-CASES = [pytest.param(path, seed, id=f"{path.stem}-{seed}") for path in SCENARIOS for seed in SEEDS.get(path.stem, range(1))]
+THOROUGH = pytest.mark.thorough("seeds of scenarios")
+CASES = [
+    pytest.param(path, seed, id=f"{path.stem}-{seed}", marks=THOROUGH if seed > 1 else ())
+    for path in SCENARIOS
+    for seed in SEEDS.get(path.stem, range(1))
+]
 
 
 @pytest.mark.parametrize("path, seed", CASES)

@@ -11,11 +11,12 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from sbon_node.engine.interface import Column, InputSpec, OperatorSpec
 from sbon_node.engine.promise import FAR_MS
 from sbon_node.errors import SbonError
-from sbon_node.query.schema import parse_schema, to_arrow
-from sbon_node.simulation.evaluate import Evaluation, StateFiles, decode, encode, output_schema, rows_of
+from sbon_node.model.columns import Column
+from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_node.model.schema import parse_schema, to_arrow
+from sbon_node.simulation.engine.evaluate import Evaluation, StateFiles, decode, encode, output_schema, rows_of
 
 ROWS = pa.table(
     {

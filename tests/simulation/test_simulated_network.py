@@ -11,8 +11,8 @@ import pytest
 
 from sbon_node.net.transport import Address, Connection, ConnectionLostError
 from sbon_node.simulation.loop import VirtualLoop, run
-from sbon_node.simulation.network import SimulatedNetwork, SimulatedTransport
-from sbon_node.simulation.paths import NetworkQuality
+from sbon_node.simulation.network.network import SimulatedNetwork, SimulatedTransport
+from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.process import Process
 
 A, B = Address("10.0.0.1", 7400), Address("10.0.0.2", 7400)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,22 +18,24 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from sbon_node.connectors.event_time import EventTime, Sorted
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.query import event_time
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
-from sbon_node.query.event_time import Bound
-from sbon_node.query.schema import parse_schema, to_arrow
-from sbon_node.simulation import watermarks
+from sbon_node.connectors.sources.event_time import EventTime, Sorted
+from sbon_node.engine.promise import EARLIEST_MS
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
+from sbon_node.model.schema import parse_schema, to_arrow
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
-from sbon_node.simulation.duck import run
-from sbon_node.simulation.faults import AtStep, AtTime, Fault
+from sbon_node.simulation.engine import watermarks
+from sbon_node.simulation.engine.duck import run
+from sbon_node.simulation.engine.relations import Pairs
+from sbon_node.simulation.faults.plan import AtFailpoint, AtTime, Fault
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.play import Asked, Play, delivered
-from sbon_node.simulation.relations import Pairs
-from sbon_node.streams import outbox, span
-from sbon_node.streams.frame import END_WATERMARK_MS, NO_WATERMARK_MS
+from sbon_node.simulation.query_run import Asked, QueryRun, delivered
+from sbon_node.sql.rewrite import event_time
+from sbon_node.sql.rewrite.event_time import Bound
+from sbon_node.streams.links import span
+from sbon_node.streams.outbox import outbox
 from sbon_node.streams.port import NodePort
 
 START_MS = 1_600_000_000_000
@@ -68,6 +70,7 @@ class Case:
     early: tuple[int, float] = (0, 1.0)
     within_s: float = 90.0
     faults: tuple[Fault, ...] = ()
+    start_ms: int = START_MS
     symptom: str = "came after the watermark"
     without: tuple[Patch, ...] = field(default=())
 
@@ -94,7 +97,11 @@ def the_greatest_of_the_inputs(patch: pytest.MonkeyPatch) -> None:
 
 def silent_inputs_neither_count_nor_hold_others_back(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(span, "_held", lambda inputs: [False] * len(inputs))
-    patch.setattr(watermarks, "least", lambda reached: min([one for one in reached if one], default=0), raising=True)
+
+    def told(reached: Iterable[int]) -> list[int]:
+        return [one for one in reached if one not in (0, EARLIEST_MS)]
+
+    patch.setattr(watermarks, "least", lambda reached: min(told(reached), default=EARLIEST_MS), raising=True)
 
 
 def an_end_waits_for_the_others(patch: pytest.MonkeyPatch) -> None:
@@ -212,7 +219,7 @@ CASES = {
         *JOINED,
         (Site("a", steady(20)), Site("b", steady(4))),
         strategy="consumer",
-        faults=tuple(Fault(AtStep("hub", "commit", count), "kill-engine", "hub") for count in range(1, 200)),
+        faults=tuple(Fault(AtFailpoint("hub", "commit", count), "kill-engine", "hub") for count in range(1, 200)),
         within_s=120.0,
         symptom="not finished",
         without=(markers_are_not_told_again,),
@@ -290,9 +297,11 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("start_ms", [START_MS, -10_000], ids=["2020", "1970"])
 @pytest.mark.parametrize("name", CASES)
-def test_the_rows_are_those_of_duckdb(name: str) -> None:
-    outcome = played(CASES[name])
+def test_the_rows_are_those_of_duckdb(name: str, start_ms: int) -> None:
+    """The second time the rows begin before 1970, where the engine's own watermark does."""
+    outcome = played(replace(CASES[name], start_ms=start_ms))
     assert not outcome.failure, "\n".join([*outcome.trace[-40:], outcome.failure])
 
 
@@ -316,11 +325,11 @@ def played(case: Case, seed: int = 1) -> Outcome:
     def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
         return SimulatedCluster(loop, seed, nodes, root, config=config)
 
-    async def play(cluster: SimulatedCluster, root: Path) -> Ended:
-        sources = [_source(site, number, root) for number, site in enumerate(case.sites)]
+    async def query_run(cluster: SimulatedCluster, root: Path) -> Ended:
+        sources = [_source(site, case.start_ms, number, root) for number, site in enumerate(case.sites)]
         declared = [StreamDeclaration(name=n, schema=SCHEMA, event_time="ts", delay_ms=case.delay_ms) for n in ("a", "b")]
         query = Asked("query", case.sql, case.strategy, decompose="never")
-        asked = Play((query,), tuple(declared), tuple(sources), "hub", faults=case.faults)
+        asked = QueryRun((query,), tuple(declared), tuple(sources), "hub", faults=case.faults)
         watched = [
             cluster.loop.create_task(_punctual(cluster, root, *case.early)),
             cluster.loop.create_task(_finished(cluster, case.within_s)),
@@ -335,7 +344,7 @@ def played(case: Case, seed: int = 1) -> Outcome:
         assert late == len(case.late)
         return Ended(0, "finished")
 
-    return run_cluster(build, play, seed=seed, max_time_s=600.0, replay="this test")
+    return run_cluster(build, query_run, seed=seed, max_time_s=600.0, replay="this test")
 
 
 async def _punctual(cluster: SimulatedCluster, root: Path, least: int, after_s: float) -> None:
@@ -350,9 +359,9 @@ async def _finished(cluster: SimulatedCluster, within_s: float) -> None:
     cluster.fail(f"not finished after {within_s:g} s")
 
 
-def _source(site: Site, number: int, root: Path) -> SourceDeclaration:
+def _source(site: Site, start_ms: int, number: int, root: Path) -> SourceDeclaration:
     path = root / f"{number}.ndjson"
-    rows = [{"ts": _time(ms).isoformat(), "k": k, "v": v} for ms, k, v in site.rows]
+    rows = [{"ts": _time(start_ms + ms).isoformat(), "k": k, "v": v} for ms, k, v in site.rows]
     path.write_text("".join(json.dumps(row).ljust(LINE_BYTES) + "\n" for row in rows))
     options = {"path": str(path), "replay": site.pace}
     return SourceDeclaration(stream=site.stream, name=f"s{number}", node=f"s{number}", connector="file", options=options)
@@ -362,10 +371,10 @@ def _answer(case: Case) -> list[tuple[object, ...]]:
     tables = {}
     for name in ("a", "b"):
         rows = [row for site in case.sites if site.stream == name for row in site.rows if row not in case.late]
-        columns = [[_time(ms) for ms, _, _ in rows], [k for _, k, _ in rows], [v for _, _, v in rows]]
+        columns = [[_time(case.start_ms + ms) for ms, _, _ in rows], [k for _, k, _ in rows], [v for _, _, v in rows]]
         tables[name] = pa.table(columns, schema=to_arrow(SCHEMA))
     return [tuple(row.values()) for row in run(case.answer, tables)[1].to_pylist()]
 
 
 def _time(ms: int) -> datetime:
-    return datetime.fromtimestamp((START_MS + ms) / 1000, UTC)
+    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from sbon_node.experiments.made_matrix import TRUTHS
+from sbon_node.experiments.coordinates.generated_matrix import TRUTHS
 from sbon_node.space import vivaldi
 from sbon_node.space.coordinate import MAX_MS, Coordinate, from_wire
 from sbon_node.space.cost import cost_distances

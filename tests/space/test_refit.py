@@ -11,13 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon_cli.cities import cities
-from sbon_node.experiments.made_matrix import TRUTHS, Matrix
+from sbon_cli.local.cities import cities
+from sbon_node.experiments.coordinates.generated_matrix import TRUTHS, Matrix
 from sbon_node.space import refit
 from sbon_node.space.coordinate import MAX_MS, Coordinate, from_wire
 from sbon_node.space.local import LocalCoordinate, settle
 from sbon_node.space.settings import SpaceSettings
 from sbon_protocol import messages
+
+pytestmark = pytest.mark.slow
 
 HONEST, LIARS = 32, 6
 """A node's neighbours; six liars are more than 15 % of them."""

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from sbon_node.clock import Clock
+from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.net.transport import Address, ConnectionLostError
-from sbon_node.steps import Steps, unobserved
-from sbon_node.streams.frame import FrameDraft, InputOffset
-from sbon_node.streams.link import Link
-from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.links.link import Link
+from sbon_node.streams.links.publisher import Publisher
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort, PortInput
-from sbon_node.streams.publisher import Publisher
 from sbon_node.streams.settings import StreamSettings
 from sbon_protocol.messages import Frame
 from tests.streams.outboxes import SETTINGS
@@ -68,8 +68,8 @@ def pair() -> tuple[Channel, Channel]:
 class Host:
     """An outbox, its publisher, and everyone who has connected; ``serve`` may be replaced by a host that misbehaves."""
 
-    def __init__(self, path: Path, settings: StreamSettings, steps: Steps) -> None:
-        self.path, self.settings, self.steps = path, settings, steps
+    def __init__(self, path: Path, settings: StreamSettings, failpoint: Failpoints) -> None:
+        self.path, self.settings, self.failpoint = path, settings, failpoint
         self.clock = Clock()
         self.away = False
         self.channels: list[Channel] = []
@@ -80,8 +80,8 @@ class Host:
         self.boot()
 
     def boot(self) -> None:
-        self.outbox = Outbox(self.path, self.settings, self.steps)
-        self.publisher = Publisher(self.outbox, self.clock, self.settings, self.steps)
+        self.outbox = Outbox(self.path, self.settings, self.failpoint)
+        self.publisher = Publisher(self.outbox, self.clock, self.settings, self.failpoint)
         self.serve = self.publisher.serve
 
     def restart(self) -> None:
@@ -95,7 +95,7 @@ class Host:
             channel.close()
         self.channels.clear()
 
-    async def open_stream(self, address: Address) -> Channel:
+    async def open_stream(self, address: Address, node: str = "") -> Channel:
         if self.away:
             raise ConnectionLostError("nobody listens")
         ours, theirs = pair()
@@ -121,7 +121,7 @@ class Host:
             clock=self.clock,
             settings=self.settings,
             rng=random.Random(1),
-            steps=self.steps,
+            failpoint=self.failpoint,
         )
         self.ports.append(port)
         return port
@@ -158,9 +158,9 @@ class Host:
 async def make_host(tmp_path: Path) -> AsyncIterator[Callable[..., Host]]:
     hosts: list[Host] = []
 
-    def make(settings: StreamSettings | None = None, steps: Steps = unobserved) -> Host:
+    def make(settings: StreamSettings | None = None, failpoint: Failpoints = unobserved) -> Host:
         settings = settings or StreamSettings(reconnect_s=0.001, reconnect_max_s=0.002)
-        hosts.append(Host(tmp_path / f"outbox-{len(hosts)}.db", settings, steps))
+        hosts.append(Host(tmp_path / f"outbox-{len(hosts)}.db", settings, failpoint))
         return hosts[-1]
 
     yield make

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import NO_WATERMARK_MS, FrameDraft, InputOffset
-from sbon_node.streams.outbox import Outbox
+from sbon_node.model.frames import NO_WATERMARK_MS, FrameDraft, InputOffset
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 
 SETTINGS = StreamSettings()

@@ -14,16 +14,18 @@ from typing import Any
 import pytest
 
 from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.simulation.loop import VirtualLoop, VirtualTimeError
 from sbon_node.simulation.process import KilledError, Process
-from sbon_node.streams import rows
-from sbon_node.streams.frame import FrameDraft, InputOffset
-from sbon_node.streams.ledger import Stream
-from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.outbox import statements
+from sbon_node.streams.outbox.ledger import Stream
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.streams.watermark import output_watermark
+
+pytestmark = pytest.mark.slow
 
 ROWS = [f"row {number}" for number in range(8)]
 SETTINGS = StreamSettings(
@@ -85,7 +87,7 @@ class Node:
                 process.kill()
             await asyncio.sleep(0.05)
 
-    async def open_stream(self, address: Any) -> Any:
+    async def open_stream(self, address: Any, node: str = "") -> Any:
         if self.host is None or not self.process.alive:
             raise ConnectionLostError("nobody listens")
         ours, theirs = self.world.pair()
@@ -119,10 +121,10 @@ async def run_operator(node: Node, host: Any, upstream: Node) -> None:
             if upto is after:
                 continue
             world.offsets[batch] = upto
-            host.steps("plan")
+            host.failpoint("plan")
         upto = world.offsets[batch]
         frames = await port.fetch(0, after[0].frame, upto[0].frame)
-        host.steps("run")
+        host.failpoint("run")
         watermark_ms, ended = output_watermark(upto)
         # A second run of a batch cuts its rows otherwise, as Spark may.
         texts = [frame.payload.decode().upper() for frame in frames]
@@ -134,7 +136,7 @@ async def run_operator(node: Node, host: Any, upstream: Node) -> None:
         await port.write(batch, upto, drafts)
         await asyncio.sleep(0.01)
         world.commits.add(batch)
-        host.steps("commit")
+        host.failpoint("commit")
         await port.committed(batch)
         batch += 1
 
@@ -144,16 +146,16 @@ async def write_sink(node: Node, host: Any, upstream: Node) -> None:
     host.open_stream = upstream.open_stream
     number, length = world.position
     del world.file[length:]
-    link = host.link("op", steps=host.steps, start_after=number)
+    link = host.link("op", failpoint=host.failpoint, start_after=number)
     while True:
         await link.wait(number)
         frame = link.inbox.frames(number, number + 1)[0]
         world.file += [text for text in frame.payload.decode().split(";") if text]
-        host.steps("sink-write")
+        host.failpoint("sink-write")
         world.position = (frame.number, len(world.file))
         if frame.ended and not world.finished.done():
             world.finished.set_result(None)
-        host.steps("position-write")
+        host.failpoint("position-write")
         link.acknowledge(frame.number)
         number = frame.number
 
@@ -283,14 +285,14 @@ def never_drop(patch: pytest.MonkeyPatch) -> None:
 
 def never_replace(patch: pytest.MonkeyPatch) -> None:
     """A re-run of an invisible batch, added to what is there."""
-    patch.setattr(rows, "delete_pending", lambda *_, **__: None)
-    insert = rows.insert_frames
+    patch.setattr(statements, "delete_pending", lambda *_, **__: None)
+    insert = statements.insert_frames
 
     def after_all(connection: Any, stream: Any, frames: Any, upto: int) -> None:
         insert(connection, stream, [f for f in frames if stream.kind == "source" or f.number > stream.newest.last], upto)
 
-    patch.setattr(rows, "insert_frames", after_all)
-    patch.setattr(rows, "insert_pending", lambda connection, stream, tail: None)
+    patch.setattr(statements, "insert_frames", after_all)
+    patch.setattr(statements, "insert_pending", lambda connection, stream, tail: None)
 
 
 def trim_early(patch: pytest.MonkeyPatch) -> None:

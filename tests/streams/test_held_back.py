@@ -11,15 +11,17 @@ import msgspec
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.streams.credit import weight
-from sbon_node.streams.frame import END_WATERMARK_MS, NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
-from sbon_node.streams.inbox import Inbox
+from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
+from sbon_node.streams.links.credit import weight
+from sbon_node.streams.links.inbox import Inbox
+from sbon_node.streams.links.span import InputSpan, fill
+from sbon_node.streams.links.spill import SEGMENT_BYTES, Spill
 from sbon_node.streams.port import NodePort, PortInput
 from sbon_node.streams.settings import StreamSettings
-from sbon_node.streams.span import InputSpan, fill
-from sbon_node.streams.spill import SEGMENT_BYTES, Spill
 from sbon_node.streams.watermark import output_watermark
 from tests.streams.conftest import HERE
+
+pytestmark = pytest.mark.slow
 
 PATIENCE_S = 240.0
 DAY = 24

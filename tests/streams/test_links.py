@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.streams.credit import weight
-from sbon_node.streams.frame import FrameDraft
+from sbon_node.streams.links.credit import weight
 from sbon_node.streams.settings import StreamSettings
-from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Data, Ended, Hello, Progress, Refused, Subscribe, Subscribed, Unsubscribe
+from sbon_protocol.messages import Data, Subscribe, Subscribed
 
 QUICK = {"reconnect_s": 0.001, "reconnect_max_s": 0.002}
 
@@ -206,142 +204,18 @@ async def test_a_link_waits_for_a_host_that_is_away_and_a_stream_that_is_not_the
     assert (link.state, link.reason) == ("connected", "")
 
 
-# -- fencing ----------------------------------------------------------------------------------------------------------
-
-
-async def test_a_host_below_the_epoch_a_subscriber_has_seen_is_refused(make_host: Any, until: Any) -> None:
-    host = make_host()
-    host.outbox.open_stream("op", "operator", epoch=2)
-    host.outbox.write_batch("op", 0, (), [FrameDraft(payload=b"a", rows=1)])
-    host.outbox.publish("op", 0)
-    link = host.link("op", epoch=3)
-    await until(lambda: "epoch 2 is over" in link.reason)
-    assert link.inbox.received == 0
-    host.outbox.open_stream("op", "operator", epoch=3)
-    await link.wait(0)
-    assert link.epoch == 3
-
-
-async def test_a_subscriber_takes_nothing_from_an_older_epoch(make_host: Any, until: Any) -> None:
-    host = make_host()
-    rounds = []
-
-    async def stale(channel: Any) -> None:
-        rounds.append(await channel.receive())
-        if len(rounds) == 1:
-            await channel.send(Subscribed(epoch=5, next=1))
-            await channel.send(data(1, 5))
-            await channel.send(data(2, 4))
-        else:
-            await channel.send(Subscribed(epoch=4, next=2))
-            await channel.send(data(2, 4))
-        await channel.closed.wait()
-
-    host.serve = stale
-    link = host.link("op")
-    await until(lambda: len(rounds) > 2)
-    assert link.inbox.received == 1
-    assert [(one.next, one.epoch) for one in rounds[:3]] == [(0, 0), (2, 5), (2, 5)]
-
-
-async def test_a_host_stops_serving_when_a_subscriber_has_seen_a_later_epoch(make_host: Any) -> None:
-    host = make_host()
-    host.source("s", "a")
-    ours = await host.open_stream(None)
-    await ours.send(Subscribe(stream="s", subscriber="x", next=1, epoch=1, credit_bytes=1000))
-    await ours.receive()
-    await ours.receive()
-    await ours.send(Progress(received=1, acknowledged=1, credit_bytes=0, epoch=2))
-    answer = await ours.receive()
-    assert isinstance(answer, Ended)
-    assert answer.code == "fenced"
-    assert host.outbox.link_counts("s").links["x"].acknowledged == 0
-
-
-# -- peers that misbehave ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "said, rejected",
-    [
-        ([data(1), data(1), data(2)], 0),
-        ([data(1), data(3)], 1),
-        ([data(1), data(2, payload=bytes(5000))], 1),
-        ([data(1), Unsubscribe()], 1),
-    ],
-    ids=["duplicates are dropped", "a gap is refused", "more than the credit is refused", "what does not belong is refused"],
-)
-async def test_what_a_link_takes_from_its_host(make_host: Any, until: Any, said: list[Any], rejected: int) -> None:
-    host = make_host(StreamSettings(inbox_credit_bytes=4000, **QUICK))
-    asked = []
-
-    async def odd(channel: Any) -> None:
-        asked.append(await channel.receive())
-        await channel.send(Subscribed(epoch=1, next=asked[-1].next or 1))
-        for message in said if len(asked) == 1 else [data(asked[-1].next)]:
-            await channel.send(message)
-        await channel.closed.wait()
-
-    host.serve = odd
-    link = host.link("s")
-    await link.wait(1)
-    assert texts(link)[:2] == ["x", "x"]
-    assert link.rejected == rejected
-    assert len(asked) == 1 + (rejected > 0)
-
-
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [Hello(version=1, oldest_version=1, cluster="c", node="n", role="stream")],
-        [Subscribe(stream="s", subscriber="x", next=1, epoch=0, credit_bytes=9999), data(1)],
-        [
-            Subscribe(stream="s", subscriber="x", next=1, epoch=0, credit_bytes=9999),
-            Progress(received=7, acknowledged=0, credit_bytes=0, epoch=1),
-        ],
-        [
-            Subscribe(stream="s", subscriber="x", next=1, epoch=0, credit_bytes=0),
-            Progress(received=1, acknowledged=1, credit_bytes=0, epoch=1),
-        ],
-    ],
-    ids=["no subscription", "data from a subscriber", "received what is not there", "acknowledged what was not sent"],
-)
-async def test_a_subscriber_that_breaks_the_protocol_loses_its_connection_only(make_host: Any, messages: list[Any]) -> None:
-    host = make_host()
-    host.source("s", "a")
-    ours = await host.open_stream(None)
-    for message in messages:
-        await ours.send(message)
-    await ours.closed.wait()
-    task = host.tasks.pop()
-    with pytest.raises(ProtocolError):
-        await task
-    assert host.publisher.connections == 0
-    link = host.link("s")
-    await link.wait(0)
-
-
-async def test_an_unknown_stream_is_refused_by_name(make_host: Any) -> None:
-    host = make_host()
-    ours = await host.open_stream(None)
-    await ours.send(Subscribe(stream="none", subscriber="x", next=1, epoch=0, credit_bytes=1))
-    answer = await ours.receive()
-    assert isinstance(answer, Refused)
-    assert answer.code == "stream-unknown"
-
-
 # -- steps ------------------------------------------------------------------------------------------------------------
 
 
 async def test_steps_are_called_where_things_have_happened(make_host: Any, until: Callable[..., Any]) -> None:
-    steps: list[str] = []
-    host = make_host(steps=steps.append)
+    failpoint: list[str] = []
+    host = make_host(failpoint=failpoint.append)
     host.batch("op", "a")
-    link = host.link("op", steps=steps.append)
+    link = host.link("op", failpoint=failpoint.append)
     await link.wait(0)
     link.acknowledge(1)
-    await until(lambda: "trim" in steps)
-    await until(lambda: "acknowledge" in steps)
-    assert sorted(steps) == sorted(["outbox-write", "publish", "send", "receive", "acknowledge", "trim"])
-    assert steps.index("send") < steps.index("trim")
-    assert steps.index("receive") < steps.index("acknowledge")
+    await until(lambda: "trim" in failpoint)
+    await until(lambda: "acknowledge" in failpoint)
+    assert sorted(failpoint) == sorted(["outbox-write", "publish", "send", "receive", "acknowledge", "trim"])
+    assert failpoint.index("send") < failpoint.index("trim")
+    assert failpoint.index("receive") < failpoint.index("acknowledge")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.streams.frame import MAX_FRAME_BYTES, FrameDraft
-from sbon_node.streams.outbox import Outbox
+from sbon_node.model.frames import MAX_FRAME_BYTES, FrameDraft
+from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.outbox.store import Store
 from sbon_node.streams.settings import StreamSettings
-from sbon_node.streams.store import Store
 from tests.streams.outboxes import SETTINGS, code_of, publish, texts
 
 OFF, NORMAL, FULL = 0, 1, 2

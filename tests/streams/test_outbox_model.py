@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.steps import Step
-from sbon_node.streams.frame import NO_WATERMARK_MS, FrameDraft, InputOffset
-from sbon_node.streams.outbox import Outbox
+from sbon_node.failpoints import Failpoint
+from sbon_node.model.frames import NO_WATERMARK_MS, FrameDraft, InputOffset
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = StreamSettings(outbox_quota_bytes=400, trim_frames=2)
 SUBSCRIBERS = ("one", "two", "three")
@@ -32,7 +34,7 @@ class OutboxAgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.kill_at: Step | None = None
+        self.kill_at: Failpoint | None = None
         self.seen: list[tuple[bytes, int]] = []
         self.pending: list[list[tuple[bytes, int]]] = []
         self.visible_batch = -1
@@ -47,11 +49,11 @@ class OutboxAgainstModel(RuleBasedStateMachine):
         self.outbox.open_stream("op", "operator")
         self.outbox.open_stream("file", "source", finite=True)
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: Failpoint) -> None:
         if step == self.kill_at:
             raise KilledError
 
-    def _dies(self, at: Step, call: Callable[[], object]) -> None:
+    def _dies(self, at: Failpoint, call: Callable[[], object]) -> None:
         """Runs the call, and has the process die right after ``at`` has been stored, if that happens."""
         self.kill_at = at
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
-from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from tests.streams.outboxes import SETTINGS, publish, texts
 
@@ -28,6 +28,18 @@ def test_frames_not_yet_received_hold_the_producer_back(path: Path) -> None:
     assert not box.pressure("op")
     assert box.earliest("op") == 1
     box.close()
+
+
+def test_a_subscriber_that_begins_again_holds_the_producer_back_again(path: Path) -> None:
+    outbox = Outbox(path, StreamSettings(outbox_quota_bytes=3 * 65))
+    outbox.open_stream("op", "operator")
+    outbox.subscribe("op", "down", 0)
+    publish(outbox, "op", *"abcd")
+    outbox.received("op", "down", 4)
+    assert not outbox.pressure("op")
+    outbox.subscribe("op", "down", 1)
+    assert outbox.pressure("op"), "it has lost what it had received"
+    outbox.close()
 
 
 async def test_waiters_wake_on_what_they_wait_for(path: Path) -> None:
@@ -79,3 +91,21 @@ def test_an_acknowledgement_for_which_the_disk_has_no_room_is_made_good(path: Pa
     again = Outbox(path, SETTINGS)
     assert (again.earliest("op"), again.link_counts("op").links["one"].acknowledged) == (4, 3)
     again.close()
+
+
+async def test_an_unsubscription_wakes_the_producer_that_waited_for_that_subscriber(path: Path) -> None:
+    box = Outbox(path, StreamSettings(outbox_quota_bytes=64))
+    box.open_stream("op", "operator")
+    for subscriber in ("slow", "other"):
+        box.subscribe("op", subscriber, 0)
+    publish(box, "op", "a" * 100)
+    box.received("op", "other", 1)
+    room = asyncio.create_task(box.wait_room("op"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not room.done()
+    box.unsubscribe("op", "slow")
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert room.done()
+    box.close()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.streams.outbox import Outbox
-from tests.streams.outboxes import SETTINGS, code_of, draft, offset, texts
+from sbon_node.streams.outbox.outbox import Outbox
+from tests.streams.outboxes import SETTINGS, code_of, draft, offset, publish, texts
 
 
 def test_a_restart_finds_everything_as_it_was(outbox: Outbox, path: Path) -> None:
@@ -31,6 +31,15 @@ def test_a_restart_finds_everything_as_it_was(outbox: Outbox, path: Path) -> Non
     assert code_of(lambda: again.open_stream("op", "operator", epoch=1)) == "fenced"
     assert code_of(lambda: again.open_stream("op", "source")) == "stream-exists"
     again.close()
+
+
+def test_nothing_pending_is_kept_of_batches_that_are_shown(outbox: Outbox, path: Path) -> None:
+    for text in "abc":
+        publish(outbox, "op", text)
+    outbox.write_batch("op", 3, offset(3), [draft("d")])
+    outbox.close()
+    with sqlite3.connect(path) as database:
+        assert database.execute("SELECT batch FROM pending").fetchall() == [(3,)]
 
 
 class KilledError(BaseException):
@@ -66,11 +75,11 @@ def test_a_death_within_a_transaction_leaves_nothing_of_it(path: Path) -> None:
     [("outbox-write", -1, 0), ("publish", 0, 0)],
 )
 def test_a_death_right_after_a_step_finds_the_step_done(path: Path, kill_at: str, visible: int, written: int) -> None:
-    def steps(step: str) -> None:
+    def failpoint(step: str) -> None:
         if step == kill_at:
             raise KilledError
 
-    box = Outbox(path, SETTINGS, steps)
+    box = Outbox(path, SETTINGS, failpoint)
     box.open_stream("op", "operator")
 
     def run() -> None:
@@ -86,11 +95,11 @@ def test_a_death_right_after_a_step_finds_the_step_done(path: Path, kill_at: str
 
 
 def test_a_source_stores_its_position_with_its_frames(path: Path) -> None:
-    steps: list[str] = []
+    failpoint: list[str] = []
 
     def kill(step: str) -> None:
-        steps.append(step)
-        if len(steps) > 3:
+        failpoint.append(step)
+        if len(failpoint) > 3:
             raise KilledError
 
     box = Outbox(path, SETTINGS, kill)
@@ -98,7 +107,7 @@ def test_a_source_stores_its_position_with_its_frames(path: Path) -> None:
     box.write_source("s", [draft("a")], b"1")
     with pytest.raises(KilledError):
         box.write_source("s", [draft("b")], b"2")
-    assert steps[:3] == ["outbox-write", "position-write", "publish"]
+    assert failpoint[:3] == ["outbox-write", "position-write", "publish"]
     again = Outbox(path, SETTINGS)
     assert (texts(again, "s"), again.position("s")) == (["a", "b"], b"2")
     again.write_source("s", [], b"3")

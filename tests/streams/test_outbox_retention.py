@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.streams.outbox import Outbox
+from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from tests.streams.outboxes import code_of, draft, publish, texts
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import BrokenInvariantError
-from sbon_node.streams.frame import NO_WATERMARK_MS
-from sbon_node.streams.outbox import Outbox
+from sbon_node.model.frames import NO_WATERMARK_MS
+from sbon_node.streams.outbox.outbox import Outbox
 from tests.streams.outboxes import SETTINGS, code_of, draft, offset, texts
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.streams.pace import Pace
+from sbon_node.streams.rate import Pace
 
 
 def test_nothing_is_told_before_two_observations() -> None:

@@ -1,17 +1,26 @@
-"""Every query of the suite over real daemons and Spark, through three nodes or more: the rows that DuckDB finds."""
+"""Every query of the suite over real daemons and Spark, through three nodes or more: the rows that DuckDB finds.
+
+``make test`` runs one of each shape of a stage, and those that only Spark can evaluate; the others are played in virtual time.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from sbon_node.experiments.suite.cases import Case, cases
+from sbon_node.experiments.suite.cases import Case, cases, simulated
 from sbon_node.experiments.suite.reference import Reference, differences, stored
 from tests.suite.runs import Runs
+from tests.suite.shapes import SAMPLE
 
 pytestmark = pytest.mark.live
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+LEFT_OUT = {case.name for case in simulated()} - {*SAMPLE}
+THOROUGH = pytest.mark.thorough("suite queries on Spark")
+CASES = [pytest.param(case, id=case.name, marks=THOROUGH if case.name in LEFT_OUT else ()) for case in cases()]
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_rows_are_those_of_duckdb(case: Case, runs: Runs, reference: Reference) -> None:
     info, path = runs.over(case)
     nodes = {info.consumer, *(operator.node for operator in info.operators)}

@@ -6,19 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.connectors.event_time import EventTime
-from sbon_node.connectors.file_source import FileOptions, FileSource
 from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.event_time import EventTime
+from sbon_node.connectors.sources.file import FileOptions, FileSource
 from sbon_node.errors import SbonError
 from sbon_node.experiments.suite.cases import Case, cases, refusals
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
-from sbon_node.query.catalog import CatalogEntry
-from sbon_node.query.pushdown import push_down
-from sbon_node.query.reader import read_query
-from sbon_node.query.schema import to_arrow
-from sbon_node.query.settings import QuerySettings
-from sbon_node.query.stages import Stage, cut
+from sbon_node.model.catalogue import CatalogEntry
+from sbon_node.model.schema import to_arrow
+from sbon_node.sql.relations.reader import read_query
+from sbon_node.sql.rewrite.pushdown import push_down
+from sbon_node.sql.settings import QuerySettings
+from sbon_node.sql.stages.cut import Stage, cut
+from tests.suite.shapes import SAMPLE, shapes
 
 
 def stages(case: Case, streams: dict[str, SuiteStream]) -> tuple[Stage, ...]:
@@ -44,6 +45,13 @@ def test_there_are_queries_enough() -> None:
     known = {case.name for case in (*cases(), *refusals())}
     assert {f"nexmark_q{number}" for number in (0, 1, 2, 3, 4, 5, 7, 8)} <= known
     assert len({case.sql for case in cases()}) == len(cases()) >= 80
+
+
+def test_the_sample_has_every_shape_of_a_stage(streams: dict[str, SuiteStream]) -> None:
+    of = {case.name: shapes(stages(case, streams)) for case in cases()}
+    every, sampled = set().union(*of.values()), set().union(*(of[name] for name in SAMPLE))
+    assert len(every) >= 20
+    assert {shape: [name for name in of if shape in of[name]] for shape in every - sampled} == {}
 
 
 async def test_rows_come_out_of_order_and_none_is_late(streams: dict[str, SuiteStream]) -> None:

@@ -12,12 +12,12 @@ from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.experiments.suite.cases import Case
 from sbon_node.experiments.suite.streams import SITES, SuiteStream
-from sbon_node.query.catalog import SourceDeclaration
+from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.paths import NetworkQuality
-from sbon_node.simulation.play import Asked, Play, Rows
+from sbon_node.simulation.query_run import Asked, QueryRun, Rows
 
 NODES = (*SITES, "hub")
 STRATEGIES = ("relaxation", "producer", "consumer", "random")
@@ -31,7 +31,7 @@ def run_cases(
     sources = [_source(source, rng) for stream in streams.values() for source in stream.sources(seconds=1.0)]
     queries = tuple(Asked(case.name.replace("_", "-"), case.sql, rng.choice(STRATEGIES)) for case in cases)
     declared = tuple(stream.declaration for stream in streams.values())
-    play = Play(queries, declared, tuple(sources), consumer="hub", random_faults=random_faults)
+    play = QueryRun(queries, declared, tuple(sources), consumer="hub", random_faults=random_faults)
     found: dict[str, Rows] = {}
     config = msgspec.structs.replace(
         CONFIG,

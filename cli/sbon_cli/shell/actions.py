@@ -1,10 +1,11 @@
-"""What a statement of the shell asks for. Pure."""
+"""Actions of the shell's statements. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Literal, NamedTuple
 
+from sbon_cli.shell.declarations import Declaration, declaration_of, place_at
 from sbon_cli.shell.statements import blanked
 from sbon_node.errors import SbonError
 
@@ -14,25 +15,35 @@ EXPLAIN SELECT ...;                its plan: what would run where, what would fl
 EXPLAIN PLACEMENT SELECT ...;      why its operators would go there, and what else there is
 EXPLAIN [PLACEMENT] QUERY name;    the same of a query that runs
 SHOW STREAMS | QUERIES | MEMBERS;  what there is
-DESCRIBE stream;                   columns and sources
-BILL query;                        what it has cost the network
+SHOW STREAM name; SHOW QUERY name; one of them: columns and sources; plan, operators and how far it is
+DESCRIBE stream;                   as SHOW STREAM
+CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text'];
+ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)];
+DETACH name FROM stream;           takes a source away; DETACH FROM stream [AT node]; the one at a node
+DROP STREAM name;                  with its sources and what they keep
+USAGE query;                       what it has cost the network
 STOP query;                        ends it
 \\help, \\quit                       this; out, as Ctrl-D
 
 A statement may take several lines; a semicolon ends it. Tab completes; the arrows bring back what was typed before."""
+
+
+class ShowQuery(NamedTuple):
+    query: str
+
 
 Shown = Literal["STREAMS", "QUERIES", "MEMBERS"]
 SHOWN: tuple[Shown, ...] = ("STREAMS", "QUERIES", "MEMBERS")
 
 
 class Run(NamedTuple):
-    """A query, as the node is to read it."""
+    """Run a query with this text for the node."""
 
     sql: str
 
 
 class Explain(NamedTuple):
-    """Of ``sql``, or of a query that runs; its plan, or its placement."""
+    """Explain the plan or the placement of ``sql``, or of a running query."""
 
     sql: str
     query: str
@@ -47,7 +58,7 @@ class Describe(NamedTuple):
     stream: str
 
 
-class Charge(NamedTuple):
+class ShowUsage(NamedTuple):
     query: str
 
 
@@ -63,15 +74,15 @@ class Quit(NamedTuple):
     pass
 
 
-Action = Run | Explain | Show | Describe | Charge | Stop | Help | Quit
+Action = Run | Explain | Show | ShowQuery | Describe | ShowUsage | Stop | Declaration | Help | Quit
 
 _NAME = r"\s+([A-Za-z0-9_-]+|`[^`]+`)\s*"
 
 
 def action_of(text: str) -> Action:
-    """Raises :class:`SbonError` ``bad-statement`` for what begins as a statement of the shell and does not go on so.
+    """Parse a statement; raise :class:`SbonError` ``bad-statement`` if only its beginning is one of the shell.
 
-    What is sent to the node has spaces for what stood before it, so that lines and columns stay those of ``text``.
+    The text for the node has spaces in place of the preceding words, so that lines and columns stay those of ``text``.
     """
     clean = blanked(text)
     words = clean.split()
@@ -80,7 +91,12 @@ def action_of(text: str) -> Action:
         return _word(first)
     if first == "explain":
         return _explain(clean)
+    if (declared := declaration_of(clean)) is not None:
+        return declared
     if first == "show":
+        named = re.fullmatch(rf"\s*show\s+(stream|query){_NAME}", clean, re.IGNORECASE)
+        if named is not None:
+            return (Describe if named[1].lower() == "stream" else ShowQuery)(named[2].strip("`"))
         what = words[1].upper() if len(words) == 2 else ""
         for shown in SHOWN:
             if shown == what:
@@ -89,12 +105,12 @@ def action_of(text: str) -> Action:
             "SHOW what?",
             clean,
             len(clean.rstrip()) if len(words) == 1 else clean.find(words[1]),
-            "SHOW STREAMS, QUERIES or MEMBERS",
+            "SHOW STREAMS, QUERIES, MEMBERS, STREAM name or QUERY name",
         )
     for word, kind, of in (
         ("describe", Describe, "STREAM"),
         ("desc", Describe, "STREAM"),
-        ("bill", Charge, "QUERY"),
+        ("usage", ShowUsage, "QUERY"),
         ("stop", Stop, "QUERY"),
     ):
         if first == word:
@@ -128,6 +144,4 @@ def _explain(clean: str) -> Action:
 
 
 def _bad(message: str, text: str, at: int, hint: str) -> SbonError:
-    line = text.count("\n", 0, at) + 1
-    where = f"line {line}, column {at - text.rfind(chr(10), 0, at)}"
-    return SbonError("bad-statement", message, where=where, hint=f"write {hint}")
+    return SbonError("bad-statement", message, where=place_at(text, at), hint=f"write {hint}")

@@ -1,4 +1,4 @@
-"""An error in SQL, with the line it is in and a caret under the place."""
+"""An error in SQL, with its line and a caret under the position."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 from rich.markup import escape
 
-from sbon_cli.output import err
 from sbon_cli.shell.statements import Statement
+from sbon_cli.terminal.output import err
 from sbon_node.errors import SbonError
 
 _PLACE = re.compile(r"line (\d+), column (\d+)")
@@ -15,7 +15,7 @@ MARGIN = 2
 
 
 def complain_at(error: SbonError, statement: Statement, file: str = "") -> None:
-    """Writes the error to stderr; places are those of the whole text, of ``file`` where it is one."""
+    """Write the error to stderr; positions are those of the whole text, of ``file`` if given."""
     console = err()
     place = _PLACE.fullmatch(error.where)
     if place is None:
@@ -35,7 +35,7 @@ def complain_at(error: SbonError, statement: Statement, file: str = "") -> None:
 
 
 def pointed(text: str, line: int, column: int, width: int) -> list[str]:
-    """The line (from 1) with a caret under the column (from 1), cut to ``width``; nothing where there is no such line."""
+    """Return the line (from 1) with a caret under the column (from 1), cut to ``width``; empty without such a line."""
     lines = text.split("\n")
     if not 1 <= line <= len(lines):
         return []

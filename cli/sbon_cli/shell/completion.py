@@ -1,4 +1,4 @@
-"""What may come next in a statement: keywords, functions, streams, columns, queries. Pure, but for whom it asks what there is."""
+"""Completion of a statement: keywords, functions, streams, columns, queries. Pure, except the injected names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from sbon_cli.shell.actions import SHOWN
+from sbon_cli.shell.declarations import CONNECTORS
 from sbon_cli.shell.statements import blanked
-from sbon_node.query.functions import ALLOWED, ALLOWED_AGGREGATES
+from sbon_node.model.schema import TYPES
+from sbon_node.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES
 
-STATEMENTS = ("SELECT", "WITH", "EXPLAIN", "SHOW", "DESCRIBE", "BILL", "STOP")
+STATEMENTS = (
+    *("SELECT", "WITH", "EXPLAIN", "SHOW", "DESCRIBE", "USAGE", "STOP"),
+    *("CREATE STREAM", "ATTACH", "DETACH", "DROP STREAM"),
+)
 KEYWORDS = (
     *("SELECT", "DISTINCT", "FROM", "WHERE", "GROUP BY", "HAVING", "AS", "AND", "OR", "NOT", "IN", "EXISTS", "BETWEEN", "LIKE"),
     *("IS NULL", "IS NOT NULL", "CASE", "WHEN", "THEN", "ELSE", "END", "CAST(", "INTERVAL", "UNION ALL", "TRUE", "FALSE", "NULL"),
@@ -25,17 +30,27 @@ _RELATIONS = re.compile(
 class Names(Protocol):
     def streams(self) -> Mapping[str, tuple[str, ...]]: ...
 
+    def sources(self) -> tuple[str, ...]:
+        """Return names of sources of any stream."""
+        ...
+
+    def members(self) -> tuple[str, ...]: ...
+
     def queries(self) -> tuple[str, ...]: ...
+
+    def live_queries(self) -> tuple[str, ...]:
+        """Return the queries that can be stopped."""
+        ...
 
 
 def word_before(text: str) -> str:
-    """The word that is being typed at the end of the text; empty at the beginning of one."""
+    """Return the unfinished word at the end of the text; empty at the beginning of a word."""
     match = _WORD.search(text)
     return match[0] if match else ""
 
 
 def candidates(before: str, whole: str, names: Names) -> list[str]:
-    """Words that may take the place of the one at the end of ``before``, in order; ``whole`` is the statement to its end."""
+    """Return replacements for the last word of ``before``, in order; ``whole`` is the statement to its end."""
     word = word_before(before)
     left = blanked(before[: len(before) - len(word)])
     if _in_text(left):
@@ -48,23 +63,50 @@ def candidates(before: str, whole: str, names: Names) -> list[str]:
         found = _columns_of(word_before(left[:-1]), whole, names)
     elif not last:
         found = STATEMENTS
+    elif (declared := _declared(left.lower().split(), names)) is not None:
+        found = declared
     elif last == "explain":
         found = ("SELECT", "WITH", "PLACEMENT", "QUERY")
     elif last == "placement":
         found = ("SELECT", "WITH", "QUERY")
     elif last == "show":
-        found = SHOWN
-    elif last in ("describe", "desc", "from", "join"):
+        found = (*SHOWN, "STREAM", "QUERY")
+    elif left.lower().split()[-2:] == ["show", "stream"] or last in ("describe", "desc", "from", "join"):
         found = names.streams()
-    elif last in ("query", "bill", "stop"):
+    elif last == "stop" or left.lower().split()[-2:] == ["stop", "query"]:
+        found = names.live_queries()
+    elif last in ("query", "usage"):
         found = names.queries()
     else:
         found = (*_columns_read(whole, names), *KEYWORDS, *(f"{name}(" for name in sorted({*ALLOWED, *ALLOWED_AGGREGATES})))
     return _cased(word, found)
 
 
+def _declared(words: list[str], names: Names) -> Iterable[str] | None:
+    """Return candidates in statements that change streams, None in others; ``words`` are those before the current word."""
+    first, last = words[0], words[-1]
+    if first in ("create", "drop") and len(words) == 1:
+        return ("STREAM",)
+    if first == "drop":
+        return names.streams() if len(words) == 2 else ()
+    if first == "create":
+        in_columns = "".join(words).count("(") > "".join(words).count(")")
+        return (*TYPES, "decimal(") if in_columns else ("EVENT TIME", "DELAY", "COMMENT") if len(words) > 2 else ()
+    if first not in ("attach", "detach"):
+        return None
+    if last == ("to" if first == "attach" else "from"):
+        return names.streams()
+    if last == "at":
+        return names.members()
+    if len(words) == 1:
+        return CONNECTORS if first == "attach" else (*names.sources(), "FROM")
+    if first == "detach":
+        return ("FROM",) if "from" not in words else ("AT",)
+    return ("TO",) if "to" not in words else ("AT", "AS", "WITH (")
+
+
 def relations(text: str) -> dict[str, str]:
-    """Streams read in the text, by the names they have there."""
+    """Return the streams read in the text, by their names there."""
     return {alias or name: name for name, alias in _RELATIONS.findall(blanked(text))}
 
 
@@ -74,14 +116,14 @@ def _columns_of(alias: str, whole: str, names: Names) -> tuple[str, ...]:
 
 
 def _columns_read(whole: str, names: Names) -> list[str]:
-    """Of all streams, where none of those that are read is known yet."""
+    """Return the columns of the streams read; those of all streams if none is known yet."""
     known = names.streams()
     read = [stream for stream in relations(whole).values() if stream in known]
     return sorted({column for stream in read or known for column in known[stream]})
 
 
 def _cased(word: str, found: Iterable[str]) -> list[str]:
-    """Those that begin so; keywords in the case in which the word was begun."""
+    """Return the words with this prefix; keywords in the case of the prefix."""
     lower = word.lower()
     matching = [one for one in found if one.lower().startswith(lower)]
     return list(dict.fromkeys(one.lower() if word and word.islower() and one.isupper() else one for one in matching))

@@ -1,4 +1,4 @@
-"""What the node knows that can be completed: asked now and then, and silently nothing where it does not answer."""
+"""The node's names for completion: requested now and then, empty without an error if it does not answer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sbon_cli.client import Client
-from sbon_node.control.report import StreamInfo
 from sbon_node.errors import SbonError
+from sbon_node.model.delivery import LIVE
+from sbon_node.model.streams import StreamInfo
 
 T = TypeVar("T")
 
@@ -17,29 +18,52 @@ PATIENCE_S = 1.0
 
 
 class Known:
-    """Streams with their columns, and queries, of the node asked."""
+    """Streams with their columns, and queries, of the connected node."""
 
     def __init__(self, api: str, now: Callable[[], float] = time.monotonic) -> None:
         self._client = Client(api, patience_s=PATIENCE_S)
         self._now = now
         self._streams: dict[str, tuple[str, ...]] = {}
-        self._queries: tuple[str, ...] = ()
+        self._sources: tuple[str, ...] = ()
+        self._members: tuple[str, ...] = ()
+        self._states: dict[str, str] = {}
         self._asked: dict[str, float] = {}
 
     def streams(self) -> dict[str, tuple[str, ...]]:
-        """Columns by stream."""
-        if self._due("streams"):
-            self._streams = dict(map(_columns, _asked(self._client.streams)))
+        """Return columns by stream."""
+        self._ask_streams()
         return self._streams
 
+    def sources(self) -> tuple[str, ...]:
+        self._ask_streams()
+        return self._sources
+
+    def members(self) -> tuple[str, ...]:
+        if self._due("members"):
+            self._members = tuple(member.name for member in _asked(self._client.members))
+        return self._members
+
     def queries(self) -> tuple[str, ...]:
-        if self._due("queries"):
-            self._queries = tuple(query.id for query in _asked(self._client.queries))
-        return self._queries
+        return tuple(self._query_states())
+
+    def live_queries(self) -> tuple[str, ...]:
+        """Return the queries that are not over."""
+        return tuple(name for name, state in self._query_states().items() if state in LIVE)
 
     def forget(self) -> None:
-        """What is known may have changed."""
+        """Forget all names, because they may have changed."""
         self._asked.clear()
+
+    def _ask_streams(self) -> None:
+        if self._due("streams"):
+            found = _asked(self._client.streams)
+            self._streams = dict(map(_columns, found))
+            self._sources = tuple(sorted({source.name for info in found for source in info.entry.sources}))
+
+    def _query_states(self) -> dict[str, str]:
+        if self._due("queries"):
+            self._states = {query.id: query.state for query in _asked(self._client.queries)}
+        return self._states
 
     def _due(self, what: str) -> bool:
         asked = self._asked.get(what)

@@ -15,18 +15,18 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
-from sbon_cli.output import err
 from sbon_cli.shell.completion import candidates, word_before
 from sbon_cli.shell.known import Known
 from sbon_cli.shell.run import Runner
 from sbon_cli.shell.statements import Statement, complete, is_word, split
+from sbon_cli.terminal.output import err
 
 MAX_HISTORY_BYTES = 1024 * 1024
 PROMPT, MORE = "sbon> ", "   -> "
 
 
 class SqlCompleter(Completer):
-    """Asks the node what there is; runs beside the typing."""
+    """Completer that asks the node for names; it runs beside the typing."""
 
     def __init__(self, known: Known) -> None:
         self._known = known
@@ -40,13 +40,13 @@ class SqlCompleter(Completer):
 
 
 def history_file() -> Path:
-    """In the user's state directory (XDG)."""
+    """Return the history file in the user's state directory (XDG)."""
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "sbon" / "sql_history"
 
 
 def history(path: Path) -> History:
-    """Kept in a file that only the user reads; where it cannot be, for this session alone, which is said."""
+    """Return the history in a file that only the user can read; on failure one for this session, with a message."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -59,7 +59,7 @@ def history(path: Path) -> History:
 
 
 def _shorten(path: Path) -> None:
-    """The newer half of a file that has grown too large."""
+    """Keep the newer half of a file that has grown too large."""
     if path.stat().st_size <= MAX_HISTORY_BYTES:
         return
     kept = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
@@ -68,7 +68,7 @@ def _shorten(path: Path) -> None:
 
 
 def converse(runner: Runner, known: Known) -> None:
-    """Until Ctrl-D or ``quit``. Ctrl-C gives up what is typed, or stops the query that runs."""
+    """Run until Ctrl-D or ``quit``. Ctrl-C discards the input, or stops the running query."""
     session: PromptSession[str] = PromptSession(
         history=history(history_file()),
         completer=SqlCompleter(known),
@@ -98,7 +98,7 @@ def converse(runner: Runner, known: Known) -> None:
 
 
 def _keys() -> KeyBindings:
-    """Enter ends a statement that is complete, and else begins a new line."""
+    """Return key bindings: Enter ends a complete statement, and otherwise begins a new line."""
     keys = KeyBindings()
 
     @keys.add("enter", filter=Condition(lambda: True))

@@ -1,36 +1,41 @@
-"""What a statement asks for is done: asked of the node, shown, and its outcome told as an exit code."""
+"""Execution of statements: request to the node, output, and exit code."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sbon_cli.client import Client
-from sbon_cli.explain import show_explanation
-from sbon_cli.explain_placement import show_placement
-from sbon_cli.follow import consumer_client
-from sbon_cli.members import show_members
-from sbon_cli.output import EXIT_INTERRUPTED, as_json, err, exit_code_of, print_json, say
-from sbon_cli.query import show_bill, show_queries, tell_unanswered
-from sbon_cli.rows import follow_to_the_end
+from sbon_cli.commands.nodes.members import show_members
+from sbon_cli.commands.queries.explain import show_explanation
+from sbon_cli.commands.queries.explain_placement import show_placement
+from sbon_cli.commands.queries.follow import consumer_client
+from sbon_cli.commands.queries.query import show_queries, show_query, show_query_usage, tell_unanswered
+from sbon_cli.commands.queries.rows import follow_to_the_end
+from sbon_cli.commands.queries.submit import submitted
+from sbon_cli.commands.streams.stream import show_stream, show_streams, source_of
 from sbon_cli.shell import actions
 from sbon_cli.shell.actions import HELP, Action, action_of
 from sbon_cli.shell.carets import complain_at
+from sbon_cli.shell.declarations import Attach, CreateStream, Declaration, Detach, DropStream, placed
 from sbon_cli.shell.statements import Statement
-from sbon_cli.stream import show_stream, show_streams
-from sbon_cli.submit import submitted
-from sbon_node.control.report import Question, Submission
+from sbon_cli.terminal.output import EXIT_INTERRUPTED, err, exit_code_of, print_json, say
 from sbon_node.errors import SbonError
+from sbon_node.model.queries import QuerySpec, Submission
 
 
 class Runner:
-    """Runs statements at one node. ``wishes`` are the fields of a submission beside its text, ``file`` where they are from."""
+    """Runner of statements at one node.
 
-    def __init__(self, client: Client, wishes: Mapping[str, Any], *, json_: bool, file: str = "") -> None:
-        self._client, self._wishes, self._json, self._file = client, dict(wishes), as_json(json_), file
+    ``goal_options`` are the fields of a submission beside its text; ``file``, if any, is the file that holds the statements.
+    """
+
+    def __init__(self, client: Client, goal_options: Mapping[str, Any], *, json_: bool, file: str = "") -> None:
+        self._client, self._goal_options, self._json, self._file = client, dict(goal_options), json_, file
 
     def run(self, statement: Statement) -> int | None:
-        """An exit code, 0 where all went well; None where the shell is to end. Errors are shown, not raised."""
+        """Return an exit code, 0 on success, or None to end the shell. Errors are shown, not raised."""
         try:
             action = action_of(statement.text)
             return None if isinstance(action, actions.Quit) else self._do(action)
@@ -58,24 +63,54 @@ class Runner:
                 tell_unanswered(queries)
             case actions.Show():
                 self._tell(client.members(), show_members)
+            case actions.ShowQuery(query=query):
+                self._tell(client.query(query), show_query)
+            case CreateStream() | Attach() | Detach() | DropStream():
+                self._declare(action)
             case actions.Describe(stream=stream):
                 self._tell(client.stream(stream), show_stream)
-            case actions.Charge(query=query):
-                self._tell(client.bill(query), show_bill)
+            case actions.ShowUsage(query=query):
+                self._tell(client.query_usage(query), show_query_usage)
             case actions.Stop(query=query):
                 info = client.stop_query(query)
                 self._tell(info, lambda found: say(f"{found.id} {found.state}"))
         return 0
 
+    def _declare(self, action: Declaration) -> None:
+        """Run a declaration; an error names the position of the part that it concerns."""
+        client = self._client
+        try:
+            match action:
+                case CreateStream(declaration=declaration):
+                    self._tell(client.create_stream(declaration), lambda info: say(f"{declaration.name} created"))
+                case Attach():
+                    options = {**action.options}
+                    if action.connector == "file" and "path" in options:
+                        options["path"] = str(Path(str(options["path"])).absolute())
+                    source = action._replace(options=options).source(action.node or client.status().name)
+                    said = f"{source.name} attached to {source.stream} at {source.node}"
+                    self._tell(client.attach_source(source), lambda info: say(said))
+                case Detach(stream=stream, name=name, node=node):
+                    at = node or ("" if name else client.status().name)
+                    source_name = source_of(client.stream(stream), name, at)
+                    self._tell(
+                        client.detach_source(stream, source_name), lambda info: say(f"{source_name} detached from {stream}")
+                    )
+                case DropStream(stream=stream):
+                    client.drop_stream(stream)
+                    say(f"{stream} dropped")
+        except SbonError as error:
+            raise placed(error, action.places) from error
+
     def _query(self, sql: str) -> int:
-        """Its rows as they arrive, until it is over; Ctrl-C stops it."""
-        consumer_client(self._client, str(self._wishes.get("consumer", "")))
-        info = submitted(self._client, Submission(sql=sql, **self._wishes))
+        """Show a query's rows as they arrive, until it is over; Ctrl-C stops it."""
+        consumer_client(self._client, str(self._goal_options.get("consumer", "")))
+        info = submitted(self._client, Submission(sql=sql, **self._goal_options))
         return follow_to_the_end(self._client, info, json_=self._json, stop_after=True)
 
     def _explain(self, asked: actions.Explain) -> None:
         client = self._client
-        question = None if asked.query else Question(sql=asked.sql, **self._wishes)
+        question = None if asked.query else QuerySpec(sql=asked.sql, **self._goal_options)
         if asked.placement:
             placed = client.explain_query_placement(asked.query) if question is None else client.explain_placement(question)
             self._tell(placed, show_placement)

@@ -1,4 +1,4 @@
-"""A text cut into statements at its semicolons; those in strings, quoted names and comments end nothing. Pure."""
+"""Statements of a text, split at semicolons outside strings, quoted names and comments. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PIECE = re.compile(
 
 
 class Statement(NamedTuple):
-    """``text`` as written, without its semicolon; ``line`` and ``column`` of the whole text are where it begins, from 1."""
+    """A statement. ``text`` is as written, without its semicolon; ``line`` and ``column`` (from 1) are its position."""
 
     text: str
     line: int = 1
@@ -21,7 +21,7 @@ class Statement(NamedTuple):
 
 
 def split(text: str) -> tuple[list[Statement], Statement]:
-    """The statements that are ended, without empty ones, and what is left after them; blank where there is nothing left."""
+    """Return the ended statements, without empty ones, and the remaining text; blank if none remains."""
     found: list[Statement] = []
     start = at = 0
     while at < len(text):
@@ -36,7 +36,7 @@ def split(text: str) -> tuple[list[Statement], Statement]:
 
 
 def complete(text: str) -> bool:
-    """Whether nothing more is to be typed: all is ended by a semicolon, or is a word to the shell itself, or blank."""
+    """Whether the text is complete: ended by a semicolon, a word for the shell itself, or blank."""
     return is_word(text) or not split(text)[1].text
 
 
@@ -47,7 +47,7 @@ def is_word(text: str) -> bool:
 
 
 def blanked(text: str) -> str:
-    """The text with spaces in place of its comments, so that offsets stay."""
+    """Return the text with spaces in place of its comments, so that offsets stay."""
     kept: list[str] = []
     at = 0
     while at < len(text):
@@ -61,7 +61,7 @@ def blanked(text: str) -> str:
 
 
 def _after_comment(text: str, start: int) -> int:
-    """Comments of this kind lie in each other."""
+    """Skip a comment with its nested comments."""
     depth = 0
     for bracket in re.finditer(r"/\*|\*/", text[start:]):
         depth += 1 if bracket.group() == "/*" else -1

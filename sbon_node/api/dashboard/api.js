@@ -46,12 +46,13 @@ function parsed(body) {
 
 export const paths = {
   status: () => "/v1/status",
+  usage: (afterMs) => `/v1/usage?after_ms=${afterMs}`,
   members: () => "/v1/members",
   streams: () => "/v1/streams",
   queries: () => "/v1/queries",
   explanation: (query) => `/v1/queries/${encodeURIComponent(query)}/explain`,
-  bill: (query) => `/v1/queries/${encodeURIComponent(query)}/bill`,
+  queryUsage: (query, afterMs) => `/v1/queries/${encodeURIComponent(query)}/usage?after_ms=${afterMs}`,
   query: (query) => `/v1/queries/${encodeURIComponent(query)}`,
   placement: (query) => `/v1/queries/${encodeURIComponent(query)}/explain/placement`,
-  events: () => "/v1/events?kinds=membership,placement,queries",
+  events: () => "/v1/events?kinds=membership,placement,queries&past=200",
 };

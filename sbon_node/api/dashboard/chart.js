@@ -1,22 +1,29 @@
-// Two lines over time, drawn to be read: a few round ticks, a cursor for mouse and keyboard, and words for who cannot see it.
+// Lines over time, drawn to be read: a few round ticks, a cursor for mouse and keyboard, and words for who cannot see it.
 
 import { keep, say, set, svg } from "./dom.js";
 import { bytes, clock } from "./format.js";
 
 const HEIGHT = 190;
+const SPARE_MS = 1000;
 const EDGE = { left: 52, right: 12, top: 10, bottom: 24 };
+/** Room that 12:00:05 and 12:00 take along the axis, in pixels, with some between them. */
+const WORD = 68;
+const SHORT_WORD = 48;
 const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
 
 export class Chart {
-  /** `lines` are names of the points' fields; `read(point)` is told what the cursor is at, null for the newest. */
-  constructor(parent, lines, label, read) {
-    Object.assign(this, { parent, lines, read, points: [], cursorAt: null });
+  /**
+   * `lines` are names of the points' fields, null where there is nothing to draw; `read(point)` is told what the cursor is at, null
+   * for the newest. `tick` puts a value of the axis into few characters, `least` is the least that the axis reaches to.
+   */
+  constructor(parent, lines, label, read, { height = HEIGHT, tick = bytes, least = 1 } = {}) {
+    Object.assign(this, { parent, lines, read, height, tick, least, points: [], cursorAt: null });
     this.axes = svg("g", { class: "axes" });
     this.paths = lines.map((name) => svg("path", { class: `line ${name}` }));
-    this.rule = svg("line", { class: "cursor", y1: EDGE.top, y2: HEIGHT - EDGE.bottom });
+    this.rule = svg("line", { class: "cursor", y1: EDGE.top, y2: height - EDGE.bottom });
     this.dots = lines.map((name) => svg("circle", { class: `dot ${name}`, r: 3.5 }));
     const slider = { role: "slider", tabindex: 0, "aria-label": label, "aria-valuemin": 0, "aria-orientation": "horizontal" };
-    this.drawing = svg("svg", { ...slider, class: "chart", height: HEIGHT });
+    this.drawing = svg("svg", { ...slider, class: "chart", height });
     this.drawing.append(this.axes, ...this.paths, this.rule, ...this.dots);
     parent.append(this.drawing);
     new ResizeObserver(() => this.draw()).observe(parent);
@@ -36,21 +43,33 @@ export class Chart {
     const { points } = this;
     if (!width || points.length < 2) return;
     const [from, to] = [points[0].at, points.at(-1).at];
-    const scale = scaleOf(this.lines.map((name) => points.map((point) => point[name])));
-    this.x = (at) => EDGE.left + ((at - from) / (to - from)) * (width - EDGE.left - EDGE.right);
-    this.y = (value) => HEIGHT - EDGE.bottom - scale.share(value) * (HEIGHT - EDGE.top - EDGE.bottom);
-    set(this.drawing, { width, viewBox: `0 0 ${width} ${HEIGHT}`, "aria-valuemax": points.length - 1 });
+    const scale = scaleOf(this.lines.map((name) => points.map((point) => point[name]).filter(known)), this.least, this.height < HEIGHT ? 2 : 4);
+    this.x = (at) => EDGE.left + ((at - from) / Math.max(SPARE_MS, to - from)) * (width - EDGE.left - EDGE.right);
+    this.y = (value) => this.height - EDGE.bottom - scale.share(value) * (this.height - EDGE.top - EDGE.bottom);
+    set(this.drawing, { width, viewBox: `0 0 ${width} ${this.height}`, "aria-valuemax": points.length - 1 });
     this.ticks(from, to, scale.ticks, width);
     this.lines.forEach((name, i) => {
-      const corners = points.map((point) => `${this.x(point.at).toFixed(1)},${this.y(point[name]).toFixed(1)}`);
-      set(this.paths[i], { d: `M${corners.join(" L")}` });
+      set(this.paths[i], { d: this.path(name) });
     });
     this.mark();
   }
 
+  /** A line with gaps where nothing is known. */
+  path(name) {
+    let drawing = false;
+    const steps = this.points.map((point) => {
+      if (!known(point[name])) return (drawing = false) || "";
+      const step = `${drawing ? "L" : "M"}${this.x(point.at).toFixed(1)},${this.y(point[name]).toFixed(1)}`;
+      drawing = true;
+      return step;
+    });
+    return steps.join(" ").trim() || null;
+  }
+
   ticks(from, to, levels, width) {
     const up = levels.map((value, i) => ({ key: `y${i}`, value }));
-    const apart = STEPS_S.find((s) => (to - from) / (1000 * s) <= Math.max(2, width / 110)) ?? STEPS_S.at(-1);
+    const room = width - EDGE.left - EDGE.right;
+    const apart = STEPS_S.find((s) => room * ((1000 * s) / Math.max(SPARE_MS, to - from)) >= (s < 60 ? WORD : SHORT_WORD)) ?? STEPS_S.at(-1);
     const along = [];
     const offset = new Date(from).getTimezoneOffset() * 60_000;
     for (let at = Math.ceil((from - offset) / (apart * 1000)) * apart * 1000 + offset; at <= to; at += apart * 1000) along.push({ key: `x${along.length}`, at });
@@ -58,10 +77,10 @@ export class Chart {
       const [line, text] = group.children;
       const level = tick.value !== undefined;
       const place = level ? this.y(tick.value) : this.x(tick.at);
-      set(line, level ? { x1: EDGE.left, x2: width - EDGE.right, y1: place, y2: place } : { x1: place, x2: place, y1: HEIGHT - EDGE.bottom, y2: HEIGHT - EDGE.bottom + 4 });
+      set(line, level ? { x1: EDGE.left, x2: width - EDGE.right, y1: place, y2: place } : { x1: place, x2: place, y1: this.height - EDGE.bottom, y2: this.height - EDGE.bottom + 4 });
       const end = !level && place > width - 34 ? "end" : "middle";
-      set(text, level ? { x: EDGE.left - 6, y: place + 4, "text-anchor": "end" } : { x: end === "end" ? width - 2 : place, y: HEIGHT - 6, "text-anchor": end });
-      say(text, level ? bytes(tick.value) : clock(tick.at).slice(0, apart < 60 ? 8 : 5));
+      set(text, level ? { x: EDGE.left - 6, y: place + 4, "text-anchor": "end" } : { x: end === "end" ? width - 2 : place, y: this.height - 6, "text-anchor": end });
+      say(text, level ? this.tick(tick.value) : clock(tick.at).slice(0, apart < 60 ? 8 : 5));
     });
   }
 
@@ -101,11 +120,17 @@ export class Chart {
     const point = i === null ? this.points.at(-1) : this.points[i];
     if (!point || !this.x) return;
     set(this.rule, { x1: this.x(point.at), x2: this.x(point.at), class: i === null ? "cursor off" : "cursor" });
-    this.lines.forEach((name, n) => set(this.dots[n], { cx: this.x(point.at), cy: this.y(point[name]) }));
+    this.lines.forEach((name, n) => {
+      const there = known(point[name]);
+      this.dots[n].toggleAttribute("hidden", !there);
+      if (there) set(this.dots[n], { cx: this.x(point.at), cy: this.y(point[name]) });
+    });
     const words = this.read(i === null ? null : point, point);
     set(this.drawing, { "aria-valuenow": i ?? this.points.length - 1, "aria-valuetext": words });
   }
 }
+
+const known = (value) => value !== null && value !== undefined;
 
 const APART = 20;
 
@@ -113,12 +138,12 @@ const APART = 20;
  * How high values stand, as a share of the height, and the round values that are marked. Where one line mostly lies far below the
  * other, each mark is tenfold the one below: both are to be read.
  */
-export function scaleOf(lines) {
-  const most = Math.max(1, ...lines.flat());
-  const middles = lines.map((values) => [...values].sort((a, b) => a - b)[values.length >> 1]);
+export function scaleOf(lines, floor = 1, marks = 4) {
+  const most = Math.max(floor, ...lines.flat());
+  const middles = lines.filter((values) => values.length).map((values) => [...values].sort((a, b) => a - b)[values.length >> 1]);
   const least = Math.min(...middles);
-  if (most <= APART * least || least <= 0) {
-    const rough = most / 4;
+  if (marks < 4 || most <= APART * least || least <= 0) {
+    const rough = most / marks;
     const size = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 2.5, 5, 10].map((times) => times * size).find((value) => value >= rough);
     const steps = Math.ceil(most / step);

@@ -41,6 +41,11 @@ export function ms(value) {
   return `${value >= 10 ? value.toFixed(0) : value.toFixed(1)} ms`;
 }
 
+/** Runnable processes for each core. */
+export function load(perCore) {
+  return perCore === null || perCore === undefined ? "–" : `${digits(perCore)} a core`;
+}
+
 /** Rows out for one row in. */
 export function share(selectivity) {
   if (selectivity === null || selectivity === undefined) return "–";
@@ -78,7 +83,7 @@ export function partName(id, query) {
 }
 
 export function plural(number, word, many = `${word}s`) {
-  return `${number} ${number === 1 ? word : many}`;
+  return `${number} ${Number(number) === 1 ? word : many}`;
 }
 
 /** One line, cut where it is long. */

@@ -20,7 +20,7 @@ export const STATES = {
 const TONES = {
   alive: "good", running: "good", finished: "done", ended: "done", idle: "done", stopped: "done",
   suspect: "warn", placing: "warn", starting: "warn", paused: "warn", away: "warn", planned: "done",
-  dead: "bad", failed: "bad", unreachable: "bad", missing: "bad", left: "done",
+  dead: "bad", failed: "bad", unreachable: "bad", lost: "bad", quarantined: "bad", left: "done",
 };
 
 /** good, warn, bad or done: what a state's first word stands for. */

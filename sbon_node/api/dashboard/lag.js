@@ -2,6 +2,7 @@
 
 import { moment, span } from "./format.js";
 
+const OVER = new Set(["over", "failed"]);
 const NOW_MS = 86_400_000;
 
 /** The newest watermark among the sources below a part; null where none has one. */
@@ -17,7 +18,7 @@ export function reached(part, byId, seen = new Set()) {
 export function lag(part, byId, nowMs) {
   if (part.kind === "sink") return { text: "", behindMs: null };
   if (part.ended && part.watermark_ms === null) return { text: "all rows are through", behindMs: 0 };
-  if (part.watermark_ms === null || part.watermark_ms === undefined) return { text: "no watermark yet", behindMs: null };
+  if (part.watermark_ms === null || part.watermark_ms === undefined) return { text: OVER.has(part.state) ? "" : "no watermark yet", behindMs: null };
   const at = moment(part.watermark_ms);
   if (part.kind === "source") {
     const ago = nowMs - part.watermark_ms;

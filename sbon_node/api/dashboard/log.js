@@ -27,9 +27,13 @@ export class LogView {
     return el("label", {}, box, { member: "members", placement: "placements", query: "queries" }[kind]);
   }
 
+  /** What has been told before, as after a lost connection, is not told again. */
   add(entry) {
+    const same = ({ at, kind, text }) => at === entry.at && kind === entry.kind && text === entry.text;
+    if (this.entries.some(same)) return;
     this.number += 1;
     this.entries.unshift({ ...entry, number: this.number });
+    this.entries.sort((a, b) => b.at - a.at || b.number - a.number);
     this.entries.length = Math.min(this.entries.length, MOST);
     this.draw();
   }
@@ -44,12 +48,18 @@ export class LogView {
     keep(this.list, shown, (entry) => entry.number, () => el("li", {}, el("time"), badge(), el("span", { class: "text" })), (item, entry) => {
       const [time, mark, text] = item.children;
       time.dateTime = new Date(entry.at).toISOString();
-      say(time, clock(entry.at));
+      say(time, told(entry.at));
       showBadge(mark, entry.state);
       say(text, entry.text);
     });
     this.box.hidden = !shown.length;
-    say(this.none, shown.length ? "" : "Nothing has happened since this page was opened.");
+    say(this.none, shown.length ? "" : "Nothing has happened since the node was started.");
     say(this.note, this.reason || (this.entries.length === MOST ? `the last ${MOST}` : ""));
   }
+}
+
+/** The time of day; and the day where that is not today. */
+function told(at) {
+  const day = new Date(at).toLocaleDateString();
+  return day === new Date().toLocaleDateString() ? clock(at) : `${day} ${clock(at)}`;
 }

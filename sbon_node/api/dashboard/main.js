@@ -1,19 +1,23 @@
 // The dashboard: what is asked how often, and who shows what comes.
 
 import { Unreachable, paths } from "./api.js";
-import { BillView } from "./bill.js";
+import { QueryUsageView } from "./query_usage.js";
 import { byId, say, set } from "./dom.js";
 import { Events } from "./events.js";
 import { Feed, Line } from "./feed.js";
 import { span } from "./format.js";
 import { LogView } from "./log.js";
+import { MachineView } from "./machine.js";
 import { MapView, legend } from "./map.js";
 import { MembersView } from "./members.js";
 import { LIVE, Model } from "./model.js";
 import { PlaceView } from "./place.js";
 import { PlanView } from "./plan.js";
+import { ProgressView } from "./progress.js";
 import { QueriesView } from "./queries.js";
 import { QueryView } from "./query.js";
+import { RunView } from "./run.js";
+import { SampleView } from "./sample.js";
 import { Series } from "./series.js";
 import { StreamsView } from "./streams.js";
 import { WhyView } from "./why.js";
@@ -25,9 +29,13 @@ new MapView(model, byId("map"), byId("map-note"));
 legend(byId("map-legend"));
 new PlaceView(model, byId("place"), byId("place-title"));
 new QueriesView(model, byId("queries"), byId("queries-note"));
-new QueryView(model, byId("query-facts"), byId("query-title"), byId("query-note"));
+new QueryView(model, byId("query-facts"), byId("query-title"), byId("query-note"), byId("query-details"));
+new ProgressView(model, byId("query-progress"));
+new RunView(model, byId("query-charts"));
+new MachineView(model, byId("machine"), byId("machine-title"));
+new SampleView(model, byId("sample"));
 new PlanView(model, byId("plan"), byId("part"));
-new BillView(model, byId("bill"));
+new QueryUsageView(model, byId("query-usage"));
 new WhyView(model, byId("why"));
 new MembersView(model, byId("members"), byId("members-note"));
 new StreamsView(model, byId("streams"), byId("streams-note"));
@@ -54,15 +62,15 @@ function ofChosen(everyMs, topic, path, got) {
 }
 
 const explanation = ofChosen(2000, "plan", paths.explanation, (id, value) => model.setExplanation(id, value));
-const bill = ofChosen(3000, "bill", paths.bill, (id, value) => {
-  const series = model.bills.get(id) ?? new Series();
-  model.bills.delete(id);
-  model.bills.set(id, series);
-  for (const oldest of [...model.bills.keys()].slice(0, -MOST_WATCHED)) model.bills.delete(oldest);
+const queryUsage = ofChosen(3000, "queryUsage", (id) => paths.queryUsage(id, model.queryUsages.get(id)?.known ?? -1), (id, value) => {
+  const series = model.queryUsages.get(id) ?? new Series();
+  model.queryUsages.delete(id);
+  model.queryUsages.set(id, series);
+  for (const oldest of [...model.queryUsages.keys()].slice(0, -MOST_WATCHED)) model.queryUsages.delete(oldest);
   series.add(value);
-  model.changed("bills");
+  model.changed("queryUsages");
 });
-const info = ofChosen(10_000, "info", paths.query, (id, value) => {
+const info = ofChosen(3000, "info", paths.query, (id, value) => {
   model.infos.clear();
   model.infos.set(id, value);
   model.changed("infos");
@@ -83,11 +91,12 @@ const members = new Feed(2000, paths.members, (value) => {
 const line = new Line(
   [
     new Feed(5000, paths.status, (value) => model.setStatus(value)),
+    new Feed(6000, () => paths.usage(model.usage.at(-1)?.at_ms ?? 0), (value) => model.addUsage(value)),
     members,
     new Feed(3000, paths.queries, (value) => model.setQueries(value)),
     new Feed(4000, paths.streams, (value) => model.setStreams(value)),
     explanation,
-    bill,
+    queryUsage,
     info,
     new Feed(2500, nextOther, (value) => model.setExplanation(value.query, value)),
   ],
@@ -118,7 +127,7 @@ model.on(["node"], () => {
   if (member) say(byId("spoken"), `${member.name}, ${member.state}`);
 });
 model.on(["chosen"], () => {
-  for (const feed of [explanation, bill, info]) feed.start();
+  for (const feed of [explanation, queryUsage, info]) feed.start();
   const address = model.query ? `#query=${encodeURIComponent(model.query)}` : "#";
   if (location.hash !== address) history.replaceState(null, "", address);
 });

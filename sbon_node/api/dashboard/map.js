@@ -1,14 +1,13 @@
 // The cost space as a live map: nodes where their coordinates put them, what is on them, and what flows between.
 
 import { el, keep, say, set, svg } from "./dom.js";
-import { ms, perSecond, plural } from "./format.js";
+import { load, ms, perSecond, plural } from "./format.js";
 import { KINDS, STATES } from "./glyphs.js";
 import { linkShape, thickness } from "./map_links.js";
-import { framed, gridLines, labelled, neighbour, pixels, placesOf, roundLength, standing } from "./map_layout.js";
+import { framed, freePlace, gridLines, labelled, neighbour, pixels, placesOf, roundLength, standing, takenBy } from "./map_layout.js";
 
-const HALF_LOAD_MS = 50;
-/** One runnable process per core, as nodes reckon by default, is half an arc; it never closes. */
-const arc = (loadMs) => (100 * loadMs) / (loadMs + HALF_LOAD_MS);
+/** One runnable process for each core is half an arc; it never closes. */
+const arc = (load) => (100 * load) / (load + 1);
 
 const CROWD = 120;
 const REACH_PX = 20;
@@ -78,7 +77,8 @@ export class MapView {
     });
     const important = ({ name, has }) => (name === this.model.node ? 0 : name === own ? 1 : has.length ? 2 : 3);
     const ranked = [...this.nodes].sort((a, b) => important(a) - important(b));
-    const spots = labelled(ranked, this.frame.width, this.frame.height);
+    const spots = labelled(ranked, this.frame.width, this.frame.height, this.lines());
+    this.taken = takenBy(this.nodes, spots);
     if (!this.nodes.some((node) => node.name === this.at)) this.at = ranked[0].name;
     const name = (node) => node.name;
     keep(this.layers.rings, this.nodes, name, () => svg("circle", { class: "ring" }), (ring, node) => this.ring(ring, node));
@@ -118,8 +118,8 @@ export class MapView {
       "aria-label": this.told(node),
       "data-node": node.name,
     });
-    const [, , load, mark, text, kinds] = group.children;
-    set(load, { "stroke-dasharray": `${arc(member.load_ms ?? 0).toFixed(0)} 100` });
+    const [, , gauge, mark, text, kinds] = group.children;
+    set(gauge, { "stroke-dasharray": `${arc(member.load_per_core ?? 0).toFixed(0)} 100` });
     set(mark, { d: state.path });
     const { anchor, dx, dy } = standing(spot ?? { anchor: "middle", dx: 0, dy: 10 }, spot ? node.below : 0);
     say(text, node.label);
@@ -134,30 +134,46 @@ export class MapView {
 
   told({ label, member, here, has }) {
     const rtt = member.rtt_ms === null ? "" : `, ${ms(member.rtt_ms)} away`;
-    const load = member.load_ms === null ? "" : `, load ${ms(member.load_ms)}`;
-    return `${label}, ${member.state}${rtt}${load}${has.map((kind) => `, ${plural(here[kind].length, kind)}`).join("")}`;
+    const busy = member.load_per_core === null ? "" : `, load ${load(member.load_per_core)}`;
+    return `${label}, ${member.state}${rtt}${busy}${has.map((kind) => `, ${plural(here[kind].length, kind)}`).join("")}`;
+  }
+
+  /** The links that are shown, each with its shape. */
+  ways() {
+    const places = new Map(this.nodes.map((node) => [node.name, [node.x, node.y]]));
+    return this.model
+      .traffic()
+      .filter((way) => places.has(way.source) && places.has(way.target))
+      .map((way) => ({ ...way, shape: linkShape(places.get(way.source), places.get(way.target), thickness(way.bytesS)) }))
+      .filter((way) => way.shape);
+  }
+
+  /** Boxes that cover the links of the chosen query, which names stand beside where they can. */
+  lines() {
+    return this.ways().filter(({ chosen }) => chosen !== null).flatMap(({ shape }) => shape.boxes);
   }
 
   links() {
-    const places = new Map(this.nodes.map((node) => [node.name, [node.x, node.y]]));
-    const ways = this.model.traffic().filter((way) => places.has(way.source) && places.has(way.target));
-    const shown = ways
-      .map((way) => ({ ...way, shape: linkShape(places.get(way.source), places.get(way.target), thickness(way.bytesS)) }))
-      .filter((way) => way.shape)
+    const shown = this.ways()
       .sort((a, b) => (a.chosen === null ? 0 : 1) - (b.chosen === null ? 0 : 1) || b.bytesS - a.bytesS);
     const most = this.frame.width < LABELLED_FROM_PX ? 0 : LABELLED_LINKS;
-    const told = new Set(shown.filter((way) => way.chosen !== null).slice(0, most).map((way) => way.key));
+    const labels = new Map();
+    for (const way of shown.filter(({ chosen, bytesS }) => chosen !== null && bytesS > 0).slice(0, most)) {
+      const place = freePlace(way.shape.labels, 6.8 * perSecond(way.bytesS).length, this.taken, this.frame.width, this.frame.height);
+      if (place) labels.set(way.key, place);
+    }
     const make = () => svg("g", {}, svg("title"), svg("path", { class: "reach" }), svg("path", { class: "way" }), svg("path", { class: "arrow" }), svg("text"));
     keep(this.layers.links, shown, (way) => way.key, make, (group, way) => {
       const [title, reach, line, arrow, text] = group.children;
-      const { path, arrow: head, middle } = way.shape;
+      const { path, arrow: head } = way.shape;
+      const label = labels.get(way.key);
       set(group, { class: `link${way.chosen !== null ? " chosen" : ""}${way.measured ? "" : " planned"}`, "data-link": `${way.source} ${way.target}` });
       say(title, `${way.source} to ${way.target}: ${perSecond(way.bytesS)}${way.measured ? "" : " as planned"}, ${ms(way.latencyMs)} one way`);
       set(reach, { d: path });
       set(line, { d: path, "stroke-width": thickness(way.bytesS).toFixed(1) });
       set(arrow, { d: head });
-      set(text, { x: middle[0].toFixed(1), y: (middle[1] + 4).toFixed(1), "text-anchor": "middle" });
-      say(text, told.has(way.key) && way.bytesS > 0 ? perSecond(way.bytesS) : "");
+      set(text, label ? { x: label[0].toFixed(1), y: (label[1] + 4).toFixed(1), "text-anchor": "middle" } : {});
+      say(text, label ? perSecond(way.bytesS) : "");
     });
   }
 
@@ -227,7 +243,7 @@ export function legend(parent) {
     sample("operator", shape("operator")),
     sample("sink", shape("sink")),
     sample("height", circle("ring", 7.5)),
-    sample(`load, half at ${HALF_LOAD_MS} ms`, circle("gauge", 6), circle("load", 6, { pathLength: 100, "stroke-dasharray": "35 100" })),
+    sample("load, half at 1 process a core", circle("gauge", 6), circle("load", 6, { pathLength: 100, "stroke-dasharray": "35 100" })),
     sample("1 kB/s", line(1e3)),
     sample("1 MB/s", line(1e6)),
   );

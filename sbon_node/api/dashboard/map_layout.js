@@ -56,21 +56,44 @@ const SPOTS = [
 
 /**
  * Where the names of `nodes` ({name, x, y, width, below}: pixels that stand below a name; the most important first) stand: name to a spot, or to null where there is no
- * room, since a name that covers another tells less than none.
+ * room, since a name that covers another tells less than none. Where there is room beside `lines` (boxes) too, it is taken first.
  */
-export function labelled(nodes, width, height) {
-  const taken = nodes.map(({ x, y }) => ({ left: x - 9, right: x + 9, top: y - 9, bottom: y + 9 }));
+export function labelled(nodes, width, height, lines = []) {
+  const taken = nodes.map(markOf);
   const spots = new Map();
   for (const node of nodes) {
-    const found = SPOTS.find((spot) => {
+    const free = SPOTS.filter((spot) => {
       const box = boxOf(node, spot);
       const inside = box.left > 2 && box.right < width - 2 && box.top > 2 && box.bottom < height - 2;
       return inside && !taken.some((other) => overlap(box, other));
     });
+    const found = free.find((spot) => !lines.some((line) => overlap(boxOf(node, spot), line))) ?? free[0];
     if (found) taken.push(boxOf(node, found));
     spots.set(node.name, found ?? null);
   }
   return spots;
+}
+
+const markOf = ({ x, y }) => ({ left: x - 9, right: x + 9, top: y - 9, bottom: y + 9 });
+
+/** The boxes of all nodes' marks, and of the names that `labelled` has found room for. */
+export function takenBy(nodes, spots) {
+  return [...nodes.map(markOf), ...nodes.filter(({ name }) => spots.get(name)).map((node) => boxOf(node, spots.get(node.name)))];
+}
+
+/**
+ * The first of `places` ([x, y] of the middle) where a text `wide` pixels wide covers nothing of `taken`, to which it is added; null
+ * where there is none within the frame.
+ */
+export function freePlace(places, wide, taken, width, height) {
+  for (const [x, y] of places) {
+    const box = { left: x - wide / 2 - 2, right: x + wide / 2 + 2, top: y - 9, bottom: y + 7 };
+    const inside = box.left > 2 && box.right < width - 2 && box.top > 2 && box.bottom < height - 2;
+    if (!inside || taken.some((other) => overlap(box, other))) continue;
+    taken.push(box);
+    return [x, y];
+  }
+  return null;
 }
 
 function boxOf(node, spot) {

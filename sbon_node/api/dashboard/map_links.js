@@ -1,13 +1,19 @@
 // Links on the map: bent to the right of their direction, so that both ways between two nodes are seen, and as thick as their rate.
 
 const CLEAR = 13;
+const STEP = 8;
+/** Where along a link its label may stand, the best first. */
+const ALONG = [0.5, 0.38, 0.62, 0.27, 0.73];
 
 /** Pixels for bytes a second: every tenfold adds as much, from a hundred bytes on. */
 export function thickness(bytesS) {
   return 1 + 1.5 * Math.log10(1 + Math.max(0, bytesS) / 100);
 }
 
-/** The path of a link between two points, a triangle amid it that points along, and the middle for a label. */
+/**
+ * The path of a link between two points, a triangle amid it that points along, `boxes` that cover it, and places for the middle of
+ * a label, the best first.
+ */
 export function linkShape([x1, y1], [x2, y2], width) {
   const length = Math.hypot(x2 - x1, y2 - y1);
   if (length < 2 * CLEAR) return null;
@@ -16,6 +22,7 @@ export function linkShape([x1, y1], [x2, y2], width) {
   const [cx, cy] = [(x1 + x2) / 2 - uy * bend, (y1 + y2) / 2 + ux * bend];
   const [ax, ay] = toward([x1, y1], [cx, cy], CLEAR);
   const [bx, by] = toward([x2, y2], [cx, cy], CLEAR);
+  const along = (t) => [0, 1].map((i) => (1 - t) ** 2 * [ax, ay][i] + 2 * t * (1 - t) * [cx, cy][i] + t ** 2 * [bx, by][i]);
   const [mx, my] = [(ax + 2 * cx + bx) / 4, (ay + 2 * cy + by) / 4];
   const size = 4 + width;
   const tip = [mx + ux * size, my + uy * size];
@@ -24,7 +31,13 @@ export function linkShape([x1, y1], [x2, y2], width) {
   return {
     path: `M${at([ax, ay])} Q${at([cx, cy])} ${at([bx, by])}`,
     arrow: `M${corners.map(at).join(" L")} Z`,
-    middle: [mx - uy * (size + 9), my + ux * (size + 9)],
+    boxes: Array.from({ length: 1 + Math.ceil(length / STEP) }, (_, i) => along(i / Math.ceil(length / STEP))).map(([x, y]) => (
+      { left: x - STEP / 2, right: x + STEP / 2, top: y - STEP / 2, bottom: y + STEP / 2 }
+    )),
+    labels: ALONG.flatMap((t) => {
+      const [x, y] = along(t);
+      return [1, -1].map((side) => [x - side * uy * (size + 9), y + side * ux * (size + 9)]);
+    }),
   };
 }
 

@@ -2,7 +2,7 @@
 
 import { badge, showBadge } from "./badge.js";
 import { el, say, set } from "./dom.js";
-import { count, ms } from "./format.js";
+import { count, load, ms } from "./format.js";
 import { STATES } from "./glyphs.js";
 import { Table } from "./table.js";
 
@@ -13,7 +13,7 @@ export class MembersView {
       { head: "Node", first: true, make: (member) => this.name(member), update: (button, member) => this.chosen(button, member) },
       { head: "State", make: badge, update: (element, member) => showBadge(element, member.state, STATES[member.state]?.path) },
       { head: "Round trip", numeric: true, text: (member) => this.rtt(member) },
-      { head: "Load", numeric: true, text: (member) => ms(member.load_ms) },
+      { head: "Load", numeric: true, text: (member) => load(member.load_per_core) },
       { head: "Height", numeric: true, text: (member) => ms(member.height_ms) },
       { head: "Cores", numeric: true, text: (member) => (member.cores ? count(member.cores) : "–") },
       { head: "Operators", numeric: true, text: (member) => String(this.parts?.get(member.name)?.operator.length ?? 0) },

@@ -1,5 +1,7 @@
 // What the page knows: the last answers of its node, what is chosen, and what follows from both. Views listen to its topics.
 
+import { thinned } from "./series.js";
+
 export const LIVE = new Set(["placing", "running"]);
 const THERE = new Set(["alive", "suspect"]);
 
@@ -16,14 +18,18 @@ export function rateOf(link, part) {
 
 export class Model extends EventTarget {
   status = null;
+  /** What the page's own node takes of its machine: points, the oldest first. */
+  usage = [];
   members = [];
   streams = [];
   queries = [];
+  /** Whether the list of queries has come. */
+  heard = false;
   /** The last Explanation of a query, by its id: of the chosen one, and of all that are live. */
   explanations = new Map();
-  /** The QueryInfo and the series of the bill of queries that were chosen. */
+  /** The QueryInfo and the series of the network usage of queries that were chosen. */
   infos = new Map();
-  bills = new Map();
+  queryUsages = new Map();
   query = "";
   node = "";
   /** The node that is pointed at, or has the focus on the map; empty where none is. */
@@ -45,6 +51,12 @@ export class Model extends EventTarget {
     this.changed("status");
   }
 
+  addUsage(points) {
+    const last = this.usage.at(-1)?.at_ms ?? 0;
+    this.usage = thinned([...this.usage, ...points.filter((point) => point.at_ms > last)]);
+    this.changed("usage");
+  }
+
   setMembers(members) {
     this.members = members;
     this.changed("members");
@@ -57,6 +69,7 @@ export class Model extends EventTarget {
 
   /** Live ones first, then the newest. */
   setQueries(queries) {
+    this.heard = true;
     const rank = (query) => (LIVE.has(query.state) ? 0 : 1);
     this.queries = queries.sort((a, b) => rank(a) - rank(b) || b.submitted_ms - a.submitted_ms || (a.id < b.id ? -1 : 1));
     const live = new Set(this.queries.filter((query) => LIVE.has(query.state)).map((query) => query.id));

@@ -3,7 +3,7 @@
 import { badge, showBadge } from "./badge.js";
 import { el, keep, say } from "./dom.js";
 import { factList, showFacts } from "./facts.js";
-import { bytes, ms, partName, perSecond } from "./format.js";
+import { bytes, load, ms, partName, perSecond } from "./format.js";
 import { KINDS, STATES, glyph } from "./glyphs.js";
 
 export class PlaceView {
@@ -62,7 +62,7 @@ function factsOf(member, status) {
   const rtt = member.rtt_ms === null ? "not known" : `${ms(member.rtt_ms)}, ${member.measured ? "measured" : "by coordinates"}`;
   return [
     ["Round trip", own ? "this node" : rtt],
-    ["Load", ms(member.load_ms)],
+    ["Load", load(member.load_per_core)],
     ["Height", ms(member.height_ms)],
     ["Coordinate error", own ? `${Math.round(100 * status.error)} %` : null],
     ["Engine", own ? status.engine : null],

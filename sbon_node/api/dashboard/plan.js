@@ -2,7 +2,7 @@
 
 import { badge, showBadge } from "./badge.js";
 import { el, keep, say, set, svg } from "./dom.js";
-import { count, ms, partName, perSecond, rows, share } from "./format.js";
+import { count, ms, partName, perSecond, plural, rows, share, span } from "./format.js";
 import { KINDS, glyph } from "./glyphs.js";
 import { lag } from "./lag.js";
 import { thickness } from "./map_links.js";
@@ -57,20 +57,22 @@ export class PlanView {
   card(part) {
     const line = (name) => el("span", { class: name });
     const head = el("span", { class: "card-head" }, glyph(KINDS[part.kind], part.kind), el("b"));
-    const told = ["at", "flow", "passes", "time"].map(line);
+    const told = ["at", "flow", "passes", "time", "doing"].map(line);
     const button = el("button", { type: "button", class: `card ${part.kind}`, "data-part": part.id }, head, ...told, badge());
     button.addEventListener("click", () => this.choose(this.part === part.id ? "" : part.id));
     return el("li", {}, button);
   }
 
   update(button, part, { query }) {
-    const [head, at, flow, passes, time, state] = button.children;
+    const [head, at, flow, passes, time, doing, state] = button.children;
     const [title, where] = named(part, query);
     say(head.children[1], title);
     say(at, where);
     say(flow, flowOf(part));
     say(passes, passesOf(part));
     say(time, lag(part, this.byId, Date.now()).text);
+    say(doing, doingOf(part));
+    set(doing, { title: part.reason || null, class: part.reason ? "doing waits" : "doing" });
     showBadge(state, part.state);
     const normal = ["running", "ended", "over", "finished"].includes(part.state);
     set(button, { "aria-expanded": String(this.part === part.id), class: `card ${part.kind}${normal ? "" : " odd"}` });
@@ -120,6 +122,7 @@ function named(part, query) {
 function flowOf(part) {
   if (part.kind === "sink") return `${count(part.rows)} rows taken`;
   if (isOver(part)) return `${count(part.rows)} rows, ended`;
+  if (part.state === "failed") return `${count(part.rows)} rows, failed`;
   const { measured, estimated } = part;
   const known = measured.rows_s !== null;
   const { rows_s, bytes_s } = known ? measured : estimated;
@@ -130,5 +133,13 @@ function passesOf(part) {
   if (part.kind === "source") return part.rows === null ? "" : `${count(part.rows)} rows${part.late ? `, ${count(part.late)} late` : ""}`;
   if (part.kind === "sink") return "";
   const known = part.measured.selectivity !== null;
+  if (!known && (isOver(part) || part.state === "failed")) return "";
   return `${share(known ? part.measured.selectivity : part.estimated.selectivity)} of rows pass${known ? "" : ", planned"}`;
+}
+
+/** Why it waits, or how large the batch is that it works on. */
+function doingOf(part) {
+  if (part.reason) return part.reason;
+  if (part.kind !== "operator" || part.under_way_s === null || part.under_way_s < 1 || isOver(part)) return "";
+  return `batch of ${plural(count(part.under_way_rows), "row")}, ${span(1000 * part.under_way_s)}`;
 }

@@ -1,6 +1,6 @@
 // A plan's parts in layers, sources first, each above or beside those it is read by; pure of any drawing.
 
-export const CARD = { width: 162, height: 94, gapX: 50, gapY: 14 };
+export const CARD = { width: 188, height: 112, gapX: 54, gapY: 14 };
 
 /**
  * Parts of an Explanation with their place: `{part, layer, row}`. A part is one layer beyond the farthest it reads; sources stand

@@ -3,11 +3,12 @@
 import { badge, showBadge } from "./badge.js";
 import { el, say } from "./dom.js";
 import { factList, showFacts } from "./facts.js";
-import { bytes, count, moment, ms, perSecond } from "./format.js";
+import { bytes, moment, ms, perSecond } from "./format.js";
 
 export class QueryView {
-  constructor(model, parent, title, note) {
-    Object.assign(this, { model, title, note });
+  /** `details` is what there is to show of a query alone. */
+  constructor(model, parent, title, note, details) {
+    Object.assign(this, { model, title, note, details });
     this.state = badge();
     this.reason = el("p", { class: "reason" });
     this.sql = el("pre", { class: "sql", tabindex: 0, "aria-label": "Text of the query" }, el("code"));
@@ -21,12 +22,12 @@ export class QueryView {
   draw() {
     const listed = this.model.chosen;
     this.box.hidden = this.state.hidden = !listed;
+    this.details.hidden = !this.model.query;
     say(this.title, listed ? `Query ${listed.id}` : "Query");
-    say(this.note, listed ? "" : this.model.query ? `there is no query ${this.model.query}, or not any longer` : "none is chosen");
+    say(this.note, listed ? "" : this.model.query ? `there is no query ${this.model.query}, or not any longer` : (this.model.heard ? "none has been submitted" : ""));
     if (!listed) return;
     const info = this.model.infos.get(listed.id) ?? listed;
     const explanation = this.model.explanations.get(listed.id);
-    const sink = explanation?.parts.find((part) => part.kind === "sink");
     showBadge(this.state, listed.state);
     say(this.reason, info.reason || listed.reason);
     this.reason.hidden = !this.reason.textContent;
@@ -35,12 +36,11 @@ export class QueryView {
     if (listed.state === "unreachable") return showFacts(this.facts, [["Record at", listed.node], ["Consumer", listed.consumer]]);
     showFacts(this.facts, [
       ["Consumer", `${listed.consumer}, ${listed.sink.kind}`],
-      ["Rows delivered", count(sink?.rows ?? info.rows)],
       ["Strategy", listed.strategy],
       ["Objective", listed.objective],
       ["Longest delay", listed.max_delay_ms === null ? null : ms(listed.max_delay_ms)],
       ["Least throughput", listed.min_throughput_bytes_s === null ? null : perSecond(listed.min_throughput_bytes_s)],
-      ["Planned in flight", explanation?.usage === undefined || explanation.usage === null ? null : `${bytes(explanation.usage)}, whole ${bytes(explanation.whole_usage)}`],
+      ["Planned network usage", explanation?.usage === undefined || explanation.usage === null ? null : `${bytes(explanation.usage)}, with all rows sent ${bytes(explanation.baseline_usage)}`],
       ["Record at", listed.node],
       ["Submitted", `${moment(listed.submitted_ms)} UTC`],
     ]);

@@ -44,7 +44,7 @@ export class WhyView {
     if (!placement) return;
     const delay = placement.delay_ms ? `, longest way ${ms(placement.delay_ms)}` : "";
     const why = placement.reason ? `: ${placement.reason}` : "";
-    say(this.reason, `By ${placement.strategy}${why}. Predicted ${bytes(placement.usage)} in flight${delay}.`);
+    say(this.reason, `By ${placement.strategy}${why}. Predicted ${bytes(placement.usage)} of network usage${delay}.`);
     this.table.show(placement.assignments);
   }
 
@@ -80,7 +80,7 @@ export class WhyView {
     const box = el("details", {}, el("summary", {}, "What other strategies would do"));
     const columns = [
       { head: "Strategy", first: true, text: (row) => row.strategy },
-      { head: "In flight", numeric: true, text: (row) => bytes(row.usage) },
+      { head: "Network usage", numeric: true, text: (row) => bytes(row.usage) },
       { head: "Longest way", numeric: true, text: (row) => ms(row.delay_ms) },
       { head: "Remark", wide: true, text: (row) => line(row.refused || row.breaks || "", 200) },
     ];

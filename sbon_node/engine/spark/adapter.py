@@ -1,8 +1,12 @@
-"""Spark behind the engine interface: which operators should run, started again when anything dies, and failed when it is theirs.
+"""Spark behind the engine interface: runs the operators, restarts them after a death, and fails the faulty ones.
 
-Who kills the engine is found by trial. Whoever was amid a batch when it died is a suspect, and suspects start one at a time, each
-alone until it has committed a batch or found no input. A death counts against the one on trial, or, with nobody on trial, against
-those who have been suspects for longer; so an operator fails for what it does, and not for its neighbours.
+Trials identify the operator that kills the engine. Each operator with a batch under way at a death is a suspect. Suspects start
+one at a time, each alone until it has committed a batch or has no input. A death counts against the suspect on trial, or,
+without a trial, against the earlier suspects; so an operator fails for its own faults, and not for its neighbours'. An operator
+that has killed the engine ``max_kills`` times is quarantined: it is not started any more, and its query waits.
+
+An engine that is full although resources are released (:mod:`.release`) is replaced: batches under way are committed, a fresh
+engine starts, and the operators go on from their checkpoints.
 """
 
 from __future__ import annotations
@@ -17,23 +21,27 @@ import msgspec
 import structlog
 
 from sbon_node.clock import Clock
-from sbon_node.engine.interface import OnOperatorState, OperatorPort, OperatorSpec, OperatorStats, Schema
+from sbon_node.engine.interface import Footprint, OnOperatorState, OperatorPort
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.running import PASSING, End, Running
+from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, SET_ASIDE, SETTLE_POLL_S, End, Running
 from sbon_node.engine.spark.supervisor import HOST, HostLostError, Supervisor
 from sbon_node.errors import SbonError
+from sbon_node.model.columns import Schema
+from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
 from sbon_node.tasks import Tasks
 
 log = structlog.get_logger()
 
 MAX_PAUSE_S = 30.0
+_LOOK = "look at the footprint"
+_RECOVERY = "measure the recovery"
 
 
 class SparkEngine:
-    """Implements :class:`sbon_node.engine.interface.Engine`. The host process is started at the first need.
+    """Implements :class:`sbon_node.engine.interface.Engine`. The host process starts when it is first needed.
 
-    Checkpoints lie in ``data_dir/operators``, which the host locks; with ``fsync`` they outlast the loss of power. ``host`` is
-    the module the host process runs.
+    Checkpoints lie in ``data_dir/operators``, which the host locks; with ``fsync`` they survive the loss of power. ``host`` is
+    the module that the host process runs.
     """
 
     def __init__(
@@ -54,6 +62,8 @@ class SparkEngine:
         self._trial = asyncio.Lock()
         self._on_trial: Running | None = None
         self._closing = False
+        self._replaced_s: float | None = None
+        self.replacements, self.replacement_s, self.recovery_s = 0, 0.0, 0.0
 
     @property
     def status(self) -> str:
@@ -70,13 +80,17 @@ class SparkEngine:
 
     # -- Engine -------------------------------------------------------------------------------------------------------
 
-    async def analyse(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
-        command = {"do": "analyse", "fragment": fragment, "inputs": msgspec.to_builtins(inputs)}
+    async def analyse(self, fragment: str, inputs: tuple[Schema, ...], on_error: OnError = "fail") -> Schema:
+        command = {"do": "analyse", "fragment": fragment, "inputs": msgspec.to_builtins(inputs), "on_error": on_error}
         try:
             answer = await self._supervisor.command(command)
         except HostLostError as error:
             raise SbonError("engine-failed", str(error), hint="see engine.log in the node's data directory") from error
         return msgspec.convert([{"name": name, "type": type_} for name, type_ in answer["schema"]], Schema)
+
+    async def footprint(self, *, collect: bool = False) -> Footprint:
+        """Return the engine's resources, after a collection if ``collect``. Raises :class:`HostLostError`."""
+        return msgspec.convert(await self._supervisor.command({"do": "footprint", "collect": collect}), Footprint)
 
     async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
         self._check_free(spec, checkpoint)
@@ -86,13 +100,14 @@ class SparkEngine:
         try:
             await self._start(running)
         except HostLostError as error:
-            # The host has died meanwhile, perhaps of another operator: this one comes back with the others.
+            # The host has died meanwhile, perhaps of another operator: this operator restarts with the others.
             running.end(End("engine-failed", str(error)))
         except SbonError:
             if self._running.get(spec.id) is running:
                 del self._running[spec.id]
             raise
         self._tasks.start(_keeper(spec.id), self._keep(running))
+        self._tasks.start(_LOOK, self._look())
 
     def _check_free(self, spec: OperatorSpec, checkpoint: Path) -> None:
         if checkpoint.parent != self._checkpoints:
@@ -100,7 +115,7 @@ class SparkEngine:
         if any(other.spec.id == spec.id or other.checkpoint == checkpoint for other in self._running.values()):
             raise SbonError("checkpoint-in-use", "an operator runs on this checkpoint already", where=str(checkpoint))
         if len(self._running) >= self._settings.max_operators:
-            raise SbonError("no-room", f"{self._settings.max_operators} operators run here already", where=spec.id)
+            raise SbonError("no-capacity", f"{self._settings.max_operators} operators run here already", where=spec.id)
 
     async def destroy(self, operator: str) -> None:
         running = self._running.get(operator)
@@ -122,7 +137,7 @@ class SparkEngine:
 
     def stats(self, operator: str) -> OperatorStats:
         running = self._running.get(operator)
-        return running.stats if running else OperatorStats()
+        return running.told_stats() if running else OperatorStats()
 
     async def close(self) -> None:
         self._closing = True
@@ -134,16 +149,16 @@ class SparkEngine:
     # -- starting, restarting, stopping -------------------------------------------------------------------------------
 
     async def _start(self, running: Running) -> None:
-        """Makes visible what the checkpoint has committed, and has the host run the operator."""
+        """Make the checkpoint's committed batches visible, and start the operator in the host."""
         running.arm()
-        # The host holds the lock once it answers: nobody else writes to the checkpoint any more.
+        # The host holds the lock once it answers: no other process writes to the checkpoint any more.
         await self._supervisor.command({"do": "stop", "operator": running.spec.id})
         running.recover()
         if not running.stopping:
             start = {"do": "start", "spec": msgspec.to_builtins(running.spec), "checkpoint": str(running.checkpoint.absolute())}
             await self._supervisor.command({**start, "run": running.begin(), "fsync": self._fsync})
         if running.stopping:
-            # Whoever stopped it may have been served before the start was.
+            # A concurrent stop may have been served before the start.
             await self._supervisor.command({"do": "stop", "operator": running.spec.id})
             raise SbonError("operator-stopped", "it was stopped while it started", where=running.spec.id)
         running.tell("running")
@@ -155,17 +170,18 @@ class SparkEngine:
             log.info("operator-not-stopped", operator=operator, reason=str(error))
 
     async def _keep(self, running: Running) -> None:
-        """Starts the operator again whenever it ends, until it is its own doing."""
+        """Restart the operator whenever it ends, until the operator itself is the cause."""
         while True:
             end = await running.ended
             log.warning("operator-ended", operator=running.spec.id, reason=end.reason)
-            if reason := running.verdict(end, self._settings.max_restarts):
-                running.tell("failed", reason)
+            if verdict := running.verdict(end, self._settings):
+                running.tell(*verdict)
                 await self._stop(running.spec.id)
                 return
             running.tell("stopped" if end.code in PASSING else "starting", end.reason)
-            await self._clock.sleep(min(MAX_PAUSE_S, self._settings.restart_s * 2 ** min(running.tries, 10)))
-            running.tries += 1
+            if end.code != REPLACED:
+                await self._clock.sleep(min(MAX_PAUSE_S, self._settings.restart_s * 2 ** min(running.tries, 10)))
+                running.tries += 1
             if running.suspect:
                 async with self._alone(running):
                     await self._start_again(running)
@@ -197,19 +213,75 @@ class SparkEngine:
                 amid = running.state == "starting" or running.is_amid_batch()
                 guilty = amid and (running is trial or (trial is None and running.suspect))
                 running.suspect = running.suspect or amid
-                running.end(End("" if guilty else "engine-failed", reason))
+                running.end(End(KILLED if guilty else "engine-failed", reason))
+        if self._running and not self._closing:
+            self._tasks.start(_RECOVERY, self._measure_recovery(self._clock.now()))
+
+    async def _measure_recovery(self, began_s: float) -> None:
+        """Measure from the first of several deaths in a row until all operators run again, except those set aside."""
+        while not all(one.live or one.stopping or one.state in SET_ASIDE for one in self._running.values()):
+            await self._clock.sleep(SETTLE_POLL_S)
+        self.recovery_s = self._clock.now() - began_s
+        aside = sum(one.state in SET_ASIDE for one in self._running.values())
+        log.info("engine-recovered", after_s=round(self.recovery_s, 3), operators=len(self._running) - aside, set_aside=aside)
+
+    # -- replacing ----------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        """Replace the engine whenever it is full."""
+        while True:
+            await self._clock.sleep(self._settings.footprint_s)
+            if self._supervisor.status != "running":
+                continue
+            try:
+                reason = too_full(await self.footprint(), self._settings)
+            except (HostLostError, SbonError) as error:
+                log.info("engine-footprint-unknown", reason=str(error))
+                continue
+            lately = self._replaced_s is not None and self._clock.now() - self._replaced_s < self._settings.replace_every_s
+            if reason and not lately:
+                await self._replace(reason)
+
+    async def _replace(self, reason: str) -> None:
+        """Replace the engine; each running operator goes on after its last visible batch."""
+        log.warning("engine-full", reason=reason, operators=len(self._running))
+        began_s = self._clock.now()
+        async with self._trial:  # No operator is on trial meanwhile.
+            held = [running for running in self._running.values() if running.live]
+            await asyncio.gather(*(running.hold(self._settings.stop_s) for running in held))
+            await self._supervisor.replace()
+            self.replacements += 1
+            live = [running for running in self._running.values() if running.live]
+            for running in live:
+                running.end(End(REPLACED, f"the engine is replaced: {reason}"))
+        await asyncio.gather(*(running.resumed(self._settings.start_timeout_s) for running in live))
+        self._replaced_s = self._clock.now()
+        self.replacement_s = self._replaced_s - began_s
+        log.info("engine-replaced", pause_s=round(self.replacement_s, 3), operators=len(live))
 
     def _keeper_failed(self, task: str, error: BaseException) -> None:
-        """A broken invariant of ours: the operator is no longer looked after."""
+        """Fail the operator whose supervising task broke an invariant of ours."""
         for running in self._running.values():
             if task == _keeper(running.spec.id):
                 running.tell("failed", f"{type(error).__name__}: {error}")
 
     async def _serve(self, request: dict[str, Any]) -> dict[str, Any]:
         running = self._running.get(request["operator"])
-        if running is None or running.state == "failed":
+        if running is None or running.state in SET_ASIDE:
             raise SbonError("operator-stopped", "the operator does not run here any more", where=request["operator"])
         return await running.serve(request)
+
+
+def too_full(found: Footprint, settings: EngineSettings) -> str:
+    """Return why the engine must be replaced; empty if it need not."""
+    if found.threads > settings.replace_threads:
+        return f"{found.threads} threads, over the limit of {settings.replace_threads}"
+    if found.descriptors > settings.replace_descriptors:
+        return f"{found.descriptors} descriptors, over the limit of {settings.replace_descriptors}"
+    percent = 100 * found.heap_mb / found.max_heap_mb
+    if percent > settings.replace_heap_percent:
+        return f"{percent:.0f} % of the heap after a collection, over the limit of {settings.replace_heap_percent} %"
+    return ""
 
 
 def _keeper(operator: str) -> str:

@@ -1,6 +1,6 @@
-"""In the place of one of Spark's Python processes: has the zygote fork one, and waits for it; see :mod:`.zygote`.
+"""Replacement for Spark's Python processes: asks the zygote for a fork, and waits for it; see :mod:`.zygote`.
 
-Runs without site-packages, since its own start is what is saved. Where no zygote takes the task it becomes that Python itself.
+Runs without site-packages, to start fast. If no zygote takes the task it becomes that Python process itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from array import array
 def main() -> int:
     arguments = sys.argv[1:]
     if arguments[0] != "-m":
-        os.execv(sys.executable, [sys.executable, *arguments])  # Spark asks for its version
+        os.execv(sys.executable, [sys.executable, *arguments])  # Spark asks for its version.
     zygote = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     task = marshal.dumps((arguments, dict(os.environ), os.getcwd()))
     streams = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array("i", (0, 1, 2)))]

@@ -1,6 +1,7 @@
-"""The node's end of the wire: an engine host, its JVM and Spark's Python processes are served, all others turned away.
+"""The node's end of the local socket: serves an engine host, its JVM and Spark's Python processes, and rejects others.
 
-Whoever connects has to show the host's token in a first message that is short and comes soon; until then next to nothing is read.
+Each connection must present the host's token in a first message that is short and comes soon; until then almost nothing is
+read.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ Control = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 HELLO_S = 10.0
 MAX_STRANGERS = 64
-"""Connections at once that have not shown the token yet."""
+"""Connections at once that have not presented the token yet."""
 
 
 class Listener:
-    """For one host: each has an address and a token of its own, so what an older one still sends reaches nobody."""
+    """The listener for one host, with its own address and token, so that messages of an older host go nowhere."""
 
     def __init__(self, serve: Serve, *, hello_s: float = HELLO_S, max_strangers: int = MAX_STRANGERS) -> None:
         self._serve, self._hello_s, self._max_strangers = serve, hello_s, max_strangers
@@ -38,15 +39,15 @@ class Listener:
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._strangers = 0
         self.control: asyncio.Future[Control] = asyncio.get_running_loop().create_future()
-        """The host's control connection, once it is there."""
+        """The host's control connection, once open."""
 
     async def open(self) -> str:
-        """Listens; returns ``host:port:token``, what the host finds in its environment."""
+        """Listen; return ``host:port:token`` for the host's environment."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}:{self._token}"
 
     async def close(self) -> None:
-        """Closes every connection, the host's too, whatever is being answered there."""
+        """Close every connection, the host's too, whatever requests are under way."""
         if self._server is not None:
             self._server.close()
         connections = list(self._connections)
@@ -55,7 +56,7 @@ class Listener:
         await asyncio.gather(*connections, return_exceptions=True)
         if not self.control.done():
             self.control.set_exception(ConnectionAbortedError("it was stopped while it started"))
-            self.control.exception()  # nobody has to be waiting for it
+            self.control.exception()  # Perhaps nobody waits for it.
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._strangers >= self._max_strangers:
@@ -79,12 +80,12 @@ class Listener:
             self._strangers -= 1
         if role == "host" and not self.control.done():
             self.control.set_result((reader, writer))
-            await asyncio.get_running_loop().create_future()  # until the listener is closed
+            await asyncio.get_running_loop().create_future()  # Until the listener is closed.
         elif role in ("reader", "output"):
             await self._answer(reader, writer)
 
     async def _greeted(self, reader: asyncio.StreamReader) -> Literal["host", "reader", "output"] | None:
-        """The role of one that has shown the token."""
+        """Return the role of a connection that has presented the token."""
         try:
             async with asyncio.timeout(self._hello_s):
                 hello = msgspec.convert(await receive(reader, HELLO_BYTES), Hello)
@@ -112,7 +113,7 @@ class Listener:
 
 
 async def receive(reader: asyncio.StreamReader, max_bytes: int = MAX_BYTES) -> dict[str, Any] | None:
-    """The next message; None where the connection has ended, or what comes is longer than ``max_bytes`` or no message."""
+    """Return the next message; None if the connection has ended, or for an invalid message or one above ``max_bytes``."""
     try:
         (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
         return unpack(await reader.readexactly(length)) if length <= max_bytes else None

@@ -1,4 +1,4 @@
-"""One operator as its node sees it: how far it has been told to read, what its readers and its output ask, how it ended."""
+"""One operator as its node sees it: its progress, the requests of its readers and output, and its end."""
 
 from __future__ import annotations
 
@@ -12,26 +12,37 @@ import structlog
 
 from sbon_node.clock import Clock
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.engine.interface import OnOperatorState, OperatorPort, OperatorSpec, OperatorState, OperatorStats
+from sbon_node.engine.interface import OnOperatorState, OperatorPort
+from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import BrokenInvariantError, SbonError
-from sbon_node.streams.frame import FrameDraft, InputOffset
-from sbon_node.streams.pace import Pace
+from sbon_node.model.frames import FrameDraft, InputOffset
+from sbon_node.model.operators import OperatorSpec, OperatorState, OperatorStats
+from sbon_node.streams.rate import Pace
+from sbon_node.streams.skipped import SkippedRows
 
 log = structlog.get_logger()
 
 SETTLE_POLL_S = 0.03
 RETRY_S = 1.0
 GOOD_BATCHES = 10
-"""Committed in a row they make an operator's earlier deaths forgotten."""
+"""Batches to commit in a row before an operator's earlier deaths are forgotten."""
 
 PASSING = ("disk-full", "disk-error", "store-busy")
-"""Reasons that pass: the operator stops with them and tries again, for ever."""
-OF_THE_ENGINE = (*PASSING, "engine-failed", "java-missing", "checkpoint-in-use")
-"""Reasons that say nothing of the operator."""
+"""Passing reasons: the operator stops with them and tries again, for ever."""
+REPLACED = "engine-replaced"
+KILLED = "engine-killed"
+"""The engine died, as far as known, of this operator."""
+SET_ASIDE = ("failed", "quarantined")
+"""States of operators that are not started any more."""
+OF_THE_ENGINE = (*PASSING, "engine-failed", "java-missing", "checkpoint-in-use", REPLACED)
+"""Reasons that are not the operator's fault."""
+
+
+WAY_OUT = "stop its query, or raise engine.heap_mb and start the node again, which tries it anew"
 
 
 class End(NamedTuple):
-    """Why a run of an operator ended. Without a code it may have been chance, which is believed only so often."""
+    """The end of a run and its reason. An end without a code may be chance, up to a limited number of times."""
 
     code: str
     reason: str
@@ -40,7 +51,7 @@ class End(NamedTuple):
 class Running:
     """One operator that should run. A *run* lasts from its start in the host until :attr:`ended`.
 
-    ``suspect``: it was amid a batch when the engine died, and has not shown since that it can do without.
+    ``suspect``: it had a batch under way when the engine died, and has not yet shown to be harmless.
     """
 
     def __init__(
@@ -49,15 +60,15 @@ class Running:
         self.spec, self.checkpoint = spec, checkpoint
         self.stats = OperatorStats()
         self.state: OperatorState = "starting"
-        self.stopping = self.live = self.suspect = False
-        self.deaths = self.tries = self.run = 0
+        self.stopping = self.held = self.live = self.suspect = False
+        self.deaths = self.kills = self.tries = self.run = 0
         self.ended: asyncio.Future[End]
         self.proven: asyncio.Future[None]
         self._port, self._clock, self._on_state = port, clock, on_state
         self._log = BatchLog(checkpoint, fsync=fsync)
         self._after: list[InputOffset] = []
         self._answers: dict[int, InputOffset] = {}
-        """For inputs not asked yet, what one shared wait has found."""
+        """Results of one shared poll for inputs that Spark has not asked yet."""
         self._wrote = False
         self._born_ms: int | None = None
         self._shown = -1
@@ -65,6 +76,23 @@ class Running:
         self._refusal: SbonError | None = None
         self._pace = Pace()
         self._read_rows = self._read_bytes = 0
+        self._began_s: float | None = None
+        """When the current batch was planned."""
+
+    def told_stats(self) -> OperatorStats:
+        """Return the statistics, with the current batch."""
+        if self._began_s is None or not self.live:
+            return self.stats
+        return msgspec.structs.replace(
+            self.stats,
+            under_way_s=max(0.0, self._clock.now() - self._began_s),
+            under_way_rows=self._read_rows,
+            under_way_bytes=self._read_bytes,
+        )
+
+    def _batch_begins(self) -> None:
+        if self._began_s is None:
+            self._began_s = self._clock.now()
 
     def tell(self, state: OperatorState, reason: str = "") -> None:
         self.state = state
@@ -73,14 +101,14 @@ class Running:
     # -- a run --------------------------------------------------------------------------------------------------------
 
     def arm(self) -> None:
-        """Before each start, so that whatever becomes of it can be awaited."""
+        """Prepare the futures of a run's end; call before each start."""
         self.ended = asyncio.get_running_loop().create_future()
         self.proven = asyncio.get_running_loop().create_future()
 
     def recover(self) -> None:
-        """Repairs the checkpoint, and makes visible what it has committed. Nobody else may write to it any more."""
+        """Repair the checkpoint, and make its commits visible. No other process may write to it any more."""
         try:
-            committed = self._log.repair(self._port.has_batch)
+            committed = self._log.repair(self._port.has_batch, self._port.visible_batch())
             self._log.sync()
             planned = self._log.offsets()
             self._after = list(self._log.read_offsets(planned[-1])) if planned else self._nothing_read()
@@ -93,46 +121,67 @@ class Running:
         self._answers.clear()
         self._refusal = self._born_ms = None
         self._read_rows = self._read_bytes = 0
+        self._began_s = None
         self._port.recover(committed)
 
     def begin(self) -> int:
-        """A new run, of the number returned."""
-        self.live = True
+        """Begin a new run and return its number."""
+        self.live, self.held = True, False
         self.run += 1
         return self.run
 
     def end(self, end: End) -> None:
-        """The run is over; the first reason counts."""
+        """End the run; the first reason counts."""
         self.live = False
         if not self.ended.done():
             self.ended.set_result(end)
 
     def is_amid_batch(self) -> bool:
-        """Whether Spark has been told of more input than it has committed."""
+        """Return whether Spark has received more input than it has committed."""
         commits = self._log.commits()
         try:
             return self._after != (list(self._log.read_offsets(commits[-1])) if commits else self._nothing_read())
         except (OSError, ValueError):
             return True
 
-    def verdict(self, end: End, max_deaths: int) -> str:
-        """Counts the end; why the operator has failed, or nothing where it is to start again."""
+    def verdict(self, end: End, settings: EngineSettings) -> tuple[OperatorState, str] | None:
+        """Count the end; return a state of :data:`SET_ASIDE` and the reason, or None if the operator shall restart."""
         if end.code in OF_THE_ENGINE:
-            return ""
-        if end.code:
-            return end.reason
-        self.deaths += 1
+            return None
+        if end.code and end.code != KILLED:
+            return "failed", end.reason
         self._good = 0
-        return f"ended {self.deaths} times, at last: {end.reason}" if self.deaths > max_deaths else ""
+        if end.code == KILLED:
+            self.kills += 1
+            if self.kills < settings.max_kills:
+                return None
+            return "quarantined", f"it has killed the engine {self.kills} times, at last: {end.reason}; {WAY_OUT}"
+        self.deaths += 1
+        return ("failed", f"ended {self.deaths} times, at last: {end.reason}") if self.deaths > settings.max_restarts else None
 
     async def stand_trial(self, within_s: float) -> None:
-        """Until the run has ended, or has done without harm what it has to do."""
+        """Wait until the run has ended, or has done its work without harm."""
         either: list[asyncio.Future[Any]] = [self.ended, self.proven]
         await asyncio.wait(either, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
 
+    async def resumed(self, within_s: float) -> None:
+        """Wait until it runs again after a replacement of the engine, or will not run any more."""
+        before = self.run
+        try:
+            async with self._clock.timeout(within_s):
+                while not (self.stopping or self.state in SET_ASIDE or (self.run > before and self.state == "running")):
+                    await self._clock.sleep(SETTLE_POLL_S)
+        except TimeoutError:
+            log.warning("operator-not-resumed", operator=self.spec.id, within_s=within_s)
+
     async def settle(self, within_s: float) -> None:
-        """No batch is planned any more; waits for the one under way to be committed and shown."""
+        """Stop planning batches for good; wait until the current one is committed and visible."""
         self.stopping = True
+        await self.hold(within_s)
+
+    async def hold(self, within_s: float) -> None:
+        """Stop planning batches until the next start; wait as :meth:`settle`."""
+        self.held = True
         try:
             async with self._clock.timeout(within_s):
                 while self.live and self.state == "running" and not self._is_settled():
@@ -154,7 +203,10 @@ class Running:
     # -- what readers and outputs ask ---------------------------------------------------------------------------------
 
     async def serve(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Raises :class:`SbonError`; what the port has refused is why the run will end."""
+        """Answer a request of a reader or an output.
+
+        Raises :class:`SbonError`; a refusal by the port will be the reason of the run's end.
+        """
         try:
             return await self._answer(request)
         except SbonError as error:
@@ -172,6 +224,7 @@ class Running:
                 offset = await self._poll(request["position"], after, request["wait"])
                 return {"offset": msgspec.to_builtins(offset)}
             case "fetch":
+                self._batch_begins()
                 frames = await self._port.fetch(request["position"], request["after"], request["upto"])
                 self._born_ms = min([frame.born_ms for frame in frames if frame.rows], default=self._born_ms)
                 self._read_rows += sum(f.rows for f in frames)
@@ -190,19 +243,21 @@ class Running:
         return {"done": True}
 
     async def _poll(self, position: int, after: InputOffset, wait_s: float) -> InputOffset:
-        """Spark asks the inputs one after another: one wait for all of them, whose answer the others find ready."""
+        """Poll all inputs at once: Spark asks for each in turn, and the later ones get the stored answers."""
         ready = self._answers.pop(position, None)
         if ready is None or ready.frame < after.frame:
             self._after[position] = after
-            if self.stopping:
+            if self.stopping or self.held:
                 await self._clock.sleep(SETTLE_POLL_S)
                 return after
             before = tuple(self._after)
-            # What a batch lets go with its watermark comes out in another one, which Spark runs once it has asked for news.
+            # A watermark releases rows only in another batch, which Spark runs once it has asked for news.
             found = await self._port.poll(before, 0.0 if self._wrote and self.spec.has_state else wait_s)
             self._wrote = False
-            if self.stopping:
+            if self.stopping or self.held:
                 return after
+            if found != before:
+                self._batch_begins()
             if found == before and not self.proven.done() and not self.is_amid_batch():
                 self._prove()
             self._answers = {i: offset for i, offset in enumerate(found) if i != position}
@@ -211,7 +266,7 @@ class Running:
         return ready
 
     async def _committed(self, batch: int) -> None:
-        """Batch ``batch + 1`` may never come: what cannot be shown now has to be shown later."""
+        """Report a commit. Batch ``batch + 1`` may never come: a commit that cannot be shown now must be shown later."""
         told = False
         while True:
             try:
@@ -219,7 +274,7 @@ class Running:
                 break
             except SbonError as error:
                 if error.code not in PASSING or self.stopping:
-                    raise  # what is committed becomes visible at the next start
+                    raise  # The commit becomes visible at the next start.
                 told = True
                 self.tell(self.state, str(error))
             await self._clock.sleep(RETRY_S)
@@ -228,7 +283,7 @@ class Running:
         self._shown = batch
         self._good += 1
         if self._good >= GOOD_BATCHES:
-            self.deaths = 0
+            self.deaths = self.kills = 0
         self._prove()
 
     async def _write(self, request: dict[str, Any]) -> None:
@@ -244,13 +299,14 @@ class Running:
             )
             for frame in request["frames"]
         ]
-        await self._port.write(request["batch"], offsets, drafts)
+        skipped = msgspec.convert(request.get("skipped"), SkippedRows | None)
+        await self._port.write(request["batch"], offsets, drafts, skipped)
         self._wrote = True
         self._born_ms = None
         self._count(sum(d.rows for d in drafts), sum(len(d.payload) for d in drafts), request["batch_ms"])
 
     def _count(self, rows_out: int, bytes_out: int, batch_ms: float) -> None:
-        """What a batch has read is counted with what it has written, so that their quotient is of the same rows."""
+        """Count a batch's input together with its output, so that their quotient covers the same rows."""
         old = self.stats
         self._pace.observe(self._clock.now(), rows_out, bytes_out)
         self.stats = OperatorStats(
@@ -264,3 +320,4 @@ class Running:
             bytes_out_s=self._pace.bytes_s,
         )
         self._read_rows = self._read_bytes = 0
+        self._began_s = None

@@ -1,4 +1,4 @@
-"""The daemon's side of its engine host: starts the process, gives it commands one by one, notices its death."""
+"""The daemon's control of its engine host: starts the process, sends commands one by one, notices its death."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,15 @@ from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
 from sbon_node.engine.spark.listener import Control, Listener, Serve, receive
 from sbon_node.engine.spark.wire import FEED_VARIABLE, JVM_LOST, pack
 from sbon_node.errors import SbonError
-from sbon_node.log_file import cut
+from sbon_node.logging.file import cut
 
 log = structlog.get_logger()
 
 HOST = "sbon_node.engine.spark.host"
 LOG_LOOK_S = 1.0
-"""So often the size of engine.log is looked at while a host writes to it."""
+"""Interval of the checks on the size of engine.log."""
 LAST_WORDS_S = 10.0
-"""A host that has closed its control connection has so long to end by itself, so that its exit code tells why."""
+"""Time for a host that has closed its control connection to end by itself, so that its exit code shows the reason."""
 CLOSE_S = 60.0
 
 
@@ -34,15 +35,15 @@ class HostLostError(Exception):
 
 
 class Supervisor:
-    """One host process at a time, with a listener of its own. ``module`` is what the host runs.
+    """One host process at a time, with a listener of its own. ``module`` is the module that the host runs.
 
-    ``on_lost`` is told when a host that ran is gone, before any command fails of it.
+    ``on_lost`` is called when a running host has died, before any command fails.
     """
 
     def __init__(
         self, settings: EngineSettings, data_dir: Path, serve: Serve, on_lost: Callable[[str], None], module: str = HOST
     ) -> None:
-        # The host lives in the data directory, where whatever Spark leaves in its working directory is no trouble.
+        # The host runs in the data directory, where Spark's files in its working directory do no harm.
         archive = settings.archive if settings.archive in ("", NO_ARCHIVE) else str(Path(settings.archive).absolute())
         self._settings = msgspec.structs.replace(settings, archive=archive)
         self._data_dir, self._serve, self._on_lost = data_dir.absolute(), serve, on_lost
@@ -66,9 +67,11 @@ class Supervisor:
         return self._process.pid if self._process is not None else None
 
     async def command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Starts the host if need be, and has it do one thing. Raises :class:`SbonError` as the host refuses, or
-        :class:`HostLostError`."""
-        # A caller that is cancelled leaves its answer to be read all the same, or the next caller would take it for its own.
+        """Run a command in the host, which is started if need be.
+
+        Raises the host's :class:`SbonError`, or :class:`HostLostError`.
+        """
+        # After a cancellation the answer must still be read, or the next caller would take it for its own.
         exchange = asyncio.get_running_loop().create_task(self._exchange(command), name=f"engine {command['do']}")
         self._commands.add(exchange)
         exchange.add_done_callback(self._exchanged)
@@ -101,8 +104,20 @@ class Supervisor:
             raise SbonError(answer["error"], answer["message"], where=answer.get("where", ""), hint=answer.get("hint", ""))
         return answer
 
+    async def replace(self) -> None:
+        """End the host after committed batches, without calling ``on_lost``; the next command starts a fresh one."""
+        async with self._turn:
+            if self._control is not None:
+                reader, writer = self._control
+                writer.write(pack({"do": "close"}))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CLOSE_S):
+                        await receive(reader)
+            await self._kill()
+            self.status = "idle"
+
     async def close(self) -> None:
-        """Ends the host after committed batches; then nothing of it is left."""
+        """End the host after committed batches, with all its processes."""
         if self._control is not None:
             try:
                 async with asyncio.timeout(CLOSE_S):
@@ -129,7 +144,7 @@ class Supervisor:
         return self._control
 
     async def _launch(self) -> Control:
-        """The host's control connection, once the host is ready for commands."""
+        """Return the host's control connection, once the host is ready for commands."""
         self._listener = listener = Listener(self._serve)
         address = await listener.open()
         with self._log.open("ab") as output:
@@ -177,7 +192,7 @@ class Supervisor:
         await self._lose(reason)
 
     async def _lose(self, reason: str) -> None:
-        """Whoever counts on the host is told, unless it never came to run; what is left of it is killed."""
+        """Report the host's loss, unless it never ran; kill the rest of it."""
         if self._control is not None and not self._closed:
             log.warning("engine-lost", reason=reason)
             self.status = f"failed: {reason}"
@@ -186,7 +201,7 @@ class Supervisor:
         await self._kill()
 
     async def _kill(self) -> None:
-        """The host's session dies as one: host, JVM, Spark's Python processes; and with it its connections."""
+        """Kill the host's session: host, JVM and Spark's Python processes, and so its connections."""
         process, self._process, self._control = self._process, None, None
         listener, self._listener = self._listener, None
         if process is not None:

@@ -1,4 +1,4 @@
-"""The local socket between the daemon, its engine host and Spark's Python processes: length-prefixed MessagePack, a token first.
+"""Local socket between daemon, engine host and Spark's Python processes: length-prefixed MessagePack after a token.
 
 It never leaves the machine unless the executors do, and both ends are ours; the token keeps other users of the machine out.
 """
@@ -21,7 +21,7 @@ LENGTH = struct.Struct(">I")
 MAX_BYTES = 256 * 1024 * 1024
 HELLO_BYTES = 256
 JVM_LOST = 3
-"""Exit code of a host whose JVM has ended under it."""
+"""Exit code of a host whose JVM has died."""
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedLostError(Exception):
-    """The daemon has closed the connection, or never was there."""
+    """The daemon has closed the connection, or never listened."""
 
 
 class FeedError(Exception):
@@ -56,7 +56,7 @@ def unpack(payload: bytes) -> dict[str, Any]:
 
 
 class Feed:
-    """A blocking connection to the daemon, for threads and processes that have nothing else to do."""
+    """A blocking connection to the daemon, for threads and processes without other work."""
 
     def __init__(self, role: Literal["host", "reader", "output"]) -> None:
         host, port, token = os.environ[FEED_VARIABLE].rsplit(":", 2)
@@ -69,7 +69,7 @@ class Feed:
         self.send({"role": role, "token": token})
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Sends and waits for the answer; raises :class:`FeedError` and :class:`FeedLostError`."""
+        """Send a message and return the answer; raises :class:`FeedError` and :class:`FeedLostError`."""
         self.send(message)
         answer = self.receive()
         if "error" in answer:

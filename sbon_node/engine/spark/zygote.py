@@ -1,11 +1,11 @@
-"""Spark's Python processes as forks of one that has imported what they need: each starts in milliseconds, and shares its pages.
+"""Fork server for Spark's Python processes: forks start in milliseconds with imports done, and share its pages.
 
 Spark starts a process for every reader of a stream, and some more, as ``python -m MODULE``, and each would spend half a second
-of a core and a hundred megabytes on imports. What it starts instead (``launch.sh``, ``launch.py``) hands its arguments,
-environment and standard streams over to the zygote, which forks, and passes on how the fork has ended. A zygote ends with whoever
-holds its standard input.
+of a core and a hundred megabytes on imports. Spark starts a launcher instead (``launch.sh``, ``launch.py``). It sends its
+arguments, environment and standard streams to the zygote, which forks, and returns the fork's exit. A zygote ends when its
+standard input closes.
 
-Forking needs a single thread, so the imported libraries are kept from starting theirs (:data:`QUIET`).
+Forking needs a single thread, so the imported libraries must not start threads of their own (:data:`QUIET`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 SOCKET_VARIABLE, PYTHON_VARIABLE = "SBON_ZYGOTE", "SBON_PYTHON"
-"""Where the zygote listens, and the Python that its forks are to be."""
+"""Variables with the zygote's socket, and with the Python of its forks."""
 LAUNCHER = Path(__file__).with_name("launch.sh")
-"""What stands for that Python."""
+"""The program that Spark starts instead of that Python."""
 QUIET = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 PRELOADED = (
     "encodings.idna",
@@ -40,18 +40,18 @@ PRELOADED = (
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
-    "sbon_node.engine.spark.source",
+    "sbon_node.engine.spark.operators.source",
 )
 TASK_BYTES = 2**20
 """An environment larger than this is refused."""
 TAKEN = b"+"
-"""The answer to a task that is being run."""
+"""The answer to an accepted task."""
 PATIENCE_S = 5.0
-"""For a task that has begun to come."""
+"""Time to receive the rest of a task."""
 
 
 class Task(NamedTuple):
-    """What a launcher was asked to run: ``-m MODULE ARGUMENT …``."""
+    """A launcher's task: ``-m MODULE ARGUMENT …``."""
 
     arguments: list[str]
     environment: dict[str, str]
@@ -59,19 +59,19 @@ class Task(NamedTuple):
 
 
 def start(path: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A zygote that listens at ``path``; it ends when its standard input is closed."""
+    """Start a zygote that listens at ``path``; it ends when its standard input is closed."""
     command = [sys.executable, "-m", __name__, str(path)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sys.stderr, stderr=sys.stderr, env={**environment, **QUIET})
 
 
 class Zygote:
-    """Listens from the first moment, so that who comes early waits for the imports to be done."""
+    """The fork server. It listens from the start, so that early launchers wait for the imports."""
 
     def __init__(self, path: str) -> None:
         Path(path).unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(path)
-        Path(path).chmod(0o600)  # whoever may connect runs what he likes as this user
+        Path(path).chmod(0o600)  # Any client runs code as this user.
         self._listener.listen(128)
         self._selector = selectors.DefaultSelector()
         self._ended, ended = socket.socketpair()
@@ -81,10 +81,10 @@ class Zygote:
         signal.set_wakeup_fd(ended.fileno(), warn_on_full_buffer=False)
         self._own = (self._listener, self._ended, ended)
         self._launchers: dict[int, socket.socket] = {}
-        """By the process that was forked for them."""
+        """Launchers by the id of the process forked for them."""
 
     def run(self) -> None:
-        """Until standard input ends."""
+        """Serve until standard input ends."""
         for module in PRELOADED:
             importlib.import_module(module)
         gc.collect()
@@ -101,11 +101,11 @@ class Zygote:
                     self._ended.recv(4096)
                     self._reap()
                 elif key.data in self._launchers:
-                    os.kill(key.data, signal.SIGTERM)  # its launcher was killed
+                    os.kill(key.data, signal.SIGTERM)  # Its launcher was killed.
                     self._forget(key.data)
 
     def _accept(self) -> None:
-        """A launcher that is not served becomes the process itself."""
+        """Serve a launcher; one that is not served becomes the process itself."""
         streams: list[int] = []
         launcher = None
         try:
@@ -121,14 +121,14 @@ class Zygote:
                 self._become(task, streams, launcher)
             self._launchers[child] = launcher
             self._selector.register(launcher, selectors.EVENT_READ, child)
-            with suppress(OSError):  # a launcher that was killed meanwhile; the selector tells
+            with suppress(OSError):  # A killed launcher; the selector reports it.
                 launcher.sendall(TAKEN)
         finally:
             for stream in streams:
                 os.close(stream)
 
     def _become(self, task: Task, streams: list[int], launcher: socket.socket) -> NoReturn:
-        """In the fork: the process that the launcher was meant to be."""
+        """Become, in the fork, the process that the launcher replaces."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
@@ -167,7 +167,7 @@ class Zygote:
 
 
 def _received(launcher: socket.socket, streams: list[int]) -> Task:
-    """The task; the descriptors that came with it are added to ``streams`` whatever happens."""
+    """Return the task; add its descriptors to ``streams`` in any case."""
     until_s = time.monotonic() + PATIENCE_S
     launcher.settimeout(PATIENCE_S)
     task, received, _, _ = socket.recv_fds(launcher, 4, 3)
@@ -186,14 +186,16 @@ def _received(launcher: socket.socket, streams: list[int]) -> Task:
 
 
 def _run(task: Task) -> int:
-    """Runs the module as the interpreter would, but with the zygote's search path: Spark would have its own, zipped, come first.
-    Its exit code."""
+    """Run the module as the interpreter would, and return its exit code.
+
+    It keeps the zygote's search path, since Spark's own would put its zipped copy first.
+    """
     os.environ.clear()
     os.environ.update(task.environment)
     os.chdir(task.folder)
     _, module, *arguments = task.arguments
     sys.argv = [module, *arguments]
-    sys.modules.pop(module, None)  # it is to be run, under another name, and nobody has imported it for its own sake
+    sys.modules.pop(module, None)  # It runs under another name, and nothing else imports it.
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:

@@ -28,7 +28,7 @@ _FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``sql`` is Spark's, ``reference`` DuckDB's over tables of the same names; ``refused`` is the code, or nothing."""
+    """A query: ``sql`` is Spark's, ``reference`` DuckDB's over tables of the same names; ``refused`` is the code, or empty."""
 
     name: str
     says: str
@@ -38,16 +38,16 @@ class Case:
 
 
 OF_SPARK_ALONE = ("expr_", "filter_patterns", "window_statistics")
-"""How the names of queries begin that show functions and casts of Spark's, which DuckDB lacks or has otherwise, as skewness."""
+"""Prefixes of queries with Spark functions and casts, such as skewness, which DuckDB lacks or defines differently."""
 
 
 def cases() -> list[Case]:
-    """All queries that run, by name."""
+    """Return all queries that run, by name."""
     return [case for case in _all() if not case.refused]
 
 
 def chosen(names: Sequence[str], where: str = "--queries") -> list[Case]:
-    """The queries of these names; raises :class:`SbonError` ``unknown-suite-query``, of what was named at ``where``."""
+    """Return the queries of these names; raise :class:`SbonError` ``unknown-suite-query``, with ``where`` in it."""
     known = {case.name: case for case in cases()}
     for name in names:
         if name not in known:
@@ -56,12 +56,12 @@ def chosen(names: Sequence[str], where: str = "--queries") -> list[Case]:
 
 
 def simulated() -> list[Case]:
-    """Those that an engine in virtual time, which is DuckDB's, evaluates as Spark does."""
+    """Return the queries that the simulated engine, which uses DuckDB, evaluates as Spark does."""
     return [case for case in cases() if not case.name.startswith(OF_SPARK_ALONE)]
 
 
 def refusals() -> list[Case]:
-    """Those that do not, each with the code of its refusal."""
+    """Return the rejected queries, each with its error code."""
     return [case for case in _all() if case.refused]
 
 

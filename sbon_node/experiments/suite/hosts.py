@@ -1,4 +1,4 @@
-"""Metrics of some machines, and what is deployed to them: equal times, missing values, machines that fall silent, odd texts."""
+"""Metrics of some machines, and deployments to them: equal times, missing values, silent machines, odd texts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sbon_node.query.catalog import StreamDeclaration
-from sbon_node.query.schema import parse_schema
+from sbon_node.model.catalogue import StreamDeclaration
+from sbon_node.model.schema import parse_schema
 
 METRICS = StreamDeclaration(
     name="metrics",
@@ -33,7 +33,7 @@ EVERY = timedelta(seconds=30)
 HOSTS_OF_A_SITE = 4
 MACHINE_MB = 16_384
 SILENCES = (timedelta(minutes=5), timedelta(minutes=5, seconds=30), timedelta(minutes=9))
-"""How long a host may say nothing: as long as the gap of a session, and longer."""
+"""Silences of a host: as long as the gap of a session, and longer."""
 
 NOTES = (
     None, "", " ", "plain", 'a "quoted" word', "it's", "a,b;c|d", "tab\there", "two\nlines", "back\\slash", "100%_done",
@@ -46,7 +46,7 @@ def hosts(site: str) -> list[str]:
 
 
 def metrics(site: str, start: datetime, length: timedelta, rng: random.Random) -> Iterator[dict[str, Any]]:
-    """A site's rows, in order of time."""
+    """Yield a site's rows, in order of time."""
     silent_until = dict.fromkeys(hosts(site), start)
     for tick in range(length // EVERY):
         ts = start + tick * EVERY
@@ -69,7 +69,7 @@ def metrics(site: str, start: datetime, length: timedelta, rng: random.Random) -
 
 
 def deploys(site: str, start: datetime, length: timedelta, rng: random.Random) -> Iterator[dict[str, Any]]:
-    """A site's rows, in order of time."""
+    """Yield a site's rows, in order of time."""
     ts = start
     while site != "lga":
         ts += timedelta(seconds=rng.randrange(60, 600))

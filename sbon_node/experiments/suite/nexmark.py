@@ -1,8 +1,7 @@
 """Persons, auctions and bids of an online auction, after the NEXMark benchmark (Tucker, Tufte, Papadimos, Maier, 2002).
 
-Columns and proportions are those that Beam and Flink run: of 50 events one is a person, three are auctions, 46 are bids; half of
-the bids go to one hot auction, and most auctions are of a seller and most bids of a bidder who is hot just then. Times advance by
-a fixed step an event.
+Columns and proportions are those of Beam and Flink: 1 of 50 events is a person, 3 are auctions, 46 are bids. Half of the bids
+go to a hot auction, and most auctions have a hot seller and most bids a hot bidder. Times advance by a fixed step per event.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from sbon_node.query.catalog import StreamDeclaration
-from sbon_node.query.schema import parse_schema
+from sbon_node.model.catalogue import StreamDeclaration
+from sbon_node.model.schema import parse_schema
 
 PERSON = StreamDeclaration(
     name="person",
@@ -46,9 +45,9 @@ OF_50 = 1, 3, 46
 FIRST_ID = 1000
 CATEGORIES = (10, 11, 12, 13, 14)
 ACTIVE_PERSONS, IN_FLIGHT = 20, 30
-"""How many of the last persons and auctions are still active."""
+"""Numbers of the last persons and auctions that are still active."""
 HOT_OF = 4
-"""Three of four auctions and bids are of the hot person."""
+"""Three of four auctions and bids belong to the hot person."""
 
 _PLACES = (
     ("Phoenix", "AZ"), ("Los Angeles", "CA"), ("San Francisco", "CA"), ("Boise", "ID"), ("Portland", "OR"), ("Bend", "OR"),
@@ -62,7 +61,7 @@ Event = tuple[StreamDeclaration, dict[str, Any]]
 
 
 def events(count: int, start: datetime, step: timedelta, rng: random.Random) -> Iterator[Event]:
-    """The first ``count`` events, the n-th ``n * step`` after ``start``: each its stream, and its row by column."""
+    """Yield the first ``count`` events, the n-th ``n * step`` after ``start``: each as its stream and its row by column."""
     persons, auctions = 0, 0
     for number in range(count):
         ts, kind = start + number * step, number % sum(OF_50)
@@ -128,7 +127,7 @@ def _person_id(persons: int, rng: random.Random) -> int:
 
 
 def _price(rng: random.Random) -> int:
-    """Cents; evenly over six orders of magnitude."""
+    """Return a price in cents, log-uniform over six orders of magnitude."""
     return round(10 ** (rng.random() * 6) * 100)
 
 

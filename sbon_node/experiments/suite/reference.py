@@ -1,4 +1,4 @@
-"""DuckDB's answers to the suite's queries, over the very files that the streams are read from; and how rows are compared."""
+"""DuckDB's answers to the suite's queries, over the files of the streams; and the comparison of rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READERS = {
 
 
 class Reference:
-    """A database with the streams as tables; times are those of UTC, without a zone."""
+    """A database with the streams as tables; times are UTC, without a zone."""
 
     def __init__(self, streams: Mapping[str, SuiteStream]) -> None:
         self._database = extras.duckdb().connect()
@@ -43,7 +43,7 @@ class Reference:
 
 
 def stored(path: Path) -> list[Row]:
-    """The rows of a file sink of format parquet; it makes no file where there are none."""
+    """Return the rows of a parquet file sink, which makes no file without rows."""
     if not any(path.glob("*.parquet")):
         return []
     database = extras.duckdb().connect()
@@ -53,7 +53,7 @@ def stored(path: Path) -> list[Row]:
 
 
 def differences(found: Iterable[Row], expected: Iterable[Row], most: int = 5) -> list[str]:
-    """What tells two multisets of rows apart, at most that many lines of it; numbers may differ by a billionth of them."""
+    """Return at most ``most`` differences of two multisets of rows; numbers may differ by a billionth of their value."""
     ours, theirs = sorted(map(_plain, found), key=_order), sorted(map(_plain, expected), key=_order)
     lines = [f"{len(ours)} rows, {len(theirs)} expected"] if len(ours) != len(theirs) else []
     different = [pair for pair in zip(ours, theirs, strict=False) if not _same(*pair)]
@@ -78,7 +78,7 @@ def _value(value: Any) -> Any:
 
 
 def _order(row: Row) -> tuple[Any, ...]:
-    """By texts first, so that a small error in a number moves no row."""
+    """Return a sort key with texts first, so that a small error in a number moves no row."""
     texts = [("" if value is None else f"'{value}") for value in row if not isinstance(value, float)]
     return (texts, [value for value in row if isinstance(value, float)])
 

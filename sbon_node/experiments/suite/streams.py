@@ -22,17 +22,17 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from sbon_node.experiments.nycflights import FLIGHTS, WEATHER, Row, flight_rows, weather_rows, write_airports
 from sbon_node.experiments.suite import hosts, nexmark
-from sbon_node.query.catalog import SourceDeclaration, StreamDeclaration
-from sbon_node.query.schema import to_arrow
+from sbon_node.experiments.suite.nycflights import FLIGHTS, WEATHER, Row, flight_rows, weather_rows, write_airports
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.schema import to_arrow
 
 SITES = ("ewr", "jfk", "lga")
-"""Where rows are born; the nodes bear the same names unless :meth:`SuiteStream.sources` is told others."""
+"""Sites of the sources; nodes have the same names unless :meth:`SuiteStream.sources` gets others."""
 
 SEED = 2006
 FIRST_DAY, LAST_DAY = "2013-02-07", "2013-02-11"
-"""Of flights and weather, the last one excluded: a blizzard in the middle."""
+"""Dates of flights and weather, the last excluded: a blizzard is in the middle."""
 START = datetime(2020, 2, 28, 23, tzinfo=UTC)
 NEXMARK_EVENTS, NEXMARK_STEP = 3000, timedelta(milliseconds=100)
 HOSTS_LENGTH = timedelta(minutes=90)
@@ -41,7 +41,7 @@ FLIGHTS_DELAY, WEATHER_DELAY = timedelta(minutes=20), timedelta(hours=2)
 
 @dataclass(frozen=True)
 class SuiteStream:
-    """``files`` and ``rows`` by site; ``length`` is the event time from the first row to the last, about."""
+    """A declared stream with ``files`` and ``rows`` by site; ``length`` is about its range of event times."""
 
     declaration: StreamDeclaration
     files: Mapping[str, Path]
@@ -49,7 +49,7 @@ class SuiteStream:
     length: timedelta
 
     def sources(self, nodes: Mapping[str, str] | None = None, *, seconds: float = 0.0) -> tuple[SourceDeclaration, ...]:
-        """A source for each site, at the node of its name or of ``nodes``; read in ``seconds``, or as fast as it goes."""
+        """Return a source for each site, at the node of its name or in ``nodes``; read in ``seconds``, or at full speed."""
         length_s = self.length.total_seconds()
         return tuple(
             SourceDeclaration(
@@ -66,8 +66,10 @@ class SuiteStream:
 
 
 def write_streams(folder: Path, sites: Sequence[str] = SITES) -> dict[str, SuiteStream]:
-    """Writes every file and returns the streams by name; rows of other sites than these are born at the last of them. Raises
-    ``input-missing`` where the flights are not installed."""
+    """Write every file and return the streams by name; rows of other sites go to the last of ``sites``.
+
+    Raises ``input-missing`` if the flights are not installed.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     written = [*_write_airports(folder, sites), *_write_nexmark(folder, sites), *_write_hosts(folder, sites)]
     return {stream.declaration.name: stream for stream in written}
@@ -104,7 +106,7 @@ def _write_hosts(folder: Path, sites: Sequence[str]) -> Iterable[SuiteStream]:
 
 
 def _gathered(rows: Mapping[str, list[Any]], sites: Sequence[str]) -> dict[str, list[Any]]:
-    """By site, each of which is one of ``sites``."""
+    """Return the rows by site, each of which is one of ``sites``."""
     gathered: dict[str, list[Any]] = {site: [] for site in sites}
     for site, of_site in rows.items():
         gathered[site if site in sites else sites[-1]] += of_site
@@ -138,5 +140,5 @@ def _time_of(row: Row) -> datetime:
 
 
 def _arrived(rows: Iterable[Any], time_of: Any, delay: timedelta, rng: random.Random) -> list[Any]:
-    """The rows in the order in which they come, each up to ``delay`` after its time, so that none is late."""
+    """Return the rows in order of arrival, each up to ``delay`` after its event time, so that none is late."""
     return sorted(rows, key=lambda row: time_of(row) + delay * rng.random())

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon_cli.shell.actions import Charge, Describe, Explain, Help, Quit, Run, Show, Stop, action_of
+from sbon_cli.commands.queries.sql import statements_of
+from sbon_cli.shell.actions import Describe, Explain, Help, Quit, Run, Show, ShowQuery, ShowUsage, Stop, action_of
 from sbon_cli.shell.carets import complain_at, pointed
 from sbon_cli.shell.completion import candidates, relations
 from sbon_cli.shell.statements import Statement, blanked, complete, split
-from sbon_cli.sql import statements_of
 from sbon_node.errors import SbonError
 
 CUT = [
@@ -81,12 +81,14 @@ ACTIONS = [
     ("show members", Show("MEMBERS")),
     ("DESCRIBE flights", Describe("flights")),
     ("desc STREAM `flights`", Describe("flights")),
-    ("bill q-1", Charge("q-1")),
+    ("usage q-1", ShowUsage("q-1")),
     ("STOP query q1", Stop("q1")),
     ("explain query q1", Explain("", "q1", placement=False)),
     ("EXPLAIN PLACEMENT QUERY q1", Explain("", "q1", placement=True)),
     ("explain SELECT x", Explain("        SELECT x", "", placement=False)),
     ("explain -- why\nplacement SELECT x", Explain("              \n          SELECT x", "", placement=True)),
+    ("show stream flights", Describe("flights")),
+    ("SHOW QUERY q1", ShowQuery("q1")),
     ("\\help", Help()),
     ("\\q", Quit()),
     ("exit", Quit()),
@@ -101,8 +103,8 @@ def test_what_a_statement_asks_for(text: str, action: object) -> None:
 @pytest.mark.parametrize(
     "text, place, hint",
     [
-        ("SHOW TABLES", "line 1, column 6", "write SHOW STREAMS, QUERIES or MEMBERS"),
-        ("SHOW", "line 1, column 5", "write SHOW STREAMS, QUERIES or MEMBERS"),
+        ("SHOW TABLES", "line 1, column 6", "write SHOW STREAMS, QUERIES, MEMBERS, STREAM name or QUERY name"),
+        ("SHOW", "line 1, column 5", "write SHOW STREAMS, QUERIES, MEMBERS, STREAM name or QUERY name"),
         ("DESCRIBE\n a b", "line 2, column 2", "write DESCRIBE STREAM"),
         ("stop", "line 1, column 5", "write STOP QUERY"),
         ("EXPLAIN", "line 1, column 8", "write EXPLAIN SELECT ..., EXPLAIN PLACEMENT SELECT ... or EXPLAIN QUERY name"),
@@ -120,7 +122,7 @@ def test_an_error_has_a_caret_under_its_place(capsys: pytest.CaptureFixture[str]
     (_, second), _ = split("SELECT 1;\n\n SELECT a,\n   b FROM c;")
     complain_at(SbonError("no-such-column", "there is no b", where="line 2, column 4", hint="add it"), second, "q.sql")
     complain_at(SbonError("no-such-column", "there is no a", where="line 1, column 8"), second, "q.sql")
-    complain_at(SbonError("no-room", "no node has room", details=("a: full",)), second)
+    complain_at(SbonError("no-capacity", "no node has room", details=("a: full",)), second)
     assert capsys.readouterr().err.splitlines() == [
         "error: q.sql, line 4, column 4: there is no b",
         "     b FROM c",
@@ -151,7 +153,16 @@ class Names:
     def streams(self) -> dict[str, tuple[str, ...]]:
         return {"flights": ("ts", "carrier", "dep_delay"), "weather": ("ts", "temp")}
 
+    def sources(self) -> tuple[str, ...]:
+        return ("jfk", "lga")
+
+    def members(self) -> tuple[str, ...]:
+        return ("london", "paris")
+
     def queries(self) -> tuple[str, ...]:
+        return ("late", "large", "over")
+
+    def live_queries(self) -> tuple[str, ...]:
         return ("late", "large")
 
 
@@ -163,8 +174,32 @@ NEXT = [
     ("DESCRIBE ", ["flights", "weather"]),
     ("SELECT * FROM f", ["flights"]),
     ("SELECT * FROM flights f JOIN w", ["weather"]),
-    ("BILL l", ["late", "large"]),
+    ("USAGE l", ["late", "large"]),
+    ("USAGE o", ["over"]),
+    ("STOP ", ["late", "large"]),
+    ("STOP o", []),
+    ("STOP QUERY l", ["late", "large"]),
+    ("STOP QUERY o", []),
+    ("EXPLAIN QUERY o", ["over"]),
     ("EXPLAIN pl", ["placement"]),
+    ("SHOW STREAM ", ["flights", "weather"]),
+    ("SHOW QUERY o", ["over"]),
+    ("cr", ["create stream"]),
+    ("CREATE ", ["STREAM"]),
+    ("CREATE STREAM ", []),
+    ("CREATE STREAM s (ts time", ["timestamp"]),
+    ("CREATE STREAM s (ts timestamp) ", ["EVENT TIME", "DELAY", "COMMENT"]),
+    ("DROP ", ["STREAM"]),
+    ("DROP STREAM w", ["weather"]),
+    ("ATTACH ", ["FILE", "tail", "http"]),
+    ("ATTACH gen", ["generator"]),
+    ("ATTACH FILE '/a.csv' ", ["TO"]),
+    ("ATTACH FILE '/a.csv' TO ", ["flights", "weather"]),
+    ("ATTACH FILE '/a.csv' TO flights AT p", ["paris"]),
+    ("attach http to flights a", ["at", "as"]),
+    ("DETACH ", ["jfk", "lga", "FROM"]),
+    ("DETACH jfk FROM fl", ["flights"]),
+    ("DETACH FROM flights AT ", ["london", "paris"]),
     ("SELECT date_tr", ["date_trunc("]),
     ("SELECT 'date_tr", []),
 ]

@@ -13,8 +13,8 @@ import pytest
 from prompt_toolkit.history import FileHistory
 
 from sbon_cli.shell.prompt import history
-from sbon_node.connectors.delivered import Finished
 from sbon_node.errors import SbonError
+from sbon_node.model.delivery import Finished
 from tests.api.scripted_node import WAIT
 from tests.cli.commands import FINISHED, frame, lines, run
 from tests.cli.shell.terminal import CTRL_C, CTRL_D, TAB, UP, Terminal
@@ -76,7 +76,7 @@ def test_errors_point_at_their_place_and_the_shell_goes_on(api: str, node: Any, 
         assert "\n  SELECT y FROM flights\n         ^\n" in shown
         terminal.prompted(2)
         terminal.type("SHOW TABLES;\r")
-        terminal.until("write SHOW STREAMS, QUERIES or MEMBERS")
+        terminal.until("write SHOW STREAMS, QUERIES, MEMBERS, STREAM name or QUERY name")
         terminal.type("quit\r")
         assert terminal.end() == 0
 
@@ -128,7 +128,7 @@ def test_statements_of_a_file_run_until_one_fails(api: str, node: Any, tmp_path:
     file = tmp_path / "all.sql"
     file.write_text("SHOW STREAMS;\n-- rows\nSELECT x\nFROM flights;\nSHOW QUERIES")
     node.script = [[frame(1, 1, 2), FINISHED], [Finished(state="failed", reason="disk full")]]
-    result = run(api, "sql", "-f", str(file))
+    result = run(api, "sql", "-f", str(file), "--json")
     assert result.exit_code == 0, result.stderr
     streams, *rows, query = lines(result.stdout)
     assert (streams["entry"]["declaration"]["name"], [row["x"] for row in rows], query["id"]) == ("flights", [1, 2], "q1")
@@ -143,7 +143,7 @@ def test_statements_of_a_file_run_until_one_fails(api: str, node: Any, tmp_path:
 def test_statements_of_a_pipe_and_of_the_command_line(api: str, node: Any) -> None:
     node.script = [[frame(1, 7), FINISHED]]
     assert [row["x"] for row in lines(run(api, "sql", stdin="SELECT x FROM flights").stdout)] == [7]
-    told = lines(run(api, "sql", "-c", "describe flights; bill q1; stop q1; \\quit\n; show members").stdout)
+    told = lines(run(api, "sql", "--json", "-c", "describe flights; usage q1; stop q1; \\quit\n; show members").stdout)
     assert ("entry" in told[0], told[1]["byte_ms"]) == (True, 50_000.0)
     assert (told[2]["state"], len(told)) == ("stopped", 3)
     assert run(api, "sql", "-c", "SELECT 1", "-f", "x.sql").exit_code == 2

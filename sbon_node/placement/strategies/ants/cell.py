@@ -1,4 +1,4 @@
-"""A server as ants find it (ANTS, section 3.3): its neighbours, pheromones, what it serves, and what it has room for."""
+"""A server as ants see it (ANTS, section 3.3): neighbours, pheromones, load and free capacity."""
 
 from __future__ import annotations
 
@@ -6,25 +6,27 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from sbon_node.engine.interface import Needs
-from sbon_node.placement.problem import has_room, total
-from sbon_node.placement.queueing import MAX_LOAD, Flow, Server, Traffic, traffic_of, waiting_ms
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.problem import has_capacity, total
+from sbon_node.placement.model.queueing import MAX_LOAD, Flow, Server, Traffic, traffic_of, waiting_ms
 from sbon_node.placement.strategies.ants.chain import Chain
 from sbon_node.placement.strategies.ants.pheromones import Pheromones
 
 MOST_TABLES = 10_000
-"""Destinations a cell remembers; the one that was not touched for longest goes first."""
+"""Most destinations that a cell remembers; the least recently used goes first."""
 FORGET_AFTER = 600.0
-"""Pheromones that were not touched for so long are destroyed (section 3.5); seconds, where ``now`` is."""
+"""Age at which unused pheromones are destroyed (section 3.5); seconds, if ``now`` is in seconds."""
 
 Weights = Callable[[str, str], Mapping[str, float]]
-"""Of the neighbours of a cell (its name first) on the way to a destination, before any ant has been there."""
+"""Initial weights of a cell's neighbours towards a destination. The arguments are the cell's name and the destination."""
 
 
 class Quote(NamedTuple):
-    """What some tasks of a chain would cost at a cell: L_new, the latency of a message through them there; by how much the
-    messages of the others there wait longer, summed over their flows; L_prev, the latencies of these summed; and the load with
-    all."""
+    """The cost of some tasks of a chain at a cell.
+
+    It holds L_new, the latency of a message through them; the extra waiting time of the other messages there, summed over their
+    flows; L_prev, the sum of their latencies; and the load with all tasks.
+    """
 
     own_ms: float
     others_ms: float
@@ -40,8 +42,11 @@ NO_ROOM = Quote(math.inf, 0.0, 0.0, math.inf)
 
 
 class Cell:
-    """``neighbours`` are hops with their latency (ms), ``free`` what the server has room for, ``equal`` the names of what it
-    computes already."""
+    """A server with its neighbours and pheromones.
+
+    ``neighbours`` are hops with their latency (ms), ``free`` is the server's free capacity, and ``equal`` names the results that
+    it computes already.
+    """
 
     def __init__(
         self,
@@ -55,17 +60,20 @@ class Cell:
         self.name, self.neighbours, self.equal, self._weights = name, dict(neighbours), equal, weights
         self._tables: dict[str, Pheromones] = {}
         self.failed: dict[tuple[str, ...], set[int]] = {}
-        """Of scouts that found no place, the paths, and how greedy they were."""
+        """Failed scouts: their paths, with the greeds that were tried."""
         self.serve(server, free)
 
     def serve(self, server: Server, free: Needs | None = None) -> None:
-        """What its server is and does from now on; nothing is booked. ``free`` None is room without bound."""
+        """Set the server and its free capacity; nothing is booked. ``free`` None is unlimited."""
         self.speed, self._server, self._base, self._free = server.speed, server, server.traffic(), free
         self._booked: dict[tuple[str, int], tuple[Flow, Needs]] = {}
         self._changed()
 
     def table(self, destination: str, now: float) -> Pheromones:
-        """Its pheromones; new ones where there are none, or they have not been touched for too long."""
+        """Return the pheromones for a destination.
+
+        They are new where there are none, or where they have not been used for too long.
+        """
         found = self._tables.get(destination)
         if found is None or now - found.updated > FORGET_AFTER:
             self.forget(now)
@@ -73,22 +81,24 @@ class Cell:
         return found
 
     def forget(self, now: float) -> None:
-        """Drops what was not touched for too long, and the oldest where there are too many."""
+        """Drop the tables unused for too long, and the oldest if there are too many."""
         kept = {where: one for where, one in self._tables.items() if now - one.updated <= FORGET_AFTER}
         for where in sorted(kept, key=lambda one: kept[one].updated)[: max(0, len(kept) + 1 - MOST_TABLES)]:
             del kept[where]
         self._tables = kept
 
     def quote(self, chain: Chain, first: int, last: int) -> Quote:
-        """What the tasks first .. last - 1 of ``chain`` would cost here; infinite where there is no room for them, or the server
-        would be overloaded. Work that is done here already costs nothing again."""
+        """Return the cost of the tasks first .. last - 1 of ``chain`` here.
+
+        It is infinite if capacity is short or the server would be overloaded. Work that is done here already costs nothing again.
+        """
         key = chain.id, chain.rate_s, first, last
         if key not in self._quotes:
             self._quotes[key] = self._quoted(chain, first, last)
         return self._quotes[key]
 
     def book(self, chain: Chain, first: int, last: int) -> None:
-        """From now on these tasks are served here."""
+        """Book these tasks: the cell serves them from now on."""
         if not self._reused(chain, first, last):
             needs = total([task.needs for task in chain.tasks[first:last]])
             self._booked[chain.id, first] = chain.flow(first, last), needs
@@ -101,11 +111,11 @@ class Cell:
 
     @property
     def server(self) -> Server:
-        """With what is booked."""
+        """Return the server with all booked tasks."""
         return self.beside("")
 
     def beside(self, chain_id: str) -> Server:
-        """With what is booked, but for that chain."""
+        """Return the server with all booked tasks except those of this chain."""
         booked = tuple(flow for (chain, _), (flow, _) in self._booked.items() if chain != chain_id)
         return Server(speed=self.speed, flows=(*self._server.flows, *booked))
 
@@ -129,7 +139,7 @@ class Cell:
         if any(self.name in task.refused for task in tasks):
             return False
         booked = [needs for _, needs in self._booked.values()]
-        return self._free is None or has_room([*(task.needs for task in tasks), *booked], self._free)
+        return self._free is None or has_capacity([*(task.needs for task in tasks), *booked], self._free)
 
     def _changed(self) -> None:
         self.traffic: Traffic = self._base

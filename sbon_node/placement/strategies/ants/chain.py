@@ -1,8 +1,8 @@
-"""What ants place at a time: a row of tasks between two nodes (ANTS, sections 3.3 and 3.8).
+"""Chains: rows of tasks between two nodes, which ants place one at a time (ANTS, sections 3.3 and 3.8).
 
-A query is clipped to the longest chain from a producer to a consumer; once that is placed, the next longest that leaves what is
-placed, or a producer, and ends at what is placed, or a consumer, and so on. So branches that join in end at the join's host, and
-those that fan out begin where they leave.
+A query is first cut to the longest chain from a producer to a consumer. Once that is placed, the next longest chain follows that
+starts at a placed operator or a producer and ends at a placed operator or a consumer, and so on. So branches that join end at the
+join's host, and branches that fan out begin where they leave.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from sbon_node.engine.interface import Needs
-from sbon_node.placement.problem import Edge, PlacementProblem
-from sbon_node.placement.queueing import Flow, Service, service_of
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.problem import Edge, PlacementProblem
+from sbon_node.placement.model.queueing import Flow, Service, service_of
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator to place: what a message of the chain takes there, and how many come out for it (``batch``).
+    """An operator to place.
 
-    ``equal`` names what it computes: a cell that hosts a task of the same name has done its work already (section 3.10); empty
-    where it is to be done in any case.
+    It has a service time for a message of the chain, and ``batch`` output messages for each.
+
+    ``equal`` names the task's result: a cell that hosts a task of the same name has done its work already (section 3.10). It is
+    empty if the work must be done in any case.
     """
 
     operator: str
@@ -34,7 +36,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks between the nodes ``source`` and ``destination``, which ``rate_s`` messages a second enter."""
+    """Tasks between the nodes ``source`` and ``destination``; ``rate_s`` messages per second enter."""
 
     id: str
     source: str
@@ -44,7 +46,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
     arrival_scv: float = 1.0
 
     def flow(self, first: int, last: int) -> Flow:
-        """Of the tasks first .. last - 1 on one server."""
+        """Return the flow of the tasks first .. last - 1 on one server."""
         rate_s = self.rate_s
         for task in self.tasks[:first]:
             rate_s *= task.batch
@@ -53,34 +55,34 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Way(NamedTuple):
-    """The longest to an operator through others that are not placed: how many, and by which link it is entered."""
+    """The longest path to an operator through unplaced operators: their number, and the link that enters it."""
 
     length: int
     entered: Edge
 
 
 def next_chain(problem: PlacementProblem, placed: Mapping[str, str]) -> Chain | None:
-    """The longest chain of operators that are not ``placed`` yet, the first of equals; None where all are.
+    """Return the longest chain of operators not ``placed`` yet, the first of equals; None if all are.
 
-    A message of the chain is charged with its share of the work that an operator has with its other inputs, too, so that loads
-    are right wherever branches join. Every operator has to be read, and to read something.
+    A message of the chain also carries its share of an operator's work for other inputs, so that loads are right wherever
+    branches join. Every operator must have a reader and an input.
     """
     at = {**problem.pinned, **placed}
-    ways: dict[str, _Way] = {}
+    latencies: dict[str, _Way] = {}
     for operator in problem.operators:
         if operator.id in placed:
             continue
         into = [edge for edge in problem.edges if edge.target == operator.id]
-        lengths = [0 if edge.source in at else ways[edge.source].length for edge in into]
+        lengths = [0 if edge.source in at else latencies[edge.source].length for edge in into]
         longest = max(range(len(into)), key=lengths.__getitem__)
-        ways[operator.id] = _Way(lengths[longest] + 1, into[longest])
-    ends = [edge for edge in problem.edges if edge.source in ways and edge.target in at]
+        latencies[operator.id] = _Way(lengths[longest] + 1, into[longest])
+    ends = [edge for edge in problem.edges if edge.source in latencies and edge.target in at]
     if not ends:
         return None
-    last = max(ends, key=lambda edge: ways[edge.source].length)
+    last = max(ends, key=lambda edge: latencies[edge.source].length)
     edges = [last]
-    while edges[-1].source in ways:
-        edges.append(ways[edges[-1].source].entered)
+    while edges[-1].source in latencies:
+        edges.append(latencies[edges[-1].source].entered)
     edges.reverse()
     return Chain(
         id=f"{edges[0].source} to {last.target}",

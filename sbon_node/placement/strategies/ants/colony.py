@@ -1,6 +1,8 @@
-"""A leader and its ants (ANTS, section 3.2) over cells at hand: routing ants find ways, scouts try placements along these, and
-the best is enforced. Everything that happens at a cell is a step of the ant's own file; here ants are only carried from cell to
-cell."""
+"""A leader and its ants (ANTS, section 3.2) over local cells.
+
+Routing ants find paths, scouts try placements along them, and the best is enforced. The ants' own files define the steps at a
+cell; this file only carries ants from cell to cell.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from sbon_node.placement.queueing import MAX_LOAD
+from sbon_node.placement.model.queueing import MAX_LOAD
 from sbon_node.placement.strategies.ants import enforcement, routing, scouting
 from sbon_node.placement.strategies.ants.cell import Cell, Quote
 from sbon_node.placement.strategies.ants.chain import Chain
@@ -18,14 +20,14 @@ from sbon_node.placement.strategies.ants.routing import RoutingAnt
 from sbon_node.placement.strategies.ants.scouting import ScoutingAnt, Site, Way
 
 FAILURES = 3
-"""Scouts of different greed that fail on one path before one of them discourages others."""
+"""Scouts of different greed that must fail on a path before a scout discourages others."""
 LEAST_ALPHA = 0.3
 FLATTER, BEYOND = 0.25, 4
-"""By so much less do scouts heed pheromones at each further try, and so many more hops may they go past the destination."""
+"""Changes with each further try: scouts heed pheromones less, and may go more hops past the destination."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scout brought back; ``cost_ms`` is ``latency_ms`` of the chain and what others lose by it."""
+    """A scout's report. ``cost_ms`` is ``latency_ms`` of the chain plus the extra waiting time of others."""
 
     chain: Chain
     sites: tuple[Site, ...]
@@ -33,19 +35,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: float
 
     def hosts(self) -> dict[str, str]:
-        """By operator."""
+        """Return the node of each operator."""
         tasks = self.chain.tasks
         return {tasks[number].operator: site.node for site in self.sites for number in range(site.first, site.last)}
 
 
 class Colony:
-    """``way_ms`` tells latencies between any two cells by the shortest way."""
+    """All cells and their ants. ``path_ms`` returns the latency between two cells by the shortest path."""
 
-    def __init__(self, cells: Mapping[str, Cell], way_ms: Way, rng: random.Random) -> None:
-        self.cells, self._way_ms, self._rng = cells, way_ms, rng
+    def __init__(self, cells: Mapping[str, Cell], path_ms: Way, rng: random.Random) -> None:
+        self.cells, self._path_ms, self._rng = cells, path_ms, rng
 
     def route(self, source: str, destination: str, ants: int, now: float = 0.0) -> int:
-        """Sends so many routing ants; how many arrived."""
+        """Send routing ants; return how many arrived."""
         arrived = 0
         for _ in range(ants if source != destination else 0):
             ant: RoutingAnt | None = RoutingAnt(destination=destination, path=(source,))
@@ -63,10 +65,12 @@ class Colony:
     def scout(
         self, chain: Chain, scouts: int, *, threshold_ms: float | None = None, strays: int = 0, now: float = 0.0
     ) -> list[Report]:
-        """Sends so many scouts, each with a greed and an alpha of its own; the reports of those that found a place for all tasks,
-        the best first. The greater ``strays``, the farther they leave the ways that routing ants have found."""
+        """Send scouts, each with its own greed and alpha; return the reports of complete placements, best first.
+
+        The greater ``strays``, the farther scouts leave the paths of the routing ants.
+        """
         reports: list[Report] = []
-        memory = _Memory(chain, self.cells, self._way_ms)
+        memory = _Memory(chain, self.cells, self._path_ms)
         for _ in range(scouts):
             ant = ScoutingAnt(
                 chain=chain,
@@ -81,7 +85,7 @@ class Colony:
         return sorted(reports, key=lambda report: report.cost_ms)
 
     def enforce(self, report: Report) -> bool:
-        """Whether all sites still cost what was reported; if so the tasks are booked there."""
+        """Book the report's tasks; return whether all sites still cost what was reported."""
         ant = EnforcementAnt(chain=report.chain, sites=report.sites)
         while ant.at < len(ant.sites):
             after = enforcement.enforce(self.cells[ant.sites[ant.at].node], ant)
@@ -93,8 +97,10 @@ class Colony:
         return True
 
     def place(self, chain: Chain, routing_ants: int, scouts: int, tries: int, now: float = 0.0) -> list[Report]:
-        """The reports of the first try that brought any, the best first; none where all tries were in vain. Each try sends both
-        kinds of ants again, and its scouts stray farther."""
+        """Return the reports of the first successful try, best first; none if all tries fail.
+
+        Each try sends both kinds of ants again, and its scouts stray farther.
+        """
         for number in range(tries):
             self.route(chain.source, chain.destination, routing_ants, now)
             reports = self.scout(chain, scouts, strays=number, now=now)
@@ -115,21 +121,21 @@ class Colony:
             return None
         for node in reversed(ant.path):
             ant = memory.balanced(self.cells[node], ant)
-        latency_ms = scouting.latency_ms(ant.chain, ant.sites, self._way_ms)
+        latency_ms = scouting.latency_ms(ant.chain, ant.sites, self._path_ms)
         cost_ms = latency_ms + sum(site.others_ms for site in ant.sites)
         return Report(chain=ant.chain, sites=ant.sites, cost_ms=cost_ms, latency_ms=latency_ms)
 
 
 class _Memory:
-    """Of what scouts of one chain have reckoned already: most of them come to the same placements."""
+    """A cache for scouts of one chain, most of which come to the same placements."""
 
-    def __init__(self, chain: Chain, cells: Mapping[str, Cell], way_ms: Way) -> None:
-        self._chain, self._cells, self._way_ms = chain, cells, way_ms
+    def __init__(self, chain: Chain, cells: Mapping[str, Cell], path_ms: Way) -> None:
+        self._chain, self._cells, self._path_ms = chain, cells, path_ms
         self._costs: dict[tuple[str, ...], float] = {}
         self._balanced: dict[tuple[str, tuple[Site, ...]], tuple[Site, ...]] = {}
 
     def balanced(self, cell: Cell, ant: ScoutingAnt) -> ScoutingAnt:
-        """:func:`~sbon_node.placement.strategies.ants.scouting.balance`."""
+        """Return :func:`~sbon_node.placement.strategies.ants.scouting.balance` of the ant, from the cache if known."""
         key = cell.name, ant.sites
         if key not in self._balanced:
             self._balanced[key] = scouting.balance(cell, ant, self._quote, self._cost_of).sites
@@ -141,5 +147,5 @@ class _Memory:
 
     def _cost_of(self, hosts: tuple[str, ...]) -> float:
         if hosts not in self._costs:
-            self._costs[hosts] = scouting.cost_ms(self._chain, hosts, self._quote, self._way_ms)
+            self._costs[hosts] = scouting.cost_ms(self._chain, hosts, self._quote, self._path_ms)
         return self._costs[hosts]

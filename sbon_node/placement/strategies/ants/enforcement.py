@@ -1,5 +1,4 @@
-"""Enforcement ants (ANTS, section 3.8) as steps at a cell: a placement that was found is carried out, if it still costs what was
-reported."""
+"""Enforcement ants (ANTS, section 3.8) as steps at a cell. They carry out a placement if it still costs what was reported."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from sbon_node.placement.strategies.ants.chain import Chain
 from sbon_node.placement.strategies.ants.scouting import Site
 
 TOLERANCE = 0.1
-"""By how much of what was reported a site may cost more."""
+"""Relative excess over the reported cost that a site may have."""
 
 
 class EnforcementAnt(msgspec.Struct, frozen=True, kw_only=True):
-    """``sites`` in the order in which it visits them, ``at`` the number of the next."""
+    """An ant that books tasks. ``sites`` are in the order of its visits, ``at`` is the number of the next."""
 
     chain: Chain
     sites: tuple[Site, ...]
@@ -22,8 +21,10 @@ class EnforcementAnt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def enforce(cell: Cell, ant: EnforcementAnt) -> EnforcementAnt | None:
-    """At the cell of the next site: books its tasks there. None where they would cost too much more than was reported: then the
-    ant goes back, undoing what it did (:func:`withdraw`)."""
+    """Book the tasks of the next site at its cell.
+
+    Return None if they cost too much more than reported; then the ant goes back and undoes its bookings (:func:`withdraw`).
+    """
     site = ant.sites[ant.at]
     quote = cell.quote(ant.chain, site.first, site.last)
     if quote.cost_ms > (site.own_ms + site.others_ms) * (1.0 + TOLERANCE) + 1e-9:
@@ -33,7 +34,7 @@ def enforce(cell: Cell, ant: EnforcementAnt) -> EnforcementAnt | None:
 
 
 def withdraw(cell: Cell, ant: EnforcementAnt) -> EnforcementAnt:
-    """At the cell of the site before: undoes it."""
+    """Undo the booking at the cell of the site before."""
     site = ant.sites[ant.at - 1]
     cell.release(ant.chain, site.first)
     return msgspec.structs.replace(ant, at=ant.at - 1)

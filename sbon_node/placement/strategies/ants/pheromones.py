@@ -1,4 +1,7 @@
-"""What a cell remembers of the ways to one destination (ANTS, sections 3.3 and 3.5; after Di Caro and Dorigo's AntNet, 1998)."""
+"""A cell's memory of the paths to one destination (ANTS, sections 3.3 and 3.5).
+
+It follows Di Caro and Dorigo's AntNet, 1998.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,19 @@ import random
 from collections.abc import Collection, Mapping
 
 STEP = 0.3
-"""Of the reinforcement for a trip as short as the best."""
+"""Reinforcement for a trip as short as the best."""
 MOST = 0.9
 LEARNING = 0.1
-"""Share of a new trip in the running mean and variance."""
+"""Weight of a new trip in the running mean and variance."""
 CONFIDENCE = 1.96
 WINDOW = 50
 """Trips after which the best of them begins to be forgotten."""
 
 
 class Trips:
-    """Gamma: running mean and variance of the times (ms) to a destination, and the best of late.
+    """Gamma: running mean and variance of the times (ms) to a destination, and the recent best.
 
-    They learn from all trips. The paper's learn from good ones alone, which lets the mean fall and never rise.
+    They learn from all trips. In the paper they learn from good trips alone, which lets the mean fall and never rise.
     """
 
     def __init__(self) -> None:
@@ -31,7 +34,7 @@ class Trips:
         return min(self._best_ms)
 
     def good(self, ms: float) -> bool:
-        """Whether ``ms`` is less than mu + I(mu, sigma), half of the mean's confidence interval."""
+        """Return whether ``ms`` is less than mu + I(mu, sigma), half of the mean's confidence interval."""
         return self.count == 0 or ms <= self.mean_ms + CONFIDENCE * math.sqrt(self.variance / min(self.count, WINDOW)) + 1e-9
 
     def learn(self, ms: float) -> None:
@@ -46,9 +49,11 @@ class Trips:
 
 
 class Pheromones:
-    """Phi: a probability for each neighbour of being the next hop to one destination, at first in proportion to ``weights``.
+    """Phi: the probability of each neighbour to be the next hop to one destination.
 
-    ``updated`` is when it was last touched, by whatever clock the caller has.
+    At first it is proportional to ``weights``.
+
+    ``updated`` is the time of last use, by the caller's clock.
     """
 
     def __init__(self, weights: Mapping[str, float], now: float) -> None:
@@ -57,16 +62,19 @@ class Pheromones:
         self.trips, self.updated = Trips(), now
 
     def choose(self, rng: random.Random, visited: Collection[str], flat: float = 0.0) -> str:
-        """A neighbour by its probability, of those not visited where there are any; ``flat``, from 0 to 1, makes all more
-        alike."""
+        """Choose a neighbour by its probability, among those not visited if any.
+
+        ``flat``, from 0 to 1, makes the probabilities more alike.
+        """
         among = [neighbour for neighbour in self.phi if neighbour not in visited] or list(self.phi)
         weights = [(self.phi[neighbour] + 1e-12) ** (1.0 - flat) for neighbour in among]
         return rng.choices(among, weights)[0]
 
     def reinforce(self, neighbour: str, ms: float, now: float) -> None:
-        """Equations 1 and 2 with r = 0.3 T_best / T, at most 0.9, after a trip by ``neighbour`` that took ``ms``, if it was good.
+        """Reinforce ``neighbour`` after a good trip that took ``ms``.
 
-        The paper's r = 1 / T depends on the unit of time, and is next to nothing in milliseconds.
+        Equations 1 and 2 apply with r = 0.3 T_best / T, at most 0.9. The paper's r = 1 / T depends on the unit of time, and is
+        next to nothing in milliseconds.
         """
         good = self.trips.good(ms)
         self.trips.learn(ms)
@@ -78,7 +86,7 @@ class Pheromones:
             self.phi[neighbour] += r
 
     def discourage(self, neighbour: str, now: float) -> None:
-        """The other way round, for a path on which tasks found no place (section 3.7): the others share what it loses."""
+        """Weaken ``neighbour`` after tasks found no place on its path (section 3.7); the others share its loss."""
         others = sum(phi for one, phi in self.phi.items() if one != neighbour)
         if others > 0:
             lost = STEP * self.phi[neighbour]

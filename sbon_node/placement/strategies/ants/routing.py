@@ -1,7 +1,7 @@
-"""Routing ants (ANTS, sections 3.4 and 3.5) as steps at a cell: a daemon may send them as messages.
+"""Routing ants (ANTS, sections 3.4 and 3.5) as steps at a cell; a daemon may send them as messages.
 
-A step is given the cell and the ant, and hands back the ant and where it goes next. Forward, an ant looks for its destination and
-notes how long each hop took; backward, it reinforces the hops it came by.
+A step takes the cell and the ant, and returns the ant and its next hop. Forward, an ant looks for its destination and records the
+time of each hop; backward, it reinforces the hops that it took.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ MOST_STEPS = 256
 
 
 class RoutingAnt(msgspec.Struct, frozen=True, kw_only=True):
-    """``path`` from its source to where it is; ``hops_ms``, one fewer, what each hop took: the wait at its first node's server,
-    and the link; ``steps`` are all that it ever took, forgotten ones as well. On its way back it is ``at`` the path's node of
-    that number."""
+    """A routing ant.
+
+    ``path`` runs from its source to its current node. ``hops_ms``, shorter by one, holds the time of each hop: the wait at the
+    server of its first node, plus the link. ``steps`` counts all hops ever taken, also forgotten ones. On its way back, the ant
+    is at the path's node number ``at``.
+    """
 
     destination: str
     path: tuple[str, ...]
@@ -32,15 +35,17 @@ class RoutingAnt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forward(cell: Cell, ant: RoutingAnt, rng: random.Random, now: float) -> tuple[RoutingAnt, str]:
-    """From a cell that is not the destination to a neighbour by its pheromone, of those not visited if there are any."""
+    """Move the ant to a neighbour by its pheromone, among those not visited if any. The cell is not the destination."""
     chosen = cell.table(ant.destination, now).choose(rng, ant.path)
     hop_ms = cell.waiting_ms + cell.neighbours[chosen]
     return msgspec.structs.replace(ant, path=(*ant.path, chosen), hops_ms=(*ant.hops_ms, hop_ms), steps=ant.steps + 1), chosen
 
 
 def arrive(cell: Cell, ant: RoutingAnt) -> RoutingAnt | None:
-    """At ``cell``: forgets a cycle, and dies (None) of one that took more than half of its life, and of too many steps. At the
-    destination it turns round."""
+    """Receive the ant at ``cell``; a cycle is removed from its path.
+
+    The ant dies (None) of a cycle that took more than half of its life, or of too many steps. At the destination it turns round.
+    """
     first = ant.path.index(cell.name)
     if first < len(ant.path) - 1:
         if sum(ant.hops_ms[first:]) > ant.age_ms / 2:
@@ -52,8 +57,10 @@ def arrive(cell: Cell, ant: RoutingAnt) -> RoutingAnt | None:
 
 
 def backward(cell: Cell, ant: RoutingAnt, now: float) -> tuple[RoutingAnt, str | None]:
-    """At the path's node ``ant.at``: reinforces the next hop by what it took from here to the destination. Next is the node
-    before; None at the source, where the ant dies."""
+    """Reinforce the next hop at the path's node ``ant.at``, by the time from here to the destination.
+
+    Return the node before as next hop; None at the source, where the ant dies.
+    """
     trip_ms = sum(ant.hops_ms[ant.at :])
     cell.table(ant.destination, now).reinforce(ant.path[ant.at + 1], trip_ms, now)
     before = ant.path[ant.at - 1] if ant.at > 0 else None

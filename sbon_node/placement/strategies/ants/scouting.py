@@ -1,8 +1,8 @@
-"""Scouting ants (ANTS, section 3.7) as steps at a cell: each tries one placement of a chain along a path, and brings it back.
+"""Scouting ants (ANTS, section 3.7) as steps at a cell.
 
-A scout puts tasks greedily where it passes, in their order. Hops that it walks between two hosts cost nothing: messages between
-these take the shortest way, and that is what is charged. On its way back it balances: at each cell it moves tasks there, or to a
-neighbour of it, of which the cell knows how busy it is, where the whole chain would be faster.
+Each scout tries one placement of a chain along a path. It places tasks greedily along the path, in their order. Its hops between
+two hosts cost nothing: messages between these take the shortest path, which is charged. On its way back it balances: at each cell
+it moves tasks there, or to a neighbour whose load the cell knows, if that makes the whole chain faster.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from sbon_node.placement.strategies.ants.chain import Chain
 
 MOST_HOPS = 256
 MOST_FAILURES = 1000
-"""Paths of which a cell remembers who failed on them."""
+"""Most paths for which a cell remembers failures."""
 
 Way = Callable[[str, str], float]
-"""One-way latency between two nodes by the shortest way, milliseconds."""
+"""One-way latency between two nodes by the shortest path, milliseconds."""
 Quotes = Callable[[str, int, int], Quote]
-"""What tasks first .. last - 1 would cost at a node."""
+"""Cost of the tasks first .. last - 1 at a node."""
 CostOf = Callable[[tuple[str, ...]], float]
-"""What a chain costs with its tasks at these nodes."""
+"""Cost of a chain with its tasks at these nodes."""
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks first .. last - 1 of a chain at one node, and what they cost there
-    (:class:`~sbon_node.placement.strategies.ants.cell.Quote`)."""
+    """Tasks first .. last - 1 of a chain at one node, and their cost there.
+
+    See :class:`~sbon_node.placement.strategies.ants.cell.Quote`.
+    """
 
     node: str
     first: int
@@ -41,12 +43,13 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScoutingAnt(msgspec.Struct, frozen=True, kw_only=True):
-    """``greed`` (g) is the most tasks it puts on one server, ``most_load`` (alpha) the load up to which it does. With
-    ``threshold_ms`` (L_T) it does so as long as the latencies there, its own and of those before, sum up to less, whatever the
-    load.
+    """A scouting ant.
 
-    ``flat``, from 0 to 1, makes it heed pheromones less, and ``beyond`` is how many hops it goes past the destination while tasks
-    are left: both for when scouts of the paper's kind have failed.
+    ``greed`` (g) is the most tasks it puts on one server, ``most_load`` (alpha) the load up to which it does. With
+    ``threshold_ms`` (L_T) it ignores the load, as long as the sum of the latencies there, its own and those before, is less.
+
+    ``flat``, from 0 to 1, makes it heed pheromones less. ``beyond`` is the number of hops it goes past the destination while
+    tasks are left. Both are for use after scouts of the paper's kind have failed.
     """
 
     chain: Chain
@@ -61,7 +64,7 @@ class ScoutingAnt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def placed(self) -> int:
-        """How many tasks, the first ones."""
+        """Number of placed tasks, which are the first ones."""
         return self.sites[-1].last if self.sites else 0
 
     @property
@@ -70,8 +73,11 @@ class ScoutingAnt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prospect(cell: Cell, ant: ScoutingAnt) -> ScoutingAnt:
-    """At a cell of the path: puts as many of the next tasks there as its greed and the server bear (equation 11; the paper calls
-    L_prev, what the tasks there take by then, L_old there)."""
+    """Place as many of the next tasks at a cell as possible (equation 11).
+
+    The scout's greed and the server limit them. The paper calls L_prev, the latencies of the tasks there so far, L_old in that
+    equation.
+    """
     best: Site | None = None
     if all(site.node != cell.name for site in ant.sites):
         for last in range(ant.placed + 1, min(ant.placed + ant.greed, len(ant.chain.tasks)) + 1):
@@ -84,8 +90,10 @@ def prospect(cell: Cell, ant: ScoutingAnt) -> ScoutingAnt:
 
 
 def onward(cell: Cell, ant: ScoutingAnt, rng: random.Random, now: float) -> tuple[ScoutingAnt, str | None]:
-    """The next hop, as routing ants choose it; None once it has been at the destination and may go no further, and where it has
-    walked too far."""
+    """Return the next hop, chosen as by routing ants.
+
+    It is None once the ant has been at the destination and may go no further, or has walked too far.
+    """
     if ant.chain.destination in ant.path:
         if ant.complete or ant.beyond == 0:
             return ant, None
@@ -96,8 +104,10 @@ def onward(cell: Cell, ant: ScoutingAnt, rng: random.Random, now: float) -> tupl
 
 
 def fail(cell: Cell, ant: ScoutingAnt, enough: int) -> bool:
-    """At the destination, without a place for all tasks: whether it is one of so many on the same path, each with another greed,
-    that it shall go back and discourage others."""
+    """Record a failure at the destination; return whether the ant shall go back and discourage others.
+
+    It shall once ``enough`` ants with different greed have failed on the same path.
+    """
     if len(cell.failed) >= MOST_FAILURES:
         cell.failed.clear()
     greeds = cell.failed.setdefault(ant.path, set())
@@ -109,18 +119,17 @@ def fail(cell: Cell, ant: ScoutingAnt, enough: int) -> bool:
 
 
 def discourage(cell: Cell, ant: ScoutingAnt, now: float) -> None:
-    """At a cell of the path, on the way back from a failure."""
+    """Discourage the next hop at a cell of the path, on the way back from a failure."""
     position = ant.path.index(cell.name)
     if position + 1 < len(ant.path):
         cell.table(ant.chain.destination, now).discourage(ant.path[position + 1], now)
 
 
 def balance(cell: Cell, ant: ScoutingAnt, quotes: Quotes, cost_of: CostOf) -> ScoutingAnt:
-    """At a cell of the path, on the way back with all tasks placed: takes the best of all moves of tasks in a row to this cell or
-    one of its neighbours, as long as one is better.
+    """Take the best move of consecutive tasks to this cell or a neighbour, repeatedly.
 
-    ``cost_of`` is :func:`cost_ms` by ``quotes``, which are asked about these cells, and about the hosts of the ant's sites, whose
-    state it carries.
+    It ends when no move is better. The ant is on its way back with all tasks placed. ``cost_of`` is :func:`cost_ms` by
+    ``quotes``. These are asked about this cell, its neighbours, and the hosts of the ant's sites, whose state it carries.
     """
     before = tuple(site.node for site in ant.sites for _ in range(site.first, site.last))
     hosts, cost = before, cost_of(before)
@@ -133,13 +142,13 @@ def balance(cell: Cell, ant: ScoutingAnt, quotes: Quotes, cost_of: CostOf) -> Sc
 
 
 def sites_of(hosts: Sequence[str], quotes: Quotes) -> tuple[Site, ...]:
-    """The sites of tasks at ``hosts``."""
+    """Return the sites of tasks at ``hosts``."""
     rows = rows_of(hosts)
     return tuple(_site(node, first, last, quotes(node, first, last)) for node, first, last in rows)
 
 
 def rows_of(hosts: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Tasks in a row at one node: the node, the first of them, and the one after the last."""
+    """Return the runs of consecutive tasks at one node: node, first task, and last task plus 1."""
     found: list[tuple[str, int, int]] = []
     first = 0
     for last in range(1, len(hosts) + 1):
@@ -149,24 +158,26 @@ def rows_of(hosts: Sequence[str]) -> list[tuple[str, int, int]]:
     return found
 
 
-def cost_ms(chain: Chain, hosts: Sequence[str], quotes: Quotes, way_ms: Way) -> float:
-    """The latency of the chain with its tasks at ``hosts``, and what others wait longer; infinite where a node would get two rows
-    of tasks, or has no room."""
+def cost_ms(chain: Chain, hosts: Sequence[str], quotes: Quotes, path_ms: Way) -> float:
+    """Return the latency of the chain with its tasks at ``hosts``.
+
+    The extra waiting time of others is added. The cost is infinite where a node would get two rows of tasks, or lacks capacity.
+    """
     rows = rows_of(hosts)
     if len({node for node, _, _ in rows}) < len(rows):
         return math.inf
     total, here = 0.0, chain.source
     for node, first, last in rows:
-        total += (0.0 if node == here else way_ms(here, node)) + quotes(node, first, last).cost_ms
+        total += (0.0 if node == here else path_ms(here, node)) + quotes(node, first, last).cost_ms
         here = node
-    return total + (0.0 if here == chain.destination else way_ms(here, chain.destination))
+    return total + (0.0 if here == chain.destination else path_ms(here, chain.destination))
 
 
-def latency_ms(chain: Chain, sites: Sequence[Site], way_ms: Way) -> float:
-    """Of the chain from its source to its destination."""
+def latency_ms(chain: Chain, sites: Sequence[Site], path_ms: Way) -> float:
+    """Return the latency of the chain from its source to its destination."""
     stops = [chain.source, *(site.node for site in sites), chain.destination]
-    ways = sum(way_ms(one, two) for one, two in itertools.pairwise(stops) if one != two)
-    return ways + sum(site.own_ms for site in sites)
+    latencies = sum(path_ms(one, two) for one, two in itertools.pairwise(stops) if one != two)
+    return latencies + sum(site.own_ms for site in sites)
 
 
 def _bears(quote: Quote, ant: ScoutingAnt) -> bool:
@@ -182,7 +193,7 @@ def _site(node: str, first: int, last: int, quote: Quote) -> Site:
 
 
 def _moves(hosts: tuple[str, ...], nodes: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The same placement, and those with some tasks in a row at one of ``nodes``."""
+    """Yield the same placement, and those with some consecutive tasks at one of ``nodes``."""
     yield hosts
     for node in nodes:
         for first in range(len(hosts)):

@@ -1,13 +1,12 @@
-"""ANTS: placement by routing, scouting and enforcement ants that look for the least latency by queueing (Lakshmanan, Strom,
-2008).
+"""ANTS: placement for the least latency by queueing, by routing, scouting and enforcement ants (Lakshmanan, Strom, 2008).
 
-Here the ants of one query walk over what the node that places it knows: its cells are the nodes with the least detour between the
-pinned ends, asked once each how busy they are and what they have room for; latencies are as they are known. What an ant does at a
-cell is in files of its own, and needs no more than the cell (:mod:`~sbon_node.placement.strategies.ants.routing`,
+The ants of one query walk over what the placing node knows. The cells are the nodes with the least detour between the pinned
+ends; each is asked once for its load and capacity. Latencies are those known. The steps of an ant at a cell are in files of their
+own, and need only the cell (:mod:`~sbon_node.placement.strategies.ants.routing`,
 :mod:`~sbon_node.placement.strategies.ants.scouting`, :mod:`~sbon_node.placement.strategies.ants.enforcement`).
 
-Whatever the objective is, ants minimise latency. Where no scout finds a place for all tasks, more ants are sent that stray
-farther, then among twice as many nodes, up to all.
+Ants minimise latency, whatever the objective. Where no scout finds a place for all tasks, more ants are sent that stray farther,
+then among twice as many nodes, up to all.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from functools import partial
 
 import numpy as np
 
-from sbon_node.placement.all_pairs import all_pairs_ms
-from sbon_node.placement.mapping import finish
-from sbon_node.placement.network_view import NOTHING, NetworkView
-from sbon_node.placement.offers import Offer, ask_offers
-from sbon_node.placement.problem import Assignment, Candidate, Operator, Placement, PlacementProblem, has_room
-from sbon_node.placement.queueing import MAX_LOAD, Server
-from sbon_node.placement.room import Room
+from sbon_node.model.placement import Assignment, Candidate, Placement
+from sbon_node.placement.model.all_pairs import all_pairs_ms
+from sbon_node.placement.model.network_view import NOTHING, NetworkView
+from sbon_node.placement.model.problem import Operator, PlacementProblem, has_capacity
+from sbon_node.placement.model.queueing import MAX_LOAD, Server
+from sbon_node.placement.selection.capacity import KnownCapacity
+from sbon_node.placement.selection.mapping import finish
+from sbon_node.placement.selection.offers import Offer, ask_offers
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.ants.cell import Cell
 from sbon_node.placement.strategies.ants.chain import next_chain
@@ -32,11 +32,11 @@ from sbon_node.placement.strategies.ants.terrain import Terrain
 
 
 async def ants(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
-    """Raises :class:`SbonError` ``no-room``."""
-    before = view.questions
+    """Place the query. Raises :class:`SbonError` ``no-capacity``."""
+    before = view.probes
     if not problem.operators:
         return finish("ants", problem, [], view, before)
-    room, offers = Room(problem, view), dict[str, Offer]()
+    capacity, offers = KnownCapacity(problem, view), dict[str, Offer]()
     nearest, wide = _by_detour(problem, view), settings.pool
     while True:
         pool = nearest[:wide]
@@ -44,35 +44,35 @@ async def ants(problem: PlacementProblem, view: NetworkView, settings: Placement
         found = await view.compute(partial(_place, problem, await _colony(problem, view, pool, offers), settings))
         if found is not None:
             placed = {operator: node for reports in found for operator, node in reports[0].hosts().items()}
-            if await room.grants(placed):
+            if await capacity.grants(placed):
                 return finish("ants", problem, _assignments(problem, found, len(pool)), view, before)
-            refused = [node for node in set(placed.values()) if np.isfinite(room.free([node])).any()]
+            refused = [node for node in set(placed.values()) if np.isfinite(capacity.free([node])).any()]
             offers |= {node: offers[node]._replace(free=NOTHING) for node in refused}
         elif wide >= len(nearest):
             operator = _homeless(problem, offers)
-            raise await room.refusal(operator, {}, _overloaded(operator, offers))
+            raise await capacity.refusal(operator, {}, _overloaded(operator, offers))
         else:
             wide *= 2
 
 
 def _by_detour(problem: PlacementProblem, view: NetworkView) -> list[str]:
-    """All nodes that may host, those first that are least off the way between two pinned ends."""
+    """Return all nodes that may host, by their detour between two pinned ends, least first."""
     ends, hosts = sorted(set(problem.pinned.values())), view.nodes()
     away_ms = np.sort(view.latencies_ms(ends, hosts), axis=0)[:2].sum(axis=0)
     return [hosts[number] for number in np.argsort(away_ms, kind="stable").tolist()]
 
 
 async def _colony(problem: PlacementProblem, view: NetworkView, pool: Sequence[str], offers: Mapping[str, Offer]) -> Colony:
-    """Pinned ends are cells as well, though they may host nothing: ants pass them."""
+    """Build the colony. Pinned ends are cells as well, even if they may host nothing, because ants pass them."""
     nodes = sorted({*pool, *problem.pinned.values()})
     terrain = await view.compute(partial(Terrain, nodes, await all_pairs_ms(view, nodes, "ants")))
     nobody = Offer(Server(), NOTHING)
     cells = {node: Cell(node, terrain.neighbours[node], terrain.weights, *offers.get(node, nobody)) for node in nodes}
-    return Colony(cells, terrain.way_ms, view.rng)
+    return Colony(cells, terrain.path_ms, view.rng)
 
 
 def _place(problem: PlacementProblem, colony: Colony, settings: PlacementSettings) -> list[list[Report]] | None:
-    """For each chain its reports, the one that was enforced first; None where a chain found no place."""
+    """Return the reports for each chain, the enforced one first; None if a chain found no place."""
     placed: dict[str, str] = {}
     found: list[list[Report]] = []
     while (chain := next_chain(problem, placed)) is not None:
@@ -85,13 +85,13 @@ def _place(problem: PlacementProblem, colony: Colony, settings: PlacementSetting
 
 
 def _homeless(problem: PlacementProblem, offers: Mapping[str, Offer]) -> Operator:
-    """The first operator that no node would take even alone, or the first of all."""
-    alone = (one for one in problem.operators if not any(has_room([one.needs], offer.free) for offer in offers.values()))
+    """Return the first operator that no node would take even alone, or the first of all."""
+    alone = (one for one in problem.operators if not any(has_capacity([one.needs], offer.free) for offer in offers.values()))
     return next(alone, problem.operators[0])
 
 
 def _overloaded(operator: Operator, offers: Mapping[str, Offer]) -> dict[str, str]:
-    """Of the nodes whose servers could not keep up with the operator's rows, why."""
+    """Return for each node whose server could not keep up with the operator's rows the reason."""
     found = {}
     for node, offer in offers.items():
         load, more = float(offer.server.traffic().load), operator.rows_s * operator.service.mean_ms / 1e3 / offer.server.speed
@@ -101,7 +101,10 @@ def _overloaded(operator: Operator, offers: Mapping[str, Offer]) -> dict[str, st
 
 
 def _assignments(problem: PlacementProblem, found: Sequence[Sequence[Report]], cells: int) -> list[Assignment]:
-    """The nodes that scouts reported for each operator are its candidates, with the least latency reported with it there."""
+    """Return the assignments.
+
+    An operator's candidates are the nodes that scouts reported for it, with the least latency reported there.
+    """
     made: dict[str, Assignment] = {}
     for reports in found:
         least: dict[str, dict[str, float]] = {}

@@ -1,7 +1,7 @@
-"""Who neighbours whom, where ants walk: the relative neighbourhood graph (Toussaint, 1980) of latencies.
+"""The graph on which ants walk: the relative neighbourhood graph (Toussaint, 1980) of latencies.
 
-Two nodes are neighbours where none is nearer to both than they are to each other. All nodes are connected, a node has few
-neighbours, and what lies on a way is passed on it.
+Two nodes are neighbours if no node is nearer to both than they are to each other. All nodes are connected, a node has few
+neighbours, and a path passes the nodes that lie on it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 ONWARD = 3.0
-"""How strongly ants prefer neighbours on the way before any has been there: e to this power against one straight back."""
+"""Initial preference of ants for neighbours on the path. It is e to this power against a neighbour straight back."""
 LEAST_MS = 1e-3
 
 
 def neighbourhood(latency_ms: Floats) -> NDArray[np.bool_]:
-    """Of symmetric latencies [n, n]: who is a neighbour of whom, [n, n]. Of equal latencies those of nodes with lower numbers
-    count as less."""
+    """Return the neighbourhood [n, n] for symmetric latencies [n, n].
+
+    Of equal latencies, those of nodes with lower numbers count as less.
+    """
     many = len(latency_ms)
     order = np.zeros((many, many))
     rows, columns = np.triu_indices(many, 1)
@@ -35,7 +37,7 @@ def neighbourhood(latency_ms: Floats) -> NDArray[np.bool_]:
 
 
 class Terrain:
-    """``nodes``, their ``latency_ms`` [n, n] as it is known or estimated, and the hops between them."""
+    """The ``nodes``, their known or estimated ``latency_ms`` [n, n], and the hops between them."""
 
     def __init__(self, nodes: Sequence[str], latency_ms: Floats) -> None:
         both = (latency_ms + latency_ms.T) / 2.0
@@ -47,17 +49,18 @@ class Terrain:
             for number, node in enumerate(nodes)
         }
 
-    def way_ms(self, one: str, other: str) -> float:
+    def path_ms(self, one: str, other: str) -> float:
         return float(self._ms[self.number[one]][self.number[other]])
 
     def weights(self, name: str, destination: str) -> Mapping[str, float]:
-        """How much each neighbour leads towards a destination: 1 where it is on the way, e^-ONWARD where it leads straight back.
+        """Return how much each neighbour leads towards a destination.
 
-        The paper begins with equal probabilities; most of the first ants are then lost in a network of hundreds of nodes.
+        The weight is 1 on the path and e^-ONWARD straight back. The paper begins with equal probabilities; most of the first ants
+        are then lost in a network of hundreds of nodes.
         """
-        away_ms = self.way_ms(name, destination)
+        away_ms = self.path_ms(name, destination)
         found = {}
         for neighbour, hop_ms in self.neighbours[name].items():
-            back = (hop_ms + self.way_ms(neighbour, destination) - away_ms) / (2.0 * hop_ms)
+            back = (hop_ms + self.path_ms(neighbour, destination) - away_ms) / (2.0 * hop_ms)
             found[neighbour] = math.exp(-ONWARD * min(1.0, max(0.0, back)))
         return found

@@ -1,0 +1,31 @@
+"""Python client of sbon: :func:`connect` and :func:`connect_async`, each loaded at its first use.
+
+It imports nothing of the node.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sbon_protocol.errors import SbonError
+
+    from .async_connection import AsyncConnection, AsyncQuery, connect_async
+    from .connection import Connection, Query, connect
+    from .model import SinkSpec
+
+__all__ = ["AsyncConnection", "AsyncQuery", "Connection", "Query", "SbonError", "SinkSpec", "connect", "connect_async"]
+
+_MODULES = {
+    **dict.fromkeys(("AsyncConnection", "AsyncQuery", "connect_async"), f"{__name__}.async_connection"),
+    **dict.fromkeys(("Connection", "Query", "connect"), f"{__name__}.connection"),
+    "SbonError": "sbon_protocol.errors",
+    "SinkSpec": f"{__name__}.model",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -1,0 +1,274 @@
+"""The same as :mod:`.connection` on asyncio. A task that is cancelled leaves its socket at once, and no thread is used.
+
+async with connect_async("http://127.0.0.1:7480") as overlay:
+    async with await overlay.sql("SELECT symbol, price FROM trades WHERE price > 100") as query:
+        async for row in query:
+            print(row["symbol"])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Mapping
+from contextlib import aclosing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from sbon_protocol.errors import SbonError
+
+from . import endpoints
+from .async_follower import AsyncFollower
+from .connection import PAUSE_S
+from .described import Row, ended_well, not_accepted, over, shown, tables_of
+from .following import LIVE, Elsewhere
+from .http import AsyncHttp
+from .model import (
+    Accepted,
+    Explanation,
+    MemberInfo,
+    NodeStatus,
+    Pushed,
+    QueryInfo,
+    QueryList,
+    QueryUsage,
+    SinkSpec,
+    StreamInfo,
+)
+from .placement_model import PlacementExplanation
+from .requests import DEFAULT_API, PLANNING_S
+
+
+def connect_async(api: str = DEFAULT_API) -> Connecting:
+    """``async with connect_async() as overlay`` or ``overlay = await connect_async()``; raises ``node-unreachable``."""
+    return Connecting(api)
+
+
+class Connecting:
+    """A connection before its start: await it, or enter it."""
+
+    def __init__(self, api: str) -> None:
+        self._api = api
+        self._connection: AsyncConnection | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncConnection]:
+        return self._connected().__await__()
+
+    async def __aenter__(self) -> AsyncConnection:
+        self._connection = await self._connected()
+        return self._connection
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _connected(self) -> AsyncConnection:
+        connection = AsyncConnection(AsyncHttp(self._api))
+        try:
+            await connection.status()
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+
+class AsyncConnection:
+    """A connection; see :class:`.connection.Connection`."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    def __repr__(self) -> str:
+        return f"<AsyncConnection to {self._http.api}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def status(self) -> NodeStatus:
+        return await self._http.ask(endpoints.status())
+
+    async def members(self) -> list[MemberInfo]:
+        return await self._http.ask(endpoints.members())
+
+    async def streams(self) -> list[StreamInfo]:
+        return await self._http.ask(endpoints.streams())
+
+    async def stream(self, name: str) -> StreamInfo:
+        return await self._http.ask(endpoints.stream(name))
+
+    async def create_stream(self, name: str, schema: str, *, event_time: str, delay_ms: int = 0, comment: str = "") -> StreamInfo:
+        return await self._http.ask(endpoints.create_stream(name, schema, event_time, delay_ms, comment))
+
+    async def drop_stream(self, name: str) -> None:
+        await self._http.ask(endpoints.drop_stream(name))
+
+    async def attach(
+        self,
+        stream: str,
+        connector: str = "",
+        *,
+        file: str | Path | None = None,
+        node: str = "",
+        name: str = "",
+        rows_s: float | None = None,
+        **options: Any,
+    ) -> StreamInfo:
+        at = node or (await self.status()).name
+        ask = endpoints.attach(stream, connector, file=file, node=at, name=name, rows_s=rows_s, options=options)
+        return await self._http.ask(ask)
+
+    async def detach(self, stream: str, source: str = "") -> StreamInfo:
+        return await self._http.ask(endpoints.detach(stream, source or (await self.status()).name))
+
+    async def push(self, stream: str, rows: Iterable[Mapping[str, Any]], *, source: str = "", key: str = "") -> Pushed:
+        return await self._http.ask(endpoints.push(stream, rows, source, key))
+
+    async def sql(self, text: str, *, to: SinkSpec | None = None, **options: Any) -> AsyncQuery:
+        async with aclosing(self._http.events(endpoints.submit(text, to, options))) as events:
+            async for event in events:
+                if isinstance(event, Accepted):
+                    return AsyncQuery(self._http, event.query)
+        raise not_accepted(self._http.api)
+
+    async def query(self, query_id: str) -> AsyncQuery:
+        return AsyncQuery(self._http, await self._http.ask(endpoints.query(query_id)))
+
+    async def queries(self) -> QueryList:
+        ask = endpoints.queries()
+        answer = await self._http.answer(ask)
+        return endpoints.query_list(ask.decoded(answer.body), answer.headers.get(endpoints.UNANSWERED_HEADER, ""))
+
+    async def explain(self, text: str, **options: Any) -> Explanation:
+        return await self._http.ask(endpoints.explain(text, options), PLANNING_S)
+
+    async def explain_placement(self, text: str, **options: Any) -> PlacementExplanation:
+        return await self._http.ask(endpoints.explain_placement(text, options), PLANNING_S)
+
+    async def request(self, method: str, path: str, body: Any = None) -> Any:
+        return await self._http.ask(endpoints.anything(method, path, body))
+
+
+class AsyncQuery:
+    """A query; see :class:`.connection.Query`."""
+
+    def __init__(self, http: AsyncHttp, info: QueryInfo) -> None:
+        self._http, self._info = http, info
+        self._known_s = time.monotonic()
+        self._collected: list[pa.Table] = []
+
+    def __repr__(self) -> str:
+        return shown("AsyncQuery", self._info, time.monotonic() - self._known_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._info.state in LIVE:
+            await self.stop()
+
+    @property
+    def id(self) -> str:
+        return self._info.id
+
+    @property
+    def state(self) -> str:
+        return self._info.state
+
+    @property
+    def schema(self) -> pa.Schema:
+        return tables_of(self._info).schema
+
+    def __aiter__(self) -> AsyncIterator[Row]:
+        return self._rows()
+
+    async def info(self) -> QueryInfo:
+        return self._heard(await self._http.ask(endpoints.query(self.id)))
+
+    async def tables(self) -> AsyncGenerator[pa.Table, None]:
+        """Yield a table for each frame as it arrives, until the query is over; raise ``query-failed`` if it fails."""
+        while self._collected:
+            yield self._collected.pop(0)
+        async with aclosing(self._arriving()) as arriving:
+            async for table in arriving:
+                yield table
+
+    async def to_arrow(self) -> pa.Table:
+        async with aclosing(self._arriving()) as arriving:
+            async for table in arriving:
+                self._collected.append(table)
+        pieces, self._collected = self._collected, []
+        return pa.concat_tables(pieces) if pieces else tables_of(await self._planned()).empty()
+
+    async def _arriving(self) -> AsyncGenerator[pa.Table, None]:
+        tables = tables_of(await self._planned())
+        http = await self._at_consumer()
+        follower = AsyncFollower(http, self.id)
+        try:
+            async with aclosing(follower.frames()) as frames:
+                async for frame in frames:
+                    if frame.rows:
+                        yield tables.of(frame)
+        finally:
+            if http is not self._http:
+                await http.close()
+        assert follower.end is not None
+        ended_well(self._heard(over(self._info, follower.end)))
+
+    async def to_pandas(self) -> Any:
+        return (await self.to_arrow()).to_pandas()
+
+    async def wait(self) -> QueryInfo:
+        while (info := await self.info()).state in LIVE:  # noqa: ASYNC110  the state is at the node
+            await asyncio.sleep(PAUSE_S)
+        return ended_well(info)
+
+    async def stop(self) -> QueryInfo:
+        return self._heard(await self._http.ask(endpoints.stop(self.id)))
+
+    async def query_usage(self) -> QueryUsage:
+        return await self._http.ask(endpoints.query_usage(self.id))
+
+    async def explain(self) -> Explanation:
+        return await self._http.ask(endpoints.explain_query(self.id))
+
+    async def explain_placement(self) -> PlacementExplanation:
+        return await self._http.ask(endpoints.explain_query_placement(self.id), PLANNING_S)
+
+    async def _rows(self) -> AsyncGenerator[Row, None]:
+        async with aclosing(self.tables()) as tables:
+            async for table in tables:
+                for row in table.to_pylist():
+                    yield row
+
+    def _heard(self, info: QueryInfo) -> QueryInfo:
+        self._info, self._known_s = info, time.monotonic()
+        return info
+
+    async def _planned(self) -> QueryInfo:
+        return self._info if self._info.plan is not None else await self.info()
+
+    async def _at_consumer(self) -> AsyncHttp:
+        consumer = self._info.consumer
+        if not consumer or (await self._http.ask(endpoints.status())).name == consumer:
+            return self._http
+        elsewhere = Elsewhere(consumer)
+        member = elsewhere.member(await self._http.ask(endpoints.members()))
+        http = AsyncHttp(member.api)
+        try:
+            name = (await http.ask(endpoints.status())).name
+            why = f"the node {name} answers there"
+        except SbonError as error:
+            name, why = (consumer, "") if error.code in ("starting", "stopping") else ("", error.message)
+        if name == consumer:
+            return http
+        await http.close()
+        raise elsewhere.unreachable(member, why)

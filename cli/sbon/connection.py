@@ -1,0 +1,319 @@
+"""An overlay from Python: streams, queries and their rows, asked of one of its nodes.
+
+    with connect("http://127.0.0.1:7480") as overlay:
+        overlay.create_stream("trades", "ts timestamp, symbol string, price double", event_time="ts")
+        overlay.attach("trades", file="/srv/trades.csv")
+        for row in overlay.sql("SELECT symbol, price FROM trades WHERE price > 100"):
+            print(row["symbol"])
+
+Everything raises :class:`SbonError`: the node's refusal with its code, or ``node-unreachable``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from sbon_protocol.errors import SbonError
+
+from . import endpoints
+from .described import Row, ended_well, not_accepted, over, shown, tables_of
+from .follower import Follower
+from .following import LIVE, Elsewhere
+from .http import Http
+from .model import (
+    Accepted,
+    Explanation,
+    Finished,
+    MemberInfo,
+    NodeStatus,
+    Pushed,
+    QueryInfo,
+    QueryList,
+    QueryUsage,
+    Rows,
+    SinkSpec,
+    StreamInfo,
+)
+from .placement_model import PlacementExplanation
+from .requests import DEFAULT_API, PLANNING_S
+
+PAUSE_S = 0.2
+"""Seconds between two looks at a query while waiting for it."""
+
+
+def connect(api: str = DEFAULT_API) -> Connection:
+    """Connect to the node whose HTTP API is at ``api``; raise ``node-unreachable``."""
+    connection = Connection(Http(api))
+    try:
+        connection.status()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Connection:
+    """A connection to one node. Queries continue when it is closed."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def __repr__(self) -> str:
+        return f"<Connection to {self._http.api}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def status(self) -> NodeStatus:
+        return self._http.ask(endpoints.status())
+
+    def members(self) -> list[MemberInfo]:
+        return self._http.ask(endpoints.members())
+
+    def streams(self) -> list[StreamInfo]:
+        return self._http.ask(endpoints.streams())
+
+    def stream(self, name: str) -> StreamInfo:
+        return self._http.ask(endpoints.stream(name))
+
+    def create_stream(self, name: str, schema: str, *, event_time: str, delay_ms: int = 0, comment: str = "") -> StreamInfo:
+        """Declare a stream.
+
+        ``schema`` is as in SQL: ``"ts timestamp, price double"``; rows may come ``delay_ms`` behind the newest.
+        """
+        return self._http.ask(endpoints.create_stream(name, schema, event_time, delay_ms, comment))
+
+    def drop_stream(self, name: str) -> None:
+        """Drop a stream with its sources and their stored rows; rejected while a query reads it."""
+        self._http.ask(endpoints.drop_stream(name))
+
+    def attach(
+        self,
+        stream: str,
+        connector: str = "",
+        *,
+        file: str | Path | None = None,
+        node: str = "",
+        name: str = "",
+        rows_s: float | None = None,
+        **options: Any,
+    ) -> StreamInfo:
+        """Attach a source at ``node``, by default the connected node, with the connector's options (docs/connectors.md).
+
+        ``file`` is short for the connector ``file`` and its ``path``.
+        """
+        at = node or self.status().name
+        ask = endpoints.attach(stream, connector, file=file, node=at, name=name, rows_s=rows_s, options=options)
+        return self._http.ask(ask)
+
+    def detach(self, stream: str, source: str = "") -> StreamInfo:
+        """Detach a source by name, by default the connected node's; rejected while a query reads the stream."""
+        return self._http.ask(endpoints.detach(stream, source or self.status().name))
+
+    def push(self, stream: str, rows: Iterable[Mapping[str, Any]], *, source: str = "", key: str = "") -> Pushed:
+        """Post rows to the stream's ``http`` source at this node; they are durable when it returns.
+
+        Only one of several posts with the same ``key`` counts.
+        """
+        return self._http.ask(endpoints.push(stream, rows, source, key))
+
+    def sql(self, text: str, *, to: SinkSpec | None = None, **options: Any) -> Query:
+        """Submit a query and wait until it runs.
+
+        ``options`` are the fields of a ``Submission`` (docs/api.md): ``name``, ``strategy``, ``objective``, ``max_delay_ms``,
+        ``min_throughput_bytes_s``, ``consumer`` and so on; with ``to`` its rows go to a sink.
+        """
+        with closing(self._http.events(endpoints.submit(text, to, options))) as events:
+            for event in events:
+                if isinstance(event, Accepted):
+                    return Query(self._http, event.query)
+        raise not_accepted(self._http.api)
+
+    def query(self, query_id: str) -> Query:
+        return Query(self._http, self._http.ask(endpoints.query(query_id)))
+
+    def queries(self) -> QueryList:
+        """Return all queries; ``unanswered`` of the list names the members that may hold more."""
+        ask = endpoints.queries()
+        answer = self._http.answer(ask)
+        return endpoints.query_list(ask.decoded(answer.body), answer.headers.get(endpoints.UNANSWERED_HEADER, ""))
+
+    def explain(self, text: str, **options: Any) -> Explanation:
+        return self._http.ask(endpoints.explain(text, options), PLANNING_S)
+
+    def explain_placement(self, text: str, **options: Any) -> PlacementExplanation:
+        return self._http.ask(endpoints.explain_placement(text, options), PLANNING_S)
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """Send any other request of docs/api.md with a JSON answer: ``request("POST", "/v1/doctor")``."""
+        return self._http.ask(endpoints.anything(method, path, body))
+
+
+class Query:
+    """A query that runs or has ended. Its rows can be taken once, by any of its methods.
+
+    Asking for the next frame acknowledges the previous frame, so that unfinished rows come again after a crash. As a context
+    manager it stops the query at the end of the block, unless the query is over.
+    """
+
+    def __init__(self, http: Http, info: QueryInfo) -> None:
+        self._http, self._info = http, info
+        self._known_s = time.monotonic()
+        self._collected: list[pa.Table] = []
+
+    def __repr__(self) -> str:
+        return shown("Query", self._info, time.monotonic() - self._known_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._info.state in LIVE:
+            self.stop()
+
+    @property
+    def id(self) -> str:
+        return self._info.id
+
+    @property
+    def state(self) -> str:
+        """The last known state: ``running``, ``finished``, ``stopped``, ``failed``. :meth:`info` asks again."""
+        return self._info.state
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of its rows."""
+        return tables_of(self._planned()).schema
+
+    def info(self) -> QueryInfo:
+        """Return the query's present record."""
+        return self._heard(self._http.ask(endpoints.query(self.id)))
+
+    def __iter__(self) -> Iterator[Row]:
+        with closing(self.tables()) as tables:
+            for table in tables:
+                yield from table.to_pylist()
+
+    def tables(self) -> Generator[pa.Table, None, Finished]:
+        """Yield a table for each frame as it arrives, until the query is over; raise ``query-failed`` if it fails.
+
+        Close the generator to stop reading: the query continues, and waits for its next follower.
+        """
+        while self._collected:
+            yield self._collected.pop(0)
+        return (yield from self._arriving())
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows, once the query is over: its sources are finite, or somebody stops it.
+
+        An interrupted call has already acknowledged its rows; this object keeps them for the next call.
+        """
+        with closing(self._arriving()) as arriving:
+            for table in arriving:
+                self._collected.append(table)
+        pieces, self._collected = self._collected, []
+        return pa.concat_tables(pieces) if pieces else tables_of(self._planned()).empty()
+
+    def _arriving(self) -> Generator[pa.Table, None, Finished]:
+        tables = tables_of(self._planned())
+        http = self._at_consumer()
+        try:
+            end = yield from _each(Follower(_Node(http), self.id), tables.of)
+        finally:
+            if http is not self._http:
+                http.close()
+        ended_well(self._heard(over(self._info, end)))
+        return end
+
+    def to_pandas(self) -> Any:
+        """Return all rows as :meth:`to_arrow` does, as a data frame; needs the package pandas."""
+        return self.to_arrow().to_pandas()
+
+    def wait(self) -> QueryInfo:
+        """Wait until the query is over, for queries whose rows go to a sink; raise ``query-failed``."""
+        while (info := self.info()).state in LIVE:
+            time.sleep(PAUSE_S)
+        return ended_well(info)
+
+    def stop(self) -> QueryInfo:
+        return self._heard(self._http.ask(endpoints.stop(self.id)))
+
+    def query_usage(self) -> QueryUsage:
+        return self._http.ask(endpoints.query_usage(self.id))
+
+    def explain(self) -> Explanation:
+        """Explain the running query, with its measurements."""
+        return self._http.ask(endpoints.explain_query(self.id))
+
+    def explain_placement(self) -> PlacementExplanation:
+        return self._http.ask(endpoints.explain_query_placement(self.id), PLANNING_S)
+
+    def _heard(self, info: QueryInfo) -> QueryInfo:
+        self._info, self._known_s = info, time.monotonic()
+        return info
+
+    def _planned(self) -> QueryInfo:
+        return self._info if self._info.plan is not None else self.info()
+
+    def _at_consumer(self) -> Http:
+        """Return a client of the query's consumer; raise ``unknown-node``, ``consumer-unreachable``."""
+        consumer = self._info.consumer
+        if not consumer or self._http.ask(endpoints.status()).name == consumer:
+            return self._http
+        elsewhere = Elsewhere(consumer)
+        member = elsewhere.member(self._http.ask(endpoints.members()))
+        http = Http(member.api)
+        try:
+            name = http.ask(endpoints.status()).name
+            why = f"the node {name} answers there"
+        except SbonError as error:
+            name, why = (consumer, "") if error.code in ("starting", "stopping") else ("", error.message)
+        if name == consumer:
+            return http
+        http.close()
+        raise elsewhere.unreachable(member, why)
+
+
+class _Node:
+    """The requests that a follower makes to a node."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+        self.api = http.api
+
+    def rows(
+        self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = lambda: None
+    ) -> Iterator[Rows | Finished]:
+        return self._http.events(endpoints.rows(query_id, after or {}), idle)
+
+    def query(self, query_id: str) -> QueryInfo:
+        return self._http.ask(endpoints.query(query_id))
+
+    def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
+        self._http.ask(endpoints.acknowledge(query_id, numbers))
+
+
+def _each(follower: Follower, table_of: Callable[[Rows], pa.Table]) -> Generator[pa.Table, None, Finished]:
+    with closing(follower.frames()) as frames:
+        while True:
+            try:
+                frame, written = next(frames)
+            except StopIteration as end:
+                over: Finished = end.value
+                return over
+            if frame.rows:
+                yield table_of(frame)
+            written()

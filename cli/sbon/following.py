@@ -1,0 +1,121 @@
+"""Rules for following a query, each row once and over lost connections, without the waits. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeVar
+
+from sbon_protocol.errors import SbonError
+
+from .model import Finished, Rows
+
+PATIENCE_S = 600.0
+"""Seconds that a node may be unreachable before its follower gives up."""
+FIRST_PATIENCE_S = 10.0
+"""The same limit before the first event."""
+PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0)
+"""Seconds between tries; the last value holds for all further tries."""
+ACKNOWLEDGE_PAUSE_S = 0.1
+"""Shortest time in seconds between two acknowledgements; the next covers the frames written out meanwhile."""
+ACKNOWLEDGE_RETRY_S = 1.0
+
+LIVE = frozenset({"placing", "running"})
+"""States of a query that is not over."""
+
+_PASSING = frozenset(
+    {"node-unreachable", "peer-unreachable", "starting", "stopping", "too-many-connections", "too-many-requests", "not-owner"}
+)
+"""Temporary rejections, due to a restart."""
+_PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "not-followable"})
+_PERHAPS_TERMINAL = frozenset({"not-followable", "query-over", "node-unreachable"})
+
+
+class Recorded(Protocol):
+    """The part of a query's record that describes its end."""
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class Member(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def api(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+
+M = TypeVar("M", bound=Member)
+
+
+class Following:
+    """A follower's record of events, and its reaction to errors."""
+
+    def __init__(self, seen: dict[str, int]) -> None:
+        self.seen = seen
+        self.tries = 0
+        self._lost_since: float | None = None
+        self._followed = False
+
+    def is_new(self, event: Rows | Finished) -> bool:
+        """Whether the event is not a repeated frame."""
+        self._lost_since, self.tries, self._followed = None, 0, True
+        return isinstance(event, Rows) and event.number > self.seen.get(event.stream, 0)
+
+    def pause_s(self, error: SbonError, now: float) -> float:
+        """Return the seconds to wait before the next try; raise the error if there is none."""
+        passing = _PASSING | _PASSING_ONCE_FOLLOWED if self._followed else _PASSING
+        self._lost_since = self._lost_since if self._lost_since is not None else now
+        patience_s = PATIENCE_S if self._followed else FIRST_PATIENCE_S
+        if error.code not in passing or now - self._lost_since > patience_s:
+            raise error
+        self.tries += 1
+        return PAUSES_S[min(self.tries, len(PAUSES_S)) - 1]
+
+
+def perhaps_terminal(error: SbonError) -> bool:
+    """Whether the query may have ended while nobody listened; its record answers that."""
+    return error.code in _PERHAPS_TERMINAL
+
+
+def recorded_end(record: Recorded) -> Finished | None:
+    return Finished(state=record.state, reason=record.reason) if record.state not in LIVE else None
+
+
+def connection_ended(api: str) -> SbonError:
+    return SbonError("node-unreachable", f"the node at {api} ended the connection")
+
+
+def newer(due: Mapping[str, int], sent: Mapping[str, int]) -> dict[str, int]:
+    """Return the frame numbers still to be acknowledged after ``sent``."""
+    return {stream: number for stream, number in due.items() if number > sent.get(stream, 0)}
+
+
+class Elsewhere:
+    """Texts of errors about the node that delivers or takes rows: ``why_there``, and ``what`` can be done there."""
+
+    def __init__(self, name: str, why_there: str = "the rows arrive at", what: str = "follow the query") -> None:
+        self._name, self._why_there, self._what = name, why_there, what
+
+    def member(self, members: list[M]) -> M:
+        """Return the member; raise ``unknown-node``."""
+        found = next((m for m in members if m.name == self._name), None)
+        if found is None:
+            message = f"{self._why_there} {self._name!r}, which is not known here"
+            raise SbonError("unknown-node", message, hint="see: sbon members")
+        return found
+
+    def unreachable(self, member: Member, why: str) -> SbonError:
+        away = f"{self._name} is {member.state}: start it again"
+        reached = (
+            f"{self._what} on the machine of {self._name}, or start that node with --api-bind at an address reached from here "
+            "(the API has no passwords)"
+        )
+        message = f"{self._why_there} {self._name}, whose API cannot be reached from here at {member.api}: {why}"
+        return SbonError("consumer-unreachable", message, hint=reached if member.state == "alive" else away)

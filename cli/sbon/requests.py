@@ -1,0 +1,94 @@
+"""Requests to a node's HTTP API, each with the type of its answer, and their errors. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from sbon_protocol.errors import SbonError
+
+R = TypeVar("R")
+
+DEFAULT_API = "http://127.0.0.1:7480"
+SILENCE_S = 60.0
+"""Seconds without any byte, even a comment, after which an event stream counts as lost."""
+ANSWER_S = 120.0
+"""Longest wait for a plain answer, in seconds."""
+PLANNING_S = 600.0
+"""Longest wait for a plan, in seconds; it may have to start an engine."""
+
+
+class Ask(NamedTuple, Generic[R]):
+    """One request; ``reply`` is the type of the answer, or of each event. ``key`` is set if the request must count only
+    once.
+    """
+
+    method: str
+    path: str
+    reply: type[R]
+    body: bytes | None = None
+    media_type: str = "application/json"
+    key: str = ""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        named = {"Idempotency-Key": self.key} if self.key else {}
+        return {"Content-Type": self.media_type, **named} if self.body is not None else named
+
+    def decoded(self, body: bytes | str) -> R:
+        """Return the typed answer; raise :class:`SbonError` ``bad-answer`` if the server is not a node."""
+        try:
+            return msgspec.json.decode(body or b"null", type=self.reply)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise bad_answer(self, str(error)) from error
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A node's error in its wire form."""
+
+    code: str
+    message: str
+    where: str = ""
+    hint: str = ""
+    details: tuple[str, ...] = ()
+
+    def error(self) -> SbonError:
+        return SbonError(self.code, self.message, where=self.where, hint=self.hint, details=self.details)
+
+
+def bad_answer(ask: Ask[Any], what: str) -> SbonError:
+    return SbonError(
+        "bad-answer", f"{ask.method} {ask.path}: not an answer of a node: {what}", hint="does --node name a node's API?"
+    )
+
+
+def problem_of(ask: Ask[Any], status: int, body: bytes | str) -> SbonError:
+    """Return the error in a response with an error status, or in the last event of a stream."""
+    try:
+        return msgspec.json.decode(body, type=Problem).error()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return bad_answer(ask, f"status {status}")
+
+
+def unreachable(api: str, why: object) -> SbonError:
+    return SbonError(
+        "node-unreachable",
+        f"no node answers at {api}: {why}",
+        hint="start one with sbon node, or name another's API (by default at port 7480) with --node URL",
+    )
+
+
+def base_url(api: str) -> str:
+    """Return ``http://HOST:PORT`` for that or ``HOST:PORT``; raise ``bad-address``."""
+    try:
+        url = urlsplit(api if "//" in api else f"http://{api}")
+        if url.scheme == "http" and url.hostname:
+            host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+            return f"http://{host}:{url.port or 7480}"
+        why = ""
+    except ValueError as error:
+        why = f": {error}"
+    hint = f"for example {DEFAULT_API}"
+    raise SbonError("bad-address", f"{api!r} is not the URL of a node's API{why}", where="--node, SBON_API", hint=hint)

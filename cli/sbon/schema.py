@@ -1,0 +1,96 @@
+"""Schemas as text, and rows of frames as Arrow tables: the types behind the API's JSON. Pure."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from sbon_protocol.errors import SbonError
+
+from .model import Column, Rows
+
+_FIELD = re.compile(r"\s*(`[^`]*`|[^\s:,]+)(?:\s*:\s*|\s+)([A-Za-z_]+\s*(?:\([^)]*\))?)\s*\Z")
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\((\d+)(?:,(\d+))?\))?\Z")
+_SYNONYMS = {"bool": "boolean", "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+_TYPES = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+
+
+def columns_of(text: str) -> list[Column]:
+    """Return the columns of ``ts timestamp, delay double``; the node checks types. Raise :class:`SbonError` ``bad-schema``."""
+    columns = []
+    for number, field in enumerate(re.split(r",(?![^()]*\))", text), start=1):
+        match = _FIELD.match(field)
+        if match is None:
+            said = f"{field.strip()!r} is not a column" if field.strip() else "a column is missing"
+            raise SbonError("bad-schema", said, where=f"column {number}", hint="write: name type, name type, ...")
+        columns.append(Column(match[1].strip("`"), _named(match[2])))
+    return columns
+
+
+def _named(type_: str) -> str:
+    """Return the type as the node writes it: ``integer`` is ``int``, ``decimal(5)`` is ``decimal(5,0)``."""
+    name = re.sub(r"\s+", "", type_.lower())
+    decimal = _DECIMAL.match(name)
+    return f"decimal({decimal[1] or 10},{decimal[2] or 0})" if decimal else _SYNONYMS.get(name, name)
+
+
+class Tables:
+    """Converter of a query's frames to tables; ``columns`` is the ``schema`` of its plan."""
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.schema: pa.Schema = pa.schema([pa.field(column.name, _type(column)) for column in columns])
+        self._converters = [_converter(field.type) for field in self.schema]
+
+    def of(self, frame: Rows) -> pa.Table:
+        """Return the frame's table; raise :class:`SbonError` ``bad-answer`` if the frame does not have the schema."""
+        try:
+            if frame.columns != tuple(self.schema.names):
+                raise ValueError(f"columns {', '.join(frame.columns)}")
+            columns: Sequence[Any] = list(zip(*frame.rows, strict=True)) or [()] * len(self._converters)
+            arrays = [convert(list(values)) for convert, values in zip(self._converters, columns, strict=True)]
+        except (pa.ArrowException, ArithmeticError, ValueError, TypeError) as error:
+            raise SbonError("bad-answer", f"frame {frame.number} is not what was planned: {error}", where=frame.stream) from error
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def empty(self) -> pa.Table:
+        return self.schema.empty_table()
+
+
+def _type(column: Column) -> pa.DataType:
+    decimal = _DECIMAL.match(column.type)
+    found = pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)) if decimal else _TYPES.get(column.type)
+    if found is None:
+        raise SbonError("bad-type", f"no type {column.type!r}", where=f"column {column.name}")
+    return found
+
+
+def _converter(kind: pa.DataType) -> Callable[[list[Any]], Any]:
+    """Return a function from lists of JSON values to an array; NULL stays NULL."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return lambda values: pa.array(values, pa.string()).cast(kind)
+    made: dict[bool, Callable[[Any], Any]] = {
+        pa.types.is_floating(kind): float,
+        pa.types.is_binary(kind): base64.b64decode,
+        pa.types.is_decimal(kind): Decimal,
+    }
+    make = made.get(True)
+    if make is None:
+        return lambda values: pa.array(values, kind)
+    return lambda values: pa.array([None if value is None else make(value) for value in values], kind)

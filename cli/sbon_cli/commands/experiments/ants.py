@@ -1,0 +1,29 @@
+"""``sbon experiment ants``: placement by ants beside exact, centralized and random placement."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sbon_cli.commands.experiments.placement import placement_options, run_experiment
+from sbon_cli.options.types import KnownName, names_option
+from sbon_cli.terminal.output import reports_errors
+
+
+@click.command()
+@placement_options(100, "1-3")
+@names_option(
+    "--part",
+    "parts",
+    KnownName("sbon_node.experiments.ants.figures:PARTS"),
+    "2a, 2b, 3a, 3b, 4, table1 or queue; repeated, all by default.",
+)
+@reports_errors
+def ants(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) -> None:
+    """ANTS's Figures 2, 3 and 4 and its Table 1: latency by ants, beside the exact optimum and others, and the queueing model."""
+    module: Any = importlib.import_module("sbon_node.experiments.ants.figures")
+    options["parts"] = parts or module.PARTS
+    run_experiment("ants.figures", "draw_ants", out, json_, options, pictures="ants.pictures")

@@ -1,0 +1,121 @@
+"""``sbon bench``: figures of this machine."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+from rich.markup import escape
+
+from sbon_cli.local.cities import cities
+from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
+from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
+
+
+@click.group()
+def bench() -> None:
+    """Measures; prints a table, or JSON with units in the column names."""
+
+
+@bench.command()
+@click.option("--quick", is_flag=True, help="Few rows and one turn: shows that it works, measures little.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the rows and of when they arrive.")
+@json_option
+@reports_errors
+def engine(quick: bool, seed: int, json_: bool) -> None:
+    """The Spark engine with the overlay against bare Spark: start, latency, throughput, idle cost, memory.
+
+    Takes about six minutes; run it on a machine that does nothing else.
+    """
+    run: Any = importlib.import_module("sbon_node.experiments.bench.engine").run
+    with err().status("the classes' archive") as status:
+        result = run(quick=quick, seed=seed, told=status.update)
+    show_result(result, json_)
+
+
+@bench.command()
+@click.option("--queries", type=click.IntRange(4, 1_000_000), default=500, show_default=True, help="One after another.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the rows.")
+@json_option
+@reports_errors
+def endurance(queries: int, seed: int, json_: bool) -> None:
+    """Short queries one after another on one engine: whether its threads, descriptors, heap and time a query grow.
+
+    Compares the first hundred queries with the last, and ends with code 1 where one has grown by more than 5 %. Takes about a
+    second a query; run it on a machine that does nothing else.
+    """
+    run: Any = importlib.import_module("sbon_node.experiments.bench.endurance").run
+    with err().status("the classes' archive") as status:
+        result = run(queries, seed=seed, told=status.update)
+    show_result(result, json_)
+    if not all(row["within"] for row in result["rows"]):
+        sys.exit(EXIT_REFUSED)
+
+
+@bench.command()
+@click.option("--queries", "-q", "names", multiple=True, metavar="NAME", help="Of the suite, repeated; all by default.")
+@click.option("--turns", type=click.IntRange(1, 1000), default=3, show_default=True, help="Of which the medians count.")
+@json_option
+@reports_errors
+def planning(names: tuple[str, ...], turns: int, json_: bool) -> None:
+    """Planning of each query of the suite, step by step, beside sqlglot's optimiser and Spark's: milliseconds.
+
+    Takes some minutes; run it on a machine that does nothing else.
+    """
+    run: Any = importlib.import_module("sbon_node.experiments.bench.planning").run
+    show_result(run(names, turns=turns), json_)
+
+
+@bench.command("usage")
+@click.option(
+    "--queries",
+    "-q",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Of the suite, repeated; all by default but those that only Spark computes.",
+)
+@click.option(
+    "--strategy",
+    type=click.Choice([AUTO, *STRATEGY_NAMES]),
+    default=DEFAULT_STRATEGY,
+    show_default=True,
+    metavar="NAME",
+    help="That places them.",
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the simulated network and engine.")
+@json_option
+@reports_errors
+def query_usage(names: tuple[str, ...], strategy: str, seed: int, json_: bool) -> None:
+    """What each query of the suite costs the network, against sending all rows to the consumer.
+
+    Whole nodes in six cities, in virtual time; each result is compared with DuckDB's. Some seconds a query.
+    """
+    figures: Any = importlib.import_module("sbon_node.experiments.bench.usage")
+    with err().status("writing the streams") as status:
+        result = figures.run(figures.Area(*cities()), names, seed=seed, told=status.update, strategy=strategy)
+    if json_:
+        print_json(result)
+        return
+    columns = ["query", "operators", "rows", "wrong", "baseline_byte_ms", "usage", "divided"]
+    print_table(columns, [[*(row[c] for c in columns[:5]), *_shares(row)] for row in result["rows"]], title="network usage")
+    for row in result["rows"]:
+        if row["failed"]:
+            say(f"{row['query']}: {escape(row['failed'])}")
+    say(figures.summary(result["rows"]))
+
+
+def _shares(row: dict[str, Any]) -> tuple[str | None, ...]:
+    return tuple(None if row[c] is None else f"{row[c]:.1%}" for c in ("ratio", "decomposed_ratio"))
+
+
+def show_result(result: dict[str, Any], json_: bool) -> None:
+    """``{"name": ..., "rows": [flat objects]}`` as JSON or as a table."""
+    if json_:
+        print_json(result)
+        return
+    rows: list[dict[str, Any]] = result["rows"]
+    columns = list(rows[0]) if rows else []
+    print_table(columns, [[row.get(c) for c in columns] for row in rows], title=result["name"])

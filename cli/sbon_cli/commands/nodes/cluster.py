@@ -1,0 +1,207 @@
+"""``sbon cluster``: a cluster on this machine that outlives the command, until ``down``."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import psutil
+from click.core import ParameterSource
+
+from sbon_cli.client import Client
+from sbon_cli.commands.nodes.settings_flags import flags_of
+from sbon_cli.local.cluster import LocalCluster, LocalNode
+from sbon_cli.local.processes import end_all
+from sbon_cli.local.state import STATE, ClusterState, NodeState, required_state, state_in
+from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
+from sbon_node.config.config import load
+from sbon_node.errors import SbonError
+
+FOLDER = Path(".sbon-cluster")
+
+
+class Seen(NamedTuple):
+    node: str
+    state: str
+    pid: int
+    address: str
+    api: str
+    members: int | None
+    engine: str
+    operators: int | None
+
+
+folder_option = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=FOLDER,
+    show_default=True,
+    help="The cluster's folder: state, logs, data.",
+)
+
+
+@click.group()
+def cluster() -> None:
+    """Runs a cluster of nodes on this machine, each a process on a loopback address of its own."""
+
+
+@cluster.command()
+@click.option("-n", "count", type=click.IntRange(1, 250), default=3, show_default=True, help="How many nodes.")
+@click.option("--latency", metavar="cities|FILE", help="Emulate a wide area: six cities, a JSON file or an .npz matrix.")
+@click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting for every node; may be repeated.")
+@folder_option
+@json_option
+@reports_errors
+def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path, json_: bool) -> None:
+    """Starts the nodes and waits until all see each other. Of a cluster that runs already, starts those that are down."""
+    old = state_in(folder)
+    if old is not None and any(node.process() for node in old.nodes):
+        _start_dead(old, folder, json_)
+        return
+    flags = flags_of(settings, {})
+    load(None, environ={}, flags=flags)  # refused before anything starts
+    overrides = {name: given.value for name, given in flags.items()}
+    with LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True) as local:
+        state = ClusterState(mark=local.mark, nodes=tuple(NodeState.of(node) for node in local.nodes))
+        state.write(local.folder)
+    _show(state, json_)
+    err().print(f"[dim]end all with: {_told('down', folder)}; to talk to the first node:[/]")
+    err().print(f"export SBON_API={state.nodes[0].api}")
+
+
+def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
+    """Start the dead nodes of a cluster; raise ``cluster-exists`` if all run, or another cluster is wanted."""
+    asked = click.get_current_context()
+    end = f"end it: {_told('down', folder)}"
+    for option in ("latency", "settings"):
+        if asked.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            hint = f"start again what is down, as it was: {_told('start', folder)}; or {end}"
+            raise SbonError(
+                "cluster-exists", "a cluster runs here already, with settings of its own", where=str(folder), hint=hint
+            )
+    count = asked.params["count"]
+    if asked.get_parameter_source("count") is ParameterSource.COMMANDLINE and count != len(old.nodes):
+        raise SbonError("cluster-exists", f"a cluster of {len(old.nodes)} runs here already", where=str(folder), hint=end)
+    down = [node.name for node in old.nodes if node.process() is None]
+    if not down:
+        raise SbonError("cluster-exists", "a cluster runs here already", where=str(folder), hint=end)
+    _start(old, down, folder)
+    err().print(f"[dim]started again: {', '.join(down)}[/]")
+    _show(required_state(folder), json_)
+
+
+@cluster.command()
+@folder_option
+@json_option
+@reports_errors
+def status(folder: Path, json_: bool) -> None:
+    """Shows the nodes; exits 1 where one is down."""
+    state = required_state(folder)
+    if not _show(state, json_):
+        if not all(node.process() for node in state.nodes):
+            err().print(f"[dim]start again what is down: {_told('start', folder)}[/]")
+        sys.exit(EXIT_REFUSED)
+
+
+@cluster.command()
+@click.argument("names", nargs=-1, metavar="[NODE]...")
+@folder_option
+@json_option
+@reports_errors
+def start(names: tuple[str, ...], folder: Path, json_: bool) -> None:
+    """Starts again the nodes that are down, or those named, on what they have stored."""
+    state = required_state(folder)
+    down = {node.name: node for node in state.nodes if node.process() is None}
+    for name in names:
+        if name not in down:
+            there = any(node.name == name for node in state.nodes)
+            known = ", ".join(down) or "none"
+            what = f"{name!r} runs" if there else f"no node is called {name!r}"
+            raise SbonError("node-runs" if there else "unknown-node", what, where="NODE", hint=f"down: {known}")
+    _start(state, dict.fromkeys(names) or down, folder)
+    _show(required_state(folder), json_)
+
+
+def _start(state: ClusterState, names: Iterable[str], folder: Path) -> None:
+    """Start nodes that are down on their data, in sequence."""
+    if not all(node.arguments for node in state.nodes):
+        hint = f"end it and start it anew: {_told('down', folder)}"
+        raise SbonError("bad-cluster", "an older sbon started it", where=str(folder), hint=hint)
+    nodes = {node.name: node for node in state.nodes}
+    for name in names:
+        host = nodes[name].address.rpartition(":")[0]
+        node = LocalNode(name, host, folder.absolute() / name, nodes[name].arguments, state.mark, tied=False)
+        node.start()
+        nodes[name] = NodeState.of(node)
+        ClusterState(mark=state.mark, nodes=tuple(nodes.values())).write(folder)
+        node.wait_ready()
+
+
+@cluster.command()
+@click.option("--purge", is_flag=True, help="Also delete the nodes' data and logs.")
+@folder_option
+@reports_errors
+def down(purge: bool, folder: Path) -> None:
+    """Stops every node and leaves no process behind."""
+    state = required_state(folder)
+    going = [process for node in state.nodes if (process := node.process())]
+    for process in going:
+        for signum in (signal.SIGCONT, signal.SIGTERM):
+            _signal(process, signum)
+    psutil.wait_procs(going, timeout=15.0)
+    killed = end_all(state.mark, folder.absolute())
+    (folder / STATE).unlink(missing_ok=True)
+    if purge:
+        _purge(folder, state)
+    forced = f", {killed} processes killed" if killed else ""
+    err().print(f"stopped {len(going)} of {len(state.nodes)} nodes{forced}")
+
+
+def _told(command: str, folder: Path) -> str:
+    """Return the command to copy."""
+    return f"sbon cluster {command}" + ("" if folder == FOLDER else f" --dir {shlex.quote(str(folder))}")
+
+
+def _show(state: ClusterState, json_: bool) -> bool:
+    """Print each node's state; return whether all run."""
+    seen = [_seen(node) for node in state.nodes]
+    if json_:
+        print_json([s._asdict() for s in seen])
+    else:
+        columns = ("node", "state", "address", "api", "members", "engine", "operators")
+        rows = [s._asdict() | {"api": s.api.removeprefix("http://")} for s in seen]
+        print_table(columns, [[row[column] for column in columns] for row in rows])
+    return all(s.state == "running" for s in seen)
+
+
+def _seen(node: NodeState) -> Seen:
+    if node.process() is None:
+        return Seen(node.name, "down", node.pid, node.address, node.api, None, "", None)
+    try:
+        told = Client(node.api).status()
+    except SbonError as error:
+        return Seen(node.name, f"silent: {error.message}", node.pid, node.address, node.api, None, "", None)
+    return Seen(node.name, "running", node.pid, node.address, node.api, told.members, told.engine, len(told.operators))
+
+
+def _signal(process: psutil.Process, signum: signal.Signals) -> None:
+    try:
+        process.send_signal(signum)
+    except psutil.NoSuchProcess:
+        return
+
+
+def _purge(folder: Path, state: ClusterState) -> None:
+    """Delete the cluster's files, and the folder if it is then empty."""
+    for node in state.nodes:
+        shutil.rmtree(folder / node.name, ignore_errors=True)
+    (folder / "emulation.json").unlink(missing_ok=True)
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()

@@ -1,0 +1,139 @@
+"""``sbon debug``: log levels at run time, and a dump of a node for diagnosis."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from sbon_cli.client import Client
+from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors
+from sbon_node.errors import SbonError
+from sbon_node.logging.levels import LEVELS, Level, LogLevels
+from sbon_node.redaction import redacted
+
+
+@click.group()
+def debug() -> None:
+    """Looks inside a running node."""
+
+
+@debug.command("log-level")
+@click.argument("level", required=False, type=click.Choice(list(LEVELS)))
+@click.option("--logger", "loggers", multiple=True, metavar="NAME", help="Only of a module or library; may be repeated.")
+@click.option("--reset", is_flag=True, help="Modules and libraries take the general level again.")
+@json_option
+@click.pass_obj
+@reports_errors
+def log_level(api: str, level: Level | None, loggers: tuple[str, ...], reset: bool, json_: bool) -> None:
+    """Shows, or sets, what the node logs from now on, until it is started again."""
+    if loggers and level is None:
+        raise click.UsageError("--logger needs a LEVEL")
+    client = Client(api)
+    levels = client.log_levels()
+    if reset:
+        levels = msgspec.structs.replace(levels, loggers={})
+    if level is not None and loggers:
+        levels = msgspec.structs.replace(levels, loggers=levels.loggers | dict.fromkeys(loggers, level))
+    elif level is not None:
+        levels = msgspec.structs.replace(levels, level=level)
+    if reset or level is not None:
+        levels = client.set_log_levels(levels)
+    _show(levels, json_)
+
+
+def _show(levels: LogLevels, json_: bool) -> None:
+    if json_:
+        print_json(levels)
+    else:
+        print_table(("logger", "level"), [("everything", levels.level), *sorted(levels.loggers.items())])
+
+
+@debug.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="A .tar.gz; by default sbon-NODE-TIME.tar.gz here.",
+)
+@click.pass_obj
+@reports_errors
+def dump(api: str, out: Path | None) -> None:
+    """Writes what tells most of a node's state to one .tar.gz file, to be read later or elsewhere.
+
+    Status, readiness, members, streams, queries, metrics, configuration, what every task waits for, the ends of its logs, and
+    versions. Passwords and the like are hidden; look through it before you hand it on all the same: it holds the texts of queries
+    and the names of hosts. What the node does not answer is left out, and said in missing.txt.
+    """
+    client = Client(api)
+    files, missing = _collected(client)
+    name = client.host if "status.json" not in files else str(msgspec.json.decode(files["status.json"])["name"])
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    path = out or Path(f"sbon-{name}-{stamp}.tar.gz")
+    _write(path, f"sbon-{name}-{stamp}", files)
+    click.echo(path)
+    for line in missing:
+        err().print(f"[dim]left out: {line}[/]")
+
+
+def _collected(client: Client) -> tuple[dict[str, bytes], list[str]]:
+    """Return contents by file name, and a line for each missing answer; raise if all are missing."""
+    asks: dict[str, Callable[[], Any]] = {
+        "status.json": client.status,
+        "readiness.json": client.readiness,
+        "members.json": client.members,
+        "streams.json": client.streams,
+        "queries.json": client.queries,
+        "log-levels.json": client.log_levels,
+        "metrics.txt": client.metrics,
+    }
+    debug_dump = client.debug_dump()
+    files = {
+        "config.json": _json(debug_dump.config),
+        "versions.json": _json({**debug_dump.versions, "sbon of this command": version("sbon")}),
+        "tasks.txt": "\n".join(debug_dump.tasks).encode(),
+        "threads.txt": "\n".join(debug_dump.threads).encode(),
+        "log.txt": "\n".join(debug_dump.log).encode(),
+        "engine.log": "\n".join(debug_dump.engine_log).encode(),
+    }
+    missing = []
+    for name, ask in asks.items():
+        try:
+            told = ask()
+        except SbonError as error:
+            missing.append(f"{name}: {error}")
+            continue
+        files[name] = told if isinstance(told, bytes) else _json(told)
+    if missing:
+        files["missing.txt"] = "\n".join(missing).encode()
+    return files, missing
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(redacted(msgspec.to_builtins(value))), indent=2)
+
+
+def _write(path: Path, folder: str, files: dict[str, bytes]) -> None:
+    """Whole or not at all; for the user's own eyes."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w:gz") as archive:
+        for name, content in sorted(files.items()):
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o600
+            archive.addfile(entry, io.BytesIO(content))
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(written.getvalue())
+    except OSError as error:
+        raise SbonError(
+            "bad-output", f"cannot be written: {error.strerror}", where=str(path), hint="name another with --out"
+        ) from error

@@ -1,0 +1,110 @@
+"""``sbon members`` and ``sbon status``: who is there, and how the node asked is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from sbon_cli.client import Client
+from sbon_cli.options.durations import milliseconds_of
+from sbon_cli.options.names import NODE
+from sbon_cli.terminal.output import cell_text, json_option, print_json, print_table, reports_errors
+from sbon_node.model.nodes import MemberInfo
+
+STATES = ("alive", "suspect", "away", "dead", "left")
+
+
+@click.command()
+@click.option("--near", default="", type=NODE, help="Sort by round-trip time from that node.")
+@click.option(
+    "--within",
+    callback=lambda context, parameter, value: None if value is None else milliseconds_of(value, "--within"),
+    metavar="DURATION",
+    help="Only nodes so near to --near, by default to the node asked, as far as that is known: 30ms, 0.5s.",
+)
+@click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only nodes in this state; may be repeated.")
+@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Only nodes with this tag; may be repeated.")
+@json_option
+@click.pass_obj
+@reports_errors
+def members(api: str, near: str, within: float | None, states: tuple[str, ...], tags: tuple[str, ...], json_: bool) -> None:
+    """Lists the nodes of the cluster as the node asked sees them; or those near one of them, the nearest first.
+
+    Times are measured where the node asked has measured them lately, and else estimated from the coordinates.
+    """
+    wanted = _wanted(tags)
+    found = Client(api).members(near, within)
+    listed = [m for m in found if (not states or m.state in states) and wanted.items() <= m.tags.items()]
+    if json_:
+        print_json(listed)
+    else:
+        show_members(listed, near, within)
+
+
+def _wanted(tags: tuple[str, ...]) -> dict[str, str]:
+    wanted = {}
+    for tag in tags:
+        key, separator, value = tag.partition("=")
+        if not separator:
+            raise click.UsageError(f"--tag: {tag!r} is not KEY=VALUE")
+        wanted[key] = value
+    return wanted
+
+
+def show_members(listed: Sequence[MemberInfo], near: str = "", within: float | None = None) -> None:
+    """The members for people; with distances where some were asked for."""
+    if near or within is not None:
+        print_table(
+            ("node", f"from {near or 'here'} ms", "", "state", "address", "coordinate", "tags"),
+            [
+                (m.name, m.distance_ms, _kind(m.distance_ms, m.distance_measured), m.state, m.address, *_place_and_words(m))
+                for m in listed
+            ],
+            empty="no node is so near",
+        )
+        return
+    print_table(
+        ("node", "state", "address", "api", "rtt ms", "", "coordinate", "tags"),
+        [(m.name, m.state, m.address, m.api, m.rtt_ms, _kind(m.rtt_ms, m.measured), *_place_and_words(m)) for m in listed],
+        empty="no such members",
+    )
+
+
+@click.command()
+@json_option
+@click.pass_obj
+@reports_errors
+def status(api: str, json_: bool) -> None:
+    """Shows the node asked: engine, operators, coordinate, counters."""
+    found = Client(api).status()
+    if json_:
+        print_json(found)
+        return
+    shown = msgspec.to_builtins(found)
+    shown["coordinate"] = (
+        f"{_point(found.coordinate)}, height {found.height:.1f} ms, error {found.error:.2f}, load {_load(found.load_per_core)}"
+    )
+    shown["operators"] = ", ".join(found.operators) or "none"
+    counters = shown.pop("counters")
+    del shown["height"], shown["error"], shown["load"], shown["load_per_core"]
+    print_table(("", ""), [(name, cell_text(value)) for name, value in shown.items()])
+    if counters:
+        print_table(("counter", "count"), sorted(counters.items()))
+
+
+def _load(per_core: float | None) -> str:
+    return "not counted" if per_core is None else f"{per_core:.2f} a core"
+
+
+def _kind(rtt_ms: float | None, measured: bool) -> str:
+    return "" if rtt_ms is None else "measured" if measured else "estimated"
+
+
+def _place_and_words(member: MemberInfo) -> tuple[str, str]:
+    return _point(member.coordinate), ", ".join(f"{key}={value}" for key, value in sorted(member.tags.items()))
+
+
+def _point(coordinate: tuple[float, ...] | None) -> str:
+    return "-" if coordinate is None else "(" + ", ".join(f"{x:.1f}" for x in coordinate) + ")"

@@ -1,0 +1,106 @@
+"""``sbon monitor``: what happens at a node, as it happens."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import click
+import msgspec
+from rich.markup import escape
+
+from sbon.requests import unreachable
+from sbon_cli.client import Client
+from sbon_cli.terminal.output import json_option, reports_errors, rows_output, say
+from sbon_node.events import Kind, Level, Listening, LogLine, Lost, MemberChanged, NodeEvent, OperatorChanged, QueryChanged
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_COLOURS = {"debug": "dim", "info": "green", "warning": "yellow", "error": "bold red", "critical": "bold red"}
+_GRAVE = frozenset({"suspected", "died", "failed", "refused"})
+
+
+def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[Kind, ...]:
+    words = [word.strip() for word in value.split(",") if word.strip()]
+    for word in words:
+        if word not in KINDS:
+            raise click.BadParameter(f"there are no events of kind {word!r}: name some of {', '.join(KINDS)}")
+    return tuple(kind for kind in KINDS if kind in words)
+
+
+@click.command()
+@click.option(
+    "--events",
+    "kinds",
+    callback=_kinds,
+    default=",".join(KINDS),
+    show_default=True,
+    metavar="KIND,KIND",
+    help="What to tell of.",
+)
+@click.option(
+    "--log-level",
+    "level",
+    type=click.Choice(get_args(Level)),
+    default="info",
+    show_default=True,
+    help="Least level of log lines, whatever level the node writes.",
+)
+@json_option
+@click.pass_obj
+@reports_errors
+def monitor(api: str, kinds: tuple[Kind, ...], level: Level, json_: bool) -> None:
+    """Tells what happens at the node asked, until Ctrl-C: lines on a terminal, JSON lines in a pipe.
+
+    Members as this node sees them, the placements and states of queries whose records it holds, the states of operators it hosts,
+    and its log. What happened before is not told; how much a slow reader missed is.
+    """
+    for event in Client(api).node_events(kinds, level):
+        if rows_output(json_) == "json":
+            sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+            sys.stdout.flush()
+        else:
+            say(line_of(event))
+    raise unreachable(api, "it ended the connection")
+
+
+def line_of(event: NodeEvent) -> str:
+    """An event for people, with markup."""
+    at = datetime.fromtimestamp(event.at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+    kind = event.__struct_config__.tag
+    return f"[dim]{at}Z  {kind:<10}[/]  {_words(event)}"
+
+
+def _words(event: NodeEvent) -> str:
+    match event:
+        case Listening():
+            return f"[dim]listening at {escape(event.node)}: {', '.join(event.kinds)}[/]"
+        case Lost():
+            return f"[yellow]{event.count:,} events were lost: they came faster than they were read[/]"
+        case MemberChanged():
+            state = "" if event.change in (event.state, "left") else f" ({event.state})"
+            return f"{escape(event.member)} {_graded(event.change)}{state}"
+        case QueryChanged():
+            return f"{escape(event.query)} {_graded(event.state)}{_because(event.reason)}"
+        case OperatorChanged():
+            way = f" from {escape(event.was)}" if event.was else ""
+            by = f" by {event.strategy}" if event.strategy else ""
+            return f"{escape(event.operator)} {_graded(event.change)} at {escape(event.host)}{way}{by}{_because(event.reason)}"
+        case LogLine():
+            colour = _COLOURS.get(event.level, "")
+            fields = " ".join(f"{key}={_shown(value)}" for key, value in event.fields.items())
+            level = f"[{colour}]{event.level}[/]" if colour else escape(event.level)
+            return f"{level} {escape(event.message)} [dim]{escape(fields)}[/]"
+
+
+def _graded(word: str) -> str:
+    return f"[yellow]{escape(word)}[/]" if word in _GRAVE else f"[bold]{escape(word)}[/]"
+
+
+def _because(reason: str) -> str:
+    return f": {escape(reason)}" if reason else ""
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

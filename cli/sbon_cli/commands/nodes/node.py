@@ -1,0 +1,66 @@
+"""``sbon node``: runs a node in the foreground until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from copy import copy
+from pathlib import Path
+
+import click
+
+from sbon_cli.commands.nodes.membership import drain
+from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
+from sbon_cli.terminal.output import reports_errors
+from sbon_node.config.config import load
+from sbon_node.logging import output
+from sbon_node.private_files import keep_private
+
+
+@click.group(invoke_without_command=True, subcommand_metavar="")
+@settings_options
+@click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Stop when standard input ends: with whoever started us.")
+@click.pass_context
+@reports_errors
+def node(
+    context: click.Context,
+    /,
+    config_file: Path | None,
+    settings: tuple[str, ...],
+    until_stdin_closes: bool,
+    **named: str | None,
+) -> None:
+    """Runs a node in the foreground.
+
+    SIGTERM and Ctrl-C make it go away cleanly: operators stop after a committed batch, and it resumes where it was when it is
+    started again on the same data directory. A second signal ends it at once. To leave for good: sbon leave.
+    """
+    if context.invoked_subcommand is not None:
+        if any(named.values()) or settings:
+            raise click.UsageError("settings are for a node that is to run; another command follows")
+        return
+    config, _ = load(config_file, environ=os.environ, flags=flags_of(settings, named))
+    keep_private()
+    tap = output.configure(config.log, node=config.node.name)
+    if until_stdin_closes:
+        threading.Thread(target=_end_with_stdin, daemon=True, name="until-stdin-closes").start()
+    import uvloop
+
+    from sbon_node.daemon import run_node
+
+    sys.exit(uvloop.run(run_node(config, tap)))
+
+
+# Whoever looks for it here finds it; it is said to a running node, as all verbs beside ``join`` and ``leave`` are.
+_drain = copy(drain)
+_drain.hidden = True
+node.add_command(_drain)
+
+
+def _end_with_stdin() -> None:
+    """The pipe's other end is held by our starter alone: its end, however it came, is ours."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,54 @@
+"""``sbon rtt``: how far two nodes are from each other, by the coordinates and measured."""
+
+from __future__ import annotations
+
+import click
+
+from sbon_cli.client import Client
+from sbon_cli.options.names import NODE
+from sbon_cli.terminal.output import json_option, print_json, print_table, reports_errors
+from sbon_node.errors import SbonError
+from sbon_node.model.nodes import PairInfo, RttRequest
+
+
+@click.command()
+@click.argument("a", type=NODE, metavar="A")
+@click.argument("b", type=NODE, metavar="[B]", default="")
+@click.option("--measure/--cached", default=None, help="Measure anew whatever is known, or measure nothing.")
+@json_option
+@click.pass_obj
+@reports_errors
+def rtt(api: str, a: str, b: str, measure: bool | None, json_: bool) -> None:
+    """Shows the round-trip time between nodes A and B, by default the node asked.
+
+    By the coordinates, and measured: the least of three pings, which A sends unless B is the node asked. What was measured within
+    directory.fresh_s is not measured again.
+    """
+    question = RttRequest(pairs=((a, b),), max_age_s=0.0 if measure else None, cached=measure is False)
+    (found,) = Client(api).rtt(question)
+    if found.code:
+        raise SbonError(
+            found.code,
+            found.reason,
+            where=found.where,
+            hint=found.hint,
+            details=(f"by the coordinates: {_ms(found.coordinates_ms)}",),
+        )
+    if json_:
+        print_json(found)
+        return
+    print_table((f"{found.a} to {found.b}", "ms", ""), _rows(found))
+
+
+def _rows(found: PairInfo) -> list[tuple[str, float | None, str]]:
+    measured = "not lately" if found.age_s is None else f"{found.age_s:.1f} s ago by {found.by}, the least of three pings"
+    used = {"probes": "this node's own probes, filtered", "unknown": "nothing is known of it"}
+    return [
+        ("by the coordinates", found.coordinates_ms, ""),
+        ("measured", found.measured_ms, measured),
+        ("reckoned with", found.estimate_ms, used.get(found.estimate_source, found.estimate_source)),
+    ]
+
+
+def _ms(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.1f} ms"

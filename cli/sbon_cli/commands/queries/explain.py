@@ -1,0 +1,223 @@
+"""``sbon explain``: a query's plan as a tree, with what flows in it, estimated and measured; and its placement."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import groupby
+
+import click
+from rich.markup import escape
+
+from sbon_cli.client import Client
+from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
+from sbon_cli.commands.queries.explain_placement import QUERY_NAME, placement
+from sbon_cli.commands.queries.goal_flags import goal_options
+from sbon_cli.options.names import NODE, QUERY
+from sbon_cli.terminal.output import (
+    bytes_text,
+    cell_text,
+    json_option,
+    out,
+    print_json,
+    print_table,
+    reports_errors,
+    rows_text,
+    say,
+)
+from sbon_cli.terminal.reading import text_of
+from sbon_node.explain.plan_explanation import ExplainedComponent, Explanation
+from sbon_node.model.goal import Goal
+from sbon_node.model.operators import OnError
+from sbon_node.model.plan import Decompose
+from sbon_node.model.queries import QuerySpec
+
+FIGURE = 7
+"""Columns a number takes, the space before it included."""
+LEAST_LABEL = 24
+
+
+class Explained(click.Group):
+    """Group whose default command is ``plan``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if named else ["plan", *args])
+
+
+@click.group(cls=Explained)
+def explain() -> None:
+    """Explains a query that is not submitted, or one that is; changes nothing.
+
+    sbon explain SQL shows its plan, as sbon explain plan SQL does; sbon explain placement SQL why operators go where they go.
+    """
+
+
+explain.add_command(placement)
+
+
+@explain.command()
+@click.argument("sql", metavar="[SQL|@FILE|-]", default="")
+@click.option("--query", "query_id", default="", type=QUERY, help="A query of the cluster instead of SQL, with what is measured.")
+@goal_options
+@decompose_option
+@join_window_option
+@on_error_option
+@click.option("--consumer", default="", type=NODE, help="The node the rows would go to; by default the one asked.")
+@json_option
+@click.pass_obj
+@reports_errors
+def plan(
+    api: str,
+    sql: str,
+    query_id: str,
+    goal: Goal,
+    decompose: Decompose,
+    join_window_ms: int | None,
+    on_error: OnError,
+    consumer: str,
+    json_: bool,
+) -> None:
+    """Shows the plan of a query that is not submitted, or of one that is; changes nothing.
+
+    From the sink down to the sources: where each operator is, or where the strategy would have it now, its rows a second, row
+    size and selectivity, what every link carries, and the network usage (rate x latency) of all that, against sending
+    all rows to the consumer.
+
+    SQL is the query, @FILE a file that holds it, - standard input.
+    """
+    if bool(sql) == bool(query_id):
+        raise click.UsageError("explain what? give either SQL, @FILE or -, or --query QUERY")
+    if QUERY_NAME.fullmatch(sql):
+        raise click.UsageError(f"{sql} is no SQL; to explain a query of the cluster: sbon explain --query {sql}")
+    client = Client(api)
+    if query_id:
+        found = client.explain_query(query_id)
+    else:
+        found = client.explain(
+            QuerySpec(
+                **goal.goal_options(),
+                sql=text_of(sql),
+                decompose=decompose,
+                join_window_ms=join_window_ms,
+                on_error=on_error,
+                consumer=consumer,
+            )
+        )
+    if json_:
+        print_json(found)
+    else:
+        show_explanation(found)
+
+
+def show_explanation(found: Explanation) -> None:
+    """Show the explanation in the width of the terminal."""
+    width = out().width
+    parts = {part.id: part for part in found.parts}
+    what = f"[bold]{escape(found.query)}[/] {found.state}" if found.query else "not submitted"
+    reason = f" ({found.reason})" if found.reason else ""
+    say(f"{what}{escape(reason)}; by {found.strategy}, rows to {escape(found.consumer)}")
+    say(f"[dim]{escape(found.sql.strip())}[/]\n")
+    for line in tree(parts, found.parts[0].id, width):
+        say(escape(line))
+    say()
+    operators = sorted((part for part in found.parts if part.kind == "operator"), key=lambda part: part.fragment)
+    for fragment, same in groupby(operators, key=lambda part: part.fragment):
+        for part in same:
+            say(f"[bold]{escape(part.id)}[/] at {escape(part.node)}, {escape(_state(part))}")
+        for line in textwrap.wrap(fragment, width - 3, break_on_hyphens=False):
+            say(f"  [dim]{escape(line)}[/]")
+    say()
+    print_table(
+        ("stream", "to", "ms", "plan /s", "meas. /s", "usage"),
+        [
+            (
+                _short(link.stream),
+                link.target_node,
+                "?" if link.latency_ms is None else cell_text(link.latency_ms),
+                bytes_text(link.bytes_s),
+                "-" if link.measured_bytes_s is None else bytes_text(link.measured_bytes_s),
+                "?" if link.usage is None else bytes_text(link.usage),
+            )
+            for link in found.links
+        ],
+        empty="no links",
+    )
+    say()
+    say(_total("predicted", found.usage, found.baseline_usage))
+    if found.measured_usage is not None and found.measured_baseline_usage is not None:
+        say(_total("measured", found.measured_usage, found.measured_baseline_usage))
+
+
+def tree(parts: dict[str, ExplainedComponent], root: str, width: int) -> list[str]:
+    """A line for each part, under those that read it, its figures to the right; a part that two read is shown once."""
+    columns = 6 * FIGURE
+    label = max(LEAST_LABEL, width - 1 - columns)
+    lines = [
+        " " * label + "".join(f"{title:>{2 * FIGURE}}" for title in ("rows/s", "bytes/row", "selectivity")),
+        " " * label + "".join(f"{title:>{FIGURE}}" for title in ("est.", "meas.") * 3),
+    ]
+    shown: set[str] = set()
+
+    def add(name: str, branch: str, below: str) -> None:
+        part = parts[name]
+        text = f"{branch}{_short(name).removesuffix(f'/{part.node}')} at {part.node}"
+        if name in shown:
+            lines.append(f"{text} (above)")
+            return
+        shown.add(name)
+        lines.extend(_with_figures(text, below, part, label))
+        if part.late:
+            lines.append(f"{below}{rows_text(part.late)} late")
+        for position, read in enumerate(part.reads):
+            last = position == len(part.reads) - 1
+            add(read, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+
+    add(root, "", "")
+    return lines
+
+
+def _with_figures(text: str, below: str, part: ExplainedComponent, label: int) -> list[str]:
+    """Return the line; a long label has its figures on the next line."""
+    if part.kind == "sink":
+        return [text]
+    pairs = zip(
+        (part.estimated.rows_s, part.estimated.row_bytes, part.estimated.selectivity),
+        (part.measured.rows_s, part.measured.row_bytes, part.measured.selectivity),
+        strict=True,
+    )
+    figures = "".join(f"{figure_text(one):>{FIGURE}}" for pair in pairs for one in pair)
+    if len(text) >= label:
+        return [text, f"{below:<{label}}{figures}"]
+    return [f"{text:<{label}}{figures}"]
+
+
+def figure_text(value: float | None) -> str:
+    """Three digits, within six characters: ``0.333``, ``12.3``, ``1.2k``; a dash for nothing."""
+    if value is None:
+        return "-"
+    if value == 0 or 0.001 <= value < 999.5:
+        return f"{value:#.3g}".rstrip(".") if value else "0"
+    if value < 0.001:
+        return f"{value:.0e}"
+    for unit in "kMGTP":
+        value /= 1000
+        if value < 999.5:
+            return f"{value:#.3g}".rstrip(".") + unit
+    return f"{value * 1e15:.0e}"
+
+
+def _short(name: str) -> str:
+    """A source without what its stream's declarations number: ``flights/jfk``."""
+    stream, at, rest = name.removeprefix("source/").partition("@")
+    return f"{stream}/{rest.partition('/')[2]}" if at and name.startswith("source/") else name
+
+
+def _state(part: ExplainedComponent) -> str:
+    return part.state + (f": {part.reason}" if part.reason else "") + (", by what was measured before" if part.remembered else "")
+
+
+def _total(how: str, usage: float | None, whole: float | None) -> str:
+    if usage is None or whole is None:
+        return f"network usage, {how}: ?; the latency of some links is not known"
+    share = f", [bold]{usage / whole:.1%}[/]" if whole else ""
+    return f"network usage, {how}: {bytes_text(usage)}; all rows to the consumer: {bytes_text(whole)}{share}"

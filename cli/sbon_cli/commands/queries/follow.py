@@ -1,0 +1,142 @@
+"""Following a query from the command line: rows are written out, and people are told why none come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+
+import msgspec
+
+from sbon import follower
+from sbon.follower import Listening
+from sbon.following import Elsewhere
+from sbon.model import Finished, Rows
+from sbon_cli.client import Client
+from sbon_cli.terminal.interrupts import whole
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import called
+from sbon_node.model.queries import QueryInfo
+
+SILENT_S, SILENT_MOST_S = 9.0, 300.0
+"""Without rows, after which the query's record is asked why; each time after twice as long, up to the second. That is when the
+node says that it lives, every ``api.keepalive_s`` without rows: the first is a little less than the 10 s these are by default."""
+
+
+class Silence(Listening):
+    """Tells people why no rows come, as far as the query's record knows: a node that is away, a source that cannot be
+    read or has had no rows, an operator that waits."""
+
+    def __init__(self, ask: Callable[[], str], notice: Callable[[str], None], now: Callable[[], float]) -> None:
+        self._ask, self._notice, self._now = ask, notice, now
+        self.broken()
+
+    def broken(self) -> None:
+        """Something has come, and the reader is back from it."""
+        self._since, self._ask_after_s, self._told = self._now(), SILENT_S, ""
+
+    def lasts(self) -> None:
+        """Nothing has, but the node is there."""
+        silent_s = self._now() - self._since
+        if silent_s < self._ask_after_s:
+            return
+        self._ask_after_s = silent_s + min(max(silent_s, SILENT_S), SILENT_MOST_S)
+        reason = self._ask()
+        if reason and reason != self._told:
+            self._notice(f"no rows for {silent_s:.0f} s: {reason}")
+        self._told = reason
+
+
+@dataclass
+class Follower:
+    """Follows one query at its consumer's node. ``write`` must have stored the rows when it returns; ``notice`` tells people,
+    and where there are none nobody is asked why no rows come."""
+
+    client: Client
+    query: str
+    write: Callable[[Rows], None] = lambda frame: None
+    notice: Callable[[str], None] | None = None
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.monotonic
+
+    def run(self) -> Finished:
+        """Until the query is over; raises :class:`SbonError` where it cannot be followed (any more)."""
+        with closing(self._following().frames()) as frames:
+            while True:
+                try:
+                    frame, written = next(frames)
+                except StopIteration as end:
+                    over: Finished = end.value
+                    return over
+                with whole():
+                    self.write(frame)
+                    written()
+
+    def _following(self) -> follower.Follower:
+        if self.notice is None:
+            return follower.Follower(self.client, self.query, sleep=self.sleep, now=self.now)
+        silence = Silence(self._why_silent, self.notice, self.now)
+        return follower.Follower(self.client, self.query, self.notice, silence, self.sleep, self.now)
+
+    def _why_silent(self) -> str:
+        try:
+            return why_silent(self.client.query(self.query))
+        except SbonError as error:
+            return error.message
+
+
+def why_silent(info: QueryInfo) -> str:
+    """Why a query may give no rows, as far as its record knows; empty where it does not."""
+    return info.reason or "; ".join(
+        f"source {called(one.source)} has had no rows yet"
+        for one in info.sources
+        if one.state == "running" and not (one.rows or one.late or one.bad or one.too_large)
+    )
+
+
+def unread(info: QueryInfo) -> list[str]:
+    """What the sources of a query had that could not be read, a line for each."""
+    return [
+        f"{count:,} row{'s' if count != 1 else ''} of {called(one.source)} could not be read since it was attached: "
+        f"see sbon stream show {one.source.stream}"
+        for one in info.sources
+        if (count := one.bad + one.too_large)
+    ]
+
+
+def skipped(info: QueryInfo) -> list[str]:
+    """What operators left out, as ``on_error`` is ``skip``: no line, or one."""
+    count = sum(one.skipped for one in info.operators)
+    rows = "row was" if count == 1 else "rows were"
+    return [f"{count:,} {rows} skipped, as expressions raised errors: see sbon query show {info.id}"] if count else []
+
+
+def consumer_client(client: Client, consumer: str) -> Client:
+    """A client of the node where the query's rows arrive; raises ``unknown-node``, ``consumer-unreachable``."""
+    return client_at(client, consumer, "the rows arrive at", "follow the query")
+
+
+def client_at(client: Client, consumer: str, why_there: str, what: str) -> Client:
+    """A client of another node; raises ``unknown-node``, ``consumer-unreachable`` saying why it is needed, and that one could do
+    ``what`` there."""
+    if not consumer or client.status().name == consumer:
+        return client
+    elsewhere = Elsewhere(consumer, why_there, what)
+    member = elsewhere.member(client.members())
+    found = Client(f"http://{member.api}")
+    try:
+        name = found.status().name
+        why = f"the node {name} answers there"
+    except SbonError as error:
+        name, why = "", error.message
+        if error.code in ("starting", "stopping"):
+            return found
+    if name == consumer:
+        return found
+    raise elsewhere.unreachable(member, why)
+
+
+def row_line(frame: Rows, row: tuple[object, ...]) -> bytes:
+    """One row as a line of NDJSON."""
+    return msgspec.json.encode(dict(zip(frame.columns, row, strict=True)))

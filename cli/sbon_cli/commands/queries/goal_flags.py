@@ -1,0 +1,88 @@
+"""The flags that say how a query is to be placed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from sbon_cli.commands.nodes.settings_flags import strategy_option
+from sbon_cli.options.durations import milliseconds_of
+from sbon_node.errors import SbonError
+from sbon_node.model.goal import Goal
+from sbon_node.model.strategies import OBJECTIVES, objective_named
+
+_UNITS_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
+
+
+def bytes_s_of(rate: str, flag: str) -> float:
+    """``10kB/s``, ``1.5MB/s``; raises a usage error that names the flag."""
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*(B|kB|MB|GB)/s\s*", rate, re.ASCII)
+    bytes_s = float(found[1]) * _UNITS_BYTES[found[2]] if found else 0.0
+    if bytes_s <= 0:
+        raise click.UsageError(f"{flag}: {rate!r} is no rate: write 500B/s, 10kB/s or 1.5MB/s")
+    return bytes_s
+
+
+def _max_delay(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    if value is None:
+        return None
+    found_ms = milliseconds_of(value, "--max-delay")
+    if found_ms < 1:
+        raise click.UsageError(f"--max-delay: {value!r} is less than a millisecond")
+    return float(found_ms)
+
+
+def _min_throughput(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    return None if value is None else bytes_s_of(value, "--min-throughput")
+
+
+def _objective(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    try:
+        objective_named(value)
+    except SbonError as error:
+        raise click.UsageError(f"--objective: {error.message}; {error.hint}") from error
+    return value
+
+
+_OPTIONS = (
+    strategy_option,
+    click.option(
+        "--objective",
+        callback=_objective,
+        default="usage",
+        show_default=True,
+        metavar="GOAL",
+        help=f"Minimise {', '.join(OBJECTIVES)}, or weights: usage=1,delay=50.",
+    ),
+    click.option(
+        "--max-delay",
+        "max_delay_ms",
+        callback=_max_delay,
+        metavar="DURATION",
+        help="Refuse a placement where rows take longer to the consumer: 80ms.",
+    ),
+    click.option(
+        "--min-throughput",
+        "min_throughput_bytes_s",
+        callback=_min_throughput,
+        metavar="RATE",
+        help="Refuse hosts that cannot send so much for an operator: 10kB/s.",
+    ),
+)
+
+
+def goal_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--strategy``, ``--objective``, ``--max-delay`` and ``--min-throughput``; the command is given them as ``goal``."""
+
+    @wraps(command)
+    def run(*args: Any, **given: Any) -> Any:
+        goal = Goal(**{name: given.pop(name) for name in Goal.__struct_fields__})
+        return command(*args, goal=goal, **given)
+
+    for option in reversed(_OPTIONS):
+        run = option(run)
+    return run

@@ -1,0 +1,163 @@
+"""How far a query is: a line for people, and a bar on a terminal while it is followed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
+
+from sbon_cli.client import Client
+from sbon_cli.terminal.output import err, rows_text
+from sbon_node.errors import SbonError
+from sbon_node.model.delivery import LIVE
+from sbon_node.model.queries import QueryInfo, QueryProgress
+
+EVERY_S = 1.0
+"""Between looks at a query that is followed; the first one after as long."""
+PATIENCE_S = 10.0
+"""Longest wait for an answer to one."""
+LET_GO_S = 0.5
+"""How long the last look is waited for."""
+BAR_WIDTH = 10
+"""So that the text beside it fits a terminal of 80 columns."""
+LINE_EVERY_S = 30.0
+"""Between lines where there is no terminal for a bar."""
+
+
+def progress_text(found: QueryProgress) -> str:
+    """``45 % of the sources read, 1,204 rows in, 310 rows out, 120 rows/s in, lag 2.1 s, about 40 s left``."""
+    parts = [_read(found), f"{rows_text(found.rows_in)} in", f"{rows_text(found.rows_out)} out"]
+    parts += [
+        f"{rate:,.0f} rows/s {way}" for rate, way in ((found.rows_in_s, "in"), (found.rows_out_s, "out")) if rate is not None
+    ]
+    if found.lag_ms is not None:
+        parts.append(f"lag {_span(found.lag_ms / 1000)}")
+    if found.left_s is not None:
+        parts.append(f"about {_span(found.left_s)} left")
+    return ", ".join(parts)
+
+
+def short_text(found: QueryProgress) -> str:
+    """Beside a bar: ``45 %, 40 s left, 1,204 rows in, 310 out, 120 rows/s in, lag 2.1 s``."""
+    share = "" if found.read_share is None else f"{100 * found.read_share:.0f} %"
+    parts = [share or ("no end" if found.endless else "")]
+    parts.append("" if found.left_s is None else f"{_span(found.left_s)} left")
+    parts += [f"{rows_text(found.rows_in)} in", "" if found.rows_out is None else f"{found.rows_out:,} out"]
+    parts.append("" if found.rows_in_s is None else f"{found.rows_in_s:,.0f} rows/s in")
+    parts.append("" if found.lag_ms is None else f"lag {_span(found.lag_ms / 1000)}")
+    return ", ".join(part for part in parts if part)
+
+
+def _read(found: QueryProgress) -> str:
+    if found.read_share is not None:
+        return f"{100 * found.read_share:.0f} % of the sources read"
+    return f"no end: {', '.join(found.endless)}" if found.endless else "share of the sources read not known"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+class Bar:
+    """Shown from the first report on; ``console`` is where lines may be printed meanwhile."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._shown: Progress | None = None
+        self._closed = False
+        self._task: TaskID | None = None
+
+    def show(self, found: QueryProgress) -> None:
+        """A bar with a share where the sources have an end, else one that says that it goes on."""
+        if self._closed:
+            return
+        if self._shown is None:
+            columns = SpinnerColumn(), BarColumn(BAR_WIDTH), TextColumn("[dim]{task.description}[/]")
+            self._shown = Progress(*columns, console=self.console, transient=True, redirect_stdout=False)
+            self._task = self._shown.add_task("", total=None)
+            self._shown.start()
+        assert self._task is not None
+        share = found.read_share
+        self._shown.update(
+            self._task,
+            description=escape(short_text(found)),
+            total=None if share is None else 1.0,
+            completed=share or 0.0,
+        )
+        self._shown.refresh()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._shown is not None:
+            self._shown.stop()
+
+
+@contextmanager
+def watched(client: Client, info: QueryInfo, *, quiet: bool = False, rows_above: bool = True) -> Iterator[Console | None]:
+    """Shows a bar while the block lasts, where stderr is a terminal, and else a line now and then.
+
+    Yields where rows are to be printed, None for standard output itself. Rows that go to the same terminal are printed above the
+    bar; where they cannot be (``rows_above``), there is none.
+    """
+    rows_there = sys.stdout.isatty()
+    if quiet or (rows_there and not rows_above):
+        yield None
+        return
+    over = threading.Event()
+    if not sys.stderr.isatty():
+        with _asking(client, info.id, _Lines(info.id).show, over):
+            yield None
+        return
+    console = Console(file=sys.stdout if rows_there else sys.stderr, highlight=False)
+    bar = Bar(console)
+    try:
+        with _asking(client, info.id, bar.show, over):
+            yield console if rows_there else None
+    finally:
+        bar.close()
+
+
+class _Lines:
+    """A line on stderr every :data:`LINE_EVERY_S`."""
+
+    def __init__(self, query: str) -> None:
+        self._query = query
+        self._told_s = time.monotonic()
+
+    def show(self, found: QueryProgress) -> None:
+        if time.monotonic() - self._told_s >= LINE_EVERY_S:
+            self._told_s = time.monotonic()
+            err().print(f"[dim]{escape(self._query)}: {escape(progress_text(found))}[/]")
+
+
+@contextmanager
+def _asking(client: Client, query: str, show: Callable[[QueryProgress], None], over: threading.Event) -> Iterator[None]:
+    """In a thread of its own; a node that does not answer is asked again."""
+    patient = Client(client.api, patience_s=PATIENCE_S)
+
+    def ask() -> None:
+        while not over.wait(EVERY_S):
+            try:
+                info = patient.query(query)
+            except SbonError:
+                continue
+            if info.state in LIVE and info.progress is not None and not over.is_set():
+                show(info.progress)
+
+    thread = threading.Thread(target=ask, daemon=True, name=f"progress {query}")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(LET_GO_S)

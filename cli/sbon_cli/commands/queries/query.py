@@ -1,0 +1,244 @@
+"""``sbon query``: what runs, where, what it costs; and its end."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+import click
+from rich.markup import escape
+
+from sbon_cli.client import Client
+from sbon_cli.commands.queries.follow import unread
+from sbon_cli.commands.queries.progress import progress_text
+from sbon_cli.commands.queries.rows import follow_to_the_end
+from sbon_cli.options.names import LIVE_QUERY, QUERY
+from sbon_cli.terminal.output import (
+    bytes_text,
+    counted,
+    err,
+    json_option,
+    print_json,
+    print_table,
+    reports_errors,
+    rows_text,
+    say,
+)
+from sbon_node.errors import SbonError
+from sbon_node.model.delivery import FOLLOW
+from sbon_node.model.queries import OperatorInfo, QueryInfo
+from sbon_node.model.usage import QueryUsage
+from sbon_node.queries.listing import QueryList
+
+LONG_BATCH_S = 5.0
+"""A batch that is under way for longer is told of."""
+
+
+@click.group()
+def query() -> None:
+    """Lists, shows, follows and stops queries."""
+
+
+@query.command("list")
+@json_option
+@click.pass_obj
+@reports_errors
+def list_(api: str, json_: bool) -> None:
+    """Lists every query of the cluster."""
+    queries = Client(api).queries()
+    if json_:
+        print_json(queries)
+    else:
+        show_queries(queries)
+    tell_unanswered(queries)
+
+
+def tell_unanswered(queries: QueryList) -> None:
+    """Who may hold more, on stderr; people are not told twice of those whose queries are in the list."""
+    told = {query.node for query in queries if query.state == "unreachable"}
+    for one in queries.unanswered:
+        more = "more of its queries" if one.node in told else "queries that are not listed"
+        err().print(f"[yellow]no answer from {escape(str(one))}[/]: it may hold {more}")
+
+
+def show_queries(queries: QueryList) -> None:
+    """The queries for people."""
+    print_table(
+        ("query", "state", "consumer", "strategy", "submitted", "rows", "sql"),
+        [(q.id, _state(q), q.consumer, q.strategy, _time(q.submitted_ms), q.rows, _short(q.sql)) for q in queries],
+        empty="no queries" + (" at the nodes that answer" if queries.unanswered else ""),
+    )
+
+
+@query.command()
+@click.argument("query_id", type=QUERY, metavar="QUERY")
+@json_option
+@click.pass_obj
+@reports_errors
+def show(api: str, query_id: str, json_: bool) -> None:
+    """Shows a query's plan, its operators' hosts and why, and its links."""
+    info = Client(api).query(query_id)
+    if json_:
+        print_json(info)
+    else:
+        show_query(info)
+
+
+def show_query(info: QueryInfo) -> None:
+    """The query for people."""
+    reason = f" ({info.reason})" if info.reason else ""
+    say(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {rows_text(info.rows)} at {escape(info.consumer)}")
+    if info.progress is not None:
+        say(escape(progress_text(info.progress)))
+    for line in unread(info):
+        say(escape(line))
+    say(f"[dim]{escape(info.sql.strip())}[/]\n")
+    if info.sink.kind != FOLLOW:
+        _show_delivery(info)
+    planned = {o.id: o.rate.rows_s for o in info.plan.operators} if info.plan else {}
+    reasons = {a.operator: a.reason for a in info.placement.assignments} if info.placement else {}
+    print_table(
+        ("operator", "node", "state", "rows in", "rows out", "rows/s", "planned", "why there"),
+        [
+            (
+                o.id,
+                o.node,
+                _doing(o),
+                o.stats.rows_in if o.stats else None,
+                o.stats.rows_out if o.stats else None,
+                o.stats.rows_out_s if o.stats else None,
+                planned.get(o.id),
+                reasons.get(o.id, ""),
+            )
+            for o in info.operators
+        ],
+        empty="no operators",
+    )
+    for o in info.operators:
+        if o.skipped:
+            say(escape(f"{o.id} has skipped {rows_text(o.skipped)}, as expressions raised errors: {o.dead_letters} at {o.node}"))
+    if info.plan is not None:
+        say()
+        print_table(("operator", "fragment"), [(o.id, o.fragment) for o in info.plan.operators])
+    say()
+    print_table(
+        ("stream", "from", "to", "rows", "bytes", "one-way ms", "dropped"),
+        [(x.stream, x.source_node, x.target_node, x.rows, bytes_text(x.bytes), x.latency_ms, x.dropped) for x in info.links],
+        empty="no links",
+    )
+
+
+def _doing(operator: OperatorInfo) -> str:
+    """Its state, with why it waits and what it works on: a batch that takes long is no hang."""
+    told = [operator.reason] if operator.reason else []
+    stats = operator.stats
+    if stats is not None and stats.under_way_s is not None and stats.under_way_s >= LONG_BATCH_S:
+        told.append(f"{stats.under_way_s:.0f} s on a batch of {rows_text(stats.under_way_rows)}")
+    return f"{operator.state}: {'; '.join(told)}" if told else operator.state
+
+
+def _show_delivery(info: QueryInfo) -> None:
+    """Where rows go, and how that goes."""
+    say(f"to {escape(info.sink.kind)} {escape(_target(info))} {escape(str(info.sink.options.get('table', '')))}".rstrip())
+    found = info.delivery
+    if found is not None:
+        letters = f", kept in {found.dead_letters}" if found.dead_letters else ""
+        told = f"{rows_text(found.rows)} delivered, {found.refused:,} refused{letters}"
+        say(escape(f"{found.state}; {told}, {counted(found.retries, 'retry', 'retries')}"))
+    say()
+
+
+def _target(info: QueryInfo) -> str:
+    return str(info.sink.options.get("url") or info.sink.options.get("path") or "")
+
+
+@query.command()
+@click.argument("query_id", type=LIVE_QUERY, metavar="QUERY")
+@json_option
+@click.pass_obj
+@reports_errors
+def stop(api: str, query_id: str, json_: bool) -> None:
+    """Stops a query and frees what it held."""
+    info = Client(api).stop_query(query_id)
+    if json_:
+        print_json(info)
+    else:
+        click.echo(f"{info.id} {info.state}")
+
+
+@query.command("usage")
+@click.argument("query_id", type=QUERY, metavar="QUERY")
+@json_option
+@click.pass_obj
+@reports_errors
+def query_usage(api: str, query_id: str, json_: bool) -> None:
+    """Shows what a query cost the network: bytes x one-way latency, link by link."""
+    charged = Client(api).query_usage(query_id)
+    if json_:
+        print_json(charged)
+    else:
+        show_query_usage(charged)
+
+
+def show_query_usage(charged: QueryUsage) -> None:
+    """Network usage for people, against sending all rows to the consumer. Sums leave out links within a node."""
+    for title, lines, total in (
+        (f"{charged.query}, placed by {charged.strategy}", charged.links, charged.byte_ms),
+        ("with all rows sent to the consumer", charged.baseline, charged.baseline_byte_ms),
+    ):
+        between = [x for x in lines if x.source_node != x.target_node]
+        print_table(
+            ("stream", "from", "to", "bytes", "one-way ms", "MB x ms"),
+            [
+                *((x.stream, x.source_node, x.target_node, bytes_text(x.bytes), x.latency_ms, _mega(x.byte_ms)) for x in between),
+                ("total between nodes", "", "", bytes_text(sum(x.bytes for x in between)), None, total / 1e6),
+            ],
+            title=title,
+        )
+        if len(between) < len(lines):
+            within = bytes_text(sum(x.bytes for x in lines if x not in between))
+            say(f"[dim]and {within} within a node, on {counted(len(lines) - len(between), 'link')}: free[/]")
+        say()
+    if charged.skipped:
+        say(f"skipped: {rows_text(charged.skipped)} as expressions raised errors; sbon query show {charged.query}")
+    if charged.baseline_byte_ms > 0:
+        say(f"network usage: [bold]{charged.byte_ms / charged.baseline_byte_ms:.1%}[/] of sending all rows to the consumer")
+
+
+def _mega(value: float | None) -> float | None:
+    return None if value is None else value / 1e6
+
+
+@query.command()
+@click.argument("query_id", type=QUERY, metavar="QUERY")
+@click.option("--rm", is_flag=True, help="Stop the query when this command ends.")
+@json_option
+@click.pass_obj
+@reports_errors
+def follow(api: str, query_id: str, rm: bool, json_: bool) -> None:
+    """Prints the rows that no earlier follower has taken, until the query is over."""
+    client = Client(api)
+    info = client.query(query_id)
+    try:
+        sys.exit(follow_to_the_end(client, info, json_=json_, stop_after=rm))
+    except SbonError as error:
+        if error.code != "not-followable" or info.sink.kind == FOLLOW:
+            raise
+        message = f"its rows are delivered to {info.sink.kind} {_target(info)}".rstrip()
+        hint = f"how far that is: sbon query show {info.id}"
+        raise SbonError("not-followable", message, where=info.id, hint=hint) from error
+
+
+def _state(query: QueryInfo) -> str:
+    """With the reason, where it is not what one would expect of a query in that state."""
+    expected = query.state in ("finished", "stopped") or not query.reason
+    return query.state if expected else f"{query.state}: {_short(query.reason)}"
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if milliseconds else "-"
+
+
+def _short(sql: str) -> str:
+    line = " ".join(sql.split())
+    return line if len(line) <= 60 else line[:59] + "…"

@@ -1,0 +1,156 @@
+"""Rows as they arrive: aligned lines for people, NDJSON for machines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.markup import escape
+
+from sbon.model import Rows
+from sbon_cli.client import Client
+from sbon_cli.commands.queries.follow import Follower, consumer_client, row_line, skipped, unread
+from sbon_cli.commands.queries.progress import watched
+from sbon_cli.terminal.interrupts import leave_on_signals
+from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, Output, cell_text, err, out, plain, rows_output, rows_text
+from sbon_node.errors import SbonError
+from sbon_node.model.delivery import FOLLOW
+from sbon_node.model.queries import QueryInfo
+
+MAX_WIDTH = 40
+
+
+class LineWriter:
+    """Aligned columns, numbers to the right, as wide as the first frame needs; printed on ``console``, else on stdout."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console
+        self._widths: list[int] = []
+        self.rows = 0
+
+    def __call__(self, frame: Rows) -> None:
+        cells = [[_cell(value) for value in row] for row in frame.rows]
+        if not cells:
+            return
+        console = self.console or out()
+        if not self._widths:
+            self._widths = [
+                min(MAX_WIDTH, max(cell_len(name), *(cell_len(row[position]) for row in cells)))
+                * (-1 if _number(frame, position) else 1)
+                for position, name in enumerate(frame.columns)
+            ]
+            console.print(f"[bold]{escape(self._line(list(frame.columns)))}[/]", soft_wrap=True)
+        for row in cells:
+            console.print(escape(self._line(row)), soft_wrap=True)
+            self.rows += 1
+        console.file.flush()
+
+    def _line(self, cells: list[str]) -> str:
+        """A negative width is that of numbers."""
+        aligned = []
+        for cell, width in zip(cells, self._widths, strict=True):
+            room = " " * (abs(width) - cell_len(cell))
+            aligned.append(room + cell if width < 0 else cell + room)
+        return "  ".join(aligned).rstrip()
+
+
+def _number(frame: Rows, position: int) -> bool:
+    return all(row[position] is None or isinstance(row[position], int | float) for row in frame.rows)
+
+
+class NdjsonWriter:
+    """A line of JSON for each row, on stdout."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def __call__(self, frame: Rows) -> None:
+        for row in frame.rows:
+            sys.stdout.buffer.write(row_line(frame, row) + b"\n")
+            self.rows += 1
+        sys.stdout.flush()
+
+
+def _cell(value: object) -> str:
+    """Numbers in twelve digits; of texts, what would break the line or command the terminal as Python writes it."""
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    text = str(value) if isinstance(value, int) else cell_text(value)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+class TextWriter:
+    """A line for each row, on stdout: values between tabs, without headings; NULL is nothing."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def __call__(self, frame: Rows) -> None:
+        for row in frame.rows:
+            print("\t".join(plain(value) for value in row))
+            self.rows += 1
+        sys.stdout.flush()
+
+
+Writer = LineWriter | NdjsonWriter | TextWriter
+
+
+def writer(json_: bool) -> Writer:
+    forms: dict[Output, Callable[[], Writer]] = {"json": NdjsonWriter, "text": TextWriter, "table": LineWriter}
+    return forms[rows_output(json_)]()
+
+
+def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_after: bool, quiet: bool = False) -> int:
+    """Prints the query's rows until it is over, and unless ``quiet`` how far it is; returns the exit code.
+
+    Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to us. What has arrived is printed whole first, so
+    that the next follower begins with the rows after it; a second Ctrl-C does not wait for that.
+    """
+    if stop_after:
+        leave_on_signals()
+    write = writer(json_)
+    follower = Follower(client, info.id, write, _notice)
+    try:
+        follower.client = consumer_client(client, info.consumer)
+        with watched(client, info, quiet=quiet, rows_above=isinstance(write, LineWriter)) as console:
+            if isinstance(write, LineWriter):
+                write.console = console
+            end = follower.run()
+    except KeyboardInterrupt:
+        if stop_after:
+            client.stop_query(info.id)
+            _notice(f"stopped {info.id} after {rows_text(write.rows)}")
+        else:
+            _notice(f"detached after {rows_text(write.rows)}; {info.id} goes on: sbon query follow {info.id}")
+        return EXIT_INTERRUPTED
+    except BaseException:
+        if stop_after:
+            client.stop_query(info.id)
+        raise
+    record = _recorded(client, info.id)
+    for line in [*unread(record), *skipped(record)] if record is not None else ():
+        _notice(line)
+    if end.state == "failed":
+        err().print(f"[bold red]error[/]: {escape(info.id)} failed: {escape(end.reason)}")
+        return EXIT_REFUSED
+    if info.sink.kind == FOLLOW:
+        _notice(f"{info.id} {end.state}: {rows_text(write.rows)}")
+    else:
+        delivered = rows_text(record.rows) if record is not None else "its rows"
+        _notice(f"{info.id} {end.state}: {delivered} delivered to {info.sink.kind}")
+    return 0
+
+
+def _recorded(client: Client, query: str) -> QueryInfo | None:
+    """What is known of it at its end: whoever has the rows learns of those that could not be read, or how many went elsewhere.
+    None where nobody answers any more, which takes nothing from how it ended."""
+    try:
+        return client.query(query)
+    except SbonError:
+        return None
+
+
+def _notice(text: str) -> None:
+    err().print(f"[dim]{escape(text)}[/]")

@@ -1,0 +1,49 @@
+"""Where ``--to`` leads: a file by its path, anything else by a URL."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import click
+
+from sbon_cli.commands.streams.option_values import options_of
+from sbon_node.model.queries import SinkSpec
+
+_SCHEME = re.compile(r"^([a-z][a-z0-9_-]{0,62})(\+[a-z]+)?:")
+_DATABASES = ("postgres", "postgresql")
+
+
+def sink_of(to: str, format_: str | None, options: tuple[str, ...]) -> SinkSpec:
+    """A path is taken from here, however it is written at the consumer's node; raises a usage error.
+
+    ``postgres://HOST/DATABASE/TABLE``, ``http://HOST/PATH``, ``blackhole:``, ``file:PATH``, and ``NAME:...`` for any other sink,
+    whose option ``url`` it becomes.
+    """
+    chosen = options_of(options)
+    if format_ is not None:
+        chosen["format"] = format_
+    found = _SCHEME.match(to)
+    if found is None or found[1] == "file":
+        path = unquote(urlsplit(to).path) if found is not None else to
+        return SinkSpec(kind="file", options={"path": str(Path(path).absolute()), **chosen})
+    scheme = found[1]
+    if scheme in _DATABASES:
+        return SinkSpec(kind="postgres", options={**_table(to), **chosen})
+    if scheme in ("http", "https"):
+        return SinkSpec(kind="http", options={"url": to, **chosen})
+    rest = to[found.end() :]
+    return SinkSpec(kind=scheme, options={"url": to, **chosen} if rest else chosen)
+
+
+def _table(to: str) -> dict[str, Any]:
+    try:
+        parts = urlsplit(to)
+    except ValueError as error:
+        raise click.UsageError(f"--to: no URL: {error}") from error
+    database, _, table = parts.path.strip("/").partition("/")
+    if not database or not table or "/" in table:
+        raise click.UsageError("--to: a database and a table are to be named: postgres://USER@HOST:PORT/DATABASE/TABLE")
+    return {"url": urlunsplit((parts.scheme, parts.netloc, f"/{database}", parts.query, "")), "table": unquote(table)}

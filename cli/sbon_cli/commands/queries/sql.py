@@ -1,0 +1,87 @@
+"""``sbon sql``: a shell for queries, on a terminal or from a file."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from sbon_cli.client import Client
+from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
+from sbon_cli.commands.queries.goal_flags import goal_options
+from sbon_cli.options.names import NODE
+from sbon_cli.shell.run import Runner
+from sbon_cli.shell.statements import Statement, is_word, split
+from sbon_cli.terminal.output import counted, err, json_option, reports_errors
+from sbon_cli.terminal.reading import text_in
+from sbon_node.model.goal import Goal
+from sbon_node.model.operators import OnError
+from sbon_node.model.plan import Decompose
+
+
+@click.command()
+@click.option("-f", "--file", metavar="FILE|-", help="Run the statements of a file, or of standard input, one after another.")
+@click.option("-c", "--command", metavar="SQL", help="Run these statements.")
+@goal_options
+@decompose_option
+@join_window_option
+@on_error_option
+@click.option("--consumer", type=NODE, default="", help="The node the rows go to; by default the one asked.")
+@json_option
+@click.pass_obj
+@reports_errors
+def sql(
+    api: str,
+    file: str | None,
+    command: str | None,
+    goal: Goal,
+    decompose: Decompose,
+    join_window_ms: int | None,
+    on_error: OnError,
+    consumer: str,
+    json_: bool,
+) -> None:
+    """A shell for queries: their rows arrive as they come, Ctrl-C stops the query and not the shell; \\help tells the rest.
+
+    On a terminal with history and completion; else the statements of standard input, of a file or of -c run one after another,
+    until one of them fails, whose exit code is that of the command. Statements end with a semicolon; the last may do without.
+    """
+    if file is not None and command is not None:
+        raise click.UsageError("give either --file or --command")
+    client = Client(api)
+    goal_options = {
+        **goal.goal_options(),
+        "decompose": decompose,
+        "join_window_ms": join_window_ms,
+        "on_error": on_error,
+        "consumer": consumer,
+    }
+    if file is None and command is None and sys.stdin.isatty():
+        from sbon_cli.shell.known import Known
+        from sbon_cli.shell.prompt import converse
+
+        status = client.status()
+        told = f"at {status.name} of {status.cluster}, {counted(status.members, 'member')}; \\help for help"
+        err().print(told, style="dim", markup=False)
+        converse(Runner(client, goal_options, json_=json_), Known(api))
+        return
+    text = command if command is not None else text_in(file or "-", "--file")
+    runner = Runner(client, goal_options, json_=json_, file=file if file not in (None, "-") else "")
+    for statement in statements_of(text):
+        code = runner.run(statement)
+        if code is None:
+            return
+        if code:
+            sys.exit(code)
+
+
+def statements_of(text: str) -> list[Statement]:
+    """Also the last one, where no semicolon ends it; words to the shell have lines of their own."""
+    found: list[Statement] = []
+    kept = list(text.split("\n"))
+    for number, line in enumerate(kept):
+        if is_word(line) and not split("\n".join(kept[:number]))[1].text:
+            kept[number] = line.rstrip().rstrip(";") + ";"
+    ended, rest = split("\n".join(kept))
+    found += ended
+    return [*found, rest] if rest.text else found

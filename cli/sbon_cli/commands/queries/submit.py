@@ -1,0 +1,165 @@
+"""``sbon submit``: a query from words to rows."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+from rich.markup import escape
+
+from sbon_cli.client import Client
+from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
+from sbon_cli.commands.queries.follow import Silence, consumer_client, skipped, unread, why_silent
+from sbon_cli.commands.queries.goal_flags import goal_options
+from sbon_cli.commands.queries.progress import watched
+from sbon_cli.commands.queries.rows import follow_to_the_end
+from sbon_cli.commands.queries.sink_urls import sink_of
+from sbon_cli.options.groups import GroupedOptions
+from sbon_cli.options.names import NODE
+from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, err, json_option, print_json, reports_errors, rows_text
+from sbon_cli.terminal.reading import text_of
+from sbon_node.errors import SbonError
+from sbon_node.model.delivery import FOLLOW, LIVE
+from sbon_node.model.goal import Goal
+from sbon_node.model.operators import OnError
+from sbon_node.model.plan import Decompose
+from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
+
+GROUPS = {
+    "Where the rows go": ("to", "format_", "options", "consumer"),
+    "How operators are placed": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "decompose"),
+    "What the query means": ("join_window_ms", "on_error"),
+    "What this command does": ("name", "follow", "rm", "quiet", "json_", "help"),
+}
+
+
+@click.command(cls=GroupedOptions, groups=GROUPS)
+@click.argument("sql", metavar="SQL|@FILE|-")
+@goal_options
+@decompose_option
+@join_window_option
+@on_error_option
+@click.option("--consumer", default="", type=NODE, help="The node the rows go to; else the one asked.")
+@click.option(
+    "--to",
+    "to",
+    metavar="FILE|URL",
+    help="Deliver the rows to a file at the consumer, postgres://USER@HOST/DATABASE/TABLE, http://HOST/PATH or blackhole: "
+    "(docs/connectors.md) instead of showing them.",
+)
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of --to; may be repeated.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["csv", "ndjson", "parquet"]),
+    metavar="csv|ndjson|parquet",
+    help="Of --to; else by its ending.",
+)
+@click.option(
+    "--follow/--no-follow",
+    "follow",
+    default=None,
+    help="Wait for the rows, or with --to for the end; the default without --to.",
+)
+@click.option("--rm", is_flag=True, help="Stop the query at the end; with --to, add --follow.")
+@click.option("--name", default="", metavar="NAME", help="Of the query; else a random one.")
+@click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
+@json_option
+@click.pass_obj
+@reports_errors
+def submit(
+    api: str,
+    sql: str,
+    goal: Goal,
+    decompose: Decompose,
+    join_window_ms: int | None,
+    on_error: OnError,
+    consumer: str,
+    to: str | None,
+    options: tuple[str, ...],
+    format_: str | None,
+    follow: bool | None,
+    rm: bool,
+    name: str,
+    quiet: bool,
+    json_: bool,
+) -> None:
+    """Submits a query and prints its rows as they arrive.
+
+    SQL is the query, @FILE a file that holds it, - standard input. Ctrl-C detaches; the query goes on unless --rm was given.
+    """
+    if (format_ or options) and not to:
+        raise click.UsageError("--format and --option need --to")
+    client = Client(api)
+    sink = sink_of(to, format_, options) if to else SinkSpec()
+    following = follow if follow is not None else sink.kind == FOLLOW
+    if rm and not following:
+        raise click.UsageError("--rm ends the query with this command, which does not wait for it: add --follow")
+    if following and sink.kind == FOLLOW:
+        consumer_client(client, consumer)  # refused before anything runs
+    submission = Submission(
+        sql=text_of(sql),
+        name=name,
+        **goal.goal_options(),
+        decompose=decompose,
+        join_window_ms=join_window_ms,
+        on_error=on_error,
+        consumer=consumer,
+        sink=sink,
+    )
+    info = submitted(client, submission, quiet=quiet)
+    if not following:
+        if json_:
+            print_json(info)
+        else:
+            click.echo(info.id)
+        if not quiet and sink.kind != FOLLOW:
+            err().print(f"[dim]delivered by {escape(info.consumer)}; how far it is: sbon query show {escape(info.id)}[/]")
+        return
+    if sink.kind == FOLLOW:
+        sys.exit(follow_to_the_end(client, info, json_=json_, stop_after=rm, quiet=quiet))
+    sys.exit(_wait(client, info, stop_after=rm, quiet=quiet))
+
+
+def submitted(client: Client, submission: Submission, *, quiet: bool = False) -> QueryInfo:
+    """The query as it is accepted; what the node does meanwhile is told on a terminal, unless ``quiet``."""
+    console = err()
+    told = not quiet and console.is_terminal
+    try:
+        for event in client.submit(submission):
+            if isinstance(event, Accepted):
+                if not quiet:
+                    console.print(f"[bold]{event.query.id}[/] runs, rows arrive at {escape(event.query.consumer)}")
+                return event.query
+            if told:
+                console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
+    except KeyboardInterrupt:
+        console.print("[dim]interrupted before the query was accepted; whether any of it is left: sbon query list[/]")
+        raise
+    raise SbonError("node-unreachable", f"the node at {client.api} ended the connection before the query was accepted")
+
+
+def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> int:
+    """Until the query is over; its rows go to a file meanwhile, and why none do is told."""
+    said: list[str] = []
+    silence = Silence(lambda: why_silent(info), said.append, time.monotonic)
+    try:
+        with watched(client, info, quiet=quiet):
+            while info.state in LIVE:
+                time.sleep(0.5)
+                before, info = info.rows, client.query(info.id)
+                if info.rows != before:
+                    silence.broken()
+                else:
+                    silence.lasts()
+                while said:
+                    err().print(f"[dim]{escape(said.pop())}[/]")
+    except KeyboardInterrupt:
+        if stop_after:
+            client.stop_query(info.id)
+        return EXIT_INTERRUPTED
+    for line in [*unread(info), *skipped(info)]:
+        err().print(f"[dim]{escape(line)}[/]")
+    err().print(f"{info.id} {info.state}: {rows_text(info.rows)} {escape(info.reason)}")
+    return EXIT_REFUSED if info.state == "failed" else 0

@@ -1,0 +1,173 @@
+"""``sbon stream push``: rows from a file or a pipe to a stream, each once."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+from sbon_cli.client import Client
+from sbon_cli.commands.queries.follow import client_at
+from sbon_cli.options.names import STREAM
+from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, reports_errors
+from sbon_node.connectors.sources.push import MAX_TOLD, Pushed, RefusedRow
+from sbon_node.errors import SbonError
+
+POST_BYTES = 1024 * 1024
+"""Of a pipe, posts hold what there is when the one before has been answered, and of a file so much."""
+MAX_RECORD_BYTES = 4 * POST_BYTES
+PATIENCE_S = 600.0
+PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+MEDIA_TYPES = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
+PASSING = frozenset(
+    {"node-unreachable", "source-behind", "source-busy", "source-paused", "source-stopped", "starting", "stopping"}
+    | {"too-many-connections", "too-many-requests", "disk-full"}
+)
+
+
+@click.command()
+@click.argument("stream_name", type=STREAM, metavar="STREAM")
+@click.argument("file", metavar="[FILE|-]", default="-")
+@click.option("--format", "format_", type=click.Choice(["csv", "ndjson"]), help="Else by the name, or the first byte.")
+@click.option("--source", default="", metavar="NAME", help="The source, where the stream has several that take rows.")
+@json_option
+@click.pass_obj
+@reports_errors
+def push(api: str, stream_name: str, file: str, format_: str | None, source: str, json_: bool) -> None:
+    """Posts the rows of FILE, or of standard input, to STREAM's http source, and returns when they are stored.
+
+    Rows that cannot be read are named with their lines, and the exit code is 1. Where the node does not answer, or has no room,
+    it is asked again, and no row counts twice.
+    """
+    from sbon_node.connectors.formats.text_format import TEXT_SUFFIXES  # with what reads rows, and so here alone
+
+    client, source = _where(Client(api), stream_name, source)
+    with ExitStack() as opened:
+        input_ = sys.stdin.buffer if file == "-" else opened.enter_context(_opened(file))
+        records = Records(input_, format_ or TEXT_SUFFIXES.get(Path(file).suffix.lower()), tabs=file.endswith(".tsv"))
+        pushed = Pushing(client, stream_name, source, lambda text: err().print(f"[dim]{text}[/]")).all(records)
+    if json_:
+        print_json(pushed)
+    else:
+        stored = f"{pushed.rows:,} row{'s' if pushed.rows != 1 else ''} stored in {stream_name}"
+        click.echo(f"{stored}, {pushed.late:,} late, {pushed.bad:,} bad")
+    if pushed.ignored:
+        err().print(f"not in the schema of {stream_name}, and not stored: {', '.join(pushed.ignored)}", markup=False)
+    for row in pushed.refused:
+        err().print(f"line {row.line}: {row.reason}", markup=False)
+    if pushed.bad:
+        sys.exit(EXIT_REFUSED)
+
+
+def _opened(file: str) -> BinaryIO:
+    try:
+        return open(file, "rb")
+    except OSError as error:
+        raise click.UsageError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _where(client: Client, stream: str, source: str) -> tuple[Client, str]:
+    """A client of the node that has the source, and the source's name; raises ``unknown-source``."""
+    here = client.status().name
+    taking = [s for s in client.stream(stream).entry.sources if s.connector == "http" and source in ("", s.name)]
+    near = [s for s in taking if s.node == here] or taking
+    if not near:
+        hint = f"sbon stream attach {stream} --connector http"
+        raise SbonError("unknown-source", f"{stream} has no such source that takes rows", where="--source", hint=hint)
+    if len(near) > 1:
+        names = ", ".join(f"{s.name} at {s.node}" for s in near)
+        raise SbonError("ambiguous-source", f"{stream} has several sources that take rows: {names}", where="--source")
+    return client_at(client, near[0].node, "rows are taken at", "push"), near[0].name
+
+
+class Records:
+    """Complete records of a text as they come, with the line of the first. Of CSV each piece has the line of names again, alone
+    where nothing follows it: what is no line of names has to be refused."""
+
+    def __init__(self, file: BinaryIO, kind: str | None, *, tabs: bool = False) -> None:
+        import pyarrow as pa
+
+        from sbon_node.connectors.formats.csv import CsvRows
+
+        self._file = file
+        self._first = self._more()
+        self.kind = kind or ("ndjson" if self._first.lstrip()[:1] == b"{" else "csv")
+        self.media_type = "text/tab-separated-values" if tabs else MEDIA_TYPES[self.kind]
+        self._csv = CsvRows(pa.schema([]), header=False, delimiter="\t" if tabs else ",", null="", timestamp_format="")
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Pieces, and what is to be added to a line in a piece for its line in the whole text."""
+        held, names, lines, told = self._first, b"", 0, False
+        more = held
+        while more or held:
+            ended = not more
+            end = len(held) if ended else self._end(held)
+            if not end and len(held) > MAX_RECORD_BYTES:
+                raise SbonError("bad-request", f"a record of more than {MAX_RECORD_BYTES:,} bytes", where=f"line {lines + 1}")
+            piece, held = held[:end], held[end:]
+            if self.kind == "csv" and not names and piece:
+                first = self._csv.first(piece)
+                names, piece = piece[:first], piece[first:]
+                lines = names.count(b"\n")
+            if piece:
+                told = True
+                yield lines - names.count(b"\n"), names + piece
+                lines += piece.count(b"\n")
+            if not ended:
+                more = self._more()
+                held += more
+        if names and not told:
+            yield 0, names
+
+    def _end(self, text: bytes) -> int:
+        return self._csv.split(text) if self.kind == "csv" else text.rfind(b"\n") + 1
+
+    def _more(self) -> bytes:
+        return os.read(self._file.fileno(), POST_BYTES)
+
+
+@dataclass
+class Pushing:
+    """Posts, each under a key of its own, until it has been answered."""
+
+    client: Client
+    stream: str
+    source: str
+    notice: Callable[[str], None]
+    sleep: Callable[[float], None] = time.sleep
+    now: Callable[[], float] = time.monotonic
+
+    def all(self, records: Records) -> Pushed:
+        """The sum of all answers; raises what is not worth another try."""
+        run = secrets.token_hex(8)
+        rows = late = bad = 0
+        refused: list[RefusedRow] = []
+        ignored: dict[str, None] = {}
+        for number, (before, piece) in enumerate(records):
+            answer = self._one(piece, records.media_type, f"{run}-{number}")
+            rows, late, bad = rows + answer.rows, late + answer.late, bad + answer.bad
+            ignored |= dict.fromkeys(answer.ignored[: MAX_TOLD - len(ignored)])
+            refused += [RefusedRow(line=row.line + before, reason=row.reason) for row in answer.refused]
+        told = tuple(refused[:MAX_TOLD])
+        return Pushed(source=self.source, rows=rows, late=late, bad=bad, refused=told, ignored=tuple(ignored))
+
+    def _one(self, piece: bytes, media_type: str, key: str) -> Pushed:
+        since, tries = self.now(), 0
+        while True:
+            try:
+                return self.client.push(self.stream, piece, media_type, source=self.source, key=key)
+            except SbonError as error:
+                if error.code not in PASSING or self.now() - since > PATIENCE_S:
+                    raise
+                if tries in (0, 5):
+                    self.notice(f"trying again: {error.message}")
+            self.sleep(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
+            tries += 1

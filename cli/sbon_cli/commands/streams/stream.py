@@ -1,0 +1,269 @@
+"""``sbon stream``: what streams there are, and where their rows are born."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from sbon_cli.client import Client
+from sbon_cli.commands.streams.option_values import options_of
+from sbon_cli.commands.streams.push import push
+from sbon_cli.options.durations import milliseconds_of
+from sbon_cli.options.names import NODE, STREAM
+from sbon_cli.terminal.output import bytes_text, json_option, print_json, print_table, reports_errors, say
+from sbon_cli.terminal.reading import text_of
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.schema import parse_schema
+from sbon_node.model.streams import StreamInfo
+from sbon_node.validation_messages import in_plain_words
+
+
+@click.group()
+def stream() -> None:
+    """Creates, fills, lists and drops streams."""
+
+
+@stream.command()
+@click.argument("name")
+@click.option("--schema", required=True, metavar='"ts timestamp, x double"|@FILE|-', help="Columns with Spark SQL types.")
+@click.option("--event-time", required=True, metavar="COLUMN", help="The column that says when a row happened.")
+@click.option(
+    "--delay", default="0s", show_default=True, help="How far behind the newest row a row may still come: 500ms, 10s, 5m."
+)
+@click.option("--comment", default="", help="A word about it.")
+@json_option
+@click.pass_obj
+@reports_errors
+def create(api: str, name: str, schema: str, event_time: str, delay: str, comment: str, json_: bool) -> None:
+    """Declares the stream NAME; attach sources to it next."""
+    try:
+        declaration = msgspec.convert(
+            {
+                "name": name,
+                "schema": parse_schema(text_of(schema, "--schema").strip()),
+                "event_time": event_time,
+                "delay_ms": milliseconds_of(delay, "--delay"),
+                "comment": comment,
+            },
+            StreamDeclaration,
+            from_attributes=True,
+        )
+    except msgspec.ValidationError as error:
+        raise _misused(
+            error,
+            {
+                "name": "NAME: lower case letters, digits and _ are allowed, at most 63, a letter first",
+                "event_time": "--event-time",
+                "delay_ms": "--delay, in milliseconds",
+            },
+        ) from error
+    _tell(Client(api).create_stream(declaration), json_, f"{name} created")
+
+
+@stream.command()
+@click.argument("stream_name", type=STREAM, metavar="STREAM")
+@click.option("--node", "node_name", default="", type=NODE, help="Where the rows are born; by default the node asked.")
+@click.option("--name", default="", help="Name of the source among the stream's; by default the node's.")
+@click.option("--connector", default="", help="file, tail, http, mqtt, generator or hostmetrics; see docs/connectors.md.")
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the connector; may be repeated.")
+@click.option(
+    "--file",
+    "path",
+    metavar="PATH",
+    help="Short for --connector file --option path=PATH, on the source's node; a relative PATH is made absolute from here.",
+)
+@click.option("--format", "format_", metavar="FORMAT", help="Of --file: csv, ndjson or parquet; else by its ending.")
+@click.option("--replay", type=float, metavar="SPEED", help="Of --file: replay at so many times event time; else at full speed.")
+@click.option("--generator", is_flag=True, help="Short for --connector generator.")
+@click.option(
+    "--rate", type=float, metavar="ROWS_S", help="Rows a second: what --generator makes, and what is expected of others."
+)
+@json_option
+@click.pass_obj
+@reports_errors
+def attach(api: str, /, stream_name: str, node_name: str, name: str, options: tuple[str, ...], json_: bool, **short: Any) -> None:
+    """Attaches a physical source to STREAM, at any node; a query over the stream gets a branch for each source."""
+    connector, chosen = connector_of(options, **short)
+    client = Client(api)
+    at = node_name or client.status().name
+    fields: dict[str, Any] = {
+        "stream": stream_name,
+        "name": name or at,
+        "node": at,
+        "connector": connector,
+        "options": chosen,
+    }
+    if short["rate"] is not None:
+        fields["rows_s"] = short["rate"]
+    try:
+        source = msgspec.convert(fields, SourceDeclaration)
+    except msgspec.ValidationError as error:
+        raise _misused(error, {"rows_s": "--rate", "stream": "STREAM", "node": "--node", "name": "--name"}) from error
+    _tell(client.attach_source(source), json_, f"{source.name} attached to {stream_name} at {at}")
+
+
+@stream.command()
+@click.argument("stream_name", type=STREAM, metavar="STREAM")
+@click.option("--node", "node_name", default="", type=NODE, help="The node of the source, where it has but one of the stream.")
+@click.option("--name", default="", help="The name of the source.")
+@json_option
+@click.pass_obj
+@reports_errors
+def detach(api: str, stream_name: str, node_name: str, name: str, json_: bool) -> None:
+    """Takes a source away from STREAM, with what it keeps. Refused while a query reads the stream.
+
+    Without --node and --name it is the source at the node asked.
+    """
+    client = Client(api)
+    source = source_of(client.stream(stream_name), name, node_name or ("" if name else client.status().name))
+    _tell(client.detach_source(stream_name, source), json_, f"{source} detached from {stream_name}")
+
+
+def source_of(info: StreamInfo, name: str, node: str) -> str:
+    """The one source of that name, at that node; empty for any."""
+    stream, sources = info.entry.declaration.name, info.entry.sources
+    found = [s.name for s in sources if (not name or s.name == name) and (not node or s.node == node)]
+    if len(found) == 1:
+        return found[0]
+    what = " ".join(part for part in (repr(name) if name else "", f"at {node}" if node else "") if part)
+    if found:
+        raise SbonError(
+            "ambiguous-source", f"{stream} has {len(found)} sources {what}", hint=f"name one: --name {' or '.join(found)}"
+        )
+    there = ", ".join(f"{s.name} at {s.node}" for s in sources) or "none"
+    raise SbonError("unknown-source", f"{stream} has no source {what}", hint=f"there is {there}")
+
+
+@stream.command("list")
+@json_option
+@click.pass_obj
+@reports_errors
+def list_(api: str, json_: bool) -> None:
+    """Lists the streams of the cluster."""
+    streams = Client(api).streams()
+    if json_:
+        print_json(streams)
+    else:
+        show_streams(streams)
+
+
+def show_streams(streams: Sequence[StreamInfo]) -> None:
+    """The streams for people."""
+    print_table(
+        ("stream", "columns", "event time", "delay ms", "sources"),
+        [
+            (
+                s.entry.declaration.name,
+                ", ".join(c.name for c in s.entry.declaration.schema),
+                s.entry.declaration.event_time,
+                s.entry.declaration.delay_ms,
+                ", ".join(f"{x.name}@{x.node}" for x in s.entry.sources),
+            )
+            for s in streams
+        ],
+        empty="no streams",
+    )
+
+
+@stream.command()
+@click.argument("name", type=STREAM, metavar="STREAM")
+@json_option
+@click.pass_obj
+@reports_errors
+def show(api: str, name: str, json_: bool) -> None:
+    """Shows a stream's columns and its sources with their counts."""
+    info = Client(api).stream(name)
+    if json_:
+        print_json(info)
+    else:
+        show_stream(info)
+
+
+def show_stream(info: StreamInfo) -> None:
+    """A stream for people."""
+    declaration = info.entry.declaration
+    say(f"[bold]{declaration.name}[/] by {declaration.event_time}, delay {declaration.delay_ms:,} ms {declaration.comment}")
+    print_table(("column", "type"), [(c.name, c.type) for c in declaration.schema])
+    say()
+    print_table(
+        ("source", "node", "connector", "state", "rows", "bytes", "rows/s", "late", "bad", "too large", "dropped"),
+        [
+            (
+                s.source.name,
+                s.source.node,
+                s.source.connector,
+                s.state,
+                s.rows,
+                bytes_text(s.bytes),
+                s.rows_s,
+                s.late,
+                s.bad,
+                s.too_large,
+                s.dropped,
+            )
+            for s in info.sources
+        ],
+        empty="no sources: sbon stream attach",
+    )
+    for s in info.sources:
+        if s.bad + s.too_large and s.dead_letters:
+            say(f"rows of {s.source.name} that could not be read, with their lines, at {s.source.node}: {s.dead_letters}")
+
+
+@stream.command()
+@click.argument("name", type=STREAM, metavar="STREAM")
+@click.pass_obj
+@reports_errors
+def drop(api: str, name: str) -> None:
+    """Drops a stream with its sources and what they keep."""
+    Client(api).drop_stream(name)
+    click.echo(f"{name} dropped")
+
+
+stream.add_command(push)
+
+
+def _misused(error: msgspec.ValidationError, flags: dict[str, str]) -> click.UsageError:
+    """The refusal of a declaration, in the words of the command line."""
+    field, message = in_plain_words(error)
+    return click.UsageError(f"{flags.get(field, field)}: {message}" if field else message)
+
+
+def connector_of(
+    options: tuple[str, ...],
+    *,
+    connector: str,
+    path: str | None,
+    format_: str | None,
+    replay: float | None,
+    generator: bool,
+    rate: float | None,
+) -> tuple[str, dict[str, Any]]:
+    """Connector and options that the flags mean; raises a usage error where they contradict each other."""
+    named = [c for c, given in (("file", path is not None), ("generator", generator), (connector, bool(connector))) if given]
+    if len(set(named)) != 1:
+        raise click.UsageError("name one source: --file PATH, --generator, or --connector NAME with --option KEY=VALUE")
+    if named[0] != "file" and (format_ or replay is not None):
+        raise click.UsageError("--format and --replay are for --file")
+    chosen = options_of(options)
+    if path is not None:
+        chosen["path"] = str(Path(path).absolute())
+    if format_:
+        chosen["format"] = format_
+    if replay is not None:
+        chosen["replay"] = replay
+    if named[0] == "generator" and rate is not None:
+        chosen["rate"] = rate
+    return named[0], chosen
+
+
+def _tell(info: StreamInfo, json_: bool, text: str) -> None:
+    if json_:
+        print_json(info)
+    else:
+        click.echo(text)

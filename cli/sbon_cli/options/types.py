@@ -1,0 +1,83 @@
+"""Types of options, beyond those of click."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_SEEDS = 1000
+
+
+class Number(click.FloatRange):
+    """A number within a range. NaN is in none, though it is neither below nor above any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
+class KnownName(click.ParamType[str]):
+    """A name in the collection at ``module:NAME``, which is imported when a value is given, not for help."""
+
+    name = "name"
+
+    def __init__(self, known: str) -> None:
+        self._known = known
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        module, _, attribute = self._known.partition(":")
+        known = getattr(importlib.import_module(module), attribute)
+        if value not in known:
+            self.fail(f"{value!r} is none of {', '.join(known)}", param, ctx)
+        return str(value)
+
+
+def names_option(flag: str, parameter: str, type_: click.ParamType[str], help_: str) -> Callable[[F], F]:
+    """Return an option that takes a name and may be repeated."""
+    return click.option(flag, parameter, multiple=True, type=type_, metavar="NAME", help=help_)
+
+
+class Seeds(click.ParamType[tuple[int, ...]]):
+    """Seeds as ``1,2,5`` or ``1-10``."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        found: list[int] = []
+        try:
+            for part in str(value).split(","):
+                first, _, last = part.partition("-")
+                found += islice(range(int(first), int(last or first) + 1), MAX_SEEDS + 1)
+        except ValueError:
+            found = []
+        if not 0 < len(found) <= MAX_SEEDS:
+            self.fail(f"{value!r} is no list of at most {MAX_SEEDS:,} seeds such as 1,2,5 or 1-10", param, ctx)
+        return tuple(dict.fromkeys(found))
+
+
+class Folder(click.Path):
+    """A folder for output, created if missing; an impossible folder is rejected before there is output."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            self.fail(f"{value} cannot be made: {error.strerror}", param, ctx)
+        super().convert(path, param, ctx)
+        return path

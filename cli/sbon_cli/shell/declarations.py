@@ -1,0 +1,308 @@
+"""Statements that change streams: CREATE STREAM, ATTACH, DETACH, DROP STREAM, read with the place of each part. Pure.
+
+CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']
+ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)]
+DETACH name FROM stream  |  DETACH FROM stream [AT node]
+DROP STREAM name
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.schema import parse_schema
+from sbon_node.sql.syntax.durations import parse_ms
+from sbon_node.validation_messages import in_plain_words
+
+FORMS = {
+    "create": "CREATE STREAM name (column type, ...) EVENT TIME column [DELAY '10 seconds'] [COMMENT 'text']",
+    "attach": "ATTACH FILE 'path' | connector TO stream [AT node] [AS name] [WITH (option = value, ...)]",
+    "detach": "DETACH name FROM stream, or DETACH FROM stream [AT node]",
+    "drop": "DROP STREAM name",
+}
+CONNECTORS = ("FILE", "tail", "http", "mqtt", "generator", "hostmetrics")
+
+NAMES = "lower-case letters, digits and _ are allowed, at most 63, a letter first"
+
+Places = Mapping[str, str]
+"""Position in the statement, ``line 1, column 15``, by field as errors name it."""
+
+_TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z0-9_][A-Za-z0-9_.-]*)|(?P<string>'(?:''|[^'])*')|(?P<quoted>`[^`]+`)|(?P<other>\S))")
+
+
+class CreateStream(NamedTuple):
+    declaration: StreamDeclaration
+    places: Places
+
+
+class Attach(NamedTuple):
+    """An ATTACH statement; ``node`` and ``name`` are empty if not given."""
+
+    stream: str
+    connector: str
+    node: str
+    name: str
+    options: dict[str, Any]
+    places: Places
+
+    def source(self, here: str) -> SourceDeclaration:
+        """Return the declaration of the source, at ``here`` if no node is named."""
+        node = self.node or here
+        name = self.name or node
+        return SourceDeclaration(stream=self.stream, name=name, node=node, connector=self.connector, options=self.options)
+
+
+class Detach(NamedTuple):
+    stream: str
+    name: str
+    node: str
+    places: Places
+
+
+class DropStream(NamedTuple):
+    stream: str
+    places: Places
+
+
+Declaration = CreateStream | Attach | Detach | DropStream
+
+
+def declaration_of(text: str) -> Declaration | None:
+    """Parse a declaration; return None for other statements.
+
+    Raises :class:`SbonError` ``bad-statement``, ``bad-schema``, ``bad-type`` with the position. ``text`` has spaces in place
+    of comments.
+    """
+    reader = Reader(text)
+    if reader.takes("create"):
+        return _create(reader)
+    if reader.takes("attach"):
+        return _attach(reader)
+    if reader.takes("detach"):
+        return _detach(reader)
+    if reader.takes("drop"):
+        reader.needs("stream")
+        places = {"name": reader.place()}
+        return DropStream(reader.ended(reader.name("a stream")), places)
+    return None
+
+
+_OF_STREAM = frozenset({"stream-exists", "stream-in-use", "unknown-stream", "bad-name"})
+_OF_SOURCE = frozenset({"ambiguous-source", "source-exists", "unknown-source"})
+
+
+def placed(error: SbonError, places: Places) -> SbonError:
+    """Add the position of the named part to the node's error, if it is in the statement."""
+    field = error.where
+    while field and field not in places:
+        field = field.rpartition(".")[0]
+    if not field and error.code in _OF_STREAM:
+        field = "stream" if "stream" in places else "name"
+    elif not field and error.code in _OF_SOURCE:
+        field = "name"
+    where = places.get(field, error.where)
+    return SbonError(error.code, error.message, where=where, hint=error.hint, details=error.details)
+
+
+class Reader:
+    """Reader of a statement's words, in order."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._at = 0
+        self._form = FORMS.get(text.split()[0].lower(), "") if text.split() else ""
+
+    def place(self) -> str:
+        """Return the position of the next word."""
+        return place_at(self.text, self._start())
+
+    def takes(self, word: str) -> bool:
+        """Whether the next word is ``word``; if so, skip it."""
+        found = _TOKEN.match(self.text, self._at)
+        if found is None or (found["word"] or found["other"] or "").lower() != word:
+            return False
+        self._at = found.end()
+        return True
+
+    def needs(self, *words: str) -> None:
+        for word in words:
+            if not self.takes(word):
+                raise self.wrong(f"{word.upper()} is expected here")
+
+    def name(self, what: str) -> str:
+        found = _TOKEN.match(self.text, self._at)
+        if found is None or not (found["word"] or found["quoted"]):
+            raise self.wrong(f"the name of {what} is expected here")
+        self._at = found.end()
+        return found["word"] or found["quoted"].strip("`")
+
+    def string(self, what: str) -> str:
+        found = _TOKEN.match(self.text, self._at)
+        if found is None or not found["string"]:
+            raise self.wrong(f"{what} is expected here, in single quotes")
+        self._at = found.end()
+        return found["string"][1:-1].replace("''", "'")
+
+    def value(self) -> Any:
+        """Read a text in single quotes, or a JSON value: a number, true, false, a list, an object."""
+        start = self._start()
+        if self.text.startswith("'", start):
+            return self.string("a value")
+        lowered = re.match(r"true\b|false\b", self.text[start:], re.IGNORECASE)
+        try:
+            if lowered:
+                self._at = start + lowered.end()
+                return lowered[0].lower() == "true"
+            value, self._at = json.JSONDecoder().raw_decode(self.text, start)
+        except ValueError as error:
+            raise self.wrong("a value is expected here: a text in single quotes, a number, true, false or JSON") from error
+        return value
+
+    def bracketed(self) -> tuple[str, int]:
+        """Read the text within the brackets that come next; return it with its offset."""
+        self.needs("(")
+        start, depth = self._at, 1
+        for bracket in re.finditer(r"[()]", self.text[start:]):
+            depth += 1 if bracket[0] == "(" else -1
+            if depth == 0:
+                self._at = start + bracket.end()
+                return self.text[start : self._at - 1], start
+        raise self.wrong("a closing bracket is missing", at=start - 1)
+
+    def ended(self, found: Any) -> Any:
+        if self.text[self._at :].strip():
+            raise self.wrong("nothing more is expected here")
+        return found
+
+    def wrong(self, message: str, at: int | None = None) -> SbonError:
+        place = place_at(self.text, self._start() if at is None else at)
+        return SbonError("bad-statement", message, where=place, hint=f"write {self._form}")
+
+    def _start(self) -> int:
+        rest = self.text[self._at :]
+        return self._at + len(rest) - len(rest.lstrip()) if rest.strip() else len(self.text.rstrip())
+
+
+def place_at(text: str, at: int) -> str:
+    line = text.count("\n", 0, at) + 1
+    return f"line {line}, column {at - text.rfind(chr(10), 0, at)}"
+
+
+def _create(reader: Reader) -> CreateStream:
+    reader.needs("stream")
+    places = {"name": reader.place()}
+    name = reader.name("the stream")
+    columns, start = reader.bracketed()
+    places["schema"] = place_at(reader.text, start)
+    fields: dict[str, Any] = {"name": name, "schema": _schema(reader.text, columns, start)}
+    reader.needs("event", "time")
+    places["event_time"] = reader.place()
+    fields["event_time"] = reader.name("a column")
+    while True:
+        if "delay_ms" not in fields and reader.takes("delay"):
+            fields["delay_ms"] = _delay_ms(reader, places)
+        elif "comment" not in fields and reader.takes("comment"):
+            fields["comment"] = reader.string("a text")
+        else:
+            break
+    reader.ended(None)
+    return CreateStream(_checked(fields, StreamDeclaration, places), places)
+
+
+def _delay_ms(reader: Reader, places: dict[str, str]) -> int:
+    """Read ``'10 seconds'``, or ``INTERVAL '10' SECONDS``."""
+    places["delay_ms"] = reader.place()
+    reader.takes("interval")
+    said = reader.string("a length of time")
+    if said.strip().isdecimal():
+        said = f"{said} {reader.name('a unit of time')}"
+    found = parse_ms(said)
+    if found is None:
+        raise SbonError("bad-statement", f"{said!r} is no length of time", where=places["delay_ms"], hint="such as '10 seconds'")
+    return found
+
+
+def _schema(text: str, columns: str, start: int) -> Any:
+    """Parse the schema; an error names the position of its column."""
+    try:
+        return parse_schema(columns)
+    except SbonError as error:
+        numbered = re.match(r"column (\d+)", error.where)
+        before = re.split(r",(?![^()]*\))", columns)[: int(numbered[1]) - 1] if numbered else []
+        at = start + sum(len(field) + 1 for field in before)
+        at += len(text[at:]) - len(text[at:].lstrip())
+        raise SbonError(error.code, error.message, where=place_at(text, at), hint=error.hint) from error
+
+
+def _attach(reader: Reader) -> Attach:
+    places = {"connector": reader.place(), "options": reader.place()}
+    options: dict[str, Any] = {}
+    if reader.takes("file"):
+        places["options.path"] = reader.place()
+        connector, options = "file", {"path": reader.string("the path of a file")}
+    else:
+        connector = reader.name("a connector").lower()
+    reader.needs("to")
+    places["stream"] = places["name"] = reader.place()
+    stream = reader.name("a stream")
+    node = name = ""
+    while True:
+        if not node and reader.takes("at"):
+            places["node"] = reader.place()
+            node = reader.name("a node")
+        elif not name and reader.takes("as"):
+            places["name"] = reader.place()
+            name = reader.name("the source")
+        else:
+            break
+    if reader.takes("with"):
+        _options(reader, options, places)
+    reader.ended(None)
+    found = Attach(stream, connector, node, name, options, places)
+    _checked(msgspec.structs.asdict(found.source("here")), SourceDeclaration, places)
+    return found
+
+
+def _options(reader: Reader, options: dict[str, Any], places: dict[str, str]) -> None:
+    reader.needs("(")
+    while True:
+        place = reader.place()
+        key = reader.name("an option")
+        if key in options:
+            raise SbonError("bad-statement", f"{key} is given twice", where=place)
+        places[f"options.{key}"] = place
+        reader.needs("=")
+        options[key] = reader.value()
+        if not reader.takes(","):
+            break
+    reader.needs(")")
+
+
+def _detach(reader: Reader) -> Detach:
+    places = {"name": reader.place()}
+    name = "" if reader.takes("from") else reader.name("a source")
+    if name:
+        reader.needs("from")
+    places["stream"] = reader.place()
+    stream = reader.name("a stream")
+    node = ""
+    if reader.takes("at"):
+        places["node"] = reader.place()
+        node = reader.name("a node")
+    return reader.ended(Detach(stream, name, node, places))  # type: ignore[no-any-return]
+
+
+def _checked(fields: dict[str, Any], kind: type[Any], places: Places) -> Any:
+    try:
+        return msgspec.convert(fields, kind, from_attributes=True)
+    except msgspec.ValidationError as error:
+        field, message = in_plain_words(error, kind)
+        hint = NAMES if field == "name" else ""
+        raise SbonError("bad-statement", message, where=places.get(field, field), hint=hint) from error

@@ -1,0 +1,192 @@
+"""Output of commands: tables, JSON lines or plain text, and errors as one clear line on stderr.
+
+Results go to stdout, everything else (progress, hints, errors) to stderr, so that a pipe carries nothing but results.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar
+
+import click
+import msgspec
+from click.core import ParameterSource
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from sbon_cli.terminal.exit_codes import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from sbon_cli.terminal.exit_codes import EXIT_REFUSED as EXIT_REFUSED
+from sbon_cli.terminal.exit_codes import exit_code_of as exit_code_of
+from sbon_cli.terminal.standard_streams import abandon_output
+from sbon_node.errors import SbonError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+UNBROKEN = 32
+"""Length from which words are broken in a table of a narrow terminal."""
+UNLIMITED = 100_000
+"""Width of a table in a pipe, which no line of it reaches."""
+
+Output = Literal["table", "json", "text"]
+OUTPUTS: tuple[Output, ...] = ("table", "json", "text")
+_CHOSEN, _SAID = "sbon.output", "sbon.output.said"
+
+
+def err() -> Console:
+    """Return the console of stderr, created anew because tests replace the stream."""
+    return Console(file=sys.stderr, soft_wrap=True, highlight=False)
+
+
+def out() -> Console:
+    return Console(file=sys.stdout, highlight=False)
+
+
+def say(text: str = "") -> None:
+    """Print an unbroken line on stdout, so that its content can be copied and searched for."""
+    out().print(text, soft_wrap=True)
+
+
+def complain(error: SbonError) -> None:
+    """Print the error as one line, the hint on a second, details below."""
+    console = err()
+    place = f"{error.where}: " if error.where else ""
+    console.print(f"[bold red]error[/]: {escape(place + error.message)}")
+    details = [d for d in error.details if d != error.message]
+    for detail in details:
+        console.print(f"  - {escape(detail)}")
+    if error.hint:
+        console.print(f"  [dim]hint:[/] {escape(error.hint)}")
+
+
+def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn errors into a line on stderr and an exit code."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except SbonError as error:
+            complain(error)
+            sys.exit(exit_code_of(error))
+        except KeyboardInterrupt:
+            sys.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            abandon_output()  # the reader has closed the pipe
+            sys.exit(EXIT_REFUSED)
+
+    return run
+
+
+def chosen_output() -> Output | None:
+    """Return the choice of ``--output``, ``--json`` or ``SBON_OUTPUT``; None without a choice."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_CHOSEN)
+
+
+def rows_output(json_: bool) -> Output:
+    """Return the form of rows and events: the chosen form, else tables on a terminal and JSON lines in a pipe."""
+    return "json" if json_ else chosen_output() or ("table" if sys.stdout.isatty() else "json")
+
+
+def print_json(value: Any) -> None:
+    """Print a line of JSON for each item of a list, or for a single value."""
+    for one in value if isinstance(value, list | tuple) else (value,):
+        print(msgspec.json.encode(one).decode(), flush=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "nothing") -> None:
+    """Print a table with right-aligned numbers. A narrow terminal wraps text, but words can still be copied."""
+    listed = [list(row) for row in rows]
+    if chosen_output() == "text":
+        for row in listed:
+            print("\t".join(plain(value) for value in row))
+        return
+    if not listed:
+        say(f"[dim]{escape(empty)}[/]")
+        return
+    table = Table(title=title or None, box=None, header_style="bold", pad_edge=False, title_justify="left")
+    for position, column in enumerate(columns):
+        found = [row[position] for row in listed if row[position] is not None]
+        number = bool(found) and all(isinstance(value, int | float) for value in found)
+        longest = max(
+            len(word) for cell in (column, *(row[position] for row in listed)) for word in cell_text(cell).split() or [""]
+        )
+        justify: Literal["left", "right"] = "right" if number else "left"
+        table.add_column(column, justify=justify, overflow="fold", min_width=min(longest, UNBROKEN))
+    for row in listed:
+        table.add_row(*(escape(cell_text(value)) for value in row))
+    console = out() if sys.stdout.isatty() else Console(file=sys.stdout, highlight=False, width=UNLIMITED)
+    console.print(table, crop=False)
+
+
+def plain(value: object) -> str:
+    """Return a cell as plain text: numbers for programs, empty for None, no tabs or line breaks."""
+    if value is None:
+        return ""
+    return " ".join(str(value).split())
+
+
+def headings(columns: Iterable[str]) -> list[str]:
+    """Return names of columns as words, so that long names are broken between these."""
+    return [column.replace("_", " ") for column in columns]
+
+
+def cell_text(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 0.05 or value == 0 else f"{value:.2g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def bytes_text(count: float) -> str:
+    """Format a size: ``1.4 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def rows_text(count: int | None) -> str:
+    """Format a number of rows: ``1,400 rows``."""
+    return "rows not known" if count is None else counted(count, "row")
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Format a count: ``1 row``, ``1,400 rows``."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def json_option(command: Callable[P, R]) -> Callable[P, R]:
+    """Add ``--output`` and its short form ``--json``; the command's ``json_`` says whether that is JSON."""
+    command = click.option("--json", "json_", is_flag=True, callback=_json_chosen, help="Short for --output json.")(command)
+    return click.option(
+        "--output",
+        type=click.Choice(OUTPUTS),
+        envvar="SBON_OUTPUT",
+        expose_value=False,
+        is_eager=True,
+        callback=_output_chosen,
+        metavar="FORM",
+        help="table, json or text (also SBON_OUTPUT).",
+    )(command)
+
+
+def _output_chosen(context: click.Context, parameter: click.Parameter, value: Output | None) -> None:
+    context.meta[_CHOSEN] = value
+    context.meta[_SAID] = value is not None and context.get_parameter_source("output") is ParameterSource.COMMANDLINE
+
+
+def _json_chosen(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+    if value:
+        if context.meta.get(_SAID) and context.meta[_CHOSEN] != "json":
+            raise click.UsageError(f"--json and --output {context.meta[_CHOSEN]} contradict each other")
+        context.meta[_CHOSEN] = "json"
+    return context.meta.get(_CHOSEN) == "json"

@@ -1,0 +1,34 @@
+"""What the HTTP API asks of its node on behalf of whoever runs it. The daemon's node has one; tests may bring another."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sbon_node.operations.debug_dump_types import DebugDump
+from sbon_node.operations.examination import Examination
+from sbon_node.operations.metrics_snapshot import NodeMetrics
+from sbon_node.operations.readiness import Readiness
+
+
+class OperationsInterface(Protocol):
+    """Implemented by :class:`sbon_node.operations.service.Operations`."""
+
+    def figures(self) -> NodeMetrics:
+        """What the node counts, now."""
+        ...
+
+    def readiness(self) -> Readiness:
+        """Whether it can do its work, and why not."""
+        ...
+
+    async def examine(self) -> Examination:
+        """What is wrong with the machine, the node, or its place among its peers; refused with ``examination-under-way``."""
+        ...
+
+    async def debug_dump(self) -> DebugDump:
+        """For a debug dump, without secrets."""
+        ...
+
+    def drain(self) -> None:
+        """Has it take no part in queries any more, for good; raises ``node-in-use`` where anything lives on it."""
+        ...

@@ -1,0 +1,279 @@
+"""``GET /metrics``: a node's figures as Prometheus reads them. What is counted, and where, is no business of this file.
+
+Names of metrics, their labels and what they tell are in :data:`METRICS`, which docs/operations.md repeats. Labels take few
+values: states, kinds and routes are ours; operators are bounded by ``engine.max_operators``, and sources beyond
+:data:`MAX_SOURCES` are told together.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from sbon_node.api.server.request_counts import Answered
+from sbon_node.connectors.sources.runner import SourceCounts, SourceReport
+from sbon_node.model.operators import OperatorStats
+from sbon_node.model.queries import OperatorInfo
+from sbon_node.operations.metrics_snapshot import NodeMetrics
+from sbon_node.operations.readiness import Readiness
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_SOURCES = 100
+OTHER = "other"
+ENGINE_STATES = ("idle", "starting", "running", "failed")
+
+Labels = tuple[str, ...]
+Sample = tuple[str, Labels, float]
+
+
+class Labelled(NamedTuple):
+    """A metric: counters begin at 0 when the node starts, but those of sources, which its data directory keeps."""
+
+    kind: Literal["counter", "gauge"]
+    labels: Labels
+    help: str
+
+
+METRICS: Mapping[str, Labelled] = {
+    "sbon_build_info": Labelled("gauge", ("version", "python"), "always 1; the versions are in the labels"),
+    "sbon_ready": Labelled("gauge", (), "1 where /readyz answers 200, else 0"),
+    "sbon_reason": Labelled("gauge", ("code", "weight"), "1 for each reason that /readyz gives"),
+    "sbon_members": Labelled("gauge", ("state",), "members this node knows, itself included: alive, suspect, away, dead, left"),
+    "sbon_membership_health": Labelled(
+        "gauge", (), "how ill this node itself seems to be, 0 for well; it probes more slowly then"
+    ),
+    "sbon_coordinate_error": Labelled("gauge", (), "relative error of this node's coordinate, as it reckons; 1 for unknown"),
+    "sbon_coordinate_height_seconds": Labelled("gauge", (), "what this node's coordinate adds to every way"),
+    "sbon_coordinate_load_seconds": Labelled("gauge", (), "this node's place in the load dimension"),
+    "sbon_coordinate_neighbours": Labelled("gauge", (), "nodes that are measured to keep the coordinate"),
+    "sbon_datagrams_total": Labelled("counter", ("direction", "kind"), "datagrams sent and received, by kind of message"),
+    "sbon_datagram_bytes_total": Labelled(
+        "counter", ("direction", "kind"), "bytes of these datagrams, without the system's headers"
+    ),
+    "sbon_frames_total": Labelled("counter", ("direction", "kind"), "frames on TCP connections with peers, by kind of message"),
+    "sbon_frame_bytes_total": Labelled("counter", ("direction", "kind"), "bytes of these frames"),
+    "sbon_refused_total": Labelled("counter", ("kind",), "what was refused, dropped or broken: the counters of sbon status"),
+    "sbon_streams": Labelled("gauge", ("kind",), "streams in the outbox: of sources, of operators"),
+    "sbon_stream_frames_total": Labelled("counter", (), "frames this node's streams have made visible"),
+    "sbon_stream_rows_total": Labelled("counter", (), "rows in them"),
+    "sbon_stream_bytes_total": Labelled("counter", (), "bytes of payload in them"),
+    "sbon_outbox_bytes": Labelled("gauge", (), "size of the outbox's files"),
+    "sbon_outbox_unreceived_bytes": Labelled("gauge", (), "bytes that subscribers have yet to receive"),
+    "sbon_outbox_paused_streams": Labelled("gauge", (), "streams whose producer waits for subscribers"),
+    "sbon_subscriptions": Labelled(
+        "gauge", ("state",), "subscriptions to streams of this node: active, or failed by falling behind"
+    ),
+    "sbon_links_served": Labelled("gauge", (), "connections on which subscribers are served now"),
+    "sbon_link_sent_frames_total": Labelled("counter", (), "frames sent to subscribers, resent ones included"),
+    "sbon_link_sent_rows_total": Labelled("counter", (), "rows in them"),
+    "sbon_link_sent_bytes_total": Labelled("counter", (), "bytes of payload in them, from which network usage is computed"),
+    "sbon_link_sent_credit_bytes": Labelled("gauge", (), "credit in use: what subscribers have been sent and still hold"),
+    "sbon_links": Labelled("gauge", ("state",), "links that bring streams to this node: connecting, connected, failed, closed"),
+    "sbon_link_credit_bytes": Labelled("gauge", (), "bytes these links may hold in memory"),
+    "sbon_link_held_bytes": Labelled("gauge", (), "bytes of that in use"),
+    "sbon_link_spilled_bytes": Labelled("gauge", (), "bytes held back on disk, since their inputs are ahead of others"),
+    "sbon_sources": Labelled("gauge", ("state",), "sources of this node: idle, running, paused, ended, failed"),
+    "sbon_source_rows_total": Labelled("counter", ("stream", "source"), "rows a source has written"),
+    "sbon_source_bytes_total": Labelled("counter", ("stream", "source"), "bytes of payload of these rows"),
+    "sbon_source_late_rows_total": Labelled("counter", ("stream", "source"), "rows dropped: later than the stream allows"),
+    "sbon_source_bad_rows_total": Labelled(
+        "counter", ("stream", "source"), "rows nobody could read, put in the dead-letter file"
+    ),
+    "sbon_source_too_large_rows_total": Labelled(
+        "counter", ("stream", "source"), "rows over the limit, put in the dead-letter file"
+    ),
+    "sbon_source_lost_rows_total": Labelled(
+        "counter", ("stream", "source"), "rows of a live source that subscribers fell too far behind to get"
+    ),
+    "sbon_dead_letter_bytes": Labelled("gauge", (), "size of all dead-letter files"),
+    "sbon_operators": Labelled("gauge", ("state",), "operators of this node: starting, running, stopped, failed"),
+    "sbon_operator_rows_in_total": Labelled("counter", ("query", "operator"), "rows an operator has read"),
+    "sbon_operator_rows_out_total": Labelled("counter", ("query", "operator"), "rows it has written"),
+    "sbon_operator_bytes_in_total": Labelled("counter", ("query", "operator"), "bytes of payload it has read"),
+    "sbon_operator_bytes_out_total": Labelled("counter", ("query", "operator"), "bytes of payload it has written"),
+    "sbon_operator_skipped_rows_total": Labelled(
+        "counter", ("query", "operator"), "rows it has left out, as an expression raised an error for them"
+    ),
+    "sbon_operator_batches_total": Labelled("counter", ("query", "operator"), "batches it has run"),
+    "sbon_operator_batch_seconds": Labelled(
+        "gauge", ("query", "operator"), "how long its batches take, newer ones counting more"
+    ),
+    "sbon_sinks": Labelled("gauge", (), "sinks of this node"),
+    "sbon_queries": Labelled(
+        "gauge", ("state",), "records of queries this node holds: placing, running, finished, failed, stopped"
+    ),
+    "sbon_engine": Labelled("gauge", ("state",), "1 for the engine's state, 0 for the others: idle, starting, running, failed"),
+    "sbon_engine_starts_total": Labelled(
+        "counter", (), "starts of the engine's process; each but the first followed a death or a replacement"
+    ),
+    "sbon_engine_replacements_total": Labelled("counter", (), "engines that were full, which a fresh one has replaced"),
+    "sbon_engine_replacement_seconds": Labelled("gauge", (), "for how long the last replacement has kept operators from working"),
+    "sbon_engine_recovery_seconds": Labelled("gauge", (), "how long operators took to run again after the engine died last"),
+    "sbon_pairs_measured_total": Labelled(
+        "counter", ("outcome",), "ways between two nodes measured on request: measured, failed"
+    ),
+    "sbon_pairs_under_way": Labelled("gauge", (), "ways that are being measured"),
+    "sbon_pairs_known": Labelled("gauge", (), "ways whose measurement is fresh"),
+    "sbon_api_requests_total": Labelled("counter", ("method", "route", "status"), "requests the HTTP API has answered"),
+    "sbon_api_request_seconds_total": Labelled(
+        "counter", ("method", "route", "status"), "seconds they took; event streams until their end"
+    ),
+    "sbon_api_under_way": Labelled("gauge", (), "requests that are being answered, event streams included"),
+    "sbon_api_connections": Labelled("gauge", (), "open connections of the HTTP API"),
+    "sbon_disk_free_bytes": Labelled("gauge", (), "free space on the disk of the data directory"),
+    "sbon_disk_free_inodes": Labelled("gauge", (), "files that still fit on it"),
+    "sbon_tasks": Labelled("gauge", (), "tasks of the event loop"),
+}
+
+
+class Scrape(NamedTuple):
+    """All that the metrics are made of."""
+
+    figures: NodeMetrics
+    readiness: Readiness
+    requests: Mapping[tuple[str, str, int], Answered]
+    under_way: int
+    connections: int
+
+
+def samples(scrape: Scrape) -> Iterator[Sample]:
+    """Name, labels and value of every sample. Pure."""
+    figures = scrape.figures
+    yield "sbon_build_info", (figures.version, platform.python_version()), 1
+    yield "sbon_ready", (), float(scrape.readiness.ready)
+    for reason in scrape.readiness.reasons:
+        yield "sbon_reason", (reason.code, reason.weight), 1
+    yield from _by("sbon_members", figures.members)
+    yield "sbon_membership_health", (), figures.health
+    yield "sbon_coordinate_error", (), figures.coordinate.error
+    yield "sbon_coordinate_height_seconds", (), figures.coordinate.height / 1000
+    yield "sbon_coordinate_load_seconds", (), figures.coordinate.load / 1000
+    yield "sbon_coordinate_neighbours", (), figures.neighbours
+    for (carrier, direction, kind), flow in figures.traffic.items():
+        yield f"sbon_{carrier}s_total", (direction, kind), flow.messages
+        yield f"sbon_{carrier}_bytes_total", (direction, kind), flow.bytes
+    yield from _by("sbon_refused_total", figures.refused)
+    yield from _streams(figures)
+    yield from _links(figures)
+    yield from _by("sbon_sources", _counted(report.state.partition(":")[0] for report in figures.sources))
+    for labels, counts, lost in _sources(figures.sources):
+        for name, value in msgspec.structs.asdict(counts).items():
+            yield f"sbon_source_{name}{'' if name in ('rows', 'bytes') else '_rows'}_total", labels, value
+        yield "sbon_source_lost_rows_total", labels, lost
+    yield "sbon_dead_letter_bytes", (), figures.disk.dead_letter_bytes
+    yield from _by("sbon_operators", _counted(one.state for _, one in figures.operators))
+    for query, one in figures.operators:
+        yield from _operator(query, one)
+    yield "sbon_sinks", (), figures.sinks
+    yield from _by("sbon_queries", figures.queries)
+    for state in ENGINE_STATES:
+        yield "sbon_engine", (state,), float(figures.engine.partition(":")[0] == state)
+    yield "sbon_engine_starts_total", (), figures.engine_starts
+    yield "sbon_engine_replacements_total", (), figures.engine_replacements
+    yield "sbon_engine_replacement_seconds", (), figures.engine_replacement_s
+    yield "sbon_engine_recovery_seconds", (), figures.engine_recovery_s
+    yield "sbon_pairs_measured_total", ("measured",), figures.pairs_measured
+    yield "sbon_pairs_measured_total", ("failed",), figures.pairs_failed
+    yield "sbon_pairs_under_way", (), figures.pairs_under_way
+    yield "sbon_pairs_known", (), figures.pairs_known
+    for (method, route, status), answered in scrape.requests.items():
+        yield "sbon_api_requests_total", (method, route, str(status)), answered.requests
+        yield "sbon_api_request_seconds_total", (method, route, str(status)), answered.seconds
+    yield "sbon_api_under_way", (), scrape.under_way
+    yield "sbon_api_connections", (), scrape.connections
+    yield "sbon_disk_free_bytes", (), figures.disk.free_bytes
+    yield "sbon_disk_free_inodes", (), figures.disk.free_inodes
+    yield "sbon_tasks", (), figures.tasks
+
+
+def _streams(figures: NodeMetrics) -> Iterator[Sample]:
+    outbox = figures.outbox
+    yield "sbon_streams", ("source",), outbox.sources
+    yield "sbon_streams", ("operator",), outbox.operators
+    yield "sbon_stream_frames_total", (), outbox.shown_frames
+    yield "sbon_stream_rows_total", (), outbox.shown_rows
+    yield "sbon_stream_bytes_total", (), outbox.shown_bytes
+    yield "sbon_outbox_bytes", (), figures.disk.outbox_bytes
+    yield "sbon_outbox_unreceived_bytes", (), outbox.unreceived_bytes
+    yield "sbon_outbox_paused_streams", (), outbox.paused
+    yield "sbon_subscriptions", ("active",), outbox.subscriptions - outbox.failed_subscriptions
+    yield "sbon_subscriptions", ("failed",), outbox.failed_subscriptions
+    yield "sbon_links_served", (), figures.served
+    yield "sbon_link_sent_frames_total", (), outbox.sent_frames
+    yield "sbon_link_sent_rows_total", (), outbox.sent_rows
+    yield "sbon_link_sent_bytes_total", (), outbox.sent_bytes
+    yield "sbon_link_sent_credit_bytes", (), figures.outstanding_bytes
+
+
+def _links(figures: NodeMetrics) -> Iterator[Sample]:
+    yield from _by("sbon_links", figures.links.states)
+    yield "sbon_link_credit_bytes", (), figures.links.credit_bytes
+    yield "sbon_link_held_bytes", (), figures.links.held_bytes
+    yield "sbon_link_spilled_bytes", (), figures.links.spilled_bytes
+
+
+def _sources(reports: list[SourceReport]) -> Iterator[tuple[Labels, SourceCounts, int]]:
+    """Each source's labels, counts and lost rows; those beyond the bound together."""
+    for report in reports[:MAX_SOURCES]:
+        yield (report.source.stream, report.source.name), _counts(report), report.dropped
+    rest = reports[MAX_SOURCES:]
+    if rest:
+        counts = [msgspec.structs.asdict(_counts(report)) for report in rest]
+        together = SourceCounts(**{name: sum(one[name] for one in counts) for name in counts[0]})
+        yield (OTHER, OTHER), together, sum(report.dropped for report in rest)
+
+
+def _counts(report: SourceReport) -> SourceCounts:
+    return SourceCounts(**{name: getattr(report, name) for name in SourceCounts.__struct_fields__})
+
+
+def _operator(query: str, one: OperatorInfo) -> Iterator[Sample]:
+    labels, stats = (query, one.id), one.stats or OperatorStats()
+    for name in ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches"):
+        yield f"sbon_operator_{name}_total", labels, getattr(stats, name)
+    yield "sbon_operator_skipped_rows_total", labels, one.skipped
+    yield "sbon_operator_batch_seconds", labels, stats.batch_ms / 1000
+
+
+def _by(name: str, counts: Mapping[str, int]) -> Iterator[Sample]:
+    for label, count in counts.items():
+        yield name, (label,), count
+
+
+def _counted(words: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for word in words:
+        counts[word] = counts.get(word, 0) + 1
+    return counts
+
+
+class _OneScrape(Collector):
+    """Families of the samples of one moment."""
+
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Any] = {name: _family(name, told) for name, told in METRICS.items()}
+        for name, labels, value in samples(self._scrape):
+            families[name].add_metric(labels, value)
+        return families.values()
+
+
+def _family(name: str, told: Labelled) -> Metric:
+    made = CounterMetricFamily if told.kind == "counter" else GaugeMetricFamily
+    return made(name, told.help, labels=told.labels)
+
+
+def page(scrape: Scrape) -> bytes:
+    """The text Prometheus reads, with figures of the process beside ours. A registry of its own: nodes may share a process."""
+    registry = CollectorRegistry()
+    registry.register(_OneScrape(scrape))
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)

@@ -1,0 +1,141 @@
+"""The API described as OpenAPI 3.1, from the routes and the types of their handlers."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import msgspec
+
+from sbon_node.api.routes.route import Route, Shape, shape_of
+from sbon_node.api.server.problems import Problem
+
+ANYWHERE = (403, 429, 500, 503)
+"""A page of another origin, too many requests, a defect of ours, a node that starts or stops or has too many connections."""
+
+_MEANINGS = {
+    400: "What was asked is wrong; `where` names the field",
+    403: "Not allowed: a page of another origin, or a path outside the data roots",
+    404: "There is none of that name",
+    408: "The body came too slowly",
+    409: "It exists already, or is in use",
+    410: "It is gone",
+    413: "The body is larger than `api.max_body_bytes`",
+    415: "The body is of another media type",
+    421: "Another node does this; the hint names it",
+    422: "The idempotency key was used for other content",
+    429: "Too many requests; come again after `Retry-After` seconds",
+    500: "A defect of the node; its log says more",
+    503: "The node, another one or an engine is not there, or has no room",
+    504: "No answer in time",
+    507: "No room on a disk",
+}
+_COMPONENT = "#/components/schemas/{name}"
+
+
+def description_of(routes: Sequence[Route]) -> dict[str, Any]:
+    """The whole description, ready to be written as JSON."""
+    shapes = {route: shape_of(route) for route in routes}
+    kinds = [Problem, *(kind for shape in shapes.values() for kind in _kinds(shape))]
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=_COMPONENT)
+    by_kind = dict(zip(map(repr, kinds), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route, shape in shapes.items():
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, shape, by_kind)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "sbon",
+            "version": version("sbon"),
+            "summary": "A node of a stream-based overlay network",
+            "description": "Every node answers for the whole cluster. See docs/api.md for what the fields mean.",
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {"schemas": components, "responses": {str(status): _refusal(status) for status in _MEANINGS}},
+    }
+
+
+def _kinds(shape: Shape) -> Iterator[Any]:
+    for kind in (shape.body, shape.reply, shape.events):
+        if kind is not None:
+            yield kind
+
+
+def _operation(route: Route, shape: Shape, schemas: dict[str, Any]) -> dict[str, Any]:
+    told = inspect.getdoc(route.handler) or ""
+    parts = re.findall(r"{(\w+)}", route.path)
+    operation: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": " ".join(told.split()),
+        "parameters": [
+            *({"name": part, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}} for part in parts),
+            *_parameters(shape.query),
+        ],
+        "responses": dict([_answer(route, shape, schemas)]),
+    }
+    if shape.body is not None:
+        content = {"application/json": {"schema": schemas[repr(shape.body)]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    elif route.takes:
+        content = {media: {"schema": {"type": "string"}} for media in route.takes}
+        operation["requestBody"] = {"required": True, "content": content}
+    for status in sorted(_refusals(route, shape, bool(parts))):
+        operation["responses"][str(status)] = {"$ref": f"#/components/responses/{status}"}
+    return operation
+
+
+def _refusals(route: Route, shape: Shape, has_parts: bool) -> set[int]:
+    found = {400, *route.refusals, *(() if route.always else ANYWHERE), 403, 429, 500}
+    if has_parts:
+        found.add(404)
+    if shape.body is not None or route.takes:
+        found |= {413, 415}
+    return found
+
+
+def _parameters(query: Any) -> Iterator[dict[str, Any]]:
+    if query is None:
+        return
+    _, components = msgspec.json.schema_components([query])
+    for name, schema in components[query.__name__]["properties"].items():
+        description = schema.pop("description", None) or next(
+            (one.pop("description") for one in schema.get("anyOf", ()) if "description" in one), ""
+        )
+        yield {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
+
+
+def _answer(route: Route, shape: Shape, schemas: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Status and description of the answer."""
+    if shape.events is not None:
+        return "200", {"description": "Events", "content": {"text/event-stream": {"schema": _event(schemas[repr(shape.events)])}}}
+    if shape.own:
+        return str(route.status), {"description": "The answer", "content": {route.media: {}}}
+    if shape.reply is None:
+        return "204", {"description": "Done"}
+    content = {"application/json": {"schema": schemas[repr(shape.reply)]}}
+    answer = {"description": "The answer", "content": content}
+    if route.headers:
+        answer["headers"] = {name: {"description": told, "schema": {"type": "string"}} for name, told in route.headers}
+    return str(route.status), answer
+
+
+def _event(told: Any) -> dict[str, Any]:
+    """One server-sent event; a problem is the last one."""
+    content = {"anyOf": [told, {"$ref": _COMPONENT.format(name="Problem")}]}
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
+    properties = {"event": {"type": "string"}, "id": {"type": "string"}, "data": data}
+    return {"type": "object", "required": ["event", "data"], "properties": properties}
+
+
+def _refusal(status: int) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "description": _MEANINGS[status],
+        "content": {"application/problem+json": {"schema": {"$ref": _COMPONENT.format(name="Problem")}}},
+    }
+    if status == 429:
+        answer["headers"] = {"Retry-After": {"description": "seconds", "schema": {"type": "integer", "minimum": 1}}}
+    return answer

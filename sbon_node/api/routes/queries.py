@@ -1,0 +1,87 @@
+"""Routes about queries: submitted, explained, followed, stopped."""
+
+from __future__ import annotations
+
+from sbon_node.api.routes.bodies import AcknowledgeBody, QueryUsageQuery, RowsQuery
+from sbon_node.api.routes.route import Asked, EventStream, Plain, Route, WithHeaders
+from sbon_node.api.server.event_stream import position_of
+from sbon_node.explain.placement_explanation import PlacementExplanation
+from sbon_node.explain.plan_explanation import Explanation
+from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
+from sbon_node.model.usage import QueryUsage
+from sbon_node.queries.listing import UNANSWERED_HEADER, header_of
+
+
+async def queries(asked: Plain) -> WithHeaders[list[QueryInfo]]:
+    """Every query of the cluster, as far as the members that hold their records answer; a header names the others."""
+    found = await asked.interface.queries()
+    return WithHeaders(list(found), {UNANSWERED_HEADER: header_of(found.unanswered)} if found.unanswered else {})
+
+
+def submit(asked: Asked[None, Submission]) -> EventStream[Progress | Accepted]:
+    """Submits a query: tells each step, and last that it is accepted. A refusal is a problem at once, or the last event."""
+    return EventStream(asked.interface.submit(asked.body))
+
+
+async def query(asked: Plain) -> QueryInfo:
+    """A query: its plan, its operators' hosts and why, its links."""
+    return await asked.interface.query(asked.part("id"))
+
+
+async def stop_query(asked: Plain) -> QueryInfo:
+    """Stops a query; one that is over stays as it is."""
+    return await asked.interface.stop_query(asked.part("id"))
+
+
+async def query_usage(asked: Asked[QueryUsageQuery, None]) -> QueryUsage:
+    """What a query has cost the network, against shipping every source whole to the consumer."""
+    return await asked.interface.query_usage(asked.part("id"), asked.query.after_ms)
+
+
+async def explain_query(asked: Plain) -> Explanation:
+    """The plan of a query with what is measured."""
+    return await asked.interface.explain_query(asked.part("id"))
+
+
+async def explain_query_placement(asked: Plain) -> PlacementExplanation:
+    """A query as it is placed, against what would be chosen now."""
+    return await asked.interface.explain_query_placement(asked.part("id"))
+
+
+async def explain(asked: Asked[None, QuerySpec]) -> Explanation:
+    """The plan that a submission would get; changes nothing."""
+    return await asked.interface.explain(asked.body)
+
+
+async def explain_placement(asked: Asked[None, QuerySpec]) -> PlacementExplanation:
+    """The placement that a submission would get, and every other; changes nothing."""
+    return await asked.interface.explain_placement(asked.body)
+
+
+def rows(asked: Asked[RowsQuery, None]) -> EventStream[Rows | Finished]:
+    """The rows of a query, from the frames after those the reader has; at the consumer's node alone, one reader at a time."""
+    position = position_of(asked.query.after or asked.request.headers.get("Last-Event-ID", ""))
+    return EventStream(asked.interface.follow(asked.part("id"), position), position)
+
+
+async def acknowledge(asked: Asked[None, AcknowledgeBody]) -> None:
+    """All frames up to these numbers are written out, and may be forgotten upstream."""
+    await asked.interface.acknowledge(asked.part("id"), asked.body.numbers)
+
+
+UNANSWERED = "members that did not answer and may hold more queries, each with its state: `new-york=dead, paris=away`"
+
+ROUTES = (
+    Route("GET", "/v1/queries", queries, headers=((UNANSWERED_HEADER, UNANSWERED),)),
+    Route("POST", "/v1/queries", submit, refusals=(403, 404, 409, 504, 507)),
+    Route("GET", "/v1/queries/{id}", query),
+    Route("DELETE", "/v1/queries/{id}", stop_query, uncut=True),
+    Route("GET", "/v1/queries/{id}/usage", query_usage),
+    Route("GET", "/v1/queries/{id}/explain", explain_query),
+    Route("GET", "/v1/queries/{id}/explain/placement", explain_query_placement),
+    Route("POST", "/v1/explain", explain, refusals=(404,)),
+    Route("POST", "/v1/explain/placement", explain_placement, refusals=(404,)),
+    Route("GET", "/v1/queries/{id}/rows", rows, refusals=(409,)),
+    Route("POST", "/v1/queries/{id}/acknowledge", acknowledge, uncut=True, refusals=(409,)),
+)

@@ -1,0 +1,79 @@
+"""Routes about streams and their sources."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from sbon_node.api.routes.bodies import PushQuery
+from sbon_node.api.routes.route import Asked, Plain, Route
+from sbon_node.connectors.sources.http import MEDIA_TYPES
+from sbon_node.connectors.sources.push import Post, Pushed
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.streams import StreamInfo
+
+
+async def streams(asked: Plain) -> list[StreamInfo]:
+    """Every stream of the cluster, with its sources."""
+    return await asked.interface.streams()
+
+
+async def create_stream(asked: Asked[None, StreamDeclaration]) -> StreamInfo:
+    """Declares a stream."""
+    await asked.interface.create_stream(asked.body)
+    return await asked.interface.stream(asked.body.name)
+
+
+async def stream(asked: Plain) -> StreamInfo:
+    """A stream, with the states and counts of its sources."""
+    return await asked.interface.stream(asked.part("name"))
+
+
+async def drop_stream(asked: Plain) -> None:
+    """Drops a stream with its sources and what they keep. Refused with ``stream-in-use`` while a query reads it."""
+    await asked.interface.drop_stream(asked.part("name"))
+
+
+async def attach_source(asked: Asked[None, SourceDeclaration]) -> StreamInfo:
+    """Attaches a source, at the node it names (empty: the one asked)."""
+    source, name = asked.body, asked.part("name")
+    if source.stream != name:
+        raise SbonError("bad-request", f"the body names stream {source.stream!r}, the path {name!r}", where="stream")
+    await asked.interface.attach_source(source)
+    return await asked.interface.stream(name)
+
+
+async def push_rows(asked: Asked[PushQuery, None]) -> Pushed:
+    """Hands rows to a source of the stream at this node; answered once they are durable. The header Idempotency-Key names the
+    post, so that it counts once however often it is made."""
+    headers = asked.request.headers
+    key = headers.get("Idempotency-Key", "").strip()
+    # The draft of the header's standard writes a string of structured fields (RFC 8941), most clients a plain word.
+    plain = key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
+    post = Post(headers.get("Content-Type", ""), _pieces(asked.request), plain)
+    return await asked.interface.push(asked.part("name"), asked.query.source, post)
+
+
+async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
+    """The body is not read before it is known that somebody takes it."""
+    async for piece in request.content.iter_any():
+        yield piece
+
+
+async def detach_source(asked: Plain) -> StreamInfo:
+    """Takes a source away, with what it keeps. Refused with ``stream-in-use`` while a query reads the stream."""
+    await asked.interface.detach_source(asked.part("name"), asked.part("source"))
+    return await asked.interface.stream(asked.part("name"))
+
+
+ROUTES = (
+    Route("GET", "/v1/streams", streams),
+    Route("POST", "/v1/streams", create_stream, status=201, uncut=True, refusals=(409,)),
+    Route("GET", "/v1/streams/{name}", stream),
+    Route("DELETE", "/v1/streams/{name}", drop_stream, uncut=True, refusals=(409,)),
+    Route("POST", "/v1/streams/{name}/sources", attach_source, status=201, uncut=True, refusals=(409,)),
+    Route("POST", "/v1/streams/{name}/rows", push_rows, refusals=(408, 421, 422), takes=tuple(MEDIA_TYPES)),
+    Route("DELETE", "/v1/streams/{name}/sources/{source}", detach_source, uncut=True, refusals=(409,)),
+)

@@ -1,0 +1,193 @@
+"""Connections of the API: their limits in all and per address, and the time limit for a request.
+
+A connection *waits* while it has no request in progress: it has not sent its first request, or is kept for the next. At the
+limit, the connection that has waited longest is closed for a new one. So connections that are only held open, or send their
+headers byte by byte, block nobody. While all connections have requests in progress, a further connection gets 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from sbon_node.api.encoding import encode
+from sbon_node.api.server.guard import Handler
+from sbon_node.api.settings import ApiSettings
+from sbon_node.net.names import site_of
+
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\n"
+LINGER_S = 1.0
+"""Seconds that a rejected client has to read the reason."""
+
+
+class Connections:
+    """All open connections, by the time since when they wait."""
+
+    def __init__(self, settings: ApiSettings) -> None:
+        self._settings = settings
+        self._open: dict[Held, None] = {}
+        self._of_site: dict[str, int] = {}
+        self._waiting: dict[Held, None] = {}
+        """Connections that have waited longest come first."""
+        self._inner: dict[Any, Held] = {}
+        self._lingering = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def accept(self, make: Callable[[], Any]) -> asyncio.Protocol:
+        """Return the protocol of a new connection; ``make`` makes that of the HTTP server."""
+        return Held(self, make, self._settings.header_s)
+
+    def middleware(self) -> Middleware:
+        """Return the middleware that records a request's arrival; it runs first."""
+
+        @web.middleware
+        async def under_way(request: web.Request, handler: Handler) -> web.StreamResponse:
+            held = self._inner.get(request.protocol)
+            if held is None:
+                return await handler(request)
+            held.asked()
+            self._waiting.pop(held, None)
+            try:
+                return await handler(request)
+            finally:
+                held.answered()
+                if held in self._open:
+                    self._waiting[held] = None
+
+        return under_way
+
+    def admit(self, held: Held) -> bool:
+        """Return whether the connection may stay; make room for it if possible."""
+        own = self._of_site.get(held.site, 0)
+        if own >= self._settings.max_connections_per_address and not self._drop_one(held.site):
+            return False
+        if len(self._open) >= self._settings.max_connections and not self._drop_one(self._largest_waiting()):
+            return False
+        self._open[held] = self._waiting[held] = None
+        self._of_site[held.site] = self._of_site.get(held.site, 0) + 1
+        return True
+
+    def bind(self, held: Held, inner: Any) -> None:
+        self._inner[inner] = held
+
+    def turn_away(self, transport: Any) -> Callable[[], None]:
+        """Answer and close; return the callback for the moment of closing."""
+        if self._lingering >= self._settings.max_connections:
+            transport.abort()
+            return lambda: None
+        self._lingering += 1
+        body = encode({"code": "too-many-connections", "message": "this node serves as many connections as it may"})
+        transport.write(_FULL + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        transport.write_eof()  # close at once would make the system drop the answer, because of the caller's unread bytes
+        timer = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+        def closed() -> None:
+            self._lingering -= 1
+            timer.cancel()
+
+        return closed
+
+    def forget(self, held: Held, inner: Any) -> None:
+        self._inner.pop(inner, None)
+        self._remove(held)
+
+    def _remove(self, held: Held) -> None:
+        self._waiting.pop(held, None)
+        if held in self._open:
+            del self._open[held]
+            self._of_site[held.site] -= 1
+            if not self._of_site[held.site]:
+                del self._of_site[held.site]
+
+    def _largest_waiting(self) -> str:
+        """Return the address with most waiting connections: it can spare most."""
+        counts: dict[str, int] = {}
+        for held in self._waiting:
+            counts[held.site] = counts.get(held.site, 0) + 1
+        return max(counts, key=lambda site: counts[site], default="")
+
+    def _drop_one(self, site: str) -> bool:
+        held = next((one for one in self._waiting if one.site == site), None)
+        if held is None:
+            return False
+        self._remove(held)
+        held.abort()
+        return True
+
+
+class Held(asyncio.Protocol):
+    """One connection: passes everything on to the HTTP server's protocol, once it is admitted."""
+
+    def __init__(self, connections: Connections, make: Callable[[], Any], header_s: float) -> None:
+        self._connections, self._make, self._header_s = connections, make, header_s
+        self._inner: Any = None
+        self._transport: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._busy = False
+        self._closed: Callable[[], None] = lambda: None
+        self.site = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # uvloop's transport is no asyncio.Transport
+        self.site = site_of(str((transport.get_extra_info("peername") or ("",))[0]))
+        if not self._connections.admit(self):
+            self._closed = self._connections.turn_away(transport)
+            return
+        self._inner = self._make()
+        self._connections.bind(self, self._inner)
+        self._wait_for_headers()
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._inner is None:
+            return
+        if not self._busy and self._timer is None:
+            self._wait_for_headers()
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        if self._inner is None:
+            return None
+        kept: bool | None = self._inner.eof_received()
+        return kept
+
+    def pause_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_timer()
+        self._closed()
+        if self._inner is not None:
+            self._connections.forget(self, self._inner)
+            self._inner.connection_lost(exc)
+
+    def asked(self) -> None:
+        """Record that a request has come."""
+        self._busy = True
+        self._stop_timer()
+
+    def answered(self) -> None:
+        self._busy = False
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def _wait_for_headers(self) -> None:
+        """Limit the time for headers, from the start and from the first byte of each further request."""
+        self._timer = asyncio.get_running_loop().call_later(self._header_s, self.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,314 @@
+"""The catalogue, known to every node: a join-semilattice of entries, pushed on change and compared periodically.
+
+Of two entries for one name the greater ``version`` (the generation of the name) wins. Within a generation a drop wins over
+everything, the smaller origin's declaration wins over the greater's, and sources are united by name: the later turn of a name
+wins, and turns up to the last detached turn are removed. So any two nodes that have seen the same entries, in whatever order,
+hold the same catalogue.
+
+Dropped streams stay as tombstones for :data:`TOMBSTONE_S`, longer than the partitions and absences of up to seven days that SPEC
+promises to heal without reviving anything. A node that is away for longer than a tombstone lasts may bring a dropped stream back,
+which must then be dropped again; so may any node, if more than :data:`MAX_TOMBSTONES` names were dropped meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+import structlog
+
+from sbon_node.catalogue.interval import Pace
+from sbon_node.connectors.access.secrets import check_no_secrets
+from sbon_node.errors import SbonError
+from sbon_node.membership.table import Change
+from sbon_node.model.catalogue import MAX_SOURCES_OF_A_STREAM, CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.model.schema import check_source, check_stream
+from sbon_node.net.peers import Caller
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import CatalogueEntries, PullCatalogue, PushCatalogue
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+
+log = structlog.get_logger()
+
+MAX_VERSION = 2**53
+PUSHED_LEAP = 1024
+PULLED_LEAP = 2**20
+"""Most by which a pulled entry's version, or a turn in it, may exceed the known value.
+
+Pushed entries have a smaller limit. So no message makes a name unusable, and a node that was away for long catches up by pulling.
+"""
+TOMBSTONE_S = 30 * 86_400.0
+MAX_TOMBSTONES = 2048
+"""Most tombstones; the oldest are deleted first.
+
+With ``control.max_streams`` live entries they still fit one comparison (``PullCatalogue``).
+"""
+MAX_DETACHED = 4 * MAX_SOURCES_OF_A_STREAM
+"""Most names of detached sources that a stream remembers."""
+MAX_REPLY_BYTES = 1024 * 1024
+"""Most bytes of entries in one answer; the next comparison brings the rest."""
+
+_encoded = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def merge(mine: CatalogEntry | None, theirs: CatalogEntry) -> CatalogEntry:
+    """Return the least upper bound of both entries: commutative, associative, idempotent."""
+    if mine is None or theirs.version > mine.version:
+        mine = theirs
+    elif theirs.version < mine.version:
+        theirs = mine
+    first, second = sorted((mine, theirs), key=lambda e: (e.origin, _encoded(e.declaration)))
+    sources: dict[str, SourceDeclaration] = {}
+    detached = {name: max(e.detached.get(name, 0) for e in (mine, theirs)) for name in {**mine.detached, **theirs.detached}}
+    for source in sorted(mine.sources + theirs.sources, key=lambda s: (s.name, -s.turn, s.node, _encoded(s))):
+        if source.turn > detached.get(source.name, 0):
+            sources.setdefault(source.name, source)
+    dropped = mine.dropped or theirs.dropped
+    return CatalogEntry(
+        declaration=first.declaration,
+        sources=() if dropped else tuple(sources.values())[:MAX_SOURCES_OF_A_STREAM],
+        version=mine.version,
+        origin=min(first.origin, second.origin),
+        dropped=dropped,
+        dropped_ms=max(mine.dropped_ms, theirs.dropped_ms),
+        detached={} if dropped else detached,
+    )
+
+
+def fingerprint(entry: CatalogEntry) -> str:
+    return hashlib.sha256(_encoded(entry)).hexdigest()[:16]
+
+
+def check_entry(entry: CatalogEntry) -> None:
+    """Check that this node could have declared a peer's entry itself; raise :class:`SbonError`."""
+    check_stream(entry.declaration)
+    if not 1 <= entry.version <= MAX_VERSION or len(entry.sources) > MAX_SOURCES_OF_A_STREAM:
+        raise SbonError("bad-entry", "the version, or the number of sources, is out of bounds", where=entry.declaration.name)
+    if entry.dropped != (0 < entry.dropped_ms <= MAX_VERSION):
+        raise SbonError("bad-entry", "what is dropped says since when, and nothing else does", where=entry.declaration.name)
+    if len(entry.detached) > MAX_DETACHED or not all(0 < turn <= MAX_VERSION for turn in entry.detached.values()):
+        raise SbonError("bad-entry", "the sources that were detached are out of bounds", where=entry.declaration.name)
+    for source in entry.sources:
+        check_source(source, entry.declaration)
+        check_no_secrets(source.options)
+        if source.turn <= entry.detached.get(source.name, 0):
+            raise SbonError("bad-entry", f"the source {source.name!r} was detached", where=entry.declaration.name)
+        if source.version != entry.version:
+            raise SbonError("bad-entry", f"the source {source.name!r} is of another version", where=entry.declaration.name)
+
+
+def check_leap(mine: CatalogEntry | None, theirs: CatalogEntry, most: int) -> None:
+    """Raise :class:`SbonError` if the entry exceeds this node's by more than ``most`` versions or turns."""
+    known = mine.version if mine is not None else 0
+    if theirs.version > known + most:
+        raise SbonError("bad-entry", f"version {theirs.version} leaps above {known}", where=theirs.declaration.name)
+    turns: dict[str, int] = {}
+    if mine is not None and mine.version == theirs.version:
+        turns = dict(mine.detached)
+        turns.update({source.name: max(source.turn, turns.get(source.name, 0)) for source in mine.sources})
+    for name, turn in [*theirs.detached.items(), *((source.name, source.turn) for source in theirs.sources)]:
+        if turn > turns.get(name, 0) + most:
+            raise SbonError("bad-entry", f"the source {name!r} leaps to turn {turn}", where=theirs.declaration.name)
+
+
+class Catalogue:
+    """This node's copy.
+
+    ``on_change`` receives every entry that changed, including this node's own changes.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._entries = context.store.all("catalogue", CatalogEntry)
+        self._detach_secrets()
+        self.on_change: Callable[[CatalogEntry], None] = lambda entry: None
+        self._pace = Pace(context.clock, context.rng, context.settings.sync_interval_s)
+        context.membership.listen(self._heard)
+        context.server.handle(PushCatalogue, self._pushed)
+        context.server.handle(PullCatalogue, self._pulled)
+
+    def _detach_secrets(self) -> None:
+        """Detach sources whose options hold a secret, here and so everywhere.
+
+        An earlier version of the program stored such options.
+        """
+        for name, entry in self._entries.items():
+            cleaned = entry
+            for source in entry.sources:
+                try:
+                    check_no_secrets(source.options)
+                except SbonError as error:
+                    hint = "attach it again with a reference (env: or file:), and change the secret: other nodes had it too"
+                    log.warning("source-detached", stream=name, source=source.name, option=error.where, hint=hint)
+                    cleaned = msgspec.structs.replace(
+                        cleaned,
+                        sources=tuple(one for one in cleaned.sources if one is not source),
+                        detached={**cleaned.detached, source.name: max(source.turn, cleaned.detached.get(source.name, 0))},
+                    )
+            if cleaned is not entry:
+                self._entries[name] = cleaned
+                try:
+                    self._context.store.put("catalogue", name, cleaned)
+                    self._context.store.forget_deleted()
+                except SbonError as error:
+                    log.warning("secret-not-removed", stream=name, code=error.code, reason=str(error))
+
+    @property
+    def entries(self) -> Mapping[str, CatalogEntry]:
+        """The streams that are not dropped, by name."""
+        return {name: e for name, e in sorted(self._entries.items()) if not e.dropped}
+
+    def entry(self, name: str) -> CatalogEntry:
+        """Return the entry; raise :class:`SbonError` ``unknown-stream``."""
+        entry = self._entries.get(name)
+        if entry is None or entry.dropped:
+            known = ", ".join(self.entries) or "there is none yet"
+            raise SbonError("unknown-stream", f"there is no stream {name!r}", where="stream", hint=f"known: {known}")
+        return entry
+
+    async def create(self, declaration: StreamDeclaration) -> None:
+        """Declare a stream; raise ``stream-exists`` or ``too-many-streams``."""
+        old = self._entries.get(declaration.name)
+        if old is not None and not old.dropped:
+            hint = "choose another name, or drop it first"
+            raise SbonError("stream-exists", f"the stream {declaration.name!r} exists already", where="name", hint=hint)
+        if not self._has_room():
+            raise SbonError("too-many-streams", f"the catalogue is full ({self._context.settings.max_streams})", where="name")
+        version = old.version + 1 if old else 1
+        if version > MAX_VERSION:
+            hint = "choose another name"
+            raise SbonError("stream-name-used-up", f"{declaration.name!r} has no version left", where="name", hint=hint)
+        await self._change(CatalogEntry(declaration=declaration, version=version, origin=self._context.name))
+
+    async def attach(self, source: SourceDeclaration) -> None:
+        """Add a source that its node has accepted; raise ``source-exists``."""
+        entry = self.entry(source.stream)
+        if any(s.name == source.name for s in entry.sources):
+            hint = "give this one another: --name NAME"
+            raise SbonError("source-exists", f"{source.stream} has a source {source.name!r} already", where="name", hint=hint)
+        if len(entry.sources) >= MAX_SOURCES_OF_A_STREAM:
+            raise SbonError("too-many-sources", f"a stream has at most {MAX_SOURCES_OF_A_STREAM} sources", where="stream")
+        source = msgspec.structs.replace(source, version=entry.version, turn=entry.detached.get(source.name, 0) + 1)
+        await self._change(msgspec.structs.replace(entry, sources=(*entry.sources, source)))
+
+    async def detach(self, stream: str, name: str) -> None:
+        """Remove a source; raise ``unknown-source``, or ``too-many-sources`` if no more names can be remembered."""
+        entry = self.entry(stream)
+        source = next((s for s in entry.sources if s.name == name), None)
+        if source is None:
+            hint = f"there are {', '.join(s.name for s in entry.sources)}" if entry.sources else "it has none"
+            raise SbonError("unknown-source", f"{stream} has no source {name!r}", where="source", hint=hint)
+        detached = {**entry.detached, name: source.turn}
+        if len(detached) > MAX_DETACHED:
+            hint = "drop the stream and declare it anew"
+            raise SbonError("too-many-sources", f"{MAX_DETACHED} names have been detached already", where=stream, hint=hint)
+        kept = tuple(s for s in entry.sources if s is not source)
+        await self._change(msgspec.structs.replace(entry, sources=kept, detached=detached))
+
+    async def drop(self, name: str) -> CatalogEntry:
+        entry = self.entry(name)
+        now_ms = self._context.clock.wall_ms()
+        await self._change(msgspec.structs.replace(entry, sources=(), detached={}, dropped=True, dropped_ms=now_ms))
+        return entry
+
+    async def run(self) -> None:
+        """Compare catalogues with a random member at intervals, and delete old tombstones.
+
+        A comparison brings entries that a push missed. The intervals grow while no member and no stream changes, here or at the
+        nodes that ask.
+        """
+        context = self._context
+        while True:
+            try:
+                self._forget_tombstones()
+                if others := context.membership.alive():
+                    await self.pull(context.rng.choice(sorted(others)))
+            except SbonError as error:
+                log.debug("catalogue-not-compared", reason=str(error))
+                self._pace.stir()
+            await self._pace.pause()
+
+    async def pull(self, member: str) -> None:
+        """Take entries that ``member`` knows and this node does not; raise :class:`SbonError` if it is unreachable."""
+        reply = await self._context.ask(member, PullCatalogue(fingerprints=self._fingerprints()), CatalogueEntries)
+        self._merge_all(reply.entries, member, PULLED_LEAP)
+
+    def _fingerprints(self) -> dict[str, str]:
+        return {name: fingerprint(entry) for name, entry in self._entries.items()}
+
+    def _heard(self, member: str, change: Change) -> None:
+        if change in ("joined", "returned"):
+            self._pace.stir()
+
+    async def _change(self, entry: CatalogEntry) -> None:
+        self._accept(merge(self._entries.get(entry.declaration.name), entry))
+        push = PushCatalogue(entries=(self._entries[entry.declaration.name],))
+        await asyncio.gather(*(self._push(member, push) for member in sorted(self._context.membership.alive())))
+
+    async def _push(self, member: str, push: PushCatalogue) -> None:
+        try:
+            await self._context.tell(member, push)
+        except SbonError as error:
+            log.info("catalogue-push-failed", member=member, reason=str(error))
+
+    def _accept(self, entry: CatalogEntry) -> None:
+        name = entry.declaration.name
+        if self._entries.get(name) != entry:
+            self._context.store.put("catalogue", name, entry)
+            self._entries[name] = entry
+            self._pace.stir()
+            try:
+                self.on_change(entry)
+            except Exception:
+                # The entry stays, whatever the listeners do.
+                log.exception("listener-failed", stream=name)
+
+    def _merge_all(self, values: Iterable[object], peer: str, most: int) -> None:
+        for value in values:
+            try:
+                entry: CatalogEntry = decode_record(value, CatalogEntry)
+                check_entry(entry)
+                check_leap(self._entries.get(entry.declaration.name), entry, most)
+            except (ProtocolError, SbonError) as error:
+                self._context.counters.refuse("catalogue-entry-refused", peer=peer, reason=str(error))
+                continue
+            merged = merge(self._entries.get(entry.declaration.name), entry)
+            if merged.dropped or entry.declaration.name in self.entries or self._has_room():
+                self._accept(merged)
+            else:
+                self._context.counters.count("catalogue-full")
+        self._forget_tombstones()
+
+    def _has_room(self) -> bool:
+        return len(self.entries) < self._context.settings.max_streams
+
+    def _forget_tombstones(self) -> None:
+        """Delete expired tombstones, and the oldest of too many."""
+        dropped = sorted((e.dropped_ms, name) for name, e in self._entries.items() if e.dropped)
+        oldest_ms = self._context.clock.wall_ms() - TOMBSTONE_S * 1000
+        too_many = len(dropped) - MAX_TOMBSTONES
+        for index, (dropped_ms, name) in enumerate(dropped):
+            if dropped_ms < oldest_ms or index < too_many:
+                self._context.store.delete("catalogue", name)
+                del self._entries[name]
+                log.info("tombstone-forgotten", stream=name, early=dropped_ms >= oldest_ms)
+
+    async def _pushed(self, call: PushCatalogue, caller: Caller) -> None:
+        self._merge_all(call.entries, caller.node, PUSHED_LEAP)
+
+    async def _pulled(self, call: PullCatalogue, caller: Caller) -> CatalogueEntries:
+        mine = self._fingerprints()
+        if call.fingerprints != mine:
+            self._pace.stir()
+        unknown: list[CatalogEntry] = []
+        size = 0
+        for name, entry in sorted(self._entries.items()):
+            if call.fingerprints.get(name) != mine[name]:
+                size += len(_encoded(entry))
+                if unknown and size > MAX_REPLY_BYTES:
+                    break
+                unknown.append(entry)
+        return CatalogueEntries(entries=tuple(unknown))

@@ -1,0 +1,83 @@
+"""Knobs of the node itself: its name, where it listens, and what it tells others of that."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.net.transport import Address
+from sbon_protocol.messages import Name
+
+Host = Annotated[str, Meta(max_length=253)]
+Port = Annotated[int, Meta(ge=1, le=65_535)]
+
+EVERYWHERE = ("0.0.0.0", "::")
+"""What is bound to listen at all addresses of the machine."""
+FILES = "files"
+"""The folder of a data directory in which sources and sinks may lie where nothing else is said."""
+
+SECRETS = "secrets"
+"""The folder of a data directory for secrets that sources and sinks refer to."""
+
+
+class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who this node is, where it listens, and whom it joins."""
+
+    name: Annotated[
+        Annotated[str, Meta(max_length=63, pattern=r"^([a-z0-9]([a-z0-9._-]*[a-z0-9])?)?$")],
+        Meta(description="this node's name, unique in its cluster, for ever; empty takes the host's name"),
+    ] = ""
+    cluster: Annotated[Name, Meta(description="nodes of other clusters are refused; one word for all nodes of yours")] = "sbon"
+    data_dir: Annotated[
+        str, Meta(description="folder of identity, streams and checkpoints; empty takes ~/.local/state/sbon/<name>")
+    ] = ""
+    bind: Annotated[
+        Host, Meta(min_length=1, description="address to listen at for other nodes; 0.0.0.0 for all of this machine's")
+    ] = "127.0.0.1"
+    port: Annotated[Port, Meta(description="UDP and TCP port for other nodes")] = 7400
+    advertise: Annotated[Host, Meta(description="address given to others, where it is not bind: behind a NAT or 0.0.0.0")] = ""
+    api_bind: Annotated[
+        Host,
+        Meta(
+            min_length=1,
+            description="address of the HTTP API, which has no passwords: whoever reaches it commands the node; on loopback, "
+            "rows can be followed only on this machine",
+        ),
+    ] = "127.0.0.1"
+    api_advertise: Annotated[
+        Host, Meta(description="address of the HTTP API given to others, where it is not api_bind, or not advertise for 0.0.0.0")
+    ] = ""
+    api_port: Annotated[Port, Meta(description="TCP port of the HTTP API")] = 7480
+    join: Annotated[
+        tuple[str, ...], Meta(max_length=64, description="addresses host:port of nodes to join at start; any live one will do")
+    ] = ()
+    emulation: Annotated[
+        str, Meta(description="file of round-trip times between nodes, to live in a wide area on one machine; empty for none")
+    ] = ""
+
+    @property
+    def listening(self) -> Address:
+        return Address(self.bind, self.port)
+
+    @property
+    def announced(self) -> Address:
+        """Where others reach this node."""
+        return Address(self.advertise or self.bind, self.port)
+
+    @property
+    def announced_api(self) -> Address:
+        """Where others are told that the HTTP API is: on loopback, nobody but this machine."""
+        everywhere = self.api_bind in EVERYWHERE
+        return Address(self.api_advertise or (self.announced.host if everywhere else self.api_bind), self.api_port)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Hosts this node listens at and is announced by, those of its API among them."""
+        given = (self.bind, self.advertise, self.api_bind, self.api_advertise)
+        return tuple(dict.fromkeys(host for host in given if host and host not in EVERYWHERE))
+
+    @property
+    def seeds(self) -> tuple[Address, ...]:
+        return tuple(Address.parse(text, field="node.join") for text in self.join)

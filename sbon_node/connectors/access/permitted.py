@@ -1,0 +1,136 @@
+"""Permitted endpoints, checked by name at declaration and by address at each connection.
+
+:mod:`sbon_node.connectors.access.resolved` checks the addresses.
+
+Services on loopback and link-local addresses, and on the node's own addresses, often trust every client on this machine; this
+node's API is among them. Such an address needs an entry of ``connectors.endpoints`` that names exactly it; patterns do not match
+it. The node resolves a name once per connection and connects to an address that it checked, so a second answer of a name server
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from fnmatch import fnmatchcase
+
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.errors import SbonError
+
+Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_HERE = tuple(
+    ipaddress.ip_network(one) for one in ("127.0.0.0/8", "169.254.0.0/16", "0.0.0.0/8", "::1/128", "::/128", "fe80::/10")
+)
+OUTSIDE = "outside-endpoints"
+
+
+def check_permitted(host: str, port: int, settings: ConnectorSettings, where: str = "options.url") -> None:
+    """Check a host by its written name, or by its address if it is an address. Raises ``outside-endpoints``."""
+    if not any(_permits(entry, host, port) for entry in settings.endpoints):
+        allowed = ", ".join(settings.endpoints) or "none"
+        hint = f"it lets them talk to {allowed}; connectors.endpoints names others when it is started"
+        raise SbonError(OUTSIDE, f"{host}:{port} is nothing that this node lets others talk to", where=where, hint=hint)
+    if host.lower() == "localhost":
+        host_ip: Ip | None = ipaddress.ip_address("127.0.0.1")
+    else:
+        host_ip = ip_of(host)
+    if host_ip is not None and not is_reachable(host, host_ip, port, settings):
+        raise too_near(host, port, where)
+
+
+def is_named(host: str, port: int, settings: ConnectorSettings) -> bool:
+    """Return whether an entry names exactly this host.
+
+    The node sends secrets to no other host. Loopback needs such an entry anyway, since patterns do not match it.
+    """
+    ip = ip_of(host)
+    if host.lower() == "localhost" or (ip is not None and ip.is_loopback):
+        return True
+    return any(_names(entry, host, ip, port, whole=False) for entry in settings.endpoints)
+
+
+def is_loopback(host: str) -> bool:
+    ip = ip_of(host)
+    return host.lower() == "localhost" or (ip is not None and ip.is_loopback)
+
+
+def is_same_host(one: str, other: str) -> bool:
+    """Compare two hosts: names in any case, addresses in any spelling."""
+    return one.lower() == other.lower() or (ip_of(one) is not None and ip_of(one) == ip_of(other))
+
+
+def too_near(host: str, port: int, where: str) -> SbonError:
+    message = f"{host}:{port} is an address of this machine, or link-local"
+    hint = "an entry of connectors.endpoints that names just this host allows it, such as 127.0.0.1:5432 or localhost"
+    return SbonError(OUTSIDE, message, where=where, hint=hint)
+
+
+def is_reachable(host: str, ip: Ip, port: int, settings: ConnectorSettings, own: frozenset[Ip] = frozenset()) -> bool:
+    here = any(ip in network for network in _HERE) or ip in own or _is_of_this_machine(ip)
+    here = here or host.lower() in {name.lower() for name in settings.own_hosts}
+    return not here or any(_names(entry, host, ip, port, whole=True) for entry in settings.endpoints)
+
+
+def _names(entry: str, host: str, ip: Ip | None, port: int, *, whole: bool) -> bool:
+    """Return whether the entry names the host itself, as written or by its address.
+
+    With ``whole``, a network of only loopback or link-local addresses names its hosts too.
+    """
+    entry, fits = _without_port(entry, port)
+    if not fits:
+        return False
+    try:
+        network = ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return not set(entry) & set("*?[") and entry.lower() == host.lower()
+    if ip is None or ip not in network:
+        return False
+    return network.num_addresses == 1 or (whole and any(_is_within(network, near) for near in _HERE))
+
+
+def _is_within(network: Network, other: Network) -> bool:
+    if isinstance(network, ipaddress.IPv4Network):
+        return isinstance(other, ipaddress.IPv4Network) and network.subnet_of(other)
+    return isinstance(other, ipaddress.IPv6Network) and network.subnet_of(other)
+
+
+def _permits(entry: str, host: str, port: int) -> bool:
+    entry, fits = _without_port(entry, port)
+    if not fits:
+        return False
+    try:
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return fnmatchcase(host.lower(), entry.lower())
+
+
+def _without_port(entry: str, port: int) -> tuple[str, bool]:
+    """Return the host of an entry, and whether the entry's port, if any, equals ``port``."""
+    name, colon, its_port = entry.rpartition(":")
+    if colon and its_port.isdigit() and (":" not in name or name.endswith("]")):
+        return name.strip("[]"), int(its_port) == port
+    return entry.strip("[]"), True
+
+
+def ip_of(host: str) -> Ip | None:
+    try:
+        ip = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    return (ip.ipv4_mapped or ip) if isinstance(ip, ipaddress.IPv6Address) else ip
+
+
+def _is_of_this_machine(ip: Ip) -> bool:
+    """Return whether the address belongs to this machine.
+
+    The system sends from the destination address itself exactly when it owns it. The check sends no packet.
+    """
+    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(ip), 9))
+            return ip_of(str(probe.getsockname()[0])) == ip
+    except OSError:
+        return False

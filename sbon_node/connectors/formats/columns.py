@@ -1,0 +1,164 @@
+"""Conversion of texts and Python values to typed columns, with misfits separated.
+
+A value converts the same whatever its neighbours are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sbon_node.connectors.formats.json_values import NOT_FINITE
+from sbon_node.errors import SbonError
+
+Convert = Callable[[Any], Any]
+"""Converts an array to an array of equal length.
+
+Raises ``pa.ArrowException``, ``ValueError`` or ``TypeError`` if any value does not fit.
+"""
+
+_ZONED = r"[T ]\d.*(?:[Zz]|[+-]\d{2}(?::?\d{2})?)$"
+_MICROS = pa.timestamp("us", "UTC")
+
+
+def fitting(values: Any, convert: Convert) -> tuple[Any, list[int]]:
+    """Convert all fitting values; return them and the indices of the misfits. Misfits are isolated by halving."""
+    pieces: list[Any] = []
+    misfits: list[int] = []
+    spans = [(0, len(values))]
+    while spans:
+        start, count = spans.pop()
+        try:
+            pieces.append(convert(values[start : start + count]))
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            if count == 1:
+                misfits.append(start)
+                continue
+            half = count // 2
+            spans += [(start + half, count - half), (start, half)]
+    if not pieces:
+        return convert(values[0:0]), misfits
+    return (pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)), misfits
+
+
+def supports_text(kind: pa.DataType) -> bool:
+    """Return whether a text format can hold such a column."""
+    types = pa.types
+    scalar = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    return bool(scalar or types.is_temporal(kind) or types.is_string(kind) or types.is_binary(kind))
+
+
+def text_converter(kind: pa.DataType, timestamp_format: str) -> Convert:
+    """Return a converter from arrays of bytes.
+
+    An empty value is NULL except in text and binary columns. Space around values counts only there.
+    """
+    if pa.types.is_binary(kind):
+        return lambda texts: texts.cast(kind)
+    if pa.types.is_string(kind):
+        return lambda texts: texts.cast(pa.string()).cast(kind)
+    typed: Convert = _times(kind, timestamp_format) if pa.types.is_timestamp(kind) else lambda texts: texts.cast(kind)
+
+    def convert(raw: Any) -> Any:
+        texts = pc.utf8_trim_whitespace(raw.cast(pa.string()))
+        return typed(pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts))
+
+    return convert
+
+
+def value_converter(kind: pa.DataType, timestamp_format: str) -> Convert:
+    """Return a converter from lists of JSON values."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        convert = text_converter(kind, timestamp_format)
+        return lambda values: convert(pa.array([_text(v, timestamp_format) for v in values], pa.binary()))
+    if pa.types.is_decimal(kind):
+        return lambda values: pa.array([None if v is None else _number(v) for v in values], pa.string()).cast(kind)
+    if pa.types.is_integer(kind):
+        return lambda values: pa.array([None if v is None else _whole(v) for v in values], kind)
+    if pa.types.is_floating(kind):
+        return lambda values: pa.array([None if v is None else _float(v) for v in values], kind)
+    return lambda values: pa.array(values, kind)
+
+
+def check_timestamp_format(timestamp_format: str) -> None:
+    """Raise ``bad-option`` for a pattern that cannot parse any time."""
+    if timestamp_format and not timestamp_format.startswith("epoch_") and "%" not in timestamp_format:
+        raise SbonError(
+            "bad-option",
+            "neither a pattern as of strptime nor epoch_s or epoch_ms",
+            where="options.timestamp_format",
+            hint="for instance %d/%m/%Y %H:%M",
+        )
+    if timestamp_format.startswith("epoch_") and timestamp_format not in ("epoch_s", "epoch_ms"):
+        raise SbonError("bad-option", "only epoch_s and epoch_ms are known", where="options.timestamp_format")
+
+
+def _text(value: Any, timestamp_format: str) -> bytes | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and timestamp_format.startswith("epoch_"):
+        return str(value).encode()
+    if value is not None and not isinstance(value, str):
+        raise TypeError("not a text")
+    return None if value is None else value.encode()
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise TypeError("not a number")
+    return str(value)
+
+
+def _checked(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("not a number")
+    return value
+
+
+def _float(value: Any) -> Any:
+    """Return a float, also from the strings that stand for numbers JSON lacks (NaN and infinities).
+
+    This node writes the same strings.
+    """
+    return NOT_FINITE[value] if isinstance(value, str) and value in NOT_FINITE else _checked(value)
+
+
+def _whole(value: Any) -> int:
+    if _checked(value) != int(value):
+        raise ValueError("not a whole number")
+    return int(value)
+
+
+def _times(kind: pa.DataType, timestamp_format: str) -> Convert:
+    """Return a converter to timestamps in UTC. Times without a zone count as UTC."""
+    read = _iso
+    if timestamp_format in ("epoch_s", "epoch_ms"):
+        factor = 1_000_000 if timestamp_format == "epoch_s" else 1_000
+        read = lambda texts: pc.round(pc.multiply(texts.cast(pa.float64()), factor)).cast(pa.int64()).cast(_MICROS)  # noqa: E731
+    elif "%f" in timestamp_format or "%z" in timestamp_format:
+        read = lambda texts: _by_pattern(texts, timestamp_format)  # noqa: E731
+    elif timestamp_format:
+        read = lambda texts: pc.strptime(texts, timestamp_format, "us", error_is_null=False).cast(_MICROS)  # noqa: E731
+    return lambda texts: read(texts).cast(kind)
+
+
+def _iso(texts: Any) -> Any:
+    zoned = pc.fill_null(pc.match_substring_regex(texts, _ZONED), False)
+    count = zoned.true_count
+    if count == len(texts):
+        return texts.cast(_MICROS)
+    plain = pa.timestamp("us")
+    if count == 0:
+        return texts.cast(plain).cast(_MICROS)
+    missing = pa.scalar(None, pa.string())
+    return pc.coalesce(
+        pc.if_else(zoned, texts, missing).cast(_MICROS), pc.if_else(zoned, missing, texts).cast(plain).cast(_MICROS)
+    )
+
+
+def _by_pattern(texts: Any, pattern: str) -> Any:
+    """Parse times with Python, since Arrow supports neither %f nor %z."""
+    found: Sequence[datetime | None] = [None if t is None else datetime.strptime(t, pattern) for t in texts.to_pylist()]
+    return pa.array([None if t is None else t if t.tzinfo else t.replace(tzinfo=UTC) for t in found], _MICROS)

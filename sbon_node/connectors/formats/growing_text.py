@@ -1,0 +1,83 @@
+"""Complete records of a growing text; where reads cut it does not affect the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sbon_node.connectors.formats.blocks import Parsed, TextFormat
+from sbon_node.connectors.interface import BadRow
+from sbon_node.connectors.settings import ConnectorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Some records and their ``text``, from the end of the record before them."""
+
+    parsed: Parsed
+    text: bytes
+
+
+class GrowingText:
+    """Holds the incomplete record at the end of a text.
+
+    It holds slightly more than ``max_record_bytes`` at most, if each call adds at most a block. ``line`` is the line of the next
+    record. ``skipping`` means that the next bytes are the rest of a record that was too long.
+    """
+
+    def __init__(self, text: TextFormat, settings: ConnectorSettings, *, line: int = 1, skipping: bool = False) -> None:
+        self.line, self.skipping = line, skipping
+        self.held = b""
+        self._format = text
+        self._limit = max(settings.block_bytes, settings.max_record_bytes)
+        self._max_shown = settings.dead_letter_text_bytes
+
+    def add(self, text: bytes) -> None:
+        self.held += text
+
+    def take(self, *, ended: bool = False) -> Taken | None:
+        """Return the held records known to be complete. ``ended`` means that no more text follows."""
+        if self.skipping:
+            return self._skip()
+        end = self._format.split(self.held) if self.held else 0
+        if ended and end < len(self.held) and not self.held.endswith(b"\n"):
+            # The last line needs no newline. If the record is still incomplete, a quote was left open.
+            whole = self._format.split(self.held + b"\n")
+            end = len(self.held) if whole > len(self.held) else end
+        if end:
+            text = self._cut(end)
+            parsed = self._format.parse(text if text.endswith(b"\n") else text + b"\n", self.line)
+            self.line += text.count(b"\n")
+            return Taken(parsed, text)
+        if self.held and (ended or len(self.held) >= self._limit):
+            return self._endless()
+        return None
+
+    def _endless(self) -> Taken:
+        """Give up the first line of a record that does not end."""
+        line_end = self.held.find(b"\n") + 1
+        quoted = line_end or len(self.held) < self._limit
+        text = self._cut(line_end or len(self.held))
+        self.skipping = not quoted
+        shown = text[: self._max_shown].decode("utf-8", "replace").rstrip("\r\n")
+        reason = "a quote is opened and not closed" if quoted else f"a line longer than {self._limit:,} bytes"
+        taken = self._without_rows(text, BadRow(self.line, shown, reason))
+        self.line += 1 if line_end else 0
+        return taken
+
+    def _skip(self) -> Taken | None:
+        line_end = self.held.find(b"\n") + 1
+        if not self.held:
+            return None
+        text = self._cut(line_end or len(self.held))
+        if line_end:
+            self.skipping = False
+            self.line += 1
+        return self._without_rows(text)
+
+    def _without_rows(self, text: bytes, *bad: BadRow) -> Taken:
+        empty = self._format.parse(b"", self.line)
+        return Taken(Parsed(empty.rows, bad, empty.origin), text)
+
+    def _cut(self, size: int) -> bytes:
+        text, self.held = self.held[:size], self.held[size:]
+        return text

@@ -1,0 +1,82 @@
+"""NDJSON: a JSON object per line.
+
+Members without a column are ignored, columns without a member are NULL.
+
+msgspec decodes the lines, since Arrow's own reader (as of version 26) crashes the process on lines like ``null``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from sbon_node.connectors.formats.blocks import MAX_IGNORED, MAX_IGNORED_NAME, Parsed
+from sbon_node.connectors.formats.columns import fitting, value_converter
+from sbon_node.connectors.interface import BadRow
+from sbon_node.model.schema import type_of
+
+_MARK = b"\xef\xbb\xbf"
+
+
+class NdjsonRows:
+    """See :class:`sbon_node.connectors.formats.blocks.TextFormat`."""
+
+    def __init__(self, schema: pa.Schema, *, timestamp_format: str) -> None:
+        self._schema = schema
+        self._converters = [value_converter(column.type, timestamp_format) for column in schema]
+        self._decoder = msgspec.json.Decoder(dict[str, Any])
+        self._names = frozenset(schema.names)
+        self._ignored: dict[str, None] = {}
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        return tuple(self._ignored)
+
+    def begin(self, head: bytes) -> int:
+        return len(_MARK) if head.startswith(_MARK) else 0
+
+    def split(self, text: bytes) -> int:
+        return text.rfind(b"\n") + 1
+
+    def parse(self, text: bytes, line: int) -> Parsed:
+        lines = [(line + i, one) for i, one in enumerate(text.split(b"\n")) if one.strip()]
+        bad: dict[int, str] = {}
+        objects: list[dict[str, Any]] = []
+        decode = self._decoder.decode
+        for i, (_, one) in enumerate(lines):
+            try:
+                objects.append(decode(one))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                bad[i] = f"no JSON object: {error}"
+        self._ignore(objects)
+        kept = np.array([i for i in range(len(lines)) if i not in bad], dtype=np.int64)
+        arrays: list[Any] = []
+        for field, convert in zip(self._schema, self._converters, strict=True):
+            values = [one.get(field.name) for one in objects]
+            array, misfits = fitting(values, convert)
+            if misfits:
+                for i in misfits:
+                    bad[int(kept[i])] = f"{field.name} is no {type_of(field.type)}: {str(values[i])[:80]!r}"
+                rest = np.delete(np.arange(len(kept)), misfits)
+                kept, objects = kept[rest], [objects[i] for i in rest]
+                arrays = [earlier.take(pa.array(rest)) for earlier in arrays]
+            arrays.append(array)
+        letters = tuple(BadRow(lines[i][0], _text(lines[i][1]), bad[i]) for i in sorted(bad))
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        return Parsed(rows, letters, lambda i: (lines[int(kept[i])][0], _text(lines[int(kept[i])][1])))
+
+    def _ignore(self, objects: list[dict[str, Any]]) -> None:
+        names, ignored = self._names, self._ignored
+        for one in objects:
+            if len(ignored) == MAX_IGNORED:
+                return
+            if not names.issuperset(one):
+                found = [name[:MAX_IGNORED_NAME] for name in one if name not in names]
+                ignored |= dict.fromkeys(found[: MAX_IGNORED - len(ignored)])
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r\n")

@@ -1,0 +1,235 @@
+"""Parquet: a block is part of a row group; the position is the group and row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sbon_node.connectors.formats.blocks import Block
+from sbon_node.connectors.formats.columns import fitting
+from sbon_node.connectors.formats.parquet_pages import ColumnBounds, column_bounds
+from sbon_node.connectors.formats.text_file import open_file
+from sbon_node.connectors.interface import BadRow
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.errors import SbonError
+from sbon_node.model.schema import type_of
+
+MAX_BLOCK_ROWS = 8192
+FOOTER_BYTES = 65_536
+BUFFER_BYTES = 65_536
+"""Bytes of a column chunk, as stored in the file, per read."""
+
+
+class ParquetPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """The next row is ``row`` of ``group``; bad rows up to row number ``told`` have been reported."""
+
+    group: int
+    row: int
+    told: int = 0
+    file: bytes = b""
+
+
+class ParquetRows:
+    """See :class:`sbon_node.connectors.formats.blocks.BlockReader`."""
+
+    def __init__(self, path: Path, schema: pa.Schema, settings: ConnectorSettings) -> None:
+        self._path, self._schema, self._settings = path, schema, settings
+        self._file: BinaryIO | None = None
+        self._reader: Any = None
+        self._batches: Iterator[Any] | None = None
+        self._next = ParquetPosition(group=0, row=0)
+
+    def check(self) -> None:
+        try:
+            self._load()
+            self._check_columns()
+            if self._reader.metadata.num_row_groups:
+                self._batch_rows(0)
+        finally:
+            self.close()
+
+    def open(self, position: bytes | None) -> None:
+        self._load()
+        identity = self._identity()
+        self._next = ParquetPosition(group=0, row=0, file=identity)
+        if position is not None:
+            self._next = msgspec.msgpack.decode(position, type=ParquetPosition)
+            if self._next.file != identity:
+                raise SbonError(
+                    "source-changed",
+                    "the file is not the one that was read before",
+                    where=str(self._path),
+                    hint="attach the new file as a source of its own",
+                )
+        self._check_columns()
+
+    @property
+    def share(self) -> float | None:
+        """Return the share of the file's rows before the next row."""
+        if self._reader is None:
+            return None
+        metadata = self._reader.metadata
+        before = sum(metadata.row_group(group).num_rows for group in range(self._next.group))
+        return min(1.0, (before + self._next.row) / metadata.num_rows) if metadata.num_rows else 1.0
+
+    def read(self) -> Block | None:
+        metadata = self._reader.metadata
+        while self._next.group < metadata.num_row_groups:
+            batch = self._batch()
+            if batch is not None:
+                return self._block(batch)
+            self._batches = None
+            self._next = msgspec.structs.replace(self._next, group=self._next.group + 1, row=0)
+        return None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = self._reader = self._batches = None
+
+    def _load(self) -> None:
+        self.close()
+        self._file = open_file(self._path, self._settings.data_roots)
+        try:
+            self._reader = pq.ParquetFile(self._file, pre_buffer=False, buffer_size=BUFFER_BYTES)
+        except (pa.ArrowException, OSError) as error:
+            raise SbonError("file-unreadable", f"not a Parquet file: {error}", where="options.path") from error
+
+    def _identity(self) -> bytes:
+        """Return size and footer; the footer holds the place of every column chunk."""
+        assert self._file is not None
+        size = self._file.seek(0, 2)
+        self._file.seek(max(0, size - FOOTER_BYTES))
+        return hashlib.blake2b(b"%d:" % size + self._file.read(), digest_size=8).digest()
+
+    def _check_columns(self) -> None:
+        found = self._reader.schema_arrow
+        missing = [name for name in self._schema.names if name not in found.names]
+        if missing:
+            raise SbonError(
+                "missing-columns",
+                f"the file has no column {', '.join(missing)}",
+                where="options.path",
+                hint=f"its columns: {', '.join(found.names)[:500]}",
+            )
+        for field in self._schema:
+            self._check_type(field, found.field(field.name).type)
+
+    def _check_type(self, field: pa.Field, found: pa.DataType) -> None:
+        try:
+            pa.nulls(0, found).cast(field.type)
+        except pa.ArrowException as error:
+            raise SbonError(
+                "type-mismatch",
+                f"{field.name} is {type_of(found)} in the file and {type_of(field.type)} in the stream",
+                where="options.path",
+            ) from error
+
+    def _batch(self) -> Any:
+        """Return the next batch of this group from the row on, or ``None`` at its end."""
+        try:
+            if self._batches is None:
+                self._batches = self._reader.iter_batches(
+                    batch_size=self._batch_rows(self._next.group),
+                    row_groups=[self._next.group],
+                    columns=self._schema.names,
+                    use_threads=False,
+                )
+                skip = self._next.row
+                for batch in self._batches:
+                    if batch.num_rows > skip:
+                        return batch.slice(skip)
+                    skip -= batch.num_rows
+                return None
+            return next(self._batches, None)
+        except (pa.ArrowException, OSError) as error:
+            raise SbonError("file-unreadable", f"row group {self._next.group}: {error}", where=str(self._path)) from error
+
+    def _batch_rows(self, group: int) -> int:
+        """Return the rows per read of a row group.
+
+        So many rows form a block in the file and stay within the memory bound when unpacked.
+
+        Raises :class:`SbonError` ``file-too-large`` if the group's pages alone exceed the bound.
+        """
+        bounds = self._bounds(group)
+        needed, most = sum(one.page_bytes for one in bounds), self._settings.parquet_bytes
+        if needed > most:
+            largest = max(bounds, key=lambda one: one.page_bytes)
+            raise SbonError(
+                "file-too-large",
+                f"pages of row group {group} unpack to {needed:,} bytes, {largest.page_bytes:,} of them of the column "
+                f"{largest.name}; at most {most:,} are allowed",
+                where=str(self._path),
+                hint="raise connectors.parquet_bytes on the source's node, or write the file again with smaller pages",
+            )
+        packed = sum(one.row_bytes for one in bounds)
+        unpacked = sum(one.most_bytes for one in bounds)
+        return max(1, min(MAX_BLOCK_ROWS, self._settings.block_bytes // max(1, packed), most // max(1, unpacked)))
+
+    def _bounds(self, group: int) -> list[ColumnBounds]:
+        assert self._file is not None
+        found = self._reader.metadata.row_group(group)
+        kinds = {field.name: field.type for field in self._reader.schema_arrow if field.name in self._schema.names}
+        bounds = []
+        for chunk in (found.column(i) for i in range(found.num_columns)):
+            for name, kind in kinds.items():
+                if chunk.path_in_schema == name or chunk.path_in_schema.startswith(name + "."):
+                    bounds.append(column_bounds(self._file, chunk, gathers=pa.types.is_dictionary(kind)))
+                    break
+        return bounds
+
+    def _block(self, batch: Any) -> Block:
+        start = self._next
+        first = sum(self._reader.metadata.row_group(g).num_rows for g in range(start.group)) + start.row + 1
+        bad: dict[int, str] = {}
+        kept = np.arange(batch.num_rows, dtype=np.int64)
+        arrays: list[Any] = []
+        for field in self._schema:
+            column = batch.column(batch.schema.get_field_index(field.name)).take(pa.array(kept))
+            array, misfits = fitting(column, partial(_cast, kind=field.type))
+            if misfits:
+                bad |= {int(kept[i]): f"{field.name} is no {type_of(field.type)}: {_text(column[i])[:80]}" for i in misfits}
+                rest = np.delete(np.arange(len(kept)), misfits)
+                kept, arrays = kept[rest], [earlier.take(pa.array(rest)) for earlier in arrays]
+            arrays.append(array)
+        following = msgspec.structs.replace(start, row=start.row + batch.num_rows)
+        self._next = following
+        told = max(start.told, first + batch.num_rows - 1)
+        letters = tuple(BadRow(first + i, _shown(batch, i), bad[i]) for i in sorted(bad) if first + i > start.told)
+
+        def position(done: int) -> bytes:
+            row = start.row + int(kept[done]) if done < len(kept) else following.row
+            return msgspec.msgpack.encode(msgspec.structs.replace(start, row=row, told=told))
+
+        return Block(
+            pa.RecordBatch.from_arrays(arrays, schema=self._schema),
+            letters,
+            lambda i: (first + int(kept[i]), _shown(batch, int(kept[i]))),
+            position,
+        )
+
+
+def _cast(values: Any, kind: pa.DataType) -> Any:
+    # Streams carry microseconds: finer digits are cut, not refused.
+    finer = pa.types.is_timestamp(values.type) and values.type.unit == "ns"
+    return values.cast(kind, safe=not finer)
+
+
+def _shown(batch: Any, row: int) -> str:
+    return ", ".join(f"{name}={_text(batch.column(i)[row])}" for i, name in enumerate(batch.schema.names))
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value.as_py())
+    except (ValueError, OverflowError):  # a time that Python cannot represent
+        return f"{value.type} {value.cast(pa.int64()).as_py()}"

@@ -1,0 +1,199 @@
+"""Text files in blocks of complete records; block boundaries do not affect the result."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from sbon_node.connectors.access.roots import open_within
+from sbon_node.connectors.formats.blocks import Block, Parsed, TextFormat
+from sbon_node.connectors.interface import BadRow
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.errors import SbonError
+
+HEAD_BYTES = 4096
+TAIL_BYTES = 256
+
+
+class TextPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """Position in a text file.
+
+    The next record is at byte ``offset`` in line ``line``. ``skip`` good rows from there are done, and bad rows up to line
+    ``told`` have been reported. ``head`` and ``tail`` are hashes of the file's beginning and of the bytes before ``offset``.
+    """
+
+    offset: int
+    line: int
+    skip: int = 0
+    told: int = 0
+    head: bytes = b""
+    tail: bytes = b""
+
+
+class TextRows:
+    """See :class:`sbon_node.connectors.formats.blocks.BlockReader`."""
+
+    def __init__(self, path: Path, text: TextFormat, settings: ConnectorSettings) -> None:
+        self._path, self._format, self._settings = path, text, settings
+        self._limit = max(settings.block_bytes, settings.max_record_bytes)
+        self._file: BinaryIO | None = None
+        self._buffer = b""
+        self._at_end = False
+        self._next = TextPosition(offset=0, line=1)
+        self._tail = b""
+
+    def check(self) -> None:
+        with open_file(self._path, self._settings.data_roots) as file:
+            self._format.begin(file.read(max(HEAD_BYTES, self._settings.max_record_bytes)))
+
+    def open(self, position: bytes | None) -> None:
+        self.close()
+        self._buffer, self._at_end = b"", False
+        file = self._file = open_file(self._path, self._settings.data_roots)
+        head = file.read(max(HEAD_BYTES, self._settings.max_record_bytes))
+        if position is not None:
+            # Before the header is read: a changed file raises ``source-changed``, whatever its columns are.
+            self._next = msgspec.msgpack.decode(position, type=TextPosition)
+            self._recognise(file)
+        began = self._format.begin(head)
+        if position is None:
+            self._next = TextPosition(offset=began, line=1 + head[:began].count(b"\n"))
+        self._tail = _before(file, self._next.offset)
+        self._head = head[:HEAD_BYTES]
+        file.seek(self._next.offset)
+
+    @property
+    def share(self) -> float | None:
+        """Return the share of bytes before the next record; 0 before opening, None if unreadable."""
+        try:
+            size = self._path.stat().st_size
+        except OSError:
+            return None
+        return min(1.0, self._next.offset / size) if size else 1.0
+
+    def read(self) -> Block | None:
+        """Return the next block; it may have no rows. Raises ``source-changed`` if the file shrank meanwhile."""
+        start = self._next
+        end = self._fill()
+        if end:
+            text, self._buffer = self._buffer[:end], self._buffer[end:]
+            parsed = self._format.parse(text if text.endswith(b"\n") else text + b"\n", start.line)
+            following = TextPosition(offset=start.offset + end, line=start.line + text.count(b"\n"))
+            return self._block(start, following, parsed, text)
+        if not self._buffer:
+            return None
+        text, size, reason = self._endless()
+        shown = text[: self._settings.dead_letter_text_bytes].decode("utf-8", "replace").rstrip("\r\n")
+        empty = self._format.parse(b"", start.line)
+        parsed = Parsed(empty.rows, (BadRow(start.line, shown, reason),), empty.origin)
+        return self._block(start, TextPosition(offset=start.offset + size, line=start.line + 1), parsed, text)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _block(self, start: TextPosition, following: TextPosition, parsed: Parsed, text: bytes) -> Block:
+        skip = min(start.skip, parsed.rows.num_rows)
+        rows = parsed.rows.slice(skip)
+        bad = tuple(row for row in parsed.bad if row.line > start.told)
+        told = max(start.told, following.line - 1)
+        tail, self._tail = self._tail, (self._tail + text)[-TAIL_BYTES:]
+        # A position taken with smaller blocks may lie in a later block.
+        rest, rest_told = start.skip - skip, start.told if start.told >= following.line else 0
+        following = msgspec.structs.replace(following, skip=rest, told=rest_told)
+        self._next = following
+        next_tail = self._tail
+
+        def position(done: int) -> bytes:
+            if done == rows.num_rows:
+                return self._signed(following, next_tail)
+            return self._signed(msgspec.structs.replace(start, skip=skip + done, told=told), tail)
+
+        return Block(rows, bad, lambda i: parsed.origin(skip + i), position)
+
+    def _fill(self) -> int:
+        """Read until a record is complete, the limit is reached or the file ends. Returns the end of the records."""
+        if self._file is None:
+            raise SbonError("source-closed", "the file is not open", where=str(self._path))
+        size = self._settings.block_bytes
+        while True:
+            missing = size - len(self._buffer)
+            if missing > 0 and not self._at_end:
+                found = self._file.read(missing)
+                self._at_end = len(found) < missing
+                self._buffer += found
+                if self._at_end and os.fstat(self._file.fileno()).st_size < self._next.offset + len(self._buffer):
+                    raise _changed(self._path, "the file became shorter while it was read")
+            end = self._format.split(self._buffer) if self._buffer else 0
+            if self._at_end and end < len(self._buffer) and not self._buffer.endswith(b"\n"):
+                # The last line needs no newline. If the record is still incomplete, a quote was left open.
+                whole = self._format.split(self._buffer + b"\n")
+                end = len(self._buffer) if whole > len(self._buffer) else end
+            if end or self._at_end or len(self._buffer) >= self._limit:
+                return end
+            size = min(size + self._settings.block_bytes, self._limit)
+
+    def _endless(self) -> tuple[bytes, int, str]:
+        """Take the first line of a record that does not end. Returns its kept part, its length in bytes, and why it is bad."""
+        line_end = self._buffer.find(b"\n") + 1
+        if line_end or self._at_end:
+            size = line_end or len(self._buffer)
+            text, self._buffer = self._buffer[:size], self._buffer[size:]
+            return text, size, "a quote is opened and not closed"
+        assert self._file is not None
+        text, size, self._buffer = self._buffer, len(self._buffer), b""
+        while not self._at_end and not line_end:
+            found = self._file.read(self._settings.block_bytes)
+            self._at_end = len(found) < self._settings.block_bytes
+            line_end = found.find(b"\n") + 1
+            size += line_end or len(found)
+            # A line of any length is kept only as far as the dead letter and the file's hashes need.
+            text = text[: self._limit] + (found[:line_end] if line_end else found)[-TAIL_BYTES:]
+            self._buffer = found[line_end:] if line_end else b""
+        return text, size, f"a line longer than {self._limit:,} bytes"
+
+    def _signed(self, position: TextPosition, tail: bytes) -> bytes:
+        head = self._head[: position.offset]
+        return msgspec.msgpack.encode(msgspec.structs.replace(position, head=_hash(head), tail=_hash(tail)))
+
+    def _recognise(self, file: BinaryIO) -> None:
+        known, size = self._next, os.fstat(file.fileno()).st_size
+        if size < known.offset:
+            raise _changed(self._path, f"the file has {size:,} bytes, and {known.offset:,} were read before")
+        file.seek(0)
+        head = file.read(min(HEAD_BYTES, known.offset))
+        if known.head != _hash(head) or known.tail != _hash(_before(file, known.offset)):
+            raise _changed(self._path, "the file is not the one that was read before")
+
+
+def open_file(path: Path, roots: Sequence[str]) -> BinaryIO:
+    """Open the file. Raises :class:`SbonError` ``file-not-found``, ``file-unreadable``, ``outside-roots``."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(21, "it is a directory")
+        return open(open_within(path, roots, os.O_RDONLY), "rb")
+    except FileNotFoundError as error:
+        hint = "it has to lie on the source's node"
+        raise SbonError("file-not-found", f"there is no file {path}", where="options.path", hint=hint) from error
+    except OSError as error:
+        raise SbonError("file-unreadable", f"{path} cannot be read: {error.strerror}", where="options.path") from error
+
+
+def _changed(path: Path, reason: str) -> SbonError:
+    return SbonError("source-changed", reason, where=str(path), hint="attach the new file as a source of its own")
+
+
+def _before(file: BinaryIO, offset: int) -> bytes:
+    start = max(0, offset - TAIL_BYTES)
+    file.seek(start)
+    return file.read(offset - start)
+
+
+def _hash(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=8).digest()

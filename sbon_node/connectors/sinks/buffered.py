@@ -1,0 +1,50 @@
+"""Shared base of sinks that hold rows, deliver them together, and store the delivery position."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import pyarrow as pa
+
+from sbon_node.connectors.sinks.buffer import Buffer
+from sbon_node.connectors.sinks.context import SinkContext
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, PositionedSink, letters_of
+from sbon_node.model.frames import Frame
+
+
+class BufferedSink(PositionedSink, ABC):
+    """A :class:`sbon_node.connectors.interface.Sink` that buffers; subclasses implement the delivery."""
+
+    max_held_bytes: ClassVar[int]
+    """Bytes of held rows that trigger a delivery."""
+
+    def __init__(self, context: SinkContext, stated: DeliveryPosition) -> None:
+        super().__init__(stated, letters_of(context.data_dir, context.part, context.claim, context.settings), context.executor)
+        self._context = context
+        self._held = Buffer(context.schema, stated.streams, stated.ended)
+
+    @abstractmethod
+    async def _deliver(self, *, finished: bool) -> None:
+        """Deliver the held rows, store the delivery position, and drop the rows. Raises :class:`~sbon_node.errors.SbonError`."""
+
+    def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
+        self._held.take(frame, unpacked)
+
+    @property
+    def wants_flush(self) -> bool:
+        return self._held.bytes >= self.max_held_bytes
+
+    async def flush(self) -> Mapping[str, int]:
+        if self._held.taken != self._at.streams:
+            await self._deliver(finished=False)
+        return self.positions()
+
+    async def finish(self) -> None:
+        if not self._at.finished:
+            await self._deliver(finished=True)
+
+    async def close(self) -> None:
+        """Close the sink; undelivered rows will be sent again."""
+        self._held.reset(self._at.streams, self._at.ended)

@@ -1,0 +1,258 @@
+"""Sink ``file``: writes each row exactly once despite crashes (docs/design.md, section 8).
+
+A position file beside the result states the last frame of each stream, and the last byte (CSV, NDJSON) or part (Parquet), that
+the result holds. The sink replaces it atomically after it has synced the rows. Before it writes anything else, it cuts off or
+removes output beyond the position; those rows come again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta
+
+from sbon_node.connectors.access.roots import ANYWHERE, HeldFolder
+from sbon_node.connectors.sinks import file_formats
+from sbon_node.connectors.sinks.buffer import Buffer
+from sbon_node.connectors.sinks.file_formats import SinkFormat
+from sbon_node.connectors.sinks.file_position import FilePosition, check_free, lost, make_claim, part_path, position_path, take_up
+from sbon_node.connectors.sinks.file_position import withdraw as withdraw_result
+from sbon_node.disk import named_errors, no_link, replace, sync_folder
+from sbon_node.errors import SbonError
+from sbon_node.executors import Executor
+from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.model.frames import Frame
+from sbon_node.private_files import publish
+
+SUFFIXES: dict[str, SinkFormat] = {
+    ".csv": "csv",
+    ".ndjson": "ndjson",
+    ".jsonl": "ndjson",
+    ".json": "ndjson",
+    ".parquet": "parquet",
+}
+
+TEXT_FLUSH_S = 0.05
+MAX_HELD_BYTES = 8 * 1024 * 1024
+
+
+class FileSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the sink ``file``."""
+
+    path: Annotated[str, Meta(min_length=1, description="the file, or for Parquet the folder of parts, at the consumer's node")]
+    format: Annotated[Literal["", "csv", "ndjson", "parquet"], Meta(description="by default what the name ends with")] = ""
+    part_rows: Annotated[int, Meta(ge=1, le=10**8, description="Parquet: rows after which a part is complete")] = 1_000_000
+    part_s: Annotated[float, Meta(gt=0, le=86_400, description="Parquet: seconds after which a part is complete")] = 5.0
+
+
+class FileSink:
+    """File sink; see :class:`sbon_node.connectors.interface.Sink`.
+
+    With ``fresh`` it makes ``claim`` at a free path, else it raises ``sink-exists``. Without, it resumes an earlier sink with
+    that claim, else it raises ``sink-lost``. Construction blocks until the disk holds the claim; later writes run on
+    ``executor``.
+    """
+
+    refused = 0
+    dead_letters = ""
+
+    def __init__(
+        self,
+        options: FileSinkOptions,
+        schema: pa.Schema,
+        executor: Executor,
+        failpoint: Failpoints = unobserved,
+        *,
+        claim: str,
+        fresh: bool,
+        roots: Sequence[str] = ANYWHERE,
+    ) -> None:
+        self.path, self._format = _place(options)
+        file_formats.check_schema(self._format, schema)
+        self._folder = _held(self.path.absolute().parent, roots)
+        self._at = self._folder.path / self.path.name
+        """Path for writing, below the descriptor of its folder: a link created later cannot redirect it."""
+        self._options, self._schema, self._executor, self._failpoint = options, schema, executor, failpoint
+        columns = tuple(f"{field.name} {field.type}" for field in schema)
+        with _shown(self._at, self.path), named_errors(self.path):
+            if self._format == "parquet" and not fresh:
+                self._enter()
+            self._position = (make_claim if fresh else take_up)(self._at, self._format, columns, claim)
+            if self._format == "parquet" and fresh:
+                self._enter()
+            self._position_file = position_path(self._at, self._format)
+            if not fresh:
+                self._clean()
+        self._held = Buffer(schema, self._position.streams, self._position.ended)
+
+    def _enter(self) -> None:
+        """Hold the folder of parts too."""
+        try:
+            self._folder = HeldFolder(self._at, (str(self._folder.path.resolve()),))
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise lost(self.path, "the folder is gone") from error
+        self._at = self._folder.path
+
+    @property
+    def rows(self) -> int:
+        """Rows durably delivered."""
+        return self._position.rows
+
+    def positions(self) -> dict[str, int]:
+        return dict(self._position.streams)
+
+    @property
+    def ended(self) -> frozenset[str]:
+        return frozenset(self._position.ended)
+
+    def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
+        self._held.take(frame, unpacked)
+
+    @property
+    def wants_flush(self) -> bool:
+        return self._held.bytes >= MAX_HELD_BYTES or (self._format == "parquet" and self._held.rows >= self._options.part_rows)
+
+    @property
+    def flush_after_s(self) -> float:
+        return self._options.part_s if self._format == "parquet" else TEXT_FLUSH_S
+
+    async def flush(self) -> dict[str, int]:
+        if self._held.taken != self._position.streams:
+            await self._executor(lambda: self._store(finished=False))
+        return self.positions()
+
+    async def finish(self) -> None:
+        """Finish the result; a result without rows still has its columns."""
+        if not self._position.finished:
+            await self._executor(lambda: self._store(finished=True))
+
+    async def close(self) -> None:
+        self._held.reset(self._position.streams, self._position.ended)
+
+    def _store(self, *, finished: bool) -> None:
+        """Store the rows, synced, then the position that counts them. Nothing else uses the sink meanwhile."""
+        position = msgspec.structs.replace(
+            self._position,
+            streams=dict(sorted(self._held.taken.items())),
+            ended=tuple(sorted(self._held.ended)),
+            rows=self._position.rows + self._held.rows,
+            finished=finished,
+        )
+        with _shown(self._at, self.path), named_errors(self.path):
+            position = self._write_part(position) if self._format == "parquet" else self._append(position)
+            self._failpoint("sink-write")
+            replace(self._position_file, msgspec.json.encode(position))
+        self._position = position
+        self._held.clear()
+        self._failpoint("position-write")
+
+    def _append(self, position: FilePosition) -> FilePosition:
+        content = b"" if position.length else file_formats.beginning(self._format, self._schema)
+        content += b"".join(file_formats.text(self._format, one.rows) for one in self._held.frames)
+        if not content:
+            return position
+        with open(self._at, "r+b", opener=no_link) as file:
+            # An earlier attempt may have left part of this.
+            file.truncate(self._position.length)
+            file.seek(self._position.length)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        return msgspec.structs.replace(position, length=position.length + len(content))
+
+    def _write_part(self, position: FilePosition) -> FilePosition:
+        if not self._held.frames and (position.parts or not position.finished):
+            return position
+        held = [one.rows for one in self._held.frames]
+        rows = pa.concat_tables(held) if held else self._schema.empty_table()
+        part = part_path(self._at, position.parts + 1)
+        with open(part, "wb", opener=no_link) as file:
+            publish(part)
+            file.write(file_formats.part(rows))
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(self._at)
+        return msgspec.structs.replace(position, parts=position.parts + 1)
+
+    def _clean(self) -> None:
+        """Remove output of an earlier run beyond its stored position."""
+        self._position_file.with_name(self._position_file.name + ".new").unlink(missing_ok=True)
+        if self._format == "parquet":
+            if not self._at.is_dir():
+                raise lost(self.path, "the folder is gone")
+            named = {part_path(self.path, number).name for number in range(1, self._position.parts + 1)}
+            for found in sorted(self._at.glob("part-*.parquet")):
+                if found.name not in named:
+                    found.unlink()
+            missing = sorted(name for name in named if not (self._at / name).is_file())
+            if missing:
+                raise lost(self.path, f"{missing[0]} is gone")
+            return
+        size = self._at.lstat().st_size if self._at.exists() else 0
+        if size < self._position.length:
+            raise lost(self.path, f"it has {size:,} bytes, and {self._position.length:,} were written")
+        with open(self._at, "ab", opener=no_link) as file:
+            file.truncate(self._position.length)
+            os.fsync(file.fileno())
+        sync_folder(self._at.parent)
+
+
+def check_options(options: FileSinkOptions) -> None:
+    """Raise the errors of a fresh :class:`FileSink` without touching any file."""
+    check_free(*_place(options))
+
+
+def withdraw(options: FileSinkOptions, claim: str, *, delivered: bool, roots: Sequence[str] = ANYWHERE) -> None:
+    """See :func:`sbon_node.connectors.sinks.file_position.withdraw`."""
+    path, kind = _place(options)
+    try:
+        folder = _held(path.absolute().parent, roots)
+    except SbonError as error:
+        if error.code == "bad-option":
+            return  # its folder is missing, and the result with it
+        raise
+    with _shown(folder.path, path.absolute().parent):
+        withdraw_result(folder.path / path.name, kind, claim, delivered=delivered)
+    folder.close()
+
+
+def _held(folder: Path, roots: Sequence[str]) -> HeldFolder:
+    try:
+        return HeldFolder(folder, roots)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise SbonError("bad-option", f"there is no folder {folder}", where="options.path") from error
+    except OSError as error:
+        raise SbonError("bad-option", f"{folder} may not be read: {error.strerror}", where="options.path") from error
+
+
+@contextmanager
+def _shown(at: Path, path: Path) -> Iterator[None]:
+    """Name the requested path in errors, instead of the descriptor."""
+    try:
+        yield
+    except SbonError as error:
+
+        def named(text: str) -> str:
+            return text.replace(str(at), str(path)).replace(str(at.parent), str(path.parent))
+
+        hint, details = error.hint, error.details
+        raise SbonError(error.code, named(error.message), where=named(error.where), hint=hint, details=details) from error
+
+
+def _place(options: FileSinkOptions) -> tuple[Path, SinkFormat]:
+    path = Path(options.path).expanduser()
+    kind = options.format or SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        raise SbonError(
+            "bad-option",
+            f"the name {path.name} does not tell the format",
+            where="options.format",
+            hint="set format to csv, ndjson or parquet",
+        )
+    return path, kind

@@ -1,0 +1,208 @@
+"""Sink ``follow``: results for a follower of the query, which acknowledges each frame itself.
+
+The sink stores nothing: frames stay in the links' inboxes until they are acknowledged, and the links' credit bounds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from sbon_node.clock import Clock
+from sbon_node.connectors.formats import frames
+from sbon_node.connectors.formats.json_values import values_of
+from sbon_node.connectors.sinks.newest import NewestRows
+from sbon_node.errors import SbonError
+from sbon_node.executors import Executor, in_thread
+from sbon_node.model.delivery import Finished, Rows, Sample
+from sbon_node.model.frames import Frame
+from sbon_node.streams.links.link import Link
+from sbon_node.streams.outbox.signals import Signal
+from sbon_node.streams.payload import is_large
+
+
+class FollowSink:
+    """Follower's view of ``links``, none of which has been started.
+
+    ``ended`` are the streams whose last frame was acknowledged before. ``rows`` counts the acknowledged rows, including earlier
+    runs.
+    """
+
+    def __init__(
+        self,
+        query: str,
+        links: Sequence[Link],
+        clock: Clock,
+        ended: Iterable[str] = (),
+        rows: int = 0,
+        executor: Executor = in_thread,
+    ) -> None:
+        self.query = query
+        self.rows = rows
+        self._links = {link.stream: link for link in links}
+        self._clock, self._executor = clock, executor
+        self._news = Signal()
+        for link in links:
+            link.inbox.news = self._news
+        self._last: dict[str, int] = dict.fromkeys(ended, 0)
+        self._following = False
+        self._newest = NewestRows()
+        self._over: Finished | None = None
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        return tuple(self._links.values())
+
+    def sample(self) -> Sample | None:
+        """Return a sample of the follower's newest rows, else of the first waiting rows."""
+        if self._newest.sample() is None:
+            waiting = (frame for stream in self._links if (frame := self._next(stream, 0)) is not None and frame.rows)
+            first = next((frame for frame in waiting if not is_large(frame.payload)), None)
+            if first is not None:
+                with suppress(SbonError):  # the follower gets the error
+                    self._newest.saw_values(*_read(first))
+        return self._newest.sample()
+
+    async def run(self) -> None:
+        """Run until the follower has acknowledged the end of every stream. Raises the error that ends a link for good."""
+        for stream, link in self._links.items():
+            if stream not in self._last:
+                link.start()
+        try:
+            while not self._complete():
+                for stream, link in self._links.items():
+                    if stream not in self._last:
+                        link.check()
+                await self._news.wait()
+        except SbonError as error:
+            self._end(Finished(state="failed", reason=str(error)))
+            raise
+        self._end(Finished(state="finished"))
+
+    async def close(self, *, unsubscribe: bool = False) -> None:
+        self._end(Finished(state="stopped"))
+        for link in self._links.values():
+            await link.close(unsubscribe=unsubscribe)
+
+    async def follow(self, after: Mapping[str, int]) -> AsyncGenerator[Rows | Finished, None]:
+        """Yield frames after these numbers; 0 or none means all that are held.
+
+        Frames without rows are included, since they need an acknowledgement too. Ends with a :class:`Finished`. Raises
+        ``already-followed``, ``unknown-stream``, ``not-retained``.
+        """
+        if self._following:
+            raise SbonError("already-followed", "somebody follows the query", where=self.query, hint="end the other one first")
+        at = self._beginnings(after)
+        self._following = True
+        try:
+            while True:
+                found = next((frame for stream in at if (frame := self._next(stream, at[stream])) is not None), None)
+                if found is not None:
+                    at[found.stream] = found.number
+                    told = await self._rows(found)
+                    self._newest.saw_values(told.columns, told.rows)
+                    yield told
+                elif self._over is not None:
+                    yield self._over
+                    return
+                else:
+                    await self._news.wait()
+        finally:
+            self._following = False
+
+    def acknowledge(self, numbers: Mapping[str, int]) -> None:
+        """Accept that the follower has durably taken all frames up to these numbers.
+
+        Raises ``unknown-stream``, ``not-received``.
+        """
+        self.ends(numbers)
+        self.rows = self.rows_with(numbers)
+        for stream, number in numbers.items():
+            self._links[stream].acknowledge(number)
+        self._news.notify()
+
+    def rows_with(self, numbers: Mapping[str, int]) -> int:
+        """Return the rows that the follower has with these frames; each counts once.
+
+        The frames must have arrived (:meth:`ends`).
+        """
+        more = 0
+        for stream, number in numbers.items():
+            inbox = self._links[stream].inbox
+            if number > inbox.released:
+                more += sum(frame.rows for frame in inbox.frames(inbox.released, number))
+        return self.rows + more
+
+    def ends(self, numbers: Mapping[str, int]) -> frozenset[str]:
+        """Return the streams whose end the follower has with these frames.
+
+        The ends must be stored with the acknowledgement, since no later frame repeats them. Raises the errors of
+        :meth:`acknowledge`.
+        """
+        for stream, number in numbers.items():
+            link = self._links.get(stream)
+            if link is None:
+                raise SbonError("unknown-stream", f"{self.query} takes no stream {stream!r}", where="numbers")
+            if number > link.inbox.received:
+                raise SbonError(
+                    "not-received", f"frame {number} was acknowledged, and {link.inbox.received} have come", where=stream
+                )
+        self._note_ends()
+        return frozenset(s for s, last in self._last.items() if last == 0 or numbers.get(s, 0) >= last)
+
+    def _complete(self) -> bool:
+        self._note_ends()
+        return all(stream in self._last and link.inbox.released >= self._last[stream] for stream, link in self._links.items())
+
+    def _note_ends(self) -> None:
+        for stream, link in self._links.items():
+            newest = link.inbox.newest
+            if stream not in self._last and newest is not None and newest.ended:
+                self._last[stream] = newest.number
+
+    def _end(self, how: Finished) -> None:
+        self._over = self._over or how
+        self._news.notify()
+
+    def _beginnings(self, after: Mapping[str, int]) -> dict[str, int]:
+        for stream, number in after.items():
+            link = self._links.get(stream)
+            if link is None:
+                raise SbonError("unknown-stream", f"{self.query} takes no stream {stream!r}", where="after")
+            if 0 < number < link.inbox.released:
+                raise SbonError(
+                    "not-retained",
+                    f"frames up to {link.inbox.released} were acknowledged, {number + 1} is asked for",
+                    where=stream,
+                )
+        return {stream: after.get(stream, 0) for stream in self._links}
+
+    def _next(self, stream: str, after: int) -> Frame | None:
+        inbox = self._links[stream].inbox
+        after = max(after, inbox.released)
+        return inbox.frames(after, after + 1)[0] if inbox.received > after else None
+
+    async def _rows(self, frame: Frame) -> Rows:
+        columns, rows = _read(frame) if not is_large(frame.payload) else await self._executor(partial(_read, frame))
+        delay_ms = max(0, self._clock.wall_ms() - frame.born_ms) if frame.born_ms else 0
+        return Rows(
+            stream=frame.stream,
+            number=frame.number,
+            columns=columns,
+            rows=rows,
+            watermark_ms=frame.watermark_ms,
+            delay_ms=delay_ms,
+        )
+
+
+def _read(frame: Frame) -> tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]]:
+    """Return the frame's columns, and its rows as Python values. Raises :class:`SbonError` ``bad-frame``."""
+    if not frame.payload:
+        return (), ()
+    try:
+        table = frames.decode(frame.payload)
+    except frames.BadPayloadError as error:
+        raise SbonError("bad-frame", f"frame {frame.number} cannot be read: {error}", where=frame.stream) from error
+    return tuple(table.column_names), tuple(zip(*(values_of(column) for column in table.columns), strict=True))

@@ -1,0 +1,247 @@
+"""Sink ``http``: a webhook that posts each frame's rows to a URL, at least once.
+
+``Idempotency-Key`` carries the frame's name, which is the same on every attempt: a receiver that remembers it gets each row once.
+The source ``http`` does so. A frame that is refused for its content goes to the dead letters; all other failures are retried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import Meta
+from yarl import URL
+
+from sbon_node.connectors.access.endpoints import Endpoint, check_named, has_secret_channel, no_cleartext, read_endpoint
+from sbon_node.connectors.access.permitted import is_same_host
+from sbon_node.connectors.access.resolved import checked_addresses
+from sbon_node.connectors.access.secrets import is_reference, read_secret
+from sbon_node.connectors.interface import AWAY
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks import file_formats
+from sbon_node.connectors.sinks.buffer import BufferedRows
+from sbon_node.connectors.sinks.buffered import BufferedSink
+from sbon_node.connectors.sinks.context import SinkContext
+from sbon_node.connectors.sinks.delivery_position import DeliveryPosition, DeliveryPositionFile, Refused
+from sbon_node.errors import SbonError
+
+PORTS = {"http": 80, "https": 443}
+MEDIA_TYPES = {"ndjson": "application/x-ndjson", "csv": "text/csv"}
+REFUSALS = frozenset({400, 413, 415, 422})
+"""HTTP status codes that refuse the rows themselves for good."""
+MAX_HELD_BYTES = 4 * 1024 * 1024
+FLUSH_S = 0.05
+MAX_WAIT_S = 300.0
+
+
+class HttpSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the sink ``http``."""
+
+    url: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            max_length=4096,
+            description="where to post, or a reference to that; user@ and the password become basic authentication",
+        ),
+    ]
+    password: Annotated[
+        str,
+        Meta(max_length=256, description="of the user in the URL: env:SBON_SECRET_NAME or file:NAME, read by the sink's node"),
+    ] = ""
+    format: Annotated[Literal["ndjson", "csv"], Meta(description="of the body; CSV names its columns in the first line")] = (
+        "ndjson"
+    )
+    headers: Annotated[
+        dict[str, str],
+        Meta(
+            max_length=32,
+            description='more headers, as {"Authorization": "file:NAME"}; values of secrets are references; never shown',
+        ),
+    ] = {}
+    timeout_s: Annotated[float, Meta(gt=0, le=3600, description="seconds a post may take")] = 30.0
+
+
+def check_http(options: HttpSinkOptions, settings: ConnectorSettings) -> Endpoint:
+    """Check the options; raise ``bad-option``, ``outside-endpoints``."""
+    for name, value in options.headers.items():
+        if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum() or not value.isprintable():
+            raise SbonError("bad-option", "no name and value of a header", where=f"options.headers.{name[:40]}")
+    endpoint = read_endpoint(options.url, PORTS, settings, password=options.password)
+    secrets = [name for name, value in options.headers.items() if is_reference(value)]
+    if secrets:
+        check_named(endpoint.host, endpoint.port, settings)
+        _headers(options, settings)
+    open_channel = endpoint.scheme == "https" or has_secret_channel(endpoint.host, endpoint.port, settings)
+    if (secrets or endpoint.password or is_reference(options.url)) and not open_channel:
+        raise no_cleartext("options.url", "use https://, or name the host in connectors.cleartext")
+    _url(options, endpoint, settings)
+    return endpoint
+
+
+def _url(options: HttpSinkOptions, endpoint: Endpoint, settings: ConnectorSettings) -> URL:
+    """Return the URL for posting. Its host must equal the checked host, even if a parser could read the URL differently."""
+    try:
+        url = URL(read_secret(options.url, settings, "options.url")).with_user(None)
+    except ValueError as error:
+        raise SbonError("bad-option", "no URL that can be posted to", where="options.url") from error
+    if not is_same_host(url.host or "", endpoint.host) or url.port != endpoint.port:
+        raise SbonError("bad-option", "the URL can be read as that of another host", where="options.url")
+    return url
+
+
+def _headers(options: HttpSinkOptions, settings: ConnectorSettings) -> dict[str, str]:
+    found = {name: read_secret(value, settings, f"options.headers.{name}") for name, value in options.headers.items()}
+    for name, value in found.items():
+        if not value.isprintable():
+            raise SbonError("bad-option", "no value of a header", where=f"options.headers.{name[:40]}")
+    return found
+
+
+class _Checked(AbstractResolver):
+    """A resolver that gives the HTTP client only the permitted addresses."""
+
+    def __init__(self, settings: ConnectorSettings) -> None:
+        self._settings = settings
+
+    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
+        found = await checked_addresses(host, port, self._settings)
+        return [
+            ResolveResult(
+                hostname=host,
+                host=one,
+                port=port,
+                family=socket.AF_INET6 if ":" in one else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for one in found
+        ]
+
+    async def close(self) -> None:
+        """Do nothing: the resolver holds no resources."""
+
+
+class HttpSink(BufferedSink):
+    """See :class:`sbon_node.connectors.interface.Sink`."""
+
+    flush_after_s = FLUSH_S
+    max_held_bytes = MAX_HELD_BYTES
+
+    def __init__(self, context: SinkContext, options: HttpSinkOptions, stated: DeliveryPosition) -> None:
+        super().__init__(context, stated)
+        endpoint = check_http(options, context.settings)
+        self._options = options
+        self._endpoint = endpoint
+        self._url = _url(options, endpoint, context.settings)
+        self._shown = str(self._url.origin() if is_reference(options.url) else self._url.with_query(None))
+        self._headers = _headers(options, context.settings)
+        login = aiohttp.encode_basic_auth(endpoint.user, endpoint.password) if endpoint.user else ""
+        self._login = {"Authorization": login} if login else {}
+        self._file = DeliveryPositionFile(context.data_dir, context.claim)
+        self._session: aiohttp.ClientSession | None = None
+        self._not_before = -math.inf
+
+    async def close(self) -> None:
+        await super().close()
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _deliver(self, *, finished: bool) -> None:
+        """Deliver as many frames as possible.
+
+        The accepted frames are stored as delivered, even if the next frame fails or the wait for it is cancelled.
+        """
+        posted: list[tuple[BufferedRows, str]] = []
+        try:
+            for one in self._held.frames:
+                posted.append((one, await self._post(one)))
+        except asyncio.CancelledError:
+            with suppress(SbonError):  # the frame is posted again under the same key
+                await self._posted(posted, finished=False)
+            raise
+        except SbonError:
+            await self._posted(posted, finished=False)
+            raise
+        await self._posted(posted, finished=finished)
+
+    async def _posted(self, posted: Sequence[tuple[BufferedRows, str]], *, finished: bool) -> None:
+        """Record the first held frames as delivered.
+
+        ``posted`` pairs each with the reason of its refusal, empty if it was accepted.
+        """
+        whole = len(posted) == len(self._held.frames)
+        streams = self._held.taken if whole else self.positions() | {one.stream: one.number for one, _ in posted}
+        ended = self._held.ended_by(streams)
+        refused = [
+            Refused(one.stream, one.number, i, one.rows, reason)
+            for one, reason in posted
+            if reason
+            for i in range(one.rows.num_rows)
+        ]
+        rows = sum(one.rows.num_rows for one, reason in posted if not reason)
+        await self._write_letters(refused)
+        stated = self._advanced(streams, ended, rows, refused=len(refused), finished=finished)
+        if stated != self._at:
+            await self._state(self._file, stated)
+        self._held.drop(len(posted))
+
+    async def _post(self, frame: BufferedRows) -> str:
+        """Post a frame; return the reason of its refusal, empty if it was accepted.
+
+        Raises :data:`AWAY` for failures that may pass.
+        """
+        await self._context.clock.sleep(max(0.0, self._not_before - self._context.clock.now()))
+        content = file_formats.beginning(self._options.format, self._context.schema)
+        content += file_formats.text(self._options.format, frame.rows)
+        headers = {
+            "Content-Type": MEDIA_TYPES[self._options.format],
+            **self._login,
+            **self._headers,
+            "Idempotency-Key": quote(f"{self._context.claim}-{frame.stream}-{frame.number}", safe="@.-_"),
+        }
+        try:
+            async with self._opened().post(self._url, data=content, headers=headers, allow_redirects=False) as answer:
+                status = answer.status
+                if 200 <= status < 300:
+                    return ""
+                if status in REFUSALS:
+                    return f"{self._shown} answers {status} {answer.reason}"
+                self._put_off(answer.headers.get("Retry-After", ""))
+                raise SbonError(AWAY, f"it answers {status} {answer.reason}", where=self._shown)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = str(error) or f"no answer within {self._options.timeout_s:g} s"
+            raise SbonError(AWAY, reason, where=self._shown) from error
+
+    def _put_off(self, retry_after: str) -> None:
+        """Delay the next attempt by the requested seconds, within a limit."""
+        if retry_after.strip().isdigit():
+            self._not_before = self._context.clock.now() + min(float(retry_after), MAX_WAIT_S)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=self._options.timeout_s)
+            connector = aiohttp.TCPConnector(resolver=_Checked(self._context.settings), use_dns_cache=False)
+            self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), connector=connector)
+        return self._session
+
+
+async def open_http(context: SinkContext, options: HttpSinkOptions) -> HttpSink:
+    endpoint = check_http(options, context.settings)
+    if context.fresh:
+        try:
+            await checked_addresses(endpoint.host, endpoint.port, context.settings)
+        except SbonError as error:
+            if error.code != AWAY:
+                raise
+    file = DeliveryPositionFile(context.data_dir, context.claim)
+    return HttpSink(context, options, await context.executor(file.make if context.fresh else file.take_up))

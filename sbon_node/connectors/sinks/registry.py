@@ -1,0 +1,135 @@
+"""Registry of sinks: name, options struct, and functions to check, open and withdraw.
+
+Other packages may add sinks (:mod:`sbon_node.connectors.installed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sbon_node.connectors import installed
+from sbon_node.connectors.access.roots import check_within
+from sbon_node.connectors.access.secrets import check_no_secrets
+from sbon_node.connectors.interface import Sink
+from sbon_node.connectors.options import read_options
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks import file
+from sbon_node.connectors.sinks.blackhole import BlackholeOptions, open_blackhole
+from sbon_node.connectors.sinks.context import SinkContext
+from sbon_node.connectors.sinks.delivery_position import DeliveryPositionFile
+from sbon_node.connectors.sinks.file import FileSink, FileSinkOptions
+from sbon_node.connectors.sinks.http import HttpSinkOptions, check_http, open_http
+from sbon_node.connectors.sinks.postgres_options import PostgresOptions, check_postgres
+from sbon_node.errors import SbonError
+from sbon_node.model.delivery import FOLLOW as FOLLOW
+
+
+@dataclass(frozen=True, slots=True)
+class SinkConnector:
+    """A kind of sink.
+
+    ``check`` raises the errors visible at submission and touches nothing. ``open`` makes the files or tables that the claim of a
+    fresh sink needs, or resumes them, and leaves nothing new if it raises. ``withdraw`` removes everything made under the claim:
+    delivered results too, or only a result without deliveries. It may be repeated.
+    """
+
+    options: type[msgspec.Struct]
+    check: Callable[[Any, ConnectorSettings], object]
+    open: Callable[[SinkContext, Any], Awaitable[Sink]]
+    withdraw: Callable[[SinkContext, Any, bool], Awaitable[None]]
+
+
+def _check_file(options: FileSinkOptions, settings: ConnectorSettings) -> None:
+    check_within(options.path, settings.data_roots)
+    file.check_options(options)
+
+
+async def _open_file(context: SinkContext, options: FileSinkOptions) -> Sink:
+    return await context.executor(
+        lambda: FileSink(
+            options,
+            context.schema,
+            context.executor,
+            context.failpoint,
+            claim=context.claim,
+            fresh=context.fresh,
+            roots=context.settings.data_roots,
+        )
+    )
+
+
+async def _withdraw_file(context: SinkContext, options: FileSinkOptions, delivered: bool) -> None:
+    roots = context.settings.data_roots
+    await context.executor(lambda: file.withdraw(options, context.claim, delivered=delivered, roots=roots))
+
+
+async def withdraw_position(context: SinkContext, options: object, delivered: bool) -> None:
+    """Remove the stored position of a sink whose results are elsewhere; delivered results stay there."""
+    await context.executor(DeliveryPositionFile(context.data_dir, context.claim).remove)
+
+
+async def _open_postgres(context: SinkContext, options: PostgresOptions) -> Sink:
+    from sbon_node.connectors.sinks.postgres import open_postgres
+
+    return await open_postgres(context, options)
+
+
+async def _withdraw_postgres(context: SinkContext, options: PostgresOptions, delivered: bool) -> None:
+    from sbon_node.connectors.sinks.postgres import withdraw_postgres
+
+    await withdraw_postgres(context, options, delivered)
+
+
+SINKS: dict[str, SinkConnector] = {
+    "file": SinkConnector(FileSinkOptions, _check_file, _open_file, _withdraw_file),
+    "http": SinkConnector(HttpSinkOptions, check_http, open_http, withdraw_position),
+    "postgres": SinkConnector(PostgresOptions, check_postgres, _open_postgres, _withdraw_postgres),
+    "blackhole": SinkConnector(BlackholeOptions, lambda options, settings: None, open_blackhole, withdraw_position),
+}
+
+
+def check_sink(kind: str, options: Mapping[str, Any], settings: ConnectorSettings) -> None:
+    """Check a sink's options at submission.
+
+    Raises ``unknown-sink``, ``unknown-option``, ``bad-option``, ``outside-roots``, ``outside-endpoints``, ``sink-exists``,
+    ``literal-secret``.
+    """
+    if kind == FOLLOW:
+        if options:
+            raise SbonError("unknown-option", "following takes no options", where=f"options.{sorted(options)[0]}")
+        return
+    check_no_secrets(options)
+    connector = _named(kind)
+    connector.check(read_options(connector.options, options, kind), settings)
+
+
+async def open_sink(kind: str, options: Mapping[str, Any], context: SinkContext) -> Sink:
+    """Open the sink; unless ``fresh``, resume it at its delivery position.
+
+    Raises ``sink-exists`` if the target exists already, ``sink-lost`` if the earlier result is missing; it then leaves nothing
+    new.
+    """
+    connector = _named(kind)
+    return await connector.open(context, read_options(connector.options, options, kind))
+
+
+async def withdraw_sink(kind: str, options: Mapping[str, Any], context: SinkContext, *, delivered: bool) -> None:
+    """Remove everything that :func:`open_sink` made under the claim.
+
+    With ``delivered`` it removes delivered results too, otherwise only a result without deliveries. It may be repeated.
+    """
+    if kind != FOLLOW:
+        connector = _named(kind)
+        await connector.withdraw(context, read_options(connector.options, options, kind), delivered)
+
+
+def _named(kind: str) -> SinkConnector:
+    connector = SINKS.get(kind) or installed.installed(installed.SINKS, kind, SinkConnector)
+    if connector is None:
+        known = ", ".join([FOLLOW, *SINKS, *installed.names(installed.SINKS)])
+        raise SbonError("unknown-sink", f"there is no sink {kind!r}", where="sink.kind", hint=f"known: {known}")
+    return connector

@@ -1,0 +1,65 @@
+"""Options of the connector ``mqtt`` and their checks, apart from the source, whose library takes memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.connectors.access.endpoints import Endpoint, has_secret_channel, no_cleartext, read_endpoint
+from sbon_node.connectors.formats.text_format import Delimiter, Null, Pattern, RowFormat, Stamp, TimestampFormat
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.errors import SbonError
+
+PORTS = {"mqtt": 1883, "mqtts": 8883}
+
+
+class MqttOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the connector ``mqtt``."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=4096, description="mqtt://USER@HOST:PORT, or mqtts:// for TLS")]
+    password: Annotated[
+        str, Meta(max_length=256, description="of the user: env:SBON_SECRET_NAME or file:NAME, read by the source's node")
+    ] = ""
+    topic: Annotated[
+        str, Meta(min_length=1, max_length=4096, description="topics, with + for one level and # for all that follow")
+    ]
+    format: Annotated[
+        RowFormat, Meta(description="of a message: ndjson (an object, or one a line), csv without names, or text")
+    ] = "ndjson"
+    topic_column: Annotated[str, Meta(max_length=255, description="the column that gets the topic")] = ""
+    pattern: Pattern = ""
+    delimiter: Delimiter = ""
+    null: Null = ""
+    timestamp_format: TimestampFormat = ""
+    stamp: Stamp = False
+    max_payload_bytes: Annotated[
+        int,
+        Meta(ge=1, le=2**24, description="largest message in bytes; a larger one is bad, one eight times as large never comes"),
+    ] = 2**20
+    in_flight: Annotated[
+        int, Meta(ge=1, le=65_535, description="messages the broker sends before the first of them is acknowledged")
+    ] = 1000
+    session_s: Annotated[
+        int, Meta(ge=0, le=2**32 - 2, description="seconds the broker keeps messages while the node is not connected")
+    ] = 86_400
+    keepalive_s: Annotated[
+        int, Meta(ge=5, le=3600, description="seconds of silence after which the broker is asked if it lives")
+    ] = 15
+
+
+def check_mqtt(options: MqttOptions, settings: ConnectorSettings) -> Endpoint:
+    """Check the options; raise ``bad-option``, ``outside-endpoints``."""
+    endpoint = read_endpoint(options.url, PORTS, settings, password=options.password)
+    if endpoint.password and endpoint.scheme == "mqtt" and not has_secret_channel(endpoint.host, endpoint.port, settings):
+        raise no_cleartext("options.url", "use mqtts://, or name the host in connectors.cleartext")
+    if endpoint.path.strip("/") or endpoint.query:
+        raise SbonError(
+            "bad-option", "the URL has more than a host and a port", where="options.url", hint="name the topic in topic"
+        )
+    levels = options.topic.split("/")
+    if "\0" in options.topic or "#" in levels[:-1] or any(len(level) > 1 and set(level) & {"#", "+"} for level in levels):
+        hint = "for instance sensors/+/temperature or sensors/#"
+        raise SbonError("bad-option", "no filter of topics: + and # stand for whole levels", where="options.topic", hint=hint)
+    return endpoint

@@ -1,0 +1,114 @@
+"""Registry of sources: name, options struct, and constructor.
+
+Other packages may add sources (:mod:`sbon_node.connectors.installed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from sbon_node.clock import Clock
+from sbon_node.connectors import installed
+from sbon_node.connectors.access.roots import check_within
+from sbon_node.connectors.interface import Source
+from sbon_node.connectors.options import read_options
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.file import FileOptions, FileSource
+from sbon_node.connectors.sources.generator import GeneratorOptions, GeneratorSource
+from sbon_node.connectors.sources.host_metrics import HostMetricsOptions, HostMetricsSource
+from sbon_node.connectors.sources.http import HttpSource, HttpSourceOptions
+from sbon_node.connectors.sources.mqtt_options import MqttOptions
+from sbon_node.connectors.sources.tail import TailOptions, TailSource
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.schema import to_arrow
+
+
+@dataclass(frozen=True, slots=True)
+class SourceContext:
+    """Inputs of a source: its declarations, the stream's Arrow schema, the settings, and the node's clock."""
+
+    declaration: SourceDeclaration
+    stream: StreamDeclaration
+    schema: pa.Schema
+    settings: ConnectorSettings
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """A kind of source.
+
+    ``options`` is a struct whose fields carry descriptions; ``make`` takes the context and the parsed options.
+    """
+
+    options: type[msgspec.Struct]
+    make: Callable[[SourceContext, Any], Source]
+
+
+def _file(context: SourceContext, options: FileOptions) -> Source:
+    check_within(options.path, context.settings.data_roots)
+    return FileSource(options, context.schema, context.stream.event_time, context.settings)
+
+
+def _generator(context: SourceContext, options: GeneratorOptions) -> Source:
+    return GeneratorSource(
+        options, context.schema, context.stream.event_time, context.settings, context.declaration.expected_rows_s
+    )
+
+
+def _host_metrics(context: SourceContext, options: HostMetricsOptions) -> Source:
+    return HostMetricsSource(options, context.schema, context.declaration.node, context.clock)
+
+
+def _tail(context: SourceContext, options: TailOptions) -> Source:
+    roots = context.settings.data_roots
+    event_time = context.stream.event_time
+    return TailSource(
+        options, context.schema, event_time, context.settings, context.clock, lambda path: check_within(path, roots)
+    )
+
+
+def _http(context: SourceContext, options: HttpSourceOptions) -> Source:
+    event_time = context.stream.event_time
+    return HttpSource(options, context.schema, event_time, context.settings, context.clock, context.declaration.name)
+
+
+def _mqtt(context: SourceContext, options: MqttOptions) -> Source:
+    from sbon_node.connectors.sources.mqtt import MqttSource
+
+    return MqttSource(options, context.schema, context.stream.event_time, context.settings, context.clock)
+
+
+SOURCES: dict[str, Connector] = {
+    "file": Connector(FileOptions, _file),
+    "tail": Connector(TailOptions, _tail),
+    "http": Connector(HttpSourceOptions, _http),
+    "mqtt": Connector(MqttOptions, _mqtt),
+    "generator": Connector(GeneratorOptions, _generator),
+    "hostmetrics": Connector(HostMetricsOptions, _host_metrics),
+}
+
+
+def open_source(
+    declaration: SourceDeclaration, stream: StreamDeclaration, settings: ConnectorSettings, clock: Clock | None = None
+) -> Source:
+    """Return the declared source, not opened yet.
+
+    Raises :class:`SbonError` ``unknown-connector``, ``unknown-option``, ``bad-option``, ``outside-roots``. The source's ``check``
+    examines the files and endpoints that the options name.
+    """
+    connector = SOURCES.get(declaration.connector)
+    if connector is None:
+        connector = installed.installed(installed.SOURCES, declaration.connector, Connector)
+    if connector is None:
+        known = ", ".join([*SOURCES, *installed.names(installed.SOURCES)])
+        message = f"there is no connector {declaration.connector!r}"
+        raise SbonError("unknown-connector", message, where="connector", hint=f"known: {known}")
+    options = read_options(connector.options, declaration.options, declaration.connector)
+    return connector.make(SourceContext(declaration, stream, to_arrow(stream.schema), settings, clock or Clock.real()), options)

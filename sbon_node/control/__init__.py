@@ -1,1 +1,0 @@
-"""Control: workflows of a node over the network: catalogue, submission, hosting, records (docs/design.md, section 10)."""

@@ -1,0 +1,209 @@
+"""One JVM with a Spark session: launched directly, with a class archive, and warmed up.
+
+``spark-submit`` takes about 20 seconds to the first job, this about 4 (with the archive), since it skips the launcher's own JVM
+and the loading and checking of some 20,000 classes.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from sbon_node.engine.java import NEWER, find_java
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark import zygote
+from sbon_node.engine.spark.jvm import selectors
+from sbon_node.engine.spark.jvm.archive import archive_path, class_path
+from sbon_node.errors import SbonError
+
+_OPENED = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+"""Modules that Spark's own launcher opens to its class path (org.apache.spark.launcher.JavaModuleOptions)."""
+
+_HISTORY = (
+    "ui.retainedJobs",
+    "ui.retainedStages",
+    "ui.retainedTasks",
+    "ui.dagGraph.retainedRootRDDs",
+    "ui.retainedDeadExecutors",
+    "sql.ui.retainedExecutions",
+)
+"""Settings of Spark's history: it keeps a thousand finished jobs with their plans for its web page, even if that is disabled."""
+
+_CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+CONF = {
+    "spark.ui.enabled": "false",
+    **{f"spark.{kept}": "1" for kept in _HISTORY},
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.streaming.pollingDelay": "1ms",
+    "spark.sql.streaming.stopTimeout": "20s",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop sets file modes itself, regardless of the process's umask.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.python.worker.reuse": "true",
+    "spark.log.level": "ERROR",
+}
+
+
+class Jvm:
+    """The JVM process, and the zygote of its Python processes.
+
+    Both end with this process, since they read from its pipes. The zygote listens in ``folder``, or in a temporary one. Their
+    temporary files lie in this process's own temporary folder.
+    """
+
+    def __init__(
+        self, settings: EngineSettings, *, keep: tuple[int, ...] = (), dump: str = "", folder: Path | None = None
+    ) -> None:
+        home = str(Path(pyspark.__file__).parent)
+        self._own = tempfile.TemporaryDirectory(prefix="sbon-zygote-") if folder is None else None
+        socket = (Path(self._own.name) if self._own is not None else folder or Path()) / "zygote.sock"
+        self._zygote = zygote.start(socket, os.environ)
+        os.environ.update({zygote.SOCKET_VARIABLE: str(socket), zygote.PYTHON_VARIABLE: sys.executable})
+        with tempfile.TemporaryDirectory(prefix="sbon-jvm-") as scratch:
+            gateway = Path(scratch) / "gateway"
+            self._process = subprocess.Popen(
+                [*_java_command(settings, dump), "org.apache.spark.api.python.PythonGatewayServer"],
+                stdin=subprocess.PIPE,
+                stdout=sys.stderr,
+                stderr=sys.stderr,
+                env={
+                    **{name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"},
+                    "LC_ALL": "C.UTF-8",  # The same words everywhere: for months, and for the system's error messages.
+                    "SPARK_HOME": home,
+                    "SPARK_SCALA_VERSION": "2.13",
+                    "PYSPARK_PYTHON": str(zygote.LAUNCHER),
+                    "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway),
+                },
+                pass_fds=keep,
+            )
+            self.pid = self._process.pid
+            port, secret = self._wait_gateway(gateway, settings.start_timeout_s)
+        os.environ.update(
+            PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret, PYSPARK_PYTHON=str(zygote.LAUNCHER), SPARK_HOME=home
+        )
+
+    def _wait_gateway(self, gateway: Path, timeout_s: float) -> tuple[int, str]:
+        """Return port and secret, once the JVM has written them; the file is renamed into place, so it is whole."""
+        deadline = time.monotonic() + timeout_s
+        while not gateway.exists():
+            if self._process.poll() is not None:
+                raise self._failed(
+                    f"the JVM ended with code {self._process.returncode}", hint="see engine.log in the node's data directory"
+                )
+            if time.monotonic() > deadline:
+                raise self._failed(f"the JVM did not start within {timeout_s:g} s")
+            time.sleep(0.005)
+        payload = gateway.read_bytes()
+        port, length = struct.unpack(">ii", payload[:8])
+        return port, payload[8 : 8 + length].decode()
+
+    def _failed(self, reason: str, hint: str = "") -> SbonError:
+        """End all processes, and return the error."""
+        for process in (self._process, self._zygote):
+            process.kill()
+            process.wait()
+        return SbonError("engine-failed", reason, hint=hint)
+
+    def wait(self) -> int:
+        """Wait until the JVM has ended; return its exit code."""
+        return self._process.wait()
+
+    def close(self, timeout_s: float = 60.0) -> None:
+        """End the JVM and its zygote, and wait for both."""
+        for process in (self._process, self._zygote):
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._own is not None:
+            self._own.cleanup()
+
+
+def _java_command(settings: EngineSettings, dump: str) -> list[str]:
+    java = find_java()
+    options = [
+        java.path,
+        f"-Xmx{settings.heap_mb}m",
+        "-XX:+UseSerialGC",
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        "-XX:-UsePerfData",  # Performance data are a file in the system's temporary folder.
+        "-Duser.timezone=UTC",
+        f"-Djava.io.tmpdir={tempfile.gettempdir()}",
+    ]
+    if settings.jit == "c1":
+        options.append("-XX:TieredStopAtLevel=1")
+    if java.version < NEWER:
+        options.append("--add-modules=jdk.incubator.vector")
+    else:
+        options += ["--sun-misc-unsafe-memory-access=allow", "--enable-native-access=ALL-UNNAMED"]
+    for package in _OPENED:
+        options += ["--add-opens", f"{package}=ALL-UNNAMED"]
+    options += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
+    options += ["-Dio.netty.allocator.type=pooled", "-cp", class_path()]
+    archive = archive_path(settings, java)
+    if dump:
+        options += [f"-XX:ArchiveClassesAtExit={dump}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    elif archive is not None and archive.exists():
+        # A damaged or foreign archive is ignored by the JVM, which then starts as without one.
+        options += [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off"]
+    return options
+
+
+def open_session(settings: EngineSettings) -> SparkSession:
+    """Return the session on the JVM that :class:`Jvm` has started; raises Spark's errors."""
+    SparkContext._ensure_initialized()
+    selectors.install(SparkContext._jvm)
+    builder: Any = SparkSession.builder.master(settings.master).appName("sbon")
+    # A batch whose output does not fit fails with a reason, and does not take the JVM with it.
+    result_mb = max(64, settings.heap_mb // 2)
+    own = {"spark.driver.maxResultSize": f"{result_mb}m", "spark.local.dir": _listed(tempfile.gettempdir())}
+    for key, value in {**CONF, **own}.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _listed(folder: str) -> str:
+    """Return a path for Spark, relative if it has a comma, which Spark takes for a separator."""
+    return os.path.relpath(folder) if "," in folder else folder

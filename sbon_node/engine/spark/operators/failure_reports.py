@@ -1,0 +1,97 @@
+"""Short reasons from Spark's long failure reports."""
+
+from __future__ import annotations
+
+import re
+
+from sbon_node.errors import SbonError
+
+OF_THE_ROWS = re.compile(
+    r"SQLSTATE: (?:22|42601)|\b(?:java\.util\.regex\.PatternSyntaxException|java\.time\.(?:\w+\.)?\w+Exception"
+    r"|java\.lang\.(?:ArithmeticException|NumberFormatException))"
+)
+"""Data exceptions (ISO 9075) in Spark's reports, which the same rows will raise again.
+
+Examples are a division by zero, a text of another format than asked for, or errors of Java's own functions for a value or a
+pattern. Other exceptions may be the engine's own.
+"""
+NO_ROOM = re.compile("No space left on device|Disk quota exceeded")
+LATE_WORKER = "Python worker failed to connect back"
+OF_SETTINGS = re.compile(r"If necessary,? set .* to bypass this error\.\s*")
+"""Spark's advice on settings, which the user cannot change here."""
+CONTEXT = re.compile(r"^== SQL .*==\n(?P<line>.*)\n(?P<marks> *\^+)", re.MULTILINE)
+"""Spark's quotation of the expression that failed, with marks below it."""
+CAUSE = re.compile(
+    r"^(?:Caused by: |: )?(?:.*\(executor driver\): )?(?P<class>(?:[a-z]\w*\.)+\w+(?:Exception|Error)): (?P<said>.+)", re.M
+)
+"""A Java exception and its message, in a trace of the JVM's."""
+WRAPPERS = ("org.apache.spark.SparkException", "py4j.Py4JException", "java.lang.RuntimeException")
+"""Classes of exceptions that only wrap another one."""
+MOST = 500
+"""Most characters of a line that are shown."""
+GO_ON = "sbon submit --on-error skip, or null, goes on after such rows"
+
+
+def why_ended(error: Exception) -> SbonError:
+    """Return why a streaming query ended; with a ``code`` if the error would recur, or is known to pass."""
+    return no_room(error) or _late_worker(error) or _of_the_rows(error) or SbonError("", brief(error))
+
+
+def _of_the_rows(error: Exception) -> SbonError | None:
+    """Return the error that the same rows would raise again, if it is one."""
+    return SbonError("bad-rows", brief(error), hint=GO_ON) if OF_THE_ROWS.search(str(error)) else None
+
+
+def no_room(error: Exception) -> SbonError | None:
+    """Return the error for a full disk, wherever Spark's report mentions it."""
+    if NO_ROOM.search(str(error)):
+        return SbonError("disk-full", "no room for the checkpoint", hint="free some space")
+    return None
+
+
+def brief(error: Exception) -> str:
+    """Return the first line of Spark's report with the failed expression, and the last line of a Python traceback in it.
+
+    Returns the traceback's line alone if the first line gives no reason. For a Java error, returns the innermost cause.
+    """
+    if (cause := _cause(str(error))) is not None:
+        return cause
+    report = str(error).split("JVM stacktrace")[0]
+    lines = [line.strip() for line in report.splitlines() if line.strip()]
+    ends = [line for line in lines if re.match(r"^[\w.]+(Error|Exception|Lost)\b.*", line)]
+    first = re.sub(r"Query \[id = .*?\] terminated with exception: ", "", lines[0] if lines else type(error).__name__)
+    if first.endswith(":"):  # The cause follows on a line of its own.
+        first = " ".join([first, *lines[1:2]])
+    only_the_end = ends and "FOREACH_BATCH_USER_FUNCTION_ERROR" in first
+    parts = [re.sub(r"^[\w.]+\.", "", ends[-1])] if only_the_end else [first, *ends[-1:]]
+    if expression := marked(report):
+        parts.insert(1, f"in {expression}")
+    return " ".join(OF_SETTINGS.sub("", part)[:MOST] for part in parts)
+
+
+def _cause(report: str) -> str | None:
+    """Return the message of the innermost Java exception of a report, if Spark has no message of its own."""
+    if "Py4JJavaError" not in report and "An error occurred while calling" not in report:
+        return None
+    causes = [(one["class"], one["said"]) for one in CAUSE.finditer(report)]
+    own = [(kind, said) for kind, said in causes if kind not in WRAPPERS]
+    if not own:
+        return None
+    kind, said = own[-1]
+    return f"{OF_SETTINGS.sub('', said).strip()} ({kind.rpartition('.')[2]})"[:MOST]
+
+
+def marked(report: str) -> str:
+    """Return the expression that Spark marked; empty if there is none."""
+    context = CONTEXT.search(report)
+    if context is None:
+        return ""
+    marks = context["marks"]
+    return context["line"][marks.index("^") : len(marks)].strip()[:MOST]
+
+
+def _late_worker(error: Exception) -> SbonError | None:
+    """Return the error for a Python process that started too slowly, which is not the operator's fault."""
+    if LATE_WORKER in str(error):
+        return SbonError("engine-failed", "a Python process did not start within 10 s", hint="the machine is overloaded")
+    return None

@@ -1,0 +1,185 @@
+"""One operator in the engine host: a streaming query from its views to its end, after which Spark keeps nothing of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.analysis import guard
+from sbon_node.engine.spark.jvm.release import Batches, Sessions, end_monitors, forget_listener
+from sbon_node.engine.spark.operators import first_batch
+from sbon_node.engine.spark.operators.failure_reports import why_ended
+from sbon_node.engine.spark.operators.markers import MARK, with_watermark
+from sbon_node.engine.spark.operators.on_error import SHARED_EXPRESSIONS, Guard, tolerant
+from sbon_node.engine.spark.operators.output import Output
+from sbon_node.engine.spark.operators.skipped_rows import SkippedReader
+from sbon_node.engine.spark.operators.source import PartitionedSource, SimpleSource
+from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError, FeedLostError
+from sbon_node.model.columns import Schema
+from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_node.streams.skipped import SkippedRows
+
+INITIALIZING, INITIALIZING_S = "Initializing sources", 60.0
+"""Spark's status of a query whose readers still start, and the longest wait of the next operator for them."""
+
+
+class Operator:
+    """One streaming query in a session of its own, so that its views are its own. ``command`` is the node's ``start``."""
+
+    def __init__(self, sessions: Sessions, settings: EngineSettings, command: dict[str, Any]) -> None:
+        spec = msgspec.convert(command["spec"], OperatorSpec)
+        self._sessions, self._id, self._run = sessions, spec.id, command["run"]
+        self._session = session = sessions.take()
+        self._stopping, self._started = False, threading.Event()
+        self._query: StreamingQuery | None = None
+        self._output: Output | None = None
+        self._skipped: SkippedReader | None = None
+        self._batches = Batches(session)
+        try:
+            fragment, guards = _fragment(session, spec, settings.poll_s)
+            self._skipped = SkippedReader(session, guards, settings.skipped_rows)
+            log = BatchLog(Path(command["checkpoint"]), fsync=command["fsync"])
+            propagated = first_batch.propagate(session, fragment)
+            if spec.has_state:
+                first_batch.begin(session, fragment, log)
+            told = (self._tell_end, self._dropped_rows, self._skipped_rows)
+            self._output = Output(spec, log, settings.frame_bytes, *told, propagated=propagated)
+            self._batches.take = self._output
+            writer = fragment.writeStream.foreachBatch(self._batches).option("checkpointLocation", command["checkpoint"])
+            self._query = writer.queryName(spec.id).outputMode("append").start()
+            self._started.set()
+            threading.Thread(target=self._watch, args=(self._query,), name=f"end of {spec.id}", daemon=True).start()
+            _wait_for_readers(self._query)
+            end_monitors(session)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop the query, and report its last commits."""
+        self._stopping = True
+        if self._query is not None:
+            self._query.stop()
+            forget_listener(self._query)
+        self._release()
+
+    def _release(self) -> None:
+        """Report all that is left to report; then remove every trace of the query from Spark and from this process."""
+        if self._output is not None:
+            self._output.close()
+        self._batches.release()
+        self._query = self._output = self._skipped = None
+        self._sessions.give_back(self._session)
+
+    def _dropped_rows(self) -> int:
+        """Return the late rows that Spark has dropped in the current batch; with markers there are none."""
+        self._started.wait()
+        assert self._query is not None
+        return dropped_rows(self._query._jsq.streamingQuery().lastExecution().executedPlan())
+
+    def _skipped_rows(self) -> SkippedRows | None:
+        """Return the rows that the current batch has skipped for errors in expressions."""
+        self._started.wait()
+        if self._skipped is None or not self._skipped.guards:
+            return None
+        assert self._query is not None
+        return self._skipped.of(self._query._jsq.streamingQuery().lastExecution())
+
+    def _watch(self, query: StreamingQuery) -> None:
+        try:
+            query.awaitTermination()
+            self._tell_end(RuntimeError("the query ended"))
+        except Exception as error:  # noqa: BLE001 - whatever Spark raises is the reason
+            self._tell_end(error)
+
+    def _tell_end(self, error: Exception) -> None:
+        """Report the query's end and its reason to the node; with a ``code`` if it would recur, or is known to pass."""
+        output = self._output
+        if self._stopping or output is None:
+            return
+        check_jvm(self._session)
+        end = output.refusal or why_ended(error)
+        told = {"do": "ended", "operator": self._id, "run": self._run, "code": end.code, "reason": str(end)}
+        try:
+            Feed("output").call(told)
+        except FeedError:
+            return  # The node has stopped it meanwhile.
+        except FeedLostError:
+            os._exit(1)
+
+
+def _wait_for_readers(query: StreamingQuery) -> None:
+    """Wait for the readers: each is a Python process with 10 seconds to start, too few if many start at once."""
+    deadline = time.monotonic() + INITIALIZING_S
+    while query.isActive and query.status["message"] == INITIALIZING and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _fragment(session: SparkSession, spec: OperatorSpec, wait_s: float) -> tuple[DataFrame, tuple[Guard, ...]]:
+    """Return the operator's output over its inputs as views, and the guards that skip rows.
+
+    Raises :class:`SbonError` if the fragment is not allowed.
+    """
+    views = spec.views()
+    guard.check(session, spec.fragment, len(views))
+    source = SimpleSource if spec.reader == "simple" else PartitionedSource
+    _register(session, source)
+    for number, inputs in enumerate(views):
+        parts = [_rows_of(session, source.name(), spec.id, position, one, wait_s) for position, one in inputs]
+        reduce(DataFrame.union, parts).createOrReplaceTempView(f"in{number}")
+    if spec.on_error == "fail":
+        session.conf.unset(SHARED_EXPRESSIONS)
+    else:
+        session.conf.set(SHARED_EXPRESSIONS, "false")
+    return tolerant(session, session.sql(spec.fragment), spec.on_error)
+
+
+def _register(session: SparkSession, source: type[SimpleSource] | type[PartitionedSource]) -> None:
+    """Register the reader with the session.
+
+    A reused session knows it already, and Spark looks for a taken name in the thread's active session, whichever that is.
+    """
+    java: Any = session._jsparkSession
+    jvm: Any = session._jvm
+    if not java.sessionState().dataSourceManager().dataSourceExists(source.name()):
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java)
+        session.dataSource.register(source)
+
+
+def _rows_of(session: SparkSession, source: str, operator: str, position: int, one: InputSpec, wait_s: float) -> DataFrame:
+    """Return one input as a stream of rows, with its watermark if the operator has state."""
+    mark = f", `{MARK}` boolean" if one.event_time else ""
+    options = {"operator": operator, "position": position, "wait": wait_s, "event_time": one.event_time, "lag": one.lag_ms}
+    rows = session.readStream.format(source).schema(ddl(one.schema) + mark).options(**options).load()
+    return with_watermark(rows, one.event_time) if one.event_time else rows
+
+
+def ddl(schema: Schema) -> str:
+    quoted = ((column.name.replace("`", "``"), column.type) for column in schema)
+    return ", ".join(f"`{name}` {type_}" for name, type_ in quoted)
+
+
+def check_jvm(session: SparkSession) -> None:
+    """End this process if its JVM does not answer any more: then the failure was not an operator's."""
+    try:
+        session._jvm.System.currentTimeMillis()
+    except Exception:  # noqa: BLE001 - however it shows
+        os._exit(JVM_LOST)
+
+
+def dropped_rows(plan: Any) -> int:
+    """Return the rows dropped by the state operators of an executed plan."""
+    metric = plan.metrics().get("numRowsDroppedByWatermark")
+    own = int(metric.get().value()) if metric.isDefined() else 0
+    children = plan.children()
+    return own + sum(dropped_rows(children.apply(position)) for position in range(children.size()))

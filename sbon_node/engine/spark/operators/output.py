@@ -1,0 +1,141 @@
+"""Output of a batch: collected as Arrow, cut into frames, and stored in the node before Spark commits the batch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.promise import batch_promise
+from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError
+from sbon_node.errors import SbonError
+from sbon_node.model.frames import MAX_ROW_BYTES
+from sbon_node.model.operators import OperatorSpec
+from sbon_node.streams.payload import pack
+from sbon_node.streams.skipped import SkippedRows
+
+COMMIT_POLL_S = 0.003
+ONLY_LATER = "leave such rows out with WHERE, or join and aggregate in queries of their own"
+CODEC = pa.Codec("zstd", 1)
+
+
+class Output:
+    """Receives an operator's batches. ``on_failure`` gets a commit that the node refused or could not receive.
+
+    ``propagated``: Spark computes watermarks node by node (:mod:`.first_batch`).
+    """
+
+    def __init__(
+        self,
+        spec: OperatorSpec,
+        log: BatchLog,
+        frame_bytes: int,
+        on_failure: Callable[[Exception], None],
+        dropped_rows: Callable[[], int],
+        skipped: Callable[[], SkippedRows | None] = lambda: None,
+        *,
+        propagated: bool = False,
+    ) -> None:
+        self._operator, self._has_state = spec.id, spec.has_state
+        self._log, self._frame_bytes, self._on_failure, self._dropped_rows = log, frame_bytes, on_failure, dropped_rows
+        self._skipped, self._propagated = skipped, propagated
+        self._feed = Feed("output")
+        self._commits = Feed("output")
+        self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self.refusal: SbonError | None = None
+        """The reason why a batch's output cannot be stored, in any engine."""
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Store a batch's output, as ``foreachBatch`` function; return once the node has it, so that Spark may commit."""
+        started = time.monotonic()
+        self._wait_commit()
+        table = batch.toArrow()
+        offsets = self._log.read_offsets(number)
+        if self._has_state:
+            self._check_none_dropped(number)
+        watermark_ms, ended = batch_promise(offsets, self._log.read_watermark(number) if self._has_state else None)
+        try:
+            drafts = cut(table, self._frame_bytes) or [(b"", 0)]
+        except SbonError as error:
+            self.refusal = error
+            raise
+        self._feed.call(
+            {
+                "do": "write",
+                "operator": self._operator,
+                "batch": number,
+                "offsets": msgspec.to_builtins(offsets),
+                "frames": [{"payload": payload, "rows": rows} for payload, rows in drafts],
+                "watermark_ms": watermark_ms,
+                "ended": ended,
+                "batch_ms": (time.monotonic() - started) * 1000,
+                "skipped": msgspec.to_builtins(self._skipped()),
+            }
+        )
+        self._watcher = threading.Thread(target=self._watch, args=(number,), name=f"commit of {number}", daemon=True)
+        self._watcher.start()
+
+    def _check_none_dropped(self, number: int) -> None:
+        """Reject a batch with dropped late rows: the watermark excluded such rows, so the result would be wrong."""
+        dropped = self._dropped_rows()
+        if not dropped:
+            return
+        if self._propagated and self._log.read_watermark(number) <= 0:
+            message = f"{dropped} rows are of 1970-01-01T00:00:00Z or before, which an outer join below other joins or aggregates"
+            self.refusal = SbonError("unsupported-event-time", f"{message} does not take", where=self._operator, hint=ONLY_LATER)
+        else:
+            self.refusal = SbonError("broken-invariant", f"{dropped} rows came after the watermark", where=self._operator)
+        raise self.refusal
+
+    def close(self) -> None:
+        """Report the last commit; call after the query has stopped."""
+        self._stopped.set()
+        self._wait_commit()
+        self._feed.close()
+        self._commits.close()
+
+    def _wait_commit(self) -> None:
+        if self._watcher is not None:
+            self._watcher.join()
+            self._watcher = None
+
+    def _watch(self, number: int) -> None:
+        """Watch for a batch's commit file: batch b+1 may never come, so it cannot serve as sign of the commit."""
+        while not self._log.is_committed(number):
+            if self._stopped.is_set():
+                return
+            time.sleep(COMMIT_POLL_S)
+        try:
+            self._log.sync()
+            self._commits.call({"do": "committed", "operator": self._operator, "batch": number})
+        except (OSError, FeedError) as error:
+            self._on_failure(error)
+        except FeedLostError:
+            return  # The host ends without its node, or by its command.
+
+
+def cut(table: pa.Table, frame_bytes: int) -> list[tuple[bytes, int]]:
+    """Return payloads and their rows: each about ``frame_bytes`` before compression, in the table's order.
+
+    Raises :class:`SbonError` ``row-too-large``: without the error the row would be missing downstream unnoticed.
+    """
+    frames = []
+    spans = [(0, table.num_rows)] if table.num_rows else []
+    while spans:
+        start, rows = spans.pop()
+        piece = table.slice(start, rows)
+        if rows == 1 and piece.nbytes > MAX_ROW_BYTES:
+            raise SbonError("row-too-large", f"a row of {piece.nbytes:,} bytes is over the limit of {MAX_ROW_BYTES:,}")
+        if rows > 1 and piece.nbytes > 2 * frame_bytes:
+            half = rows // 2
+            spans += [(start + half, rows - half), (start, half)]
+            continue
+        (batch,) = piece.combine_chunks().to_batches()
+        frames.append((pack(batch, CODEC), rows))
+    return frames

@@ -1,0 +1,171 @@
+"""The Spark data source for an operator's inputs (pyspark.sql.datasource); an offset is an :class:`InputOffset`.
+
+The simple reader long-polls: ``read`` returns at the first news, which makes a trickle of rows fast and an idle query cheap.
+The partitioned reader runs in executors, which makes high rates cheap and each batch slower. Both return whole Arrow batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    SimpleDataSourceStreamReader,
+)
+from pyspark.sql.types import StructType
+
+from sbon_node.engine.spark.operators.markers import MARK, marker
+from sbon_node.engine.spark.wire import Feed
+from sbon_node.model.frames import NO_WATERMARK_MS, InputOffset
+from sbon_node.streams.payload import unpack
+
+
+def start_of(position: int) -> dict[str, Any]:
+    """Return the offset before the first frame of an input."""
+    return {"frame": 0, "watermark_ms": NO_WATERMARK_MS, "ended": False, "incarnation": 0, "input": position}
+
+
+class SimpleSource(DataSource):
+    """A source for low rates.
+
+    Options: ``operator``, ``position`` (which input), ``wait`` (seconds to wait for news); ``event_time`` and ``lag`` if
+    markers carry the watermark.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "sbon_simple"
+
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
+        return SimpleReader(dict(self.options), schema)
+
+
+class PartitionedSource(DataSource):
+    """A source for high rates, with the same options."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sbon_partitioned"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return PartitionedReader(dict(self.options), schema)
+
+
+class _Input:
+    """One input of one operator, read from the node."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self.operator, self.position, self.wait_s = options["operator"], int(options["position"]), float(options["wait"])
+        self.event_time, self.lag_ms = options.get("event_time", ""), int(options.get("lag", 0))
+        self.schema = arrow_schema(schema)
+        self._feed: Feed | None = None
+
+    def poll(self, after: dict[str, Any]) -> dict[str, Any]:
+        call = {"do": "poll", "operator": self.operator, "position": self.position, "after": after, "wait": self.wait_s}
+        offset: dict[str, Any] = {**self.feed.call(call)["offset"], "input": self.position}
+        # Spark compares the text: without news it must be identical.
+        return after if offset == after else offset
+
+    def batches(self, after: dict[str, Any], upto: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows between two offsets, then the marker of the second one, if the operator has state."""
+        if upto["frame"] > after["frame"]:
+            yield from self._rows(after["frame"], upto["frame"])
+        if self.event_time and upto != after:
+            yield marker(self.schema, self.event_time, msgspec.convert(upto, InputOffset), self.lag_ms)
+
+    def _rows(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        call = {"do": "fetch", "operator": self.operator, "position": self.position, "after": after, "upto": upto}
+        for payload in self.feed.call(call)["payloads"]:
+            if payload:
+                yield conform(unpack(payload), self.schema)
+
+    @property
+    def feed(self) -> Feed:
+        if self._feed is None:
+            self._feed = Feed("reader")
+        return self._feed
+
+    def close(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+            self._feed = None
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark expects of a reader in a UTC session."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with the columns of ``schema``, in its order and types."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        pa.repeat(pa.scalar(False), batch.num_rows) if field.name == MARK else batch.column(field.name).cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class SimpleReader(SimpleDataSourceStreamReader):
+    """Reads where the query is planned."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._input = _Input(options, schema)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return start_of(self._input.position)
+
+    def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
+        end = self._input.poll(start)
+        return self.readBetweenOffsets(start, end), end
+
+    def readBetweenOffsets(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        # Spark copies the iterator and pickles it, so it must be a list's.
+        return iter(list(self._input.batches(start, end)))
+
+
+class _Frames(InputPartition):
+    def __init__(self, after: dict[str, Any], upto: dict[str, Any]) -> None:
+        super().__init__((after["frame"], upto["frame"]))
+        self.after, self.upto = after, upto
+
+
+class PartitionedReader(DataSourceStreamReader):
+    """Reads Arrow batches in the executors."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._options, self._schema = options, schema
+        self._input: _Input | None = None
+        self._last: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return start_of(int(self._options["position"]))
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        after = start or self._last or self.initialOffset()
+        if self._input is None:
+            self._input = _Input(self._options, self._schema)
+        self._last = self._input.poll(after)
+        return self._last
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [_Frames(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Frames)
+        reader = _Input(self._options, self._schema)
+        try:
+            yield from reader.batches(partition.after, partition.upto)
+        finally:
+            reader.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_schema": self._schema, "_input": None, "_last": None}

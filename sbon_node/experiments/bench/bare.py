@@ -1,0 +1,171 @@
+"""The comparison side of the benchmark: bare Spark in a separate process, fed from memory over the engine's wire."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import msgspec
+
+from sbon_node.clock import Clock
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.listener import Control, Listener, receive
+from sbon_node.engine.spark.wire import FEED_VARIABLE, pack
+from sbon_node.errors import SbonError
+from sbon_node.experiments.bench.rows import Outputs
+from sbon_node.experiments.bench.work import Work
+from sbon_node.model.frames import Frame, FrameDraft, InputOffset
+from sbon_node.streams.links.inbox import Inbox
+from sbon_node.streams.links.span import InputSpan, fill
+from sbon_node.streams.settings import StreamSettings
+
+_NO_BOUND = 2**62
+
+
+class BareFlow:
+    """A query's inputs in memory, with the same batch limits as operators.
+
+    A query with ``state`` may check for input after each batch without waiting: the rows that a window releases come in a
+    batch of their own.
+    """
+
+    def __init__(self, inputs: int, clock: Clock, settings: StreamSettings, *, state: bool = False) -> None:
+        self.outputs = Outputs()
+        self._clock, self._settings, self._state = clock, settings, state
+        self._wrote: set[int] = set()
+        """Inputs without a request since the last batch."""
+        self._inboxes = [Inbox(f"source {position}", capacity_bytes=_NO_BOUND) for position in range(inputs)]
+
+    async def arrive(self, drafts: Sequence[Sequence[FrameDraft]]) -> None:
+        for inbox, of_input in zip(self._inboxes, drafts, strict=True):
+            for draft in of_input:
+                inbox.add(Frame(stream=inbox.stream, number=inbox.received + 1, payload=draft.payload, rows=draft.rows))
+
+    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Answer a reader's request as the engine's adapter would, or take the query's report."""
+        match request["do"]:
+            case "poll":
+                after = msgspec.convert(request["after"], InputOffset)
+                return {"offset": msgspec.to_builtins(await self._poll(request["position"], after, request["wait"]))}
+            case "fetch":
+                inbox = self._inboxes[request["position"]]
+                return {"payloads": [frame.payload for frame in inbox.frames(request["after"], request["upto"])]}
+            case "failed":
+                self.outputs.fail(request["reason"])
+            case _:
+                self._wrote = set(range(len(self._inboxes))) if self._state else set()
+                self.outputs.add(request["rows"], request["at"])
+        return {"done": True}
+
+    async def _poll(self, position: int, after: InputOffset, wait_s: float) -> InputOffset:
+        settings, inbox = self._settings, self._inboxes[position]
+        share = len(self._inboxes)
+        rows = settings.batch_span_rows // share if self._state else None
+        at_once = position in self._wrote
+        self._wrote.discard(position)
+        try:
+            async with self._clock.timeout(0.0 if at_once else wait_s):
+                while True:
+                    span = InputSpan(after.frame, after, inbox.at)
+                    fill([span], settings.batch_span_bytes // share, settings.batch_span_frames, rows)
+                    if span.last is not None:
+                        return InputOffset(frame=span.last.number)
+                    await inbox.news.wait()
+        except TimeoutError:
+            return after
+
+
+class Bare:
+    """Bare Spark, with the engine's streaming settings for full speed, or ``plain`` with Spark's defaults."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.pid = 0
+        self._clock = clock
+        self._flows: dict[str, BareFlow] = {}
+        self._control: Control
+
+    @asynccontextmanager
+    async def running(self, kind: Literal["plain", "tuned"]) -> AsyncIterator[None]:
+        """Run Spark: enter when its first job is done, leave when all its processes have ended."""
+        listener = Listener(self._answer)
+        address = await listener.open()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "sbon_node.experiments.bench.bare_spark",
+            kind,
+            env={**os.environ, FEED_VARIABLE: address, "PYSPARK_PYTHON": sys.executable},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            self._control = await self._connected(listener, process)
+            self.pid = int((await self._told())["ready"])
+            watching = asyncio.create_task(self._watch(process))
+            try:
+                yield
+            finally:
+                watching.cancel()
+            self._control[1].write(pack({"do": "close"}))
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.kill()  # its JVM reads from a pipe of this process and ends with it
+                await process.wait()
+            await listener.close()
+
+    async def start(self, operator: str, reader: str, work: Work) -> BareFlow:
+        flow = self._flows[operator] = BareFlow(len(work.inputs), self._clock, StreamSettings(), state=bool(work.event_time))
+        command = {
+            "do": "start",
+            "operator": operator,
+            "reader": reader,
+            "schemas": [", ".join(f"{column.name} {column.type}" for column in schema) for schema in work.inputs],
+            "fragment": work.fragment,
+            "event_time": work.event_time,
+            "wait": EngineSettings().poll_s,
+        }
+        await self._obey(command)
+        return flow
+
+    async def stop(self, operator: str) -> None:
+        await self._obey({"do": "stop", "operator": operator})
+        del self._flows[operator]
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Fail the waits for rows when the process ends."""
+        code = await process.wait()
+        for flow in self._flows.values():
+            flow.outputs.fail(f"bare Spark ended with code {code}")
+
+    async def _connected(self, listener: Listener, process: asyncio.subprocess.Process) -> Control:
+        ended = asyncio.ensure_future(process.wait())
+        either: list[asyncio.Future[Any]] = [listener.control, ended]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+        if not listener.control.done():
+            raise RuntimeError(f"bare Spark did not start: code {process.returncode}")
+        return listener.control.result()
+
+    async def _obey(self, command: dict[str, Any]) -> None:
+        self._control[1].write(pack(command))
+        await self._told()
+
+    async def _told(self) -> dict[str, Any]:
+        message = await receive(self._control[0])
+        if message is None:
+            raise RuntimeError("bare Spark is gone")
+        return message
+
+    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        flow = self._flows.get(request["operator"])
+        if flow is None:
+            raise SbonError("operator-stopped", "it does not run any more", where=request["operator"])
+        return await flow.answer(request)

@@ -1,0 +1,1 @@
+"""Explanations of plans and placements: hosts, reasons, alternatives and the latencies that decide."""

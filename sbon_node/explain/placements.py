@@ -1,0 +1,300 @@
+"""Explanation of a query's placement: reasons, alternatives, their costs, and the latencies that decide."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from sbon_node.errors import SbonError
+from sbon_node.explain.compare import Known, alternative, turning_point, weigh
+from sbon_node.explain.dry_run import DryRunView
+from sbon_node.explain.knowledge import Knowledge
+from sbon_node.explain.placement_explanation import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
+from sbon_node.model.goal import Goal
+from sbon_node.model.operators import Needs
+from sbon_node.model.placement import Assignment, Placement
+from sbon_node.model.plan import Plan
+from sbon_node.model.queries import QuerySpec
+from sbon_node.model.strategies import LOOKING_EVERYWHERE
+from sbon_node.placement.model.from_plan import problem_of
+from sbon_node.placement.model.network_view import Answer
+from sbon_node.placement.model.problem import Operator, PlacementProblem, total
+from sbon_node.placement.selection.bounds import place
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.solvers.geometric_median import median_positions
+from sbon_node.placement.strategies.registry import STRATEGIES
+from sbon_node.placement.strategies.sbon.relaxation import pinned_positions
+from sbon_node.queries.lookup import QueryLookup
+from sbon_node.queries.planning import Planning
+from sbon_node.queries.records import LIVE
+from sbon_node.workflow.context import Context
+
+MAX_CANDIDATES = 12
+"""Most candidates of each operator, beside the hosts that any strategy chose."""
+MOST_LOOKED_AT = 60_000
+"""Most nodes x operators for which an explanation runs strategies that look everywhere."""
+
+
+class _Subject(NamedTuple):
+    """The explained query; ``hosts`` is empty if it does not run."""
+
+    plan: Plan
+    goal: Goal
+    sql: str
+    consumer: str
+    query: str = ""
+    state: str = "planned"
+    hosts: Mapping[str, str] = {}
+
+
+class PlacementExplainer:
+    """Explains the placement of any query or submission; reserves and changes nothing.
+
+    Every strategy runs, and asks and measures as if it placed the query. Half of this node's measurement limit stays for queries
+    that are placed. Strategies that take too long, or would, are left out with a message.
+    """
+
+    def __init__(
+        self, context: Context, planning: Planning, lookup: QueryLookup, settings: PlacementSettings, knowledge: Knowledge
+    ) -> None:
+        self._context, self._planning, self._lookup = context, planning, lookup
+        self._settings, self._knowledge = settings, knowledge
+
+    async def plan(self, question: QuerySpec) -> PlacementExplanation:
+        """Explain the placement of a query that could be submitted."""
+        question.check()
+        consumer = self._planning.consumer(question.consumer)
+        plan = await self._planning.plan(question, "q")
+        return await self._explain(_Subject(plan, question, question.sql, consumer))
+
+    async def query(self, query_id: str) -> PlacementExplanation:
+        """Compare the placement of a cluster's query with the strategy's current choice. Raises ``query-not-placed``."""
+        info, _ = await self._lookup.show(query_id)
+        if info.plan is None or info.placement is None:
+            raise SbonError("query-not-placed", f"the query {query_id} has not been placed", where="query", hint="ask again")
+        hosts = info.placement.hosts()
+        return await self._explain(_Subject(info.plan, info, info.sql, info.consumer, info.id, info.state, hosts))
+
+    async def _explain(self, subject: _Subject) -> PlacementExplanation:
+        held = {one.id: one.needs for one in subject.plan.operators} if subject.state in LIVE else {}
+        turns = asyncio.Semaphore()
+        view = DryRunView(self._context, held, turns)
+        problem = problem_of(subject.plan, subject.consumer, None, subject.goal)
+        asked = await self._placed(problem, view, subject.goal.strategy)
+        # Each strategy has its own view, so that its requests are counted separately; measurements are shared.
+        others = (self._in_passing(name, problem, DryRunView(self._context, held, turns), asked) for name in STRATEGIES)
+        placed = dict(zip(STRATEGIES, await asyncio.gather(*others), strict=True))
+        chosen = asked.hosts() if isinstance(asked, Placement) else {}
+        hosts = dict(subject.hosts) or chosen
+        virtual = _virtual(problem, view, asked)
+        candidates = self._candidates(problem, view, virtual, [hosts, *_hosts_of(asked, *placed.values())], asked)
+        known = await self._known(problem, view, virtual, candidates)
+        away = self._away({*problem.pinned.values(), *hosts.values()}, known)
+        # If the host can no longer take the operator, candidates are compared with the strategy's current choice instead.
+        taken = {name: node if known.answers[name, node].accepted else chosen.get(name, "") for name, node in hosts.items()}
+        weighed = await self._context.computing(lambda: weigh(problem, candidates, known, taken))
+        now = _compared(subject.goal.strategy, asked, problem, view, known)
+        if isinstance(asked, Placement):
+            now = replace(now, strategy=asked.strategy)
+        best = alternative("best of the candidates", problem, weighed.best, view.latency_ms, known)
+        stands = alternative(subject.goal.strategy, problem, hosts, view.latency_ms, known)
+        names = [operator.id for operator in problem.operators]
+        turning = [turning_point(turn, known, weighed.best, names) for turn in weighed.turning]
+        ends = {*problem.pinned.values(), *known.nodes}
+        return PlacementExplanation(
+            **subject.goal.goal_options(),
+            query=subject.query,
+            sql=subject.sql,
+            state=subject.state,
+            consumer=subject.consumer,
+            pinned=problem.pinned,
+            away=away,
+            stands=stands if subject.hosts else now,
+            now=now,
+            now_reason=asked.reason if isinstance(asked, Placement) else "",
+            best=best,
+            operators=tuple(
+                WeighedOperator(
+                    id=operator.id,
+                    node=hosts.get(operator.id, ""),
+                    now=chosen.get(operator.id, ""),
+                    reason=_reason_of(asked, operator.id),
+                    virtual=virtual.get(operator.id, ()),
+                    needs=operator.needs,
+                    candidates=tuple(weighed.candidates[operator.id]),
+                )
+                for operator in problem.operators
+            ),
+            links=tuple(self._knowledge.links(problem, hosts)),
+            strategies=tuple(_compared(name, one, problem, view, known) for name, one in placed.items()),
+            checks=tuple(await self._checks(problem, view, stands)),
+            turns=tuple(sorted((self._knowledge.dated(turn) for turn in turning if _turns(turn)), key=_change)),
+            settled=weighed.looked_at - sum(_turns(turn) for turn in turning),
+            nodes=tuple(self._knowledge.node(node) for node in sorted(ends)),
+        )
+
+    # -- what the strategies make of it -------------------------------------------------------------------------------
+
+    async def _placed(self, problem: PlacementProblem, view: DryRunView, strategy: str) -> Placement | SbonError:
+        try:
+            return await place(problem, view, self._settings, strategy)
+        except SbonError as error:
+            return error
+
+    async def _in_passing(
+        self, name: str, problem: PlacementProblem, view: DryRunView, asked: Placement | SbonError
+    ) -> Placement | SbonError:
+        """Run a strategy within its time limit, unless the problem is too large."""
+        if isinstance(asked, Placement) and asked.strategy == name:
+            return asked
+        many, limit_s = len(view.nodes()) * len(problem.operators), self._context.settings.explain_s
+        if name in LOOKING_EVERYWHERE and many > MOST_LOOKED_AT:
+            return SbonError("not-computed", f"too large: {many:,} places for operators, {MOST_LOOKED_AT:,} are tried in passing")
+        try:
+            async with self._context.clock.timeout(limit_s):
+                return await self._strategy(name, problem, view)
+        except TimeoutError:
+            return SbonError("not-computed", f"not done after {limit_s:g} s (control.explain_s)")
+
+    async def _strategy(self, name: str, problem: PlacementProblem, view: DryRunView) -> Placement | SbonError:
+        """Run a strategy; if it cannot keep the delay bound, return its placement without the bound.
+
+        The explanation then shows its cost, and by how much it breaks the bound.
+        """
+        settings = replace(self._settings, exact_s=min(self._settings.exact_s, self._context.settings.explain_s / 2))
+        found = await _attempted(name, problem, view, settings)
+        if isinstance(found, SbonError) and found.code == "delay-bound":
+            unbounded = replace(problem, bounds=replace(problem.bounds, max_delay_ms=None))
+            return await _attempted(name, unbounded, view, settings)
+        return found
+
+    # -- what there is to choose from ---------------------------------------------------------------------------------
+
+    def _candidates(
+        self,
+        problem: PlacementProblem,
+        view: DryRunView,
+        virtual: Mapping[str, Sequence[float]],
+        placements: Sequence[Mapping[str, str]],
+        asked: Placement | SbonError,
+    ) -> dict[str, list[str]]:
+        """Return the candidates of each operator.
+
+        They are every host that some strategy chose, even if it is away by now, and up to ``MAX_CANDIDATES`` others: nodes that
+        the strategy examined, the query's endpoints, and nodes near the virtual coordinate.
+        """
+        hosts = set(view.nodes())
+        ends = [node for node in dict.fromkeys(problem.pinned.values()) if node in hosts]
+        looked_at = {one.operator: [c.node for c in one.candidates] for one in _assignments(asked)}
+        found = {}
+        for operator in problem.operators:
+            chosen = dict.fromkeys(one[operator.id] for one in placements if operator.id in one)
+            near = [node for node, _ in view.nearest(virtual[operator.id], MAX_CANDIDATES)] if operator.id in virtual else []
+            others = dict.fromkeys((*looked_at.get(operator.id, ())[: MAX_CANDIDATES // 2], *ends, *near, *sorted(hosts)))
+            found[operator.id] = [*chosen, *[node for node in others if node not in chosen][:MAX_CANDIDATES]]
+        return found
+
+    def _away(self, nodes: Set[str], known: Known) -> dict[str, str]:
+        """Return nodes that are away or did not answer here, each with the reason."""
+        silent = {node for (_, node), answer in known.answers.items() if answer.free is None}
+        told = {node: self._context.away(node) or ("does not answer" if node in silent else "") for node in sorted(nodes)}
+        return {node: how for node, how in told.items() if how}
+
+    async def _known(
+        self,
+        problem: PlacementProblem,
+        view: DryRunView,
+        virtual: Mapping[str, Sequence[float]],
+        candidates: Mapping[str, Sequence[str]],
+    ) -> Known:
+        nodes = sorted({*problem.pinned.values(), *(node for some in candidates.values() for node in some)})
+        answers: dict[tuple[str, str], Answer] = {}
+        told: dict[tuple[Needs, str], Answer] = {}
+        distances: dict[tuple[str, str], float] = {}
+        for operator in problem.operators:
+            new = [node for node in candidates[operator.id] if (operator.needs, node) not in told]
+            away = {node: how for node in new if (how := self._context.away(node))}
+            told |= {(operator.needs, node): Answer(accepted=False, reason=how) for node, how in away.items()}
+            there = [node for node in new if node not in away]
+            told |= {(operator.needs, node): one for node, one in (await view.ask_all(there, operator.needs)).items()}
+            answers |= {(operator.id, node): told[operator.needs, node] for node in candidates[operator.id]}
+            if operator.id in virtual:
+                near = dict(view.nearest(virtual[operator.id], len(view.nodes())))
+                distances |= {(operator.id, node): near[node] for node in candidates[operator.id] if node in near}
+        settled = np.zeros((len(nodes), len(nodes)), dtype=np.bool_)
+        for row, a in enumerate(nodes):
+            settled[row] = [self._knowledge.is_settled(a, b) for b in nodes]
+            await view.pause()
+        predicted_ms, known_ms = view.known_ms(nodes, nodes, measured=False), view.latencies_ms(nodes, nodes)
+        return Known(nodes, predicted_ms, known_ms, settled, answers, distances)
+
+    async def _checks(self, problem: PlacementProblem, view: DryRunView, stands: Alternative) -> list[BoundCheck]:
+        """Check the delay, and each host's room for all operators placed there."""
+        found: list[BoundCheck] = []
+        hosts = stands.hosts
+        bound, delay_ms = problem.bounds.max_delay_ms, stands.delay_ms
+        if bound is not None and delay_ms is not None:
+            value, slack = (delay_ms, bound - delay_ms) if math.isfinite(delay_ms) else (None, None)
+            found.append(BoundCheck(bound="max_delay_ms", limit=bound, value=value, slack=slack))
+        by_id: dict[str, Operator] = {operator.id: operator for operator in problem.operators}
+        for node in sorted(set(hosts.values())):
+            needs = total([by_id[operator].needs for operator, at in hosts.items() if at == node])
+            answer = await view.ask(node, needs)
+            for name in Needs.__struct_fields__:
+                limit, value = None if answer.free is None else getattr(answer.free, name), getattr(needs, name)
+                slack = None if limit is None else limit - value
+                found.append(BoundCheck(bound=name, where=node, limit=limit, value=value, slack=slack))
+        return found
+
+
+async def _attempted(
+    name: str, problem: PlacementProblem, view: DryRunView, settings: PlacementSettings
+) -> Placement | SbonError:
+    try:
+        return await STRATEGIES[name](problem, view, settings)
+    except SbonError as error:
+        return error
+
+
+def _virtual(problem: PlacementProblem, view: DryRunView, asked: Placement | SbonError) -> dict[str, tuple[float, ...]]:
+    """Return the strategy's virtual coordinates, or the geometric median where it has none."""
+    names = [operator.id for operator in problem.operators]
+    try:
+        found = median_positions(names, problem.edges, pinned_positions(problem, view))
+    except SbonError:
+        return {}
+    return found | {one.operator: one.virtual for one in _assignments(asked) if one.virtual}
+
+
+def _assignments(placed: Placement | SbonError) -> tuple[Assignment, ...]:
+    return placed.assignments if isinstance(placed, Placement) else ()
+
+
+def _reason_of(placed: Placement | SbonError, operator: str) -> str:
+    return next((one.reason for one in _assignments(placed) if one.operator == operator), "")
+
+
+def _hosts_of(*placed: Placement | SbonError) -> list[dict[str, str]]:
+    return [one.hosts() for one in placed if isinstance(one, Placement)]
+
+
+def _compared(name: str, placed: Placement | SbonError, problem: PlacementProblem, view: DryRunView, known: Known) -> Alternative:
+    if isinstance(placed, SbonError):
+        return Alternative(strategy=name, refused=f"{placed.code}: {placed.message}")
+    return alternative(name, problem, placed.hosts(), view.latency_ms, known, probes=placed.probes)
+
+
+def _turns(turn: TurningPoint) -> bool:
+    return turn.below_ms is not None or turn.above_ms is not None
+
+
+def _change(turn: TurningPoint) -> tuple[float, str, str]:
+    """Return the least relative change of the latency that would change the placement."""
+    now_ms = turn.latency_ms if turn.latency_ms is not None else float("inf")
+    shares = [abs(ms - now_ms) / max(now_ms, 1e-3) for ms in (turn.below_ms, turn.above_ms) if ms is not None]
+    return min(shares, default=float("inf")), turn.a, turn.b

@@ -1,0 +1,274 @@
+"""Explanation of a plan: estimated and measured flows, and their network usage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from sbon_node.model.delivery import LIVE
+from sbon_node.model.measurements import Measurement
+from sbon_node.model.plan import Plan, PlannedOperator, PlannedSource, Rate
+from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.streams import LOST, SourceInfo
+from sbon_node.queries.terminal import state_of_component
+
+PLANNED = "planned"
+"""State of an operator, beside those of a running one: the query was not submitted."""
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """Output of a part of the plan; None if unknown. ``selectivity`` is rows out for one row in."""
+
+    rows_s: float | None = None
+    bytes_s: float | None = None
+    row_bytes: float | None = None
+    selectivity: float | None = None
+
+
+class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
+    """The sink, an operator, or a source; ``reads`` are the ids of its inputs."""
+
+    id: str
+    kind: Literal["sink", "operator", "source"]
+    node: str
+    """Its current node, or the strategy's current choice."""
+    state: str
+    """State of the operator or source; ``planned`` if nothing runs."""
+    reason: str = ""
+    reads: tuple[str, ...] = ()
+    fragment: str = ""
+    signature: str = ""
+    estimated: Flow = Flow()
+    """From declarations and samples, without measurements."""
+    measured: Flow = Flow()
+    """Measured while it runs; otherwise the remembered values of an equal operator, at the planned rates of its inputs."""
+    remembered: bool = False
+    """Whether the plan used a measurement of an equal part instead of the estimate."""
+    late: int | None = None
+    """For a source: rows dropped because they came later than the stream's delay allows."""
+    rows: int | None = None
+    """Rows that have left it, or that the sink has taken. None if unknown."""
+    watermark_ms: int | None = None
+    """Watermark of a source or operator (ms since 1970): no row that follows is earlier. None if unknown."""
+    ended: bool = False
+    """Whether no row will follow at all."""
+    batch_ms: float | None = None
+    """For an operator: time per batch, later batches counting more; None before the first batch."""
+    under_way_s: float | None = None
+    """For an operator: the age of its running batch, which has read ``under_way_rows``; None if no batch runs."""
+    under_way_rows: int = 0
+    under_way_bytes: int = 0
+
+
+class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
+    """Flow from one part to another; ``usage`` is its rate x one-way latency, in bytes."""
+
+    stream: str
+    source_node: str
+    target: str
+    target_node: str
+    latency_ms: float | None
+    """None if the latency, and therefore the usage, is unknown."""
+    bytes_s: float
+    """The planned rate, which the placement uses."""
+    usage: float | None
+    measured_bytes_s: float | None = None
+    measured_usage: float | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Explanation of a plan: ``parts`` in the order of the tree, the sink first; usages are sums over links, in bytes."""
+
+    query: str
+    """Empty if nothing runs."""
+    sql: str
+    state: str
+    reason: str = ""
+    strategy: str
+    consumer: str
+    parts: tuple[ExplainedComponent, ...]
+    links: tuple[ExplainedLink, ...]
+    usage: float | None
+    """Predicted by the planned rates; None unless the latency of every link is known."""
+    baseline_usage: float | None
+    """Predicted usage of the consumer baseline."""
+    measured_usage: float | None = None
+    """None unless every link between two nodes is measured."""
+    measured_baseline_usage: float | None = None
+
+
+Latency = Callable[[str, str], float | None]
+"""One-way latency between two nodes, in milliseconds; None if unknown."""
+
+
+def explained(
+    plan: Plan,
+    *,
+    sql: str,
+    strategy: str,
+    consumer: str,
+    hosts: Mapping[str, str],
+    latency_ms: Latency,
+    sources: Mapping[str, SourceInfo],
+    operators: Mapping[str, OperatorInfo],
+    query: str = "",
+    state: str = PLANNED,
+    reason: str = "",
+    taken: int | None = None,
+    sink_lost: bool = False,
+) -> Explanation:
+    """Explain a plan.
+
+    ``hosts`` are of all operators; ``sources`` and ``operators``, by id, as far as they were described; ``taken`` is the number
+    of rows that the sink has, if its node knows it.
+    """
+    sink = f"{query}.sink" if query else "sink"
+    parts = {planned.source.id: _source(planned, sources.get(planned.source.id)) for planned in plan.sources}
+    planned_rates = {planned.source.id: planned.rate for planned in plan.sources}
+    estimates = {planned.source.id: planned.estimate or planned.rate for planned in plan.sources}
+    for one in plan.operators:
+        planned_rates[one.id], estimates[one.id] = one.rate, one.estimate or one.rate
+        node = hosts.get(one.id, "")
+        parts[one.id] = _operator(one, node, estimates, planned_rates, operators.get(one.id), state)
+    sink_state = LOST if sink_lost else state
+    parts[sink] = ExplainedComponent(id=sink, kind="sink", node=consumer, state=sink_state, reads=plan.outputs, rows=taken)
+    links = tuple(
+        _link(parts[read], part, planned_rates[read].bytes_s, latency_ms) for part in parts.values() for read in part.reads
+    )
+    whole = [(p, latency_ms(p.source.node, consumer)) for p in plan.sources if p.source.node != consumer]
+    return Explanation(
+        query=query,
+        sql=sql,
+        state=state,
+        reason=reason,
+        strategy=strategy,
+        consumer=consumer,
+        parts=tuple(_in_order(parts, sink)),
+        links=links,
+        usage=_sum(link.usage for link in links),
+        baseline_usage=_sum(_usage(planned.rate.bytes_s, path_ms) for planned, path_ms in whole),
+        measured_usage=_sum(link.measured_usage for link in links),
+        measured_baseline_usage=_sum(_usage(parts[planned.source.id].measured.bytes_s, path_ms) for planned, path_ms in whole),
+    )
+
+
+def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedComponent:
+    source = planned.source
+    measured = Flow()
+    if info is not None:
+        row_bytes = info.bytes / info.rows if info.rows else None
+        measured = Flow(rows_s=info.rows_s, bytes_s=info.bytes_s, row_bytes=row_bytes)
+    return ExplainedComponent(
+        id=source.id,
+        kind="source",
+        node=source.node,
+        state=info.state if info is not None else "unreachable",
+        reason=info.trouble if info is not None else "",
+        signature=source.id,
+        estimated=_flow(planned.estimate or planned.rate),
+        measured=measured,
+        remembered=planned.rate.measured,
+        late=info.late if info is not None else None,
+        rows=info.rows if info is not None else None,
+        watermark_ms=info.watermark_ms if info is not None else None,
+        ended=info is not None and info.state == "ended",
+    )
+
+
+def _operator(
+    planned: PlannedOperator,
+    node: str,
+    estimates: Mapping[str, Rate],
+    rates: Mapping[str, Rate],
+    info: OperatorInfo | None,
+    query_state: str,
+) -> ExplainedComponent:
+    """Explain an operator by its last description; it is over if the query is."""
+    reads = tuple(one.stream for one in planned.inputs)
+    measured = Flow()
+    stats = info.stats if info is not None else None
+    if stats is not None:
+        counted = Measurement(rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out)
+        measured = Flow(
+            rows_s=stats.rows_out_s, bytes_s=stats.bytes_out_s, row_bytes=counted.row_bytes, selectivity=counted.selectivity
+        )
+    elif query_state == PLANNED and planned.rate.measured:
+        measured = _flow(planned.rate, [rates[read] for read in reads])
+    return ExplainedComponent(
+        id=planned.id,
+        kind="operator",
+        node=node,
+        state=_operator_state(info, query_state),
+        reason=info.reason if info is not None else "",
+        reads=reads,
+        fragment=planned.fragment,
+        signature=planned.signature,
+        estimated=_flow(estimates[planned.id], [estimates[read] for read in reads]),
+        measured=measured,
+        remembered=planned.rate.measured,
+        rows=stats.rows_out if stats is not None else None,
+        watermark_ms=info.watermark_ms if info is not None else None,
+        ended=info is not None and info.ended,
+        batch_ms=stats.batch_ms if stats is not None and stats.batches else None,
+        under_way_s=stats.under_way_s if stats is not None and query_state in LIVE else None,
+        under_way_rows=stats.under_way_rows if stats is not None else 0,
+        under_way_bytes=stats.under_way_bytes if stats is not None else 0,
+    )
+
+
+def _operator_state(info: OperatorInfo | None, query_state: str) -> str:
+    if info is None:
+        return PLANNED if query_state == PLANNED else "unreachable"
+    return state_of_component(info.state, query_state)
+
+
+def _flow(rate: Rate, reads: list[Rate] | None = None) -> Flow:
+    rows_in = sum(one.rows_s for one in reads or ())
+    return Flow(
+        rows_s=rate.rows_s,
+        bytes_s=rate.bytes_s,
+        row_bytes=rate.bytes_s / rate.rows_s if rate.rows_s else None,
+        selectivity=rate.rows_s / rows_in if rows_in else None,
+    )
+
+
+def _link(source: ExplainedComponent, target: ExplainedComponent, bytes_s: float, latency_ms: Latency) -> ExplainedLink:
+    one_way_ms = 0.0 if source.node == target.node else latency_ms(source.node, target.node)
+    measured = source.measured.bytes_s
+    return ExplainedLink(
+        stream=source.id,
+        source_node=source.node,
+        target=target.id,
+        target_node=target.node,
+        latency_ms=one_way_ms,
+        bytes_s=bytes_s,
+        usage=_usage(bytes_s, one_way_ms),
+        measured_bytes_s=measured,
+        measured_usage=0.0 if source.node == target.node else _usage(measured, one_way_ms),
+    )
+
+
+def _usage(bytes_s: float | None, one_way_ms: float | None) -> float | None:
+    return None if bytes_s is None or one_way_ms is None else bytes_s * one_way_ms / 1000
+
+
+def _sum(usages: Iterable[float | None]) -> float | None:
+    each = list(usages)
+    known = [usage for usage in each if usage is not None]
+    return sum(known) if len(known) == len(each) else None
+
+
+def _in_order(parts: Mapping[str, ExplainedComponent], sink: str) -> list[ExplainedComponent]:
+    """Return each part once, before its inputs."""
+    found: dict[str, ExplainedComponent] = {}
+
+    def walk(name: str) -> None:
+        if name not in found:
+            found[name] = parts[name]
+            for read in parts[name].reads:
+                walk(read)
+
+    walk(sink)
+    return list(found.values())

@@ -1,0 +1,138 @@
+"""Capacity of a node: total, reserved and free. Pure; the caller passes the time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sbon_node.engine.interface import EngineCapacity
+from sbon_node.errors import SbonError
+from sbon_node.model.operators import Needs
+
+
+class _Held(NamedTuple):
+    """Reserved room. ``deadline`` is None if it lasts until release; until the deadline it counts for ``holder``."""
+
+    needs: Needs
+    owner: str
+    deadline: float | None
+    holder: str = ""
+
+
+class Reservations:
+    """Room held by operator id, each for the ``owner`` that asked for it.
+
+    A reservation lapses at its deadline unless an instantiation confirms it. A holder with more than ``share`` of the reserved
+    operators for longer than ``grace_s`` loses the excess to the next holder that asks for room. Until then it may take all room.
+    """
+
+    def __init__(self, capacity: EngineCapacity, *, share: float = 0.5, grace_s: float = 15.0) -> None:
+        self._capacity, self._grace_s = capacity, grace_s
+        self._most = max(1, int(share * capacity.operators))
+        self._held: dict[str, _Held] = {}
+        self._over_since: dict[str, float] = {}
+        """By holder: the time since which it has held more than its share."""
+
+    def refusal(self, needs: Needs, now: float, holder: str | None = None) -> str:
+        """Return why there is no room for ``needs``; empty if there is, or if others must make room for ``holder``."""
+        free, count = self.free(now, holder)
+        if count >= self._capacity.operators:
+            return f"hosts {count} operators, its limit is {self._capacity.operators}"
+        if needs.cores > free.cores:
+            return f"{free.cores:.2f} cores free, {needs.cores:.2f} needed"
+        if needs.memory_mb > free.memory_mb:
+            return f"{free.memory_mb:.0f} MB free, {needs.memory_mb:.0f} needed"
+        if needs.bandwidth_bytes_s > free.bandwidth_bytes_s:
+            return f"{free.bandwidth_bytes_s:.0f} B/s free, {needs.bandwidth_bytes_s:.0f} needed"
+        return ""
+
+    def reserve(
+        self, operator: str, needs: Needs, now: float, deadline: float, owner: str = "", *, holder: str | None = None
+    ) -> None:
+        """Reserve room; idempotent by operator and owner, except that the last deadline counts.
+
+        ``holder`` is the holder that the reservation counts for, by default its owner.
+
+        Raises :class:`SbonError` ``no-capacity``, or ``operator-exists`` if another owner holds room under that id or the
+        operator runs.
+        """
+        self._lapse(now)
+        held = self._held.get(operator)
+        if held is not None and (held.deadline is None or (held.owner, held.needs) != (owner, needs)):
+            raise SbonError("operator-exists", "there is an operator of that id", where=operator)
+        holder = owner if holder is None else holder
+        if held is None:
+            if reason := self.refusal(needs, now, holder):
+                raise SbonError("no-capacity", reason, where=operator)
+            for other in self._beyond_shares(holder, now):
+                if self.refusal(needs, now):
+                    del self._held[other]
+        self._held[operator] = _Held(needs, owner, deadline, holder)
+        self._note(now)
+
+    def check(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
+        """Raise :class:`SbonError` ``not-reserved`` unless ``owner`` holds this room for it."""
+        self._lapse(now)
+        held = self._held.get(operator)
+        if held is None or held.deadline is None or (held.owner, held.needs) != (owner, needs):
+            raise SbonError("not-reserved", "no such room is held for it", where=operator, hint="reserve it first")
+
+    def confirm(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
+        """Turn the reservation into room held until release; raises as :meth:`check` does."""
+        self.check(operator, needs, now, owner)
+        self._held[operator] = self._held[operator]._replace(deadline=None)
+
+    def keep(self, operator: str, needs: Needs, owner: str = "") -> None:
+        """Hold the room that an operator had before a restart, even if there is no room."""
+        self._held[operator] = _Held(needs, owner, None)
+
+    def release(self, operator: str, owner: str = "") -> None:
+        """Release the room that ``owner`` holds under that id; ignore unknown ids and those of others."""
+        held = self._held.get(operator)
+        if held is not None and held.owner == owner:
+            del self._held[operator]
+
+    def free(self, now: float, holder: str | None = None) -> tuple[Needs, int]:
+        """Return the free room and the number of operators held.
+
+        Room that others must give up for ``holder`` counts as free, and its operators as not held.
+        """
+        self._lapse(now)
+        given_up = set() if holder is None else set(self._beyond_shares(holder, now))
+        held = [one.needs for operator, one in self._held.items() if operator not in given_up]
+        left = Needs(
+            cores=self._capacity.cores - sum(n.cores for n in held),
+            memory_mb=self._capacity.memory_mb - sum(n.memory_mb for n in held),
+            bandwidth_bytes_s=self._capacity.bandwidth_bytes_s - sum(n.bandwidth_bytes_s for n in held),
+        )
+        return left, len(held)
+
+    def operators(self) -> tuple[str, ...]:
+        """Operators whose room is held until release."""
+        return tuple(sorted(o for o, held in self._held.items() if held.deadline is None))
+
+    def promised(self, now: float) -> tuple[str, ...]:
+        """Operators with a reservation that is neither confirmed nor lapsed."""
+        self._lapse(now)
+        return tuple(sorted(o for o, held in self._held.items() if held.deadline is not None))
+
+    def _lapse(self, now: float) -> None:
+        self._held = {o: held for o, held in self._held.items() if held.deadline is None or held.deadline > now}
+        self._note(now)
+
+    def _reserved(self) -> dict[str, list[str]]:
+        """Unconfirmed operators by holder, the oldest reservation first."""
+        found: dict[str, list[str]] = {}
+        for operator, held in self._held.items():
+            if held.deadline is not None:
+                found.setdefault(held.holder, []).append(operator)
+        return found
+
+    def _note(self, now: float) -> None:
+        over = (holder for holder, operators in self._reserved().items() if len(operators) > self._most)
+        self._over_since = {holder: self._over_since.get(holder, now) for holder in over}
+
+    def _beyond_shares(self, holder: str, now: float) -> list[str]:
+        """Reservations that holders other than ``holder`` have held beyond their shares for too long."""
+        late = [one for one, since in self._over_since.items() if one != holder and now - since >= self._grace_s]
+        reserved = self._reserved() if late else {}
+        return [operator for one in late for operator in reserved.get(one, [])[self._most :]]

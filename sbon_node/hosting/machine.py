@@ -1,0 +1,74 @@
+"""The machine's resources for operators: cores, memory, bandwidth, load."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import NamedTuple
+
+import psutil
+
+from sbon_node.engine.interface import EngineCapacity
+from sbon_node.workflow.settings import ControlSettings
+
+MB = 1024 * 1024
+
+
+class ProcessUsage(NamedTuple):
+    """Processor time since the start and resident memory of a process and its live descendants."""
+
+    cpu_s: float
+    memory_bytes: int
+
+
+class Machine:
+    """Configured values, or else those that the operating system reports."""
+
+    counts_usage = True
+    """Whether :meth:`usage` returns useful values."""
+
+    def __init__(self, settings: ControlSettings) -> None:
+        self._settings = settings
+        self._cores = float(os.cpu_count() or 1)
+
+    def capacity(self, max_operators: int) -> EngineCapacity:
+        settings = self._settings
+        return EngineCapacity(
+            cores=settings.cores or self._cores,
+            memory_mb=settings.memory_mb or psutil.virtual_memory().total / MB * 0.75,
+            bandwidth_bytes_s=settings.bandwidth_bytes_s,
+            operators=max_operators,
+        )
+
+    def load(self) -> float:
+        """Return the load average of the last minute per core: runnable processes for each core."""
+        return os.getloadavg()[0] / self._cores
+
+    def usage(self, engine: int | None) -> tuple[ProcessUsage, ProcessUsage | None]:
+        """Return the usage of this process with its helpers, and of the engine.
+
+        ``engine`` is the engine's process id, a descendant of this process.
+        """
+        own = psutil.Process()
+        engines = _family(engine) if engine is not None else []
+        apart = {process.pid for process in engines}
+        rest = [process for process in (own, *own.children(recursive=True)) if process.pid not in apart]
+        return _usage(rest), _usage(engines) if engines else None
+
+
+def _family(number: int) -> list[psutil.Process]:
+    try:
+        parent = psutil.Process(number)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _usage(processes: list[psutil.Process]) -> ProcessUsage:
+    """Sum the usage; skip processes that end meanwhile."""
+    cpu_s, memory = 0.0, 0
+    for process in processes:
+        with suppress(psutil.Error):
+            times = process.cpu_times()
+            cpu_s, memory = cpu_s + times.user + times.system, memory + process.memory_info().rss
+    return ProcessUsage(cpu_s, memory)

@@ -1,0 +1,399 @@
+"""The operators that this node hosts: reserved, instantiated, resumed after a restart, destroyed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks.delivery_position import DEAD_LETTERS
+from sbon_node.disk import named_errors
+from sbon_node.engine.interface import Engine, EngineCapacity
+from sbon_node.errors import SbonError
+from sbon_node.events import OperatorChanged
+from sbon_node.hosting.capacity import Reservations
+from sbon_node.hosting.claims import check_epoch, claim, report
+from sbon_node.hosting.skipped_rows import OperatorLetters, trim_letters
+from sbon_node.model.catalogue import is_source
+from sbon_node.model.operators import Needs, OperatorSpec, OperatorState
+from sbon_node.model.queries import AHEAD, HELD_BACK, OperatorInfo
+from sbon_node.model.stream_counts import SpillCount
+from sbon_node.net.peers import Caller
+from sbon_node.net.transport import Address
+from sbon_node.planner.planner import CLIENT
+from sbon_node.streams.links.link import Link
+from sbon_node.streams.port import NodePort, PortInput
+from sbon_node.streams.watermark import shown_watermark
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import until_passed
+from sbon_protocol.calls import AskNode, InstantiateOperator, NodeAnswer, ReportState, ReserveOperator
+from sbon_protocol.codec import decode_record
+
+log = structlog.get_logger()
+
+STRANGERS = ""
+
+
+class HostedOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored state of an operator, from which a restart resumes it."""
+
+    spec: OperatorSpec
+    holder: str
+
+
+class OperatorHost:
+    """This node's operators, from reservation to destruction. Refuses those beyond its capacity or its allow-list."""
+
+    def __init__(
+        self,
+        context: Context,
+        engine: Engine,
+        capacity: EngineCapacity,
+        load: Callable[[], float],
+        connectors: ConnectorSettings,
+    ) -> None:
+        self._context, self._engine, self._load, self._connectors = context, engine, load, connectors
+        settings = context.settings
+        self._reservations = Reservations(capacity, share=settings.reserved_share, grace_s=settings.reserved_s)
+        self._hosted = context.store.all("operator", HostedOperator)
+        self._stored = tuple(self._hosted)
+        self._states: dict[str, tuple[OperatorState, str]] = {}
+        self._ports: dict[str, NodePort] = {}
+        self._letters: dict[str, OperatorLetters] = {}
+        self._starting: dict[str, None] = {}
+        self._checked: dict[str, None] = {}
+        self._closing = False
+        self._tasks = Tasks(self._resume_broken)
+        for operator, hosted in self._hosted.items():
+            self._reservations.keep(operator, hosted.spec.needs, hosted.holder)
+            self._states[operator] = ("starting", "waits for its record")
+        context.server.handle(AskNode, self._asked)
+        context.server.handle(ReserveOperator, self._reserve)
+        context.server.handle(InstantiateOperator, self._instantiate)
+
+    def start(self) -> None:
+        """Resume operators of an earlier run, each once its query holder confirms it; delete the remains of others."""
+        self._tasks.start("sweep", until_passed(self._context, self._sweep, partial(self._waits, "sweep")))
+        for operator in self._stored:
+            hosted = self._hosted.get(operator)
+            if hosted is not None:
+                self._tasks.start(f"resume {operator}", self._resume(hosted))
+
+    async def close(self) -> None:
+        """Stop every operator after a committed batch; all stay on disk. Accept no new operators meanwhile."""
+        self._closing = True
+        await self._tasks.close()
+        await self._engine.close()
+        for operator in list(self._ports):
+            await self._disconnect(operator)
+
+    def engine_state(self, operator: str, state: OperatorState, reason: str) -> None:
+        """Handle a state report of the engine.
+
+        Reports a permanent failure to the query holder, unless the caller that starts the operator receives the failure itself.
+        """
+        log.info("operator", operator=operator, state=state, reason=reason)
+        hosted = self._hosted.get(operator)
+        if hosted is None:
+            return
+        self._states[operator] = (state, reason)
+        self._tell(hosted, state, reason)
+        if state == "failed" and operator not in self._starting:
+            self._tasks.start(f"report {operator}", self._report_failure(hosted, reason))
+
+    def _tell(self, hosted: HostedOperator, change: str, reason: str = "") -> None:
+        spec, host = hosted.spec, self._context.name
+        told = partial(OperatorChanged, query=spec.query, operator=spec.id, change=change, host=host, reason=reason)
+        self._context.bus.tell("placement", told)
+
+    def describe(self, query: str) -> list[OperatorInfo]:
+        described = []
+        for operator, hosted in sorted(self._hosted.items()):
+            if hosted.spec.query == query:
+                state, reason = self._states.get(operator, ("starting", ""))
+                watermark_ms, ended = self._promised(operator)
+                port, letters = self._ports.get(operator), self._letters.get(operator)
+                if port is not None:
+                    reason = reason or self._held_back(port)
+                described.append(
+                    OperatorInfo(
+                        id=operator,
+                        node=self._context.name,
+                        fragment=hosted.spec.fragment,
+                        state=state,
+                        reason=reason,
+                        stats=self._engine.stats(operator),
+                        spilled=port.spilled if port is not None else SpillCount(),
+                        watermark_ms=watermark_ms,
+                        ended=ended,
+                        skipped=letters.rows if letters is not None else 0,
+                        dead_letters=letters.path if letters is not None else "",
+                    )
+                )
+        return described
+
+    def _held_back(self, port: NodePort) -> str:
+        """Return why a healthy operator takes no batch of its available input."""
+        if self._context.outbox.pressure(port.operator):
+            return HELD_BACK
+        return f"{', '.join(port.held)} {AHEAD}" if port.held else ""
+
+    def all(self) -> list[tuple[str, OperatorInfo]]:
+        """Return every operator of this node with its query."""
+        queries = sorted({hosted.spec.query for hosted in self._hosted.values()})
+        return [(query, described) for query in queries for described in self.describe(query)]
+
+    def waiting(self) -> list[str]:
+        """Return operators that wait for a repair, with the reason; operators that only wait for rows are left out."""
+        return [
+            f"{one}: {why}"
+            for one, (state, why) in sorted(self._states.items())
+            if why and state not in ("failed", "quarantined")
+        ]
+
+    def links(self) -> list[Link]:
+        """Links that bring rows to this node's operators."""
+        return [link for port in self._ports.values() for link in port.links]
+
+    def _promised(self, operator: str) -> tuple[int | None, bool]:
+        """Return its output's watermark, as shown to users, and whether it has ended; None while the stream is not open."""
+        outbox = self._context.outbox
+        if operator not in outbox.streams():
+            return None, False
+        return shown_watermark(outbox.watermark_ms(operator)), outbox.ended(operator)
+
+    def parts(self) -> list[tuple[str, str, str]]:
+        """Return query, operator and query holder of every operator of this node."""
+        return sorted((hosted.spec.query, operator, hosted.holder) for operator, hosted in self._hosted.items())
+
+    def promised(self) -> tuple[str, ...]:
+        """Return operators with a reservation that are not yet instantiated."""
+        return self._reservations.promised(self._context.clock.now())
+
+    def hosted(self) -> tuple[str, ...]:
+        return tuple(sorted(self._hosted))
+
+    async def destroy(self, query: str, operators: tuple[str, ...], holder: str) -> None:
+        """Remove operators and reservations of a query, with streams and checkpoints.
+
+        Leaves operators of other queries alone, and those of a query whose record another node holds.
+        """
+        for operator in operators:
+            hosted = self._hosted.get(operator)
+            if hosted is None:
+                self._reservations.release(operator, holder)
+            elif (hosted.spec.query, hosted.holder) == (query, holder):
+                await self._tasks.stop(f"resume {operator}")
+                await self._tasks.stop(f"report {operator}")
+                await self._engine.destroy(operator)
+                await self._forget(operator, holder)
+
+    async def _forget(self, operator: str, holder: str) -> None:
+        await self._disconnect(operator, unsubscribe=True)
+        self._states.pop(operator, None)
+        self._reservations.release(operator, holder)
+        if operator in self._hosted:
+            self._context.outbox.drop_stream(operator)
+            shutil.rmtree(self._checkpoint(operator), ignore_errors=True)
+            shutil.rmtree(self._spill(operator), ignore_errors=True)
+            if (letters := self._letters.pop(operator, None)) is not None:
+                letters.close()
+            self._context.store.delete("operator", operator)
+            self._tell(self._hosted.pop(operator), "ended")
+
+    async def _asked(self, call: AskNode, caller: Caller) -> NodeAnswer:
+        now = self._context.clock.now()
+        needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
+        free, _ = self._reservations.free(now, self._holder(caller))
+        reason = "it has been drained" if self._context.drained else self._reservations.refusal(needs, now, self._holder(caller))
+        return NodeAnswer(
+            accepted=not reason,
+            reason=reason,
+            operators=self._reservations.operators(),
+            free_cores=max(0.0, free.cores),
+            free_memory_mb=max(0.0, free.memory_mb),
+            free_bandwidth_bytes_s=max(0.0, free.bandwidth_bytes_s),
+            load=self._load(),
+        )
+
+    async def _reserve(self, call: ReserveOperator, caller: Caller) -> None:
+        self._check_open()
+        if call.operator in self._starting:
+            raise SbonError("operator-exists", "an operator of that id has not ended yet", where=call.operator)
+        now = self._context.clock.now()
+        needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
+        hold_s = min(call.hold_s, self._context.settings.reservation_s)
+        self._reservations.reserve(call.operator, needs, now, now + hold_s, caller.node, holder=self._holder(caller))
+
+    def _holder(self, caller: Caller) -> str:
+        """Return the holder that reservations count for; all callers that are not members share one holder."""
+        member = self._context.membership.get(caller.node)
+        return caller.node if member is not None and member.state == "alive" else STRANGERS
+
+    async def _instantiate(self, call: InstantiateOperator, caller: Caller) -> None:
+        """Instantiate a reserved operator. A request after the query's end has no reservation and is refused."""
+        self._check_open()
+        spec: OperatorSpec = decode_record(call.spec, OperatorSpec)
+        if len(spec.inputs) > self._context.settings.max_inputs:
+            raise SbonError("too-many-inputs", f"{len(spec.inputs)} inputs", where=spec.id, hint="raise control.max_inputs")
+        check_epoch(spec.epoch, spec.id)
+        if spec.id in self._hosted or spec.id in self._checked:
+            raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
+        self._reservations.check(spec.id, spec.needs, self._context.clock.now(), call.holder)
+        await self._check_fragment(spec, caller)
+        self._check_open()
+        if spec.id in self._hosted:
+            raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
+        self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), call.holder)
+        hosted = HostedOperator(spec=spec, holder=call.holder)
+        self._hosted[spec.id] = hosted
+        self._states[spec.id] = ("starting", "")
+        try:
+            self._context.store.put("operator", spec.id, hosted)
+            await self._run(hosted)
+        except BaseException:
+            if self._hosted.get(spec.id) is hosted:
+                await self._engine.destroy(spec.id)
+                await self._forget(spec.id, call.holder)
+            raise
+
+    async def _check_fragment(self, spec: OperatorSpec, caller: Caller) -> None:
+        """Check the fragment against the allow-list.
+
+        Each reservation allows one check at a time, which bounds the number of waiting checks.
+        """
+        CLIENT.set(caller.node)
+        self._checked[spec.id] = None
+        try:
+            await self._context.planner.check_fragment(spec.fragment, len(spec.views()))
+        finally:
+            del self._checked[spec.id]
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise SbonError("node-away", "this node is going away", where=self._context.name)
+        self._context.drained.check()
+
+    async def _resume(self, hosted: HostedOperator) -> None:
+        context, spec = self._context, hosted.spec
+        try:
+            epoch = await claim(context, hosted.holder, spec.query, spec.id, spec.epoch)
+        except SbonError as error:
+            log.info("operator-given-up", operator=spec.id, reason=str(error))
+            await until_passed(context, lambda: self._forget(spec.id, hosted.holder), partial(self._waits, spec.id))
+            return
+        hosted = HostedOperator(spec=msgspec.structs.replace(spec, epoch=epoch), holder=hosted.holder)
+
+        async def attempt() -> None:
+            context.store.put("operator", spec.id, hosted)
+            self._hosted[spec.id] = hosted
+            await self._run(hosted)
+
+        try:
+            await until_passed(context, attempt, partial(self._waits, spec.id))
+        except SbonError as error:
+            log.warning("operator-not-resumed", operator=spec.id, code=error.code, reason=str(error))
+            self._states[spec.id] = ("failed", str(error))
+            await self._report_failure(hosted, str(error))
+
+    def _waits(self, operator: str, error: SbonError) -> None:
+        log.warning("operator-waits", operator=operator, code=error.code, reason=str(error))
+        if operator in self._hosted:
+            self._states[operator] = ("starting", str(error))
+
+    async def _sweep(self) -> None:
+        """Delete streams, checkpoints and spilled frames of operators no longer hosted, whose removal a crash interrupted."""
+        for stream in self._context.outbox.streams():
+            if not is_source(stream) and stream not in self._hosted:
+                self._context.outbox.drop_stream(stream)
+        folder = self._checkpoint("")
+        for checkpoint in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if checkpoint.is_dir() and checkpoint.name not in self._hosted:
+                shutil.rmtree(checkpoint, ignore_errors=True)
+        folder = self._spill("")
+        for spilled in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if spilled.name not in self._ports:
+                shutil.rmtree(spilled, ignore_errors=True)
+        trim_letters(self._context.data_dir / DEAD_LETTERS, self._connectors)
+
+    def _resume_broken(self, task: str, error: BaseException) -> None:
+        """Report our own broken invariant to the query holder and in this node's log."""
+        operator = task.removeprefix("resume ")
+        if operator != task:
+            self.engine_state(operator, "failed", f"{type(error).__name__}: {error}")
+
+    async def _run(self, hosted: HostedOperator) -> None:
+        """Open the operator's stream, connect its inputs, and run it in the engine."""
+        context, spec = self._context, hosted.spec
+        self._starting[spec.id] = None
+        try:
+            context.outbox.open_stream(spec.id, "operator", finite=False, epoch=spec.epoch)
+            if not context.outbox.latest(spec.id):
+                # The first subscriber must not cause the deletion of frames that another has yet to read.
+                for reader in spec.readers:
+                    context.outbox.subscribe(spec.id, reader, 1)
+            checkpoint = self._checkpoint(spec.id)
+            await self._disconnect(spec.id)
+            port = self._ports[spec.id] = self._port(spec)
+            with named_errors(checkpoint):
+                checkpoint.mkdir(parents=True, exist_ok=True)
+            await self._engine.instantiate(spec, port, checkpoint)
+        finally:
+            del self._starting[spec.id]
+
+    def _port(self, spec: OperatorSpec) -> NodePort:
+        context = self._context
+        return NodePort(
+            spec.id,
+            [
+                PortInput(
+                    stream=one.stream,
+                    locate=self._locator(one.node),
+                    node=one.node,
+                    lag_ms=one.lag_ms,
+                    ahead_ms=one.ahead_ms,
+                    spill_to=self._spill(spec.id) / str(position) if one.shared else None,
+                )
+                for position, one in enumerate(spec.inputs)
+            ],
+            outbox=context.outbox,
+            peers=context.peers,
+            clock=context.clock,
+            settings=context.stream_settings,
+            rng=context.rng,
+            failpoint=context.failpoint,
+            has_state=spec.has_state,
+            letters=self._letters_of(spec),
+        )
+
+    def _letters_of(self, spec: OperatorSpec) -> OperatorLetters | None:
+        """Read when the operator is connected, so that rows skipped earlier count."""
+        if spec.on_error != "skip":
+            return None
+        letters = self._letters[spec.id] = OperatorLetters(self._context.data_dir / DEAD_LETTERS, spec.id, self._connectors)
+        return letters
+
+    def _locator(self, node: str) -> Callable[[], Address]:
+        return lambda: self._context.membership.address_of(node)
+
+    async def _disconnect(self, operator: str, *, unsubscribe: bool = False) -> None:
+        port = self._ports.pop(operator, None)
+        if port is not None:
+            await port.close(unsubscribe=unsubscribe)
+
+    async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
+        spec, context = hosted.spec, self._context
+        failure = ReportState(query=spec.query, part=spec.id, state="failed", reason=reason[:500])
+        await report(context, hosted.holder, failure, lambda: spec.id in self._hosted)
+
+    def _spill(self, operator: str) -> Path:
+        return self._context.data_dir / "spill" / operator
+
+    def _checkpoint(self, operator: str) -> Path:
+        return self._context.data_dir / "operators" / operator

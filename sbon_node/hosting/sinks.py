@@ -1,0 +1,325 @@
+"""The sinks that this node hosts: opened, resumed after a restart, followed, closed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Literal
+
+import msgspec
+import structlog
+
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sinks.context import SinkContext
+from sbon_node.connectors.sinks.follow import FollowSink
+from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, open_sink, withdraw_sink
+from sbon_node.connectors.sinks.runner import SinkRunner
+from sbon_node.errors import SbonError
+from sbon_node.hosting.claims import REFUSED, check_epoch, claim, report
+from sbon_node.model.columns import Schema
+from sbon_node.model.delivery import Finished, Rows, Sample, SinkReport
+from sbon_node.model.queries import SinkSpec
+from sbon_node.model.schema import to_arrow
+from sbon_node.net.peers import Caller
+from sbon_node.net.transport import Address
+from sbon_node.streams.links.link import Link
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import until_passed
+from sbon_protocol.calls import OpenSink, ReportState
+from sbon_protocol.codec import decode_record
+
+log = structlog.get_logger()
+
+
+class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """Order to the consumer's node: deliver the streams ``inputs`` (stream, node) as ``spec`` says."""
+
+    query: str
+    part: str
+    inputs: tuple[tuple[str, str], ...]
+    schema: Schema
+    spec: SinkSpec
+    epoch: int = 1
+
+
+class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored state of a sink, from which a restart resumes it.
+
+    ``claim`` marks the sink's files as its own. ``done`` holds the last frame that a follower has taken of each stream, ``rows``
+    the number of rows in them; ``ended`` are the streams whose last frame is among them.
+    """
+
+    order: SinkOrder
+    holder: str
+    claim: str
+    done: dict[str, int] = {}
+    ended: tuple[str, ...] = ()
+    rows: int = 0
+
+
+class SinkHost:
+    """This node's sinks.
+
+    Each sink reads its streams through its own links and acknowledges rows that it has durably delivered.
+    """
+
+    def __init__(self, context: Context, settings: ConnectorSettings) -> None:
+        self._context, self._settings = context, settings
+        self._hosted = context.store.all("sink", HostedSink)
+        self._stored = tuple(self._hosted)
+        self._closing = False
+        self._followed: dict[str, FollowSink] = {}
+        self._runners: dict[str, SinkRunner] = {}
+        self._tasks = Tasks()
+        context.server.handle(OpenSink, self._open)
+
+    def start(self) -> None:
+        """Resume the sinks of an earlier run, each once its query holder confirms it."""
+        for query in self._stored:
+            hosted = self._hosted.get(query)
+            if hosted is not None:
+                self._tasks.start(f"resume {hosted.order.part}", self._resume(hosted))
+
+    async def close(self) -> None:
+        """Stop delivery; all sinks stay on disk. Open no new sinks."""
+        self._closing = True
+        await self._tasks.close()
+        for query in sorted({*self._followed, *self._runners}):
+            await self._shut(query)
+
+    def rows(self, query: str) -> int | None:
+        """Return the rows that the query's sink has delivered for good since it was opened.
+
+        Delivered means acknowledged by a follower, or durable at the destination. None if there is no sink, or if it is not yet
+        open again after a start.
+        """
+        if query in self._runners:
+            return self._runners[query].rows
+        hosted = self._hosted.get(query)
+        return hosted.rows if hosted is not None and hosted.order.spec.kind == FOLLOW else None
+
+    def has(self, query: str) -> bool:
+        """Return whether this node hosts the query's sink, open or waiting to be opened again."""
+        return query in self._hosted
+
+    def links(self) -> list[Link]:
+        """Links that bring rows to this node's sinks."""
+        sinks: list[SinkRunner | FollowSink] = [*self._runners.values(), *self._followed.values()]
+        return [link for sink in sinks for link in sink.links]
+
+    def report(self, query: str) -> SinkReport | None:
+        """Return the state of the query's sink, if it does not deliver to a follower."""
+        runner = self._runners.get(query)
+        return runner.describe() if runner is not None else None
+
+    def sample(self, query: str) -> Sample | None:
+        """Return the newest rows of the query's sink."""
+        if query in self._runners:
+            return self._runners[query].newest.sample()
+        return self._followed[query].sample() if query in self._followed else None
+
+    def parts(self) -> list[tuple[str, str, str]]:
+        """Return query, part and query holder of every sink of this node."""
+        return sorted((hosted.order.query, hosted.order.part, hosted.holder) for hosted in self._hosted.values())
+
+    async def destroy(
+        self, query: str, parts: tuple[str, ...], holder: str, *, refused: bool
+    ) -> tuple[int | None, SinkReport | None]:
+        """Close the query's sink if it is one of ``parts``; return its last :meth:`rows` and :meth:`report`.
+
+        Delivered rows stay, unless the submission was ``refused``. A sink that has taken no frame leaves nothing behind.
+        """
+        hosted = self._hosted.get(query)
+        if hosted is None or hosted.holder != holder or hosted.order.part not in parts:
+            return None, None
+        for task in (f"resume {hosted.order.part}", f"sink {hosted.order.part}"):
+            await self._tasks.stop(task)
+        ended = self.rows(query), self.report(query)
+        await self._forget(hosted, delivered=refused)
+        return ended
+
+    async def _forget(self, hosted: HostedSink, *, delivered: bool) -> None:
+        """Delete the sink's state; may be repeated after an error, because the stored record goes last."""
+        query, spec = hosted.order.query, hosted.order.spec
+        if self._is_current(hosted):
+            await self._shut(query, unsubscribe=True)
+        await withdraw_sink(spec.kind, spec.options, self._sink_context(hosted, fresh=False), delivered=delivered)
+        if self._is_current(hosted):
+            self._context.store.delete("sink", query)
+            del self._hosted[query]
+
+    def _is_current(self, hosted: HostedSink) -> bool:
+        """Return whether the query's sink is still this sink, in whatever epoch."""
+        current = self._hosted.get(hosted.order.query)
+        return current is not None and current.claim == hosted.claim
+
+    # -- following ----------------------------------------------------------------------------------------------------
+
+    async def follow(self, query: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
+        """Yield rows of the frames after those numbers; end with a Finished once every input has ended and is acknowledged."""
+        async with aclosing(self._follow_sink(query).follow(after)) as events:
+            async for event in events:
+                yield event
+
+    async def acknowledge(self, query: str, numbers: dict[str, int]) -> None:
+        """Store that the follower has durably taken all frames up to these numbers, then acknowledge them upstream."""
+        sink = self._follow_sink(query)
+        hosted = self._hosted[query]
+        ended = sink.ends(numbers)
+        done = {stream: max(hosted.done.get(stream, 0), numbers.get(stream, 0)) for stream, _ in hosted.order.inputs}
+        stored = msgspec.structs.replace(hosted, done=done, ended=tuple(sorted(ended)), rows=sink.rows_with(numbers))
+        self._context.store.put("sink", query, stored)
+        self._context.failpoint("position-write")
+        self._hosted[query] = stored
+        sink.acknowledge(numbers)
+
+    def _follow_sink(self, query: str) -> FollowSink:
+        sink = self._followed.get(query)
+        if sink is None:
+            raise SbonError("not-followable", f"no sink of {query!r} can be followed at this node", where="query")
+        return sink
+
+    # -- running ------------------------------------------------------------------------------------------------------
+
+    async def _open(self, call: OpenSink, caller: Caller) -> None:
+        order: SinkOrder = decode_record(call.sink, SinkOrder)
+        check_epoch(order.epoch, order.part)
+        self._check(order)
+        check_sink(order.spec.kind, order.spec.options, self._settings)
+        hosted = HostedSink(order=order, holder=call.holder, claim=f"{self._context.rng.getrandbits(64):016x}")
+        # Stored before any file is created, so that a restart knows which files to delete.
+        self._context.store.put("sink", order.query, hosted)
+        self._hosted[order.query] = hosted
+        try:
+            await self._run(hosted, fresh=True)
+        except BaseException:
+            await self._undo(hosted)
+            raise
+
+    async def _undo(self, hosted: HostedSink) -> None:
+        """Undo the sink at once, so that the same query may be submitted again; retry later if that fails."""
+        try:
+            await self._forget(hosted, delivered=True)
+        except SbonError as error:
+            self._waits(hosted.order.part, error)
+            self._tasks.start(f"forget {hosted.order.part} {hosted.claim}", self._forget_at_last(hosted, delivered=True))
+
+    def _check(self, order: SinkOrder) -> None:
+        settings, where = self._context.settings, self._context.name
+        self._context.drained.check()
+        if self._closing:
+            raise SbonError("node-away", "this node is going away", where=where)
+        if order.query in self._hosted:
+            raise SbonError("sink-exists", f"{order.query} has a sink here already", where=where)
+        if len(self._hosted) >= settings.max_sinks:
+            raise SbonError("too-many-sinks", f"{settings.max_sinks} sinks are here already", where=where)
+        if len(order.inputs) > settings.max_inputs:
+            raise SbonError("too-many-inputs", f"{len(order.inputs)} inputs", where=order.part, hint="raise control.max_inputs")
+
+    async def _resume(self, hosted: HostedSink) -> None:
+        order = hosted.order
+        try:
+            epoch = await claim(self._context, hosted.holder, order.query, order.part, order.epoch)
+        except SbonError as error:
+            log.info("sink-given-up", sink=order.part, reason=str(error))
+            await self._forget_at_last(hosted, delivered=error.code == REFUSED)
+            return
+        hosted = msgspec.structs.replace(hosted, order=msgspec.structs.replace(order, epoch=epoch))
+
+        async def attempt() -> None:
+            self._context.store.put("sink", order.query, hosted)
+            self._hosted[order.query] = hosted
+            await self._run(hosted, fresh=False)
+
+        try:
+            await until_passed(self._context, attempt, partial(self._waits, order.part))
+        except SbonError as error:
+            log.warning("sink-not-resumed", sink=order.part, reason=str(error))
+            await self._report(hosted, "failed", str(error))
+
+    async def _forget_at_last(self, hosted: HostedSink, *, delivered: bool) -> None:
+        await until_passed(
+            self._context, lambda: self._forget(hosted, delivered=delivered), partial(self._waits, hosted.order.part)
+        )
+
+    def _waits(self, part: str, error: SbonError) -> None:
+        log.warning("sink-waits", sink=part, reason=str(error))
+
+    async def _run(self, hosted: HostedSink, *, fresh: bool) -> None:
+        """Run the sink; raise ``query-over`` if it was destroyed while its file was created."""
+        context, order = self._context, hosted.order
+        if order.spec.kind == FOLLOW:
+            links = [self._link(order, stream, node, hosted.done.get(stream, 0)) for stream, node in order.inputs]
+            sink = FollowSink(order.query, links, context.clock, hosted.ended, hosted.rows, context.computing)
+            self._followed[order.query] = sink
+            work: Callable[[], Awaitable[None]] = sink.run
+        else:
+            opened = await open_sink(order.spec.kind, order.spec.options, self._sink_context(hosted, fresh=fresh))
+            if not self._is_current(hosted):
+                await opened.close()
+                raise SbonError("query-over", "it ended while its sink was opened", where=order.part)
+            done = opened.positions()
+            links = [self._link(order, stream, node, done.get(stream, 0)) for stream, node in order.inputs]
+            runner = SinkRunner(order.query, opened, links, context.clock, self._settings, context.computing)
+            self._runners[order.query] = runner
+            work = runner.run
+        self._tasks.start(f"sink {order.part}", self._deliver(hosted, work))
+
+    def _sink_context(self, hosted: HostedSink, *, fresh: bool) -> SinkContext:
+        context = self._context
+        return SinkContext(
+            part=hosted.order.part,
+            claim=hosted.claim,
+            fresh=fresh,
+            schema=to_arrow(hosted.order.schema),
+            data_dir=context.data_dir,
+            executor=context.executor,
+            settings=self._settings,
+            clock=context.clock,
+            failpoint=context.failpoint,
+        )
+
+    async def _deliver(self, hosted: HostedSink, work: Callable[[], Awaitable[None]]) -> None:
+        """Run a sink until all its inputs have ended or it fails for good; report the end to the query holder."""
+        order = hosted.order
+        try:
+            await work()
+        except SbonError as error:
+            log.warning("sink-failed", sink=order.part, reason=str(error))
+            await self._report(hosted, "failed", str(error))
+        except Exception as error:
+            await self._report(hosted, "failed", f"{type(error).__name__}: {error}")
+            raise
+        else:
+            log.info("sink-finished", sink=order.part)
+            await self._report(hosted, "finished", "")
+
+    async def _report(self, hosted: HostedSink, state: Literal["finished", "failed"], reason: str) -> None:
+        order = hosted.order
+        ended = ReportState(query=order.query, part=order.part, state=state, reason=reason[:500])
+        await report(self._context, hosted.holder, ended, lambda: self._is_current(hosted))
+
+    def _link(self, order: SinkOrder, stream: str, node: str, done: int) -> Link:
+        context = self._context
+        return Link(
+            stream,
+            order.part,
+            locate=self._locator(node),
+            node=node,
+            peers=context.peers,
+            clock=context.clock,
+            settings=context.stream_settings,
+            rng=context.rng,
+            start_after=done,
+            failpoint=context.failpoint,
+        )
+
+    def _locator(self, node: str) -> Callable[[], Address]:
+        return lambda: self._context.membership.address_of(node)
+
+    async def _shut(self, query: str, *, unsubscribe: bool = False) -> None:
+        sinks = [s for s in (self._followed.pop(query, None), self._runners.pop(query, None)) if s is not None]
+        for sink in sinks:
+            await sink.close(unsubscribe=unsubscribe)

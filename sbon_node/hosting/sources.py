@@ -1,0 +1,226 @@
+"""The sources pinned to this node: attached, run, resumed, dropped with their stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+
+import msgspec
+import structlog
+
+from sbon_node.catalogue.catalogue import Catalogue
+from sbon_node.connectors.access.secrets import check_no_secrets
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.connectors.sources.registry import open_source
+from sbon_node.connectors.sources.runner import SourceReport, SourceRunner
+from sbon_node.connectors.sources.sample import with_sample
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
+from sbon_node.model.schema import check_source
+from sbon_node.model.streams import LOST, SourceInfo, StreamInfo, unknown_at
+from sbon_node.net.peers import Caller
+from sbon_node.redaction import shown
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import AttachSource, DescribeSources, SourceStates
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+
+log = structlog.get_logger()
+
+
+class HostedSource(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored identity of the source whose frames the outbox holds.
+
+    A stream that is declared again under the same name is a different stream.
+    """
+
+    source: SourceDeclaration
+    stream: StreamDeclaration
+    version: int
+
+
+class SourceHost:
+    """Runs a :class:`SourceRunner` for every source of the catalogue that names this node."""
+
+    def __init__(self, context: Context, catalogue: Catalogue, settings: ConnectorSettings) -> None:
+        self._context, self._catalogue, self._settings = context, catalogue, settings
+        self._wanted: dict[str, HostedSource] = {}
+        self._running: dict[str, HostedSource] = {}
+        self._runners: dict[str, SourceRunner] = {}
+        self._refused: dict[str, str] = {}
+        self._tasks = Tasks()
+        catalogue.on_change = self._changed
+        context.server.handle(AttachSource, self._asked_to_attach)
+        context.server.handle(DescribeSources, self._asked_to_describe)
+
+    def start(self) -> None:
+        """Resume the sources of an earlier run, and delete the remains of those that are gone."""
+        for entry in self._catalogue.entries.values():
+            self._changed(entry)
+        context = self._context
+        left = {*context.store.all("source", HostedSource), *filter(is_source, context.outbox.streams())}
+        for source_id in sorted(left - self._wanted.keys()):
+            self._tasks.start(f"switch {source_id}", self._switch(source_id))
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def attach(self, source: SourceDeclaration) -> None:
+        """Attach a source at the node that it names.
+
+        Raises :class:`SbonError` for options that the connector refuses, and for an unreachable node.
+        """
+        check_no_secrets(source.options)
+        if source.node == self._context.name:
+            await self._attach_here(source)
+        else:
+            await self._context.tell(source.node, AttachSource(source=source))
+            # The source's node pushes the entry to all members, and this node may be the last.
+            try:
+                await self._catalogue.pull(source.node)
+            except SbonError as error:
+                log.info("catalogue-pull-failed", member=source.node, reason=str(error))
+
+    async def describe(self, name: str) -> StreamInfo:
+        """Return the stream with the states of its sources; each node reports only its own sources."""
+        entry = self._catalogue.entry(name)
+        nodes = sorted({s.node for s in entry.sources})
+        answers = await asyncio.gather(*(self._ask(node, name) for node in nodes))
+        silent = {node for node, infos in zip(nodes, answers, strict=True) if infos is None}
+        told = {(node, info.source.name): info for node, infos in zip(nodes, answers, strict=True) for info in infos or ()}
+        found = (told.get((s.node, s.name)) or untold_source(s, silent) for s in entry.sources)
+        return StreamInfo(
+            entry=msgspec.structs.replace(entry, sources=tuple(shown_source(s) for s in entry.sources)),
+            sources=tuple(msgspec.structs.replace(info, source=shown_source(info.source)) for info in found),
+        )
+
+    def report(self, source_id: str) -> SourceReport | None:
+        """Return the report of a source that runs, or has run, on this node."""
+        runner = self._runners.get(source_id)
+        return runner.describe() if runner is not None else None
+
+    def reports_of(self, streams: Iterable[str]) -> list[SourceReport]:
+        """Return reports for local sources among these streams."""
+        return [self._told(one, self._running[one]) for one in streams if one in self._running]
+
+    def reports(self) -> list[SourceReport]:
+        """Return the reports of all sources on this node, in the order of their ids."""
+        return [self._told(source_id, hosted) for source_id, hosted in sorted(self._running.items())]
+
+    def _told(self, source_id: str, hosted: HostedSource) -> SourceReport:
+        runner = self._runners.get(source_id)
+        if runner is not None:
+            return runner.describe()
+        refused = self._refused.get(source_id, "")
+        return SourceReport(source=hosted.source, state=f"failed: {refused}", trouble=refused)
+
+    def runner(self, source_id: str) -> SourceRunner | None:
+        """Return the runner of a source that runs, or has run, on this node."""
+        return self._runners.get(source_id)
+
+    async def _ask(self, node: str, name: str) -> list[SourceInfo] | None:
+        """Ask a node for its sources of a stream; None if it gives no valid answer."""
+        try:
+            answer = await self._context.ask(node, DescribeSources(stream=name), SourceStates)
+            told: list[SourceInfo] = [decode_record(value, SourceInfo) for value in answer.sources]
+            return [info for info in told if info.source.node == node]
+        except (SbonError, ProtocolError) as error:
+            log.info("sources-not-described", stream=name, node=node, reason=str(error))
+            return None
+
+    async def _attach_here(self, source: SourceDeclaration) -> None:
+        self._context.drained.check()
+        check_no_secrets(source.options)
+        declaration = self._catalogue.entry(source.stream).declaration
+        check_source(source, declaration)
+        opened = open_source(source, declaration, self._settings, self._context.clock)
+        opened.check()
+        await self._catalogue.attach(await with_sample(source, opened))
+
+    def _changed(self, entry: CatalogEntry) -> None:
+        """Start new sources, and stop those that are gone or have changed."""
+        name, stream = entry.declaration.name, entry.declaration
+        mine = {
+            s.id: HostedSource(source=s, stream=stream, version=entry.version)
+            for s in entry.sources
+            if s.node == self._context.name
+        }
+        before = {i: hosted for i, hosted in self._wanted.items() if hosted.stream.name == name}
+        for source_id in before.keys() - mine.keys():
+            del self._wanted[source_id]
+        self._wanted |= mine
+        for source_id in sorted(before.keys() | mine.keys()):
+            if before.get(source_id) != mine.get(source_id):
+                self._tasks.start(f"switch {source_id}", self._switch(source_id))
+
+    async def _switch(self, source_id: str) -> None:
+        """Start and stop runners until they match the catalogue, however often it changes meanwhile."""
+        while True:
+            await self._tasks.stop(f"run {source_id}")
+            self._runners.pop(source_id, None)
+            self._running.pop(source_id, None)
+            wanted = self._wanted.get(source_id)
+            try:
+                self._make_place(source_id, wanted)
+            except SbonError as error:
+                log.warning("source-not-switched", source=source_id, reason=str(error))
+                await self._context.clock.sleep(self._context.settings.retry_s)
+                continue
+            if wanted is not None:
+                self._run(wanted)
+            if self._running.get(source_id) == self._wanted.get(source_id):
+                return
+
+    def _make_place(self, source_id: str, wanted: HostedSource | None) -> None:
+        """Delete frames of an earlier stream of that name, which another query may have read."""
+        store = self._context.store
+        stored = store.get("source", source_id, HostedSource)
+        if wanted is None or (stored is not None and stored != wanted):
+            self._context.outbox.drop_stream(source_id)
+            store.delete("source", source_id)
+        if wanted is not None and stored != wanted:
+            store.put("source", source_id, wanted)
+
+    def _run(self, wanted: HostedSource) -> None:
+        context, source = self._context, wanted.source
+        self._running[source.id] = wanted
+        self._refused.pop(source.id, None)
+        try:
+            opened = open_source(source, wanted.stream, self._settings, context.clock)
+        except SbonError as error:
+            log.warning("source-refused", source=source.id, reason=str(error))
+            self._refused[source.id] = str(error)
+            return
+        runner = SourceRunner(
+            source,
+            wanted.stream,
+            opened,
+            outbox=context.outbox,
+            clock=context.clock,
+            settings=self._settings,
+            dead_letters=context.data_dir / "dead-letters",
+        )
+        self._runners[source.id] = runner
+        self._tasks.start(f"run {source.id}", runner.run())
+
+    async def _asked_to_attach(self, call: AttachSource, caller: Caller) -> None:
+        source: SourceDeclaration = decode_record(call.source, SourceDeclaration)
+        if source.node != self._context.name:
+            raise SbonError("unknown-node", f"this is {self._context.name}, not {source.node}", where="node")
+        await self._attach_here(source)
+
+    async def _asked_to_describe(self, call: DescribeSources, caller: Caller) -> SourceStates:
+        return SourceStates(sources=tuple(report for report in self.reports() if report.source.stream == call.stream))
+
+
+def untold_source(source: SourceDeclaration, silent: Collection[str]) -> SourceInfo:
+    """Describe a source that its node does not report; ``silent`` nodes have not answered."""
+    if source.node in silent:
+        return SourceInfo(source=source, state="unreachable")
+    return SourceInfo(source=source, state=LOST, trouble=unknown_at(source.node))
+
+
+def shown_source(source: SourceDeclaration) -> SourceDeclaration:
+    """Return the source without its credentials."""
+    return msgspec.structs.replace(source, options=shown(source.options))

@@ -1,0 +1,64 @@
+"""Instructions of the failure detector, as data."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sbon_node.membership.table import Change
+from sbon_protocol.messages import Endpoint, Gossip, Member, Rumour
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send this message, or rumours alone; with ``timed``, remember the send stamp for the round-trip time.
+
+    ``first`` is the rumour that must travel in the datagram: a suspect learns of the suspicion, so that it may refute
+    (Lifeguard's buddy notice). ``carries`` holds further updates for the receiver, and may take several datagrams. To an
+    address that is no member's the message goes alone, in at most ``most`` bytes, or not at all: no address is sent more bytes
+    than came in its name.
+    """
+
+    to: Endpoint
+    message: Gossip | None
+    timed: bool = False
+    first: Rumour | None = None
+    carries: tuple[Rumour, ...] = ()
+    most: int | None = None
+
+
+class Call(msgspec.Struct, frozen=True):
+    """Ask a member that does not answer datagrams over TCP; its answer is a rumour, and ends the probe ``sequence``."""
+
+    member: Member
+    sequence: int
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """A member's state has changed, or with ``moved`` its address."""
+
+    change: Change
+    name: str
+    moved: bool = False
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The direct ping ``sequence`` of ``name`` has been answered."""
+
+    name: str
+    sequence: int
+
+
+class Disputed(msgspec.Struct, frozen=True):
+    """Another node claims a name that is taken, or uses this node's own name at ``address``."""
+
+    name: str
+    address: Endpoint
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A rumour of this name failed validation; ``kind`` is its counter."""
+
+    kind: str
+    name: str
+
+
+Instruction = Send | Call | Happened | Measured | Disputed | Refused

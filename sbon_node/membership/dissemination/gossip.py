@@ -1,0 +1,102 @@
+"""Queues of rumours: each is sent a bounded number of times, the least sent ones first (SWIM, section 4.1). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import chain, islice
+
+from sbon_protocol.messages import Rumour
+
+MAX_DUE = 64
+"""Most rumours of a kind in one datagram."""
+
+
+class GossipQueue:
+    """At most one rumour of a kind for each node, so the table bounds it; a newer one replaces it and starts again.
+
+    *News* are worth datagrams of their own. *Passengers* (coordinates, confirmations) travel where room is left, and less often.
+    """
+
+    def __init__(self, retransmit_margin: float, coordinate_factor: float = 0.3) -> None:
+        self._news, self._passengers = _Queue(), _Queue()
+        self._margin, self._factor = retransmit_margin, coordinate_factor
+
+    def __len__(self) -> int:
+        """The number of news."""
+        return len(self._news)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._news
+
+    def spread(self, rumour: Rumour) -> None:
+        self._news.put(rumour)
+
+    def piggyback(self, rumour: Rumour) -> None:
+        self._passengers.put(rumour)
+
+    def forget(self, name: str) -> None:
+        self._news.drop(name)
+        self._passengers.drop(name)
+
+    def limit(self, members: int) -> int:
+        """Return how often each node sends news: ceil(ln(n + 1) + margin).
+
+        After c sendings by each, to members drawn at random, about n x exp(-c) have not heard it (SWIM, section 4.1).
+        """
+        return max(1, math.ceil(math.log(members + 1) + self._margin))
+
+    def due(self) -> list[Rumour]:
+        """Return the rumours for the next datagram, the most urgent first."""
+        return self._news.first(MAX_DUE) + self._passengers.first(MAX_DUE)
+
+    def sent(self, rumours: Sequence[Rumour], members: int) -> None:
+        """Note that these have been sent once more, in a cluster of so many members."""
+        if rumours:
+            news, passengers = self.limit(members), max(1, math.ceil(self._factor * math.log2(members + 1)))
+            for rumour in rumours:
+                if not self._news.sent(rumour, news):
+                    self._passengers.sent(rumour, passengers)
+
+
+class _Queue:
+    """Rumours by number of sendings, then in order of arrival."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+        self._levels: list[dict[str, Rumour]] = [{}]
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._times
+
+    def put(self, rumour: Rumour) -> None:
+        self.drop(rumour.name)
+        self._times[rumour.name] = 0
+        self._levels[0][rumour.name] = rumour
+
+    def drop(self, name: str) -> None:
+        times = self._times.pop(name, None)
+        if times is not None:
+            del self._levels[times][name]
+
+    def first(self, most: int) -> list[Rumour]:
+        return list(islice(chain.from_iterable(level.values() for level in self._levels), most)) if self._times else []
+
+    def sent(self, rumour: Rumour, limit: int) -> bool:
+        """Count one sending of the rumour; return whether it is in this queue."""
+        name = rumour.name
+        times = self._times.get(name)
+        if times is None or self._levels[times][name] is not rumour:
+            return False
+        del self._levels[times][name]
+        if times + 1 >= limit:
+            del self._times[name]
+            return True
+        if len(self._levels) == times + 1:
+            self._levels.append({})
+        self._times[name] = times + 1
+        self._levels[times + 1][name] = rumour
+        return True

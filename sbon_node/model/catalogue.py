@@ -1,0 +1,93 @@
+"""Streams and their sources: names, schemas and source nodes (docs/design.md, section 6)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.model.columns import Schema
+
+MAX_SOURCES_OF_A_STREAM = 256
+MAX_ROWS_S = 1e9
+MAX_ROW_BYTES = 2**20
+ASSUMED_ROWS_S = 1000.0
+ASSUMED_ROW_BYTES = 100.0
+"""Assumed row size of a source whose row size is neither declared, sampled nor measured."""
+
+_SOURCE = "source/"
+
+
+class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """A logical stream.
+
+    ``delay_ms`` is the most by which a row may be older than the greatest event time so far.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+    schema: Schema
+    event_time: str
+    delay_ms: Annotated[int, Meta(ge=0, le=36_500 * 86_400_000)] = 0
+    comment: str = ""
+
+
+class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    """A physical source of a stream: a connector with its options, pinned to ``node``.
+
+    The catalogue entry sets ``version``, its own version, and ``turn``: 1, or more for a name that was detached before. ``id`` is
+    the identity of the source's own stream of frames: ``source/<stream>@<version>/<name>``, with ``~<turn>`` from the second turn
+    on, so that a new declaration never continues a dropped stream.
+    """
+
+    stream: str
+    name: str
+    node: str
+    connector: str
+    options: dict[str, Any] = {}
+    rows_s: Annotated[float, Meta(gt=0, le=MAX_ROWS_S)] | None = None
+    row_bytes: Annotated[float, Meta(gt=0, le=MAX_ROW_BYTES)] | None = None
+    version: int = 1
+    turn: Annotated[int, Meta(ge=1, le=2**53)] = 1
+    sampled: bool = False
+    """Whether the node sampled rate or row size at the source's beginning, because it was not declared."""
+
+    @property
+    def id(self) -> str:
+        again = f"~{self.turn}" if self.turn > 1 else ""
+        return f"{_SOURCE}{self.stream}@{self.version}/{self.name}{again}"
+
+    @property
+    def expected_rows_s(self) -> float:
+        return ASSUMED_ROWS_S if self.rows_s is None else self.rows_s
+
+    @property
+    def expected_row_bytes(self) -> float:
+        return ASSUMED_ROW_BYTES if self.row_bytes is None else self.row_bytes
+
+
+def called(source: SourceDeclaration) -> str:
+    """Return a name for users: the stream, the source's own name if it differs from its node's, and the node."""
+    own = f"/{source.name}" if source.name != source.node else ""
+    return f"{source.stream}{own} at {source.node}"
+
+
+def is_source(stream: str) -> bool:
+    """Return whether a source produces the frames; an operator's stream has the operator's id."""
+    return stream.startswith(_SOURCE)
+
+
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream with its sources as of ``version``.
+
+    A dropped stream stays as a tombstone, so that no peer revives it; ``dropped_ms`` is the time of the drop (since 1970, by the
+    dropping node's clock). ``detached`` holds the last turn of each detached source by name, for the same reason.
+    """
+
+    declaration: StreamDeclaration
+    sources: tuple[SourceDeclaration, ...] = ()
+    version: int = 1
+    origin: str = ""
+    dropped: bool = False
+    dropped_ms: int = 0
+    detached: dict[str, int] = {}

@@ -1,0 +1,73 @@
+"""Rows for a follower, and reports of a sink that delivers by itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.model.bounded import Counted
+
+QueryState = Literal["placing", "running", "finished", "stopped", "failed", "unreachable", "lost"]
+"""States of a query.
+
+No record has the last two: other nodes report them while the query holder does not answer, or if it answers and has lost the
+record.
+"""
+
+LIVE: frozenset[QueryState] = frozenset({"placing", "running"})
+"""States of a query that is not over."""
+
+FOLLOW = "follow"
+"""The sink whose rows a follower reads; any other sink delivers by itself."""
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="event"):
+    """The rows of a frame.
+
+    ``stream`` and ``number`` identify it: a client drops frames that it has already seen.
+    """
+
+    stream: str
+    number: int
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    watermark_ms: int
+    delay_ms: int
+    """Time from the oldest row's entry into the overlay until its delivery to this client."""
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="event"):
+    """The end of the rows: all sources ended (``finished``), the query was stopped, or it failed for ``reason``."""
+
+    state: QueryState
+    reason: str = ""
+
+
+SAMPLE_ROWS, SAMPLE_COLUMNS, SAMPLE_TEXT = 6, 24, 100
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest rows of a query as texts: the first columns, long values cut; None is NULL."""
+
+    columns: Annotated[tuple[Annotated[str, Meta(max_length=128)], ...], Meta(max_length=SAMPLE_COLUMNS)]
+    rows: Annotated[
+        tuple[tuple[Annotated[str, Meta(max_length=SAMPLE_TEXT)] | None, ...], ...],
+        Meta(max_length=SAMPLE_ROWS),
+    ]
+
+
+class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
+    """State of a sink that delivers by itself."""
+
+    state: str
+    """``running``, ``paused: reason`` or ``finished``."""
+    rows: Counted = 0
+    """Delivered rows, over all restarts."""
+    refused: Counted = 0
+    """Rows that the destination refused because of their content."""
+    dead_letters: str = ""
+    """The file, on the consumer's node, that keeps the refused rows."""
+    retries: Counted = 0
+    """Tries that failed temporarily since the node's start."""

@@ -1,0 +1,110 @@
+"""Operators: their needs, inputs and SQL, and their counts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.errors import SbonError
+from sbon_node.model.bounded import Counted, PerSecond
+from sbon_node.model.columns import Schema
+
+OnError = Literal["fail", "skip", "null"]
+"""Handling of an expression's error: the query fails, the row becomes a dead letter, or the expression is NULL."""
+
+
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
+    """Resources that an operator reserves at its host."""
+
+    cores: float = 0.1
+    memory_mb: float = 150.0
+    bandwidth_bytes_s: float = 0.0
+
+
+class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that an operator reads, its host, and its schema; all inputs of a ``view`` form its rows.
+
+    If the operator has state, the stream's watermark less ``lag_ms`` is a watermark of column ``event_time``, and may be
+    ``ahead_ms`` beyond those of its other inputs. ``shared``: the sources of this input feed another input, too.
+    """
+
+    stream: str
+    node: str
+    schema: Schema
+    view: Annotated[int, Meta(ge=0, lt=64)] = 0
+    event_time: Annotated[str, Meta(max_length=128)] = ""
+    lag_ms: Annotated[int, Meta(ge=0, le=36_500 * 86_400_000)] = 0
+    ahead_ms: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    shared: bool = False
+
+
+OperatorId = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\Z")]
+"""Chosen by peers and used as a folder name: no separators, no leading dots."""
+
+
+class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator: a Spark SQL fragment over views ``in0, in1 ...``.
+
+    Its output is the stream named by the operator's id. ``readers`` are the subscribers for which the stream keeps its frames
+    from the first on, however late they subscribe.
+    """
+
+    id: OperatorId
+    query: str
+    fragment: str
+    inputs: tuple[InputSpec, ...]
+    schema: Schema
+    epoch: int = 1
+    needs: Needs = Needs()
+    reader: Literal["simple", "partitioned"] = "simple"
+    durability: Literal["local"] = "local"
+    readers: Annotated[tuple[Annotated[str, Meta(max_length=160)], ...], Meta(max_length=256)] = ()
+    on_error: OnError = "fail"
+
+    @property
+    def has_state(self) -> bool:
+        """Whether it keeps rows until the watermark releases them."""
+        return any(one.event_time for one in self.inputs)
+
+    def views(self) -> list[list[tuple[int, InputSpec]]]:
+        """Return the inputs of ``in0``, ``in1`` and so on with their positions; raise :class:`SbonError` ``bad-inputs``."""
+        found: list[list[tuple[int, InputSpec]]] = [[] for _ in range(1 + max((one.view for one in self.inputs), default=-1))]
+        for position, one in enumerate(self.inputs):
+            found[one.view].append((position, one))
+        for number, inputs in enumerate(found):
+            if not inputs or any(one.schema != inputs[0][1].schema for _, one in inputs):
+                raise SbonError("bad-inputs", "its inputs are none, or differ", where=f"{self.id}, in{number}")
+        return found
+
+
+class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts for strategies since the operator's last start. They come from peers, so they are bounded."""
+
+    rows_in: Counted = 0
+    rows_out: Counted = 0
+    bytes_in: Counted = 0
+    bytes_out: Counted = 0
+    batches: Counted = 0
+    batch_ms: Annotated[float, Meta(ge=0)] = 0.0
+    rows_out_s: PerSecond | None = None
+    """Recent rate while it runs, weighted towards the present; None before the first measurement."""
+    bytes_out_s: PerSecond | None = None
+    under_way_s: Annotated[float, Meta(ge=0)] | None = None
+    """Age of the running batch, whose output is not there yet; None if no batch runs."""
+    under_way_rows: Counted = 0
+    """Rows that the running batch has read, as ``under_way_bytes``; they count as ``rows_in`` once it has written."""
+    under_way_bytes: Counted = 0
+
+    @property
+    def selectivity(self) -> float:
+        """Return rows out per row in; 1 before the first row."""
+        return self.rows_out / self.rows_in if self.rows_in else 1.0
+
+
+OperatorState = Literal["starting", "running", "stopped", "failed", "quarantined"]
+"""States of an operator.
+
+``quarantined``: it has killed the engine too often, and is not started again, to protect the other operators.
+"""

@@ -1,0 +1,135 @@
+"""A query as a DAG of operators: sources and sinks are pinned, operators are not (SBON, section 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+import msgspec
+
+from sbon_node.model.catalogue import SourceDeclaration
+from sbon_node.model.columns import Schema
+from sbon_node.model.operators import InputSpec, Needs, OnError, OperatorSpec
+
+Decompose = Literal["auto", "always", "never"]
+"""When to split aggregates into partial ones beside the sources and a final one.
+
+``auto`` splits if that carries less data.
+"""
+
+IDLE_CORES = 0.1
+"""Cores that an operator without rows needs."""
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True):
+    """Rate of a stream, either measured or only estimated."""
+
+    rows_s: float
+    bytes_s: float
+    measured: bool = False
+
+    @staticmethod
+    def of_all(rates: Iterable[Rate]) -> Rate:
+        """Return the total rate of several streams."""
+        each = list(rates)
+        measured = all(rate.measured for rate in each)
+        return Rate(rows_s=sum(rate.rows_s for rate in each), bytes_s=sum(rate.bytes_s for rate in each), measured=measured)
+
+
+class PlannedSource(msgspec.Struct, frozen=True, kw_only=True):
+    """A pinned producer; its stream is ``source.id``. ``estimate`` is its rate without measurements."""
+
+    source: SourceDeclaration
+    schema: Schema
+    rate: Rate
+    estimate: Rate | None = None
+
+
+class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that an operator reads as part of view ``in<view>``.
+
+    Its watermark, less ``lag_ms``, is a watermark of column ``event_time``. It may run ``ahead_ms`` ahead of the operator's other
+    inputs; ``shared`` if it comes from the same streams as another input.
+    """
+
+    stream: str
+    schema: Schema
+    view: int = 0
+    event_time: str = ""
+    lag_ms: int = 0
+    ahead_ms: int | None = None
+    shared: bool = False
+
+
+class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
+    """An unpinned operator; its ``inputs`` come from sources or operators, whose hosts placement decides.
+
+    ``rate`` is the rate for placement, ``measured`` if its selectivity and row size are; ``estimate`` is the rate without
+    measurements.
+    """
+
+    id: str
+    fragment: str
+    inputs: tuple[PlannedInput, ...]
+    schema: Schema
+    rate: Rate
+    needs: Needs = Needs()
+    signature: str = ""
+    partitioned: bool = False
+    estimate: Rate | None = None
+    on_error: OnError = "fail"
+
+    def spec(self, query: str, hosts: dict[str, str], epoch: int = 1, readers: tuple[str, ...] = ()) -> OperatorSpec:
+        """Return its host's specification, once the ``hosts`` (by id) of its inputs are known."""
+        return OperatorSpec(
+            id=self.id,
+            query=query,
+            fragment=self.fragment,
+            inputs=tuple(
+                InputSpec(
+                    stream=one.stream,
+                    node=hosts[one.stream],
+                    schema=one.schema,
+                    view=one.view,
+                    event_time=one.event_time,
+                    lag_ms=one.lag_ms,
+                    ahead_ms=one.ahead_ms,
+                    shared=one.shared,
+                )
+                for one in self.inputs
+            ),
+            schema=self.schema,
+            epoch=epoch,
+            needs=self.needs,
+            reader="partitioned" if self.partitioned else "simple",
+            readers=readers,
+            on_error=self.on_error,
+        )
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A query's operators in topological order; ``outputs`` are the ids of the sink's input streams, by branch."""
+
+    text: str
+    sources: tuple[PlannedSource, ...]
+    operators: tuple[PlannedOperator, ...]
+    outputs: tuple[str, ...]
+    schema: Schema
+    event_time: str = ""
+
+    @property
+    def carried_bytes_s(self) -> float:
+        """Return the total rate of all its links, including the link to the sink."""
+        rates = {one.source.id: one.rate for one in self.sources} | {one.id: one.rate for one in self.operators}
+        read = [one.stream for operator in self.operators for one in operator.inputs]
+        return sum(rates[stream].bytes_s for stream in (*read, *self.outputs))
+
+    def readers(self, stream: str, sink: str) -> tuple[str, ...]:
+        """Return the subscribers of an operator's stream: inputs of other operators, by position, and ``sink``."""
+        found = [
+            f"{operator.id}#{position}"
+            for operator in self.operators
+            for position, one in enumerate(operator.inputs)
+            if one.stream == stream
+        ]
+        return (*found, sink) if stream in self.outputs else tuple(found)

@@ -1,0 +1,187 @@
+"""Queries: submissions, and their state as the HTTP API shows it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
+from sbon_node.model.delivery import FOLLOW, QueryState, Sample, SinkReport
+from sbon_node.model.goal import Goal
+from sbon_node.model.operators import OnError, OperatorStats
+from sbon_node.model.placement import Placement
+from sbon_node.model.plan import Decompose, Plan
+from sbon_node.model.stream_counts import SpillCount
+from sbon_node.model.streams import SourceInfo
+from sbon_node.redaction import shown
+
+HELD_BACK = "held back: its subscribers have not received what there is"
+
+
+AHEAD = "ahead of its other inputs"
+"""Like ``HELD_BACK``, why an operator takes no batch of its available input; the names of inputs precede it."""
+
+
+class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Destination of results: ``follow`` (the query's follower), or a sink with its options (docs/connectors.md)."""
+
+    kind: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,62}$")] = FOLLOW
+    options: dict[str, Any] = {}
+
+    def shown(self) -> SinkSpec:
+        """Return the sink without its credentials."""
+        return msgspec.structs.replace(self, options=shown(self.options))
+
+
+class QuerySpec(Goal, frozen=True, kw_only=True):
+    """A query as the user gives it, and its goal; planning it changes nothing.
+
+    ``consumer`` is the node that the rows go to, by default the node that is asked.
+    """
+
+    sql: Annotated[str, Meta(min_length=1, max_length=65_536)]
+    decompose: Decompose = "auto"
+    join_window_ms: int | None = None
+    """Largest difference of event times that a join without a time bound pairs."""
+    on_error: OnError = "fail"
+    """Handling of an expression's error for a row, such as a division by zero.
+
+    The query fails, skips the row, or uses NULL for the expression.
+    """
+    consumer: str = ""
+
+
+class Submission(QuerySpec, frozen=True, kw_only=True):
+    """A query to run."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^$|^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+            description="lower case letters, digits and - are allowed, at most 63, a letter or digit first and last",
+        ),
+    ] = ""
+    sink: SinkSpec = SinkSpec()
+
+
+class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A link and its traffic: ``bytes`` x ``latency_ms`` (one-way) is its share of the network usage.
+
+    A subscriber of a live source may fall too far behind: the link has then ``failed`` (``quota``) and lost ``dropped`` rows.
+    """
+
+    stream: str
+    source_node: str
+    target: str
+    target_node: str
+    rows: Counted
+    bytes: Counted
+    latency_ms: float | None
+    """None if the latency is unknown."""
+    dropped: Counted = 0
+    failed: str = ""
+
+
+class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    node: str
+    fragment: str
+    state: str
+    """State as its host reports it, or a state that another node derives.
+
+    ``planned`` before it runs, ``lost`` if its host does not know it, ``unreachable`` if the host does not answer, ``over`` once
+    the query is.
+    """
+    reason: str = ""
+    stats: OperatorStats | None = OperatorStats()
+    """Counts since its last start; None if unknown."""
+    spilled: SpillCount = SpillCount()
+    watermark_ms: EventTimeMs | None = None
+    """Watermark of its output: no row that follows is earlier.
+
+    None before the first watermark, and once the output has ``ended``.
+    """
+    ended: bool = False
+    skipped: Counted = 0
+    """Rows with a failed expression, with ``--on-error skip``; a group whose sum overflows counts as a single row."""
+    dead_letters: str = ""
+    """The file, on its node, that keeps the skipped rows with expression and reason."""
+
+
+class ForeignComponent(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator or sink at ``node``, of a query whose record ``holder`` holds."""
+
+    query: str
+    part: str
+    node: str
+    holder: str
+
+
+class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress of a query; None for unknown values."""
+
+    rows_in: Counted
+    """Rows of its sources that its operators have taken."""
+    rows_out: Counted | None
+    """Rows its sink has delivered."""
+    read_share: Share | None
+    """Share of its sources' rows that it has taken; None if a source is endless or unreachable."""
+    endless: tuple[str, ...] = ()
+    """Sources without an end."""
+    rows_in_s: PerSecond | None = None
+    rows_out_s: PerSecond | None = None
+    lag_ms: Counted | None = None
+    """Lag of its output behind its sources, in event time."""
+    left_s: Annotated[float, Meta(ge=0)] | None = None
+    """Estimate of the time left, at the mean pace since its submission."""
+
+
+class QueryInfo(Goal, frozen=True, kw_only=True):
+    id: str
+    sql: str
+    state: QueryState
+    """In a list, ``unreachable`` if the query holder does not answer: little else is known then."""
+    reason: str = ""
+    submitted_ms: WallMs = 0
+    node: str = ""
+    """The query holder."""
+    consumer: str = ""
+    sink: SinkSpec = SinkSpec()
+    strategy: str = ""
+    on_error: OnError = "fail"
+    plan: Plan | None = None
+    placement: Placement | None = None
+    operators: tuple[OperatorInfo, ...] = ()
+    links: tuple[LinkInfo, ...] = ()
+    rows: Counted | None = None
+    """Rows that the sink has delivered, over all restarts; None if unknown.
+
+    In a list, the last count of a running query.
+    """
+    delivery: SinkReport | None = None
+    """Report of a sink that delivers by itself, as long as its node is reachable."""
+    sink_lost: bool = False
+    """The consumer's node answers, but does not know the sink."""
+    sample: Sample | None = None
+    """The newest rows of its sink, cut for display; None in a list, without rows, or if no node answers."""
+    streams: tuple[str, ...] = ()
+    """Names of the streams it reads."""
+    sources: tuple[SourceInfo, ...] = ()
+    """States of the plan's sources, in the plan's order; they count since their attachment, for all queries."""
+    progress: QueryProgress | None = None
+    """None in a list."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+    """Begin or end of a submission's step: ``parsing``, ``analysing``, ``placing``, ``reserving``, ``starting`` ..."""
+
+    step: str
+    message: str
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_field="event"):
+    """The query runs; nothing more follows."""
+
+    query: QueryInfo

@@ -1,0 +1,54 @@
+"""The record of a query: its authoritative state."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sbon_node.model.delivery import QueryState
+from sbon_node.model.goal import Goal
+from sbon_node.model.operators import OnError
+from sbon_node.model.placement import Placement
+from sbon_node.model.plan import Plan
+from sbon_node.model.queries import QueryInfo, SinkSpec
+from sbon_node.model.usage import QueryUsage
+
+
+class QueryRecord(Goal, frozen=True, kw_only=True):
+    """The authoritative state of a query, with its goal.
+
+    ``hosts`` and ``epochs`` are by part: operators, and ``<query>.sink``.
+
+    A query that is over keeps its record as a tombstone, with its last description and network usage, so that a host that was
+    away does not revive it; ``cleaned`` means that its hosts know of its end, ``accepted`` that its submitter knows that it runs.
+    """
+
+    id: str
+    sql: str
+    state: QueryState
+    reason: str = ""
+    submitted_ms: int = 0
+    consumer: str
+    sink: SinkSpec
+    on_error: OnError = "fail"
+    plan: Plan
+    placement: Placement | None = None
+    hosts: dict[str, str] = msgspec.field(default_factory=dict)
+    epochs: dict[str, int] = msgspec.field(default_factory=dict)
+    last: QueryInfo | None = None
+    query_usage: QueryUsage | None = None
+    cleaned: bool = False
+    accepted: bool = False
+    version: int = 0
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(sorted({p.source.stream for p in self.plan.sources}))
+
+    @property
+    def refused(self) -> bool:
+        """Return whether nothing of it may stay if it ends now, not even results: its submission was not accepted."""
+        return not self.accepted and self.state != "finished"
+
+    @property
+    def sink_component(self) -> str:
+        return f"{self.id}.sink"

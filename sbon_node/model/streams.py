@@ -1,0 +1,56 @@
+"""Streams and their sources, as the HTTP API shows them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration
+
+
+class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    source: SourceDeclaration
+    state: str
+    """State of the source.
+
+    ``idle``, ``running``, ``paused``, ``ended``, ``unreachable``, ``lost`` if its node does not know it, or ``failed: reason``.
+    """
+    trouble: str = ""
+    """Why its rows do not come; retried unless ``failed``. Empty if it only waits for its subscribers."""
+    rows: Counted = 0
+    bytes: Counted = 0
+    late: Counted = 0
+    bad: Counted = 0
+    too_large: Counted = 0
+    dropped: Counted = 0
+    """Rows of a live source that subscribers lost because they fell behind the stored frames."""
+    dead_letters: str = ""
+    """The file, on the source's node, that keeps the bad rows with their line numbers."""
+    rows_s: PerSecond | None = None
+    """Recent rate while it runs, weighted towards the present; None before the first measurement."""
+    bytes_s: PerSecond | None = None
+    paced: bool = False
+    """Whether it has its own pace, instead of its subscribers' speed."""
+    watermark_ms: EventTimeMs | None = None
+    """No row that follows is earlier; None before the first row."""
+    finite: bool = False
+    """Whether it ends by itself."""
+    read_share: Share | None = None
+    """Share of a finite source that has been read; None if unknown."""
+
+
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    entry: CatalogEntry
+    sources: tuple[SourceInfo, ...] = ()
+
+
+LOST = "lost"
+"""The state of an operator or source that its node does not know.
+
+It occurs after the loss of the node's data directory, for example.
+"""
+
+
+def unknown_at(node: str) -> str:
+    """Return why an operator, a sink or a source is lost."""
+    return f"{node} does not know it, as after the loss of its data directory"

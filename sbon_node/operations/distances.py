@@ -1,0 +1,100 @@
+"""Distances between members for users: the nearest members, and known or measured round-trip times."""
+
+from __future__ import annotations
+
+import math
+
+from sbon_node.directory.measuring import Outcome
+from sbon_node.directory.pairs import Measurement, Pair
+from sbon_node.errors import SbonError
+from sbon_node.membership.views import MemberView, unknown_node
+from sbon_node.model.nodes import MemberInfo, PairInfo, RttRequest
+from sbon_node.space.load import per_core
+from sbon_node.workflow.context import Context
+
+
+class Distances:
+    """Answers from the directory. Raises :class:`SbonError` ``unknown-node`` for an unknown name."""
+
+    def __init__(self, context: Context, load_weight_ms: float) -> None:
+        self._context, self._load_weight_ms = context, load_weight_ms
+
+    def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
+        """Return all members by name, or by distance if ``near`` or ``within_ms`` is given.
+
+        The distance counts from ``near``, by default this node. Members of unknown distance are last, or left out if there is a
+        bound.
+        """
+        members = self._context.membership.members()
+        if not near and within_ms is None:
+            return [self._member(member) for member in members]
+        self._check(near or self._context.name)
+        found = [self._member(member, near or self._context.name) for member in members]
+        distances = {m.name: math.inf if m.distance_ms is None else m.distance_ms for m in found}
+        if within_ms is not None:
+            found = [m for m in found if distances[m.name] <= within_ms]
+        return sorted(found, key=lambda m: (distances[m.name], m.name))
+
+    async def rtt(self, question: RttRequest) -> list[PairInfo]:
+        """Return round-trip times in the order of the request.
+
+        A pair that cannot be measured carries the reason; a forbidden request is refused as a whole.
+        """
+        own = self._context.name
+        pairs = [(a or own, b or own) for a, b in question.pairs]
+        for pair in pairs:
+            for node in pair:
+                self._check(node)
+        directory = self._context.directory
+        outcomes = {} if question.cached else await directory.measure(pairs, max_age_s=question.max_age_s)
+        return [self._pair(pair, outcomes.get(pair)) for pair in pairs]
+
+    def _check(self, node: str) -> None:
+        membership = self._context.membership
+        if membership.get(node) is None:
+            raise unknown_node(node, (member.name for member in membership.members()))
+
+    def _member(self, member: MemberView, near: str = "") -> MemberInfo:
+        directory, place = self._context.directory, member.coordinate
+        here = directory.estimate_rtt_ms(self._context.name, member.name)
+        there = directory.estimate_rtt_ms(near, member.name) if near else None
+        return MemberInfo(
+            name=member.name,
+            state=member.state,
+            address=str(member.address),
+            api=str(member.api),
+            incarnation=member.incarnation,
+            coordinate=place.vector if place else None,
+            height_ms=place.height if place else None,
+            load_ms=place.load if place else None,
+            load_per_core=per_core(place.load, self._load_weight_ms) if place else None,
+            rtt_ms=here.rtt_ms,
+            measured=here.measured,
+            distance_ms=there.rtt_ms if there else None,
+            distance_measured=there.measured if there else False,
+            tags=member.meta.tags,
+            cores=member.meta.cores,
+            memory_mb=member.meta.memory_mb,
+            version=member.meta.version,
+        )
+
+    def _pair(self, pair: Pair, outcome: Outcome | None) -> PairInfo:
+        directory = self._context.directory
+        first, second = (directory.coordinate(node) for node in pair)
+        known = outcome if isinstance(outcome, Measurement) else directory.known(pair)
+        failed = outcome if isinstance(outcome, SbonError) else None
+        estimate = directory.estimate_rtt_ms(*pair)
+        return PairInfo(
+            a=pair[0],
+            b=pair[1],
+            coordinates_ms=first.distance_ms(second) if first and second and pair[0] != pair[1] else None,
+            measured_ms=known.rtt_ms if known else None,
+            age_s=self._context.clock.now() - known.at if known else None,
+            by=known.by if known else "",
+            estimate_ms=estimate.rtt_ms,
+            estimate_source=estimate.source,
+            code=failed.code if failed else "",
+            reason=failed.message if failed else "",
+            where=failed.where if failed else "",
+            hint=failed.hint if failed else "",
+        )

@@ -1,0 +1,75 @@
+"""Leaving for good: refused while others need this node; if forced, they are informed first."""
+
+from __future__ import annotations
+
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.sinks import SinkHost
+from sbon_node.model.catalogue import is_source
+from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.records import LIVE
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import ReportState
+
+log = structlog.get_logger()
+
+
+class Leaving:
+    """Uses of this node by others: records of queries, parts of them, sources they read."""
+
+    def __init__(self, context: Context, book: QueryHolder, operators: OperatorHost, sinks: SinkHost) -> None:
+        self._context, self._book, self._operators, self._sinks = context, book, operators, sinks
+
+    def needed_for(self) -> list[str]:
+        """Return a line for each part, record or source that would be missed."""
+        hosted = [f"hosts {part} of query {query}" for query, part, _ in self._parts()]
+        kept = [
+            f"keeps the record of query {record.id}"
+            + ("" if record.state in LIVE else ", of whose end some nodes have yet to be told")
+            for record in self._book.held()
+            if record.state in LIVE or not record.cleaned
+        ]
+        return [*kept, *hosted, *self._sources_in_use()]
+
+    async def leave(self, *, force: bool) -> None:
+        """Leave the cluster; raise ``node-in-use`` if the node is needed and ``force`` is false.
+
+        If forced, queries whose records are here are stopped, and queries with parts here fail, as far as their holders are
+        reachable.
+        """
+        needed = self.needed_for()
+        if needed and not force:
+            raise SbonError(
+                "node-in-use",
+                f"{self._context.name} {'; '.join(needed)}",
+                where="node",
+                hint="stop those queries first, or force it",
+                details=tuple(needed),
+            )
+        for record in self._book.held():
+            if record.state in LIVE:
+                await self._book.stop(record.id)
+        for query, part, holder in self._parts():
+            await self._give_up(query, part, holder)
+        await self._context.membership.leave()
+
+    def _parts(self) -> list[tuple[str, str, str]]:
+        return [*self._operators.parts(), *self._sinks.parts()]
+
+    def _sources_in_use(self) -> list[str]:
+        outbox = self._context.outbox
+        found = []
+        for stream in outbox.streams():
+            if is_source(stream):
+                readers = [name.partition("#")[0] for name, link in outbox.link_counts(stream).links.items() if not link.failed]
+                found += [f"has {stream}, which {reader} reads" for reader in sorted(set(readers))]
+        return found
+
+    async def _give_up(self, query: str, part: str, holder: str) -> None:
+        report = ReportState(query=query, part=part, state="failed", reason=f"{self._context.name} has left the cluster")
+        try:
+            await self._context.tell(holder, report)
+        except SbonError as error:
+            log.warning("leaving-not-told", query=query, part=part, holder=holder, reason=str(error))

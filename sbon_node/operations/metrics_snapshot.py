@@ -1,0 +1,156 @@
+"""Metrics snapshot: all counters of a node at one moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from sbon_node.connectors.sources.runner import SourceReport
+from sbon_node.directory.measuring import Measurer
+from sbon_node.engine.interface import Engine
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.sinks import SinkHost
+from sbon_node.hosting.sources import SourceHost
+from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.stream_counts import OutboxCount
+from sbon_node.net.traffic import Carrier, Direction, Flow
+from sbon_node.queries.holder import QueryHolder
+from sbon_node.space.coordinate import Coordinate
+from sbon_node.space.local import LocalCoordinate
+from sbon_node.streams.links.link import Link
+from sbon_node.streams.links.publisher import Publisher
+from sbon_node.workflow.context import Context
+
+
+class LinkMetrics(NamedTuple):
+    """Sums over the links that bring streams here; ``credit_bytes`` is their limit, ``held_bytes`` their use."""
+
+    states: dict[str, int]
+    credit_bytes: int
+    held_bytes: int
+    spilled_bytes: int
+
+
+class DiskMetrics(NamedTuple):
+    """Space of the data directory's file system, and files in it."""
+
+    free_bytes: int
+    free_inodes: int
+    outbox_bytes: int
+    dead_letter_bytes: int
+
+
+class NodeMetrics(NamedTuple):
+    """Metrics of a node.
+
+    States, kinds and codes map to their counts; operators come with their query.
+    """
+
+    version: str
+    members: dict[str, int]
+    health: int
+    coordinate: Coordinate
+    neighbours: int
+    traffic: Mapping[tuple[Carrier, Direction, str], Flow]
+    refused: dict[str, int]
+    outbox: OutboxCount
+    served: int
+    outstanding_bytes: int
+    links: LinkMetrics
+    sources: list[SourceReport]
+    operators: list[tuple[str, OperatorInfo]]
+    sinks: int
+    queries: dict[str, int]
+    engine: str
+    engine_starts: int
+    engine_replacements: int
+    engine_replacement_s: float
+    engine_recovery_s: float
+    pairs_measured: int
+    pairs_failed: int
+    pairs_under_way: int
+    pairs_known: int
+    disk: DiskMetrics
+    tasks: int
+
+
+class Components(NamedTuple):
+    """Parts of a node that the snapshot reads."""
+
+    context: Context
+    engine: Engine
+    space: LocalCoordinate
+    measurer: Measurer
+    publisher: Publisher
+    sources: SourceHost
+    operators: OperatorHost
+    sinks: SinkHost
+    book: QueryHolder
+
+
+def metrics_of(components: Components) -> NodeMetrics:
+    """Take a snapshot of existing counters, without requests. Raises ``OSError`` if the data directory is gone."""
+    context = components.context
+    return NodeMetrics(
+        version=version("sbon"),
+        members=dict(Counter(member.state for member in context.membership.members())),
+        health=context.membership.health,
+        coordinate=components.space.coordinate,
+        neighbours=len(components.space.neighbours()),
+        traffic=context.counters.traffic.snapshot(),
+        refused=context.counters.snapshot(),
+        outbox=context.outbox.counts(),
+        served=components.publisher.connections,
+        outstanding_bytes=components.publisher.outstanding_bytes,
+        links=_of_links([*components.operators.links(), *components.sinks.links()]),
+        sources=components.sources.reports(),
+        operators=components.operators.all(),
+        sinks=len(components.sinks.parts()),
+        queries=dict(Counter(record.state for record in components.book.held())),
+        engine=components.engine.status,
+        engine_starts=components.engine.starts,
+        engine_replacements=components.engine.replacements,
+        engine_replacement_s=components.engine.replacement_s,
+        engine_recovery_s=components.engine.recovery_s,
+        pairs_measured=components.measurer.measured,
+        pairs_failed=components.measurer.failed,
+        pairs_under_way=components.measurer.under_way,
+        pairs_known=len(components.measurer.fresh()),
+        disk=disk_metrics(context.data_dir),
+        tasks=len(asyncio.all_tasks()),
+    )
+
+
+def disk_metrics(data_dir: Path) -> DiskMetrics:
+    """Return the disk metrics; raise ``OSError`` if there is no such folder."""
+    system = os.statvfs(data_dir)
+    return DiskMetrics(
+        free_bytes=system.f_bavail * system.f_frsize,
+        free_inodes=system.f_favail,
+        outbox_bytes=_size((data_dir / "outbox.db", data_dir / "outbox.db-wal")),
+        dead_letter_bytes=_size((data_dir / "dead-letters").glob("*")),
+    )
+
+
+def _size(files: Iterable[Path]) -> int:
+    total = 0
+    for file in files:
+        try:
+            total += file.stat().st_size
+        except FileNotFoundError:  # it may disappear at any moment
+            continue
+    return total
+
+
+def _of_links(links: list[Link]) -> LinkMetrics:
+    return LinkMetrics(
+        states=dict(Counter(link.state for link in links)),
+        credit_bytes=sum(link.inbox.capacity_bytes for link in links),
+        held_bytes=sum(link.inbox.held_bytes for link in links),
+        spilled_bytes=sum(link.inbox.spill.bytes for link in links if link.inbox.spill is not None),
+    )

@@ -1,0 +1,97 @@
+"""Preflight of a node that does not run: its data directory, its ports, the addresses to join."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from sbon_node.config.config import Config
+from sbon_node.net.transport import Address
+from sbon_node.operations.examination import CheckResult, failed, ok, warning
+
+CONNECT_S = 3.0
+LOCK = "lock"
+
+
+def preflight(config: Config) -> list[CheckResult]:
+    """Check the configuration; blocks for some seconds for each address to join that does not answer."""
+    node = config.node
+    held = _data_dir(Path(node.data_dir))
+    return [
+        held,
+        _port("port-udp", socket.SOCK_DGRAM, node.bind, node.port, "node.bind", "node.port"),
+        _port("port-tcp", socket.SOCK_STREAM, node.bind, node.port, "node.bind", "node.port"),
+        _port("port-api", socket.SOCK_STREAM, node.api_bind, node.api_port, "node.api_bind", "node.api_port"),
+        *(_seed(address) for address in node.seeds),
+    ]
+
+
+def _data_dir(folder: Path) -> CheckResult:
+    if not folder.exists():
+        return ok("data-dir", f"{folder} is made at the first start")
+    lock = folder / LOCK
+    if not lock.exists():
+        return ok("data-dir", f"{folder} belongs to no node yet")
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = holder_of(lock)
+        who = f"process {owner}" if owner else "another process"
+        remedy = "a node runs on it: name its API with --node URL" + (f", or end process {owner}" if owner else "")
+        return failed("data-dir", f"{who} holds {folder}", remedy)
+    except OSError as error:
+        return failed("data-dir", f"{lock}: {error.strerror}", "run this as the node's user")
+    if not os.access(folder, os.W_OK):
+        return failed("data-dir", f"{folder} cannot be written", "run this as the node's user, or give it the folder")
+    return ok("data-dir", f"{folder}, which no node runs on")
+
+
+def holder_of(lock: Path) -> int | None:
+    """Return the process that holds the lock, if the system reports it."""
+    number = lock.stat().st_ino
+    try:
+        lines = Path("/proc/locks").read_text().splitlines()
+    except OSError:
+        return None
+    for words in map(str.split, lines):
+        if len(words) > 5 and words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(number) and int(words[4]) > 0:
+            return int(words[4])
+    return None
+
+
+def _port(check: str, kind: socket.SocketKind, host: str, port: int, bind: str, key: str) -> CheckResult:
+    what = f"{'UDP' if kind == socket.SOCK_DGRAM else 'TCP'} {host}:{port}"
+    try:
+        family = socket.getaddrinfo(host, port, type=kind)[0][0]
+        with closing(socket.socket(family, kind)) as probe:
+            if kind == socket.SOCK_STREAM:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return failed(
+                check, f"{what} is in use", f"stop what uses it (ss -tulpn 'sport = :{port}'), or choose another: {key}"
+            )
+        return failed(check, f"{what}: {error.strerror}", f"name an address of this machine: {bind}")
+    return ok(check, f"{what} is free")
+
+
+def _seed(address: Address) -> CheckResult:
+    try:
+        with closing(socket.create_connection(address, timeout=CONNECT_S)):
+            return ok(f"join {address}", "accepts connections")
+    except OSError as error:
+        remedy = "see whether a node runs there (sbon doctor on it), and whether a firewall lets TCP and UDP through"
+        return warning(f"join {address}", f"cannot be reached: {error.strerror or error}", remedy)
+
+
+def not_running(api: str) -> Iterator[CheckResult]:
+    """Report that no node answers, which is no failure of the machine."""
+    remedy = "start one with sbon node, or name another's API with --node URL; only this machine was looked at"
+    yield warning("node", f"none answers at {api}", remedy)

@@ -1,0 +1,57 @@
+"""The placement problem of a query plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from sbon_node.model.goal import Goal
+from sbon_node.model.plan import IDLE_CORES, Plan, PlannedOperator
+from sbon_node.placement.model.problem import Edge, Operator, PlacementProblem
+
+CONSUMER = "consumer"
+"""The vertex of the sink."""
+
+
+def problem_of(
+    plan: Plan, consumer: str, refused: Mapping[str, frozenset[str]] | None = None, goal: Goal | None = None
+) -> PlacementProblem:
+    """Return the placement problem of ``plan``.
+
+    Sources are pinned to their nodes and the sink to node ``consumer``; ``refused`` maps an operator to the nodes to leave out.
+
+    Raises :class:`~sbon_node.errors.SbonError` ``unknown-objective``.
+    """
+    refused, goal = refused or {}, goal or Goal()
+    rates = {source.source.id: source.rate for source in plan.sources} | {one.id: one.rate for one in plan.operators}
+    links = [(i.stream, operator.id) for operator in plan.operators for i in operator.inputs]
+    links += [(output, CONSUMER) for output in plan.outputs]
+    return PlacementProblem(
+        pinned={**{source.source.id: source.source.node for source in plan.sources}, CONSUMER: consumer},
+        operators=tuple(
+            _operator(operator, refused.get(operator.id, frozenset()), sum(rates[i.stream].rows_s for i in operator.inputs))
+            for operator in plan.operators
+        ),
+        edges=tuple(Edge(stream, reader, rates[stream].bytes_s, rates[stream].rows_s) for stream, reader in links),
+        objective=goal.minimised,
+        bounds=goal.bounds,
+    )
+
+
+def with_capacity_to_send(plan: Plan, least_bytes_s: float | None) -> Plan:
+    """Return the plan with operators that reserve at least ``least_bytes_s`` to send."""
+    if least_bytes_s is None:
+        return plan
+    raised = [
+        replace(one, needs=replace(one.needs, bandwidth_bytes_s=max(one.needs.bandwidth_bytes_s, least_bytes_s)))
+        for one in plan.operators
+    ]
+    return replace(plan, operators=tuple(raised))
+
+
+def _operator(planned: PlannedOperator, refused: frozenset[str], rows_s: float) -> Operator:
+    """Return the problem's operator. Its rows cause all the cores that it needs beyond those of an idle operator."""
+    busy = max(planned.needs.cores - IDLE_CORES, 0.0)
+    row_core_ms = 1000.0 * busy / rows_s if rows_s > 0 else 0.0
+    return Operator(id=planned.id, needs=planned.needs, refused=refused, rows_s=rows_s, row_core_ms=row_core_ms)

@@ -1,0 +1,110 @@
+"""The placement problem and its answer, as data (SBON, section 2.1). A strategy maps a problem to a placement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from sbon_node.model.objective import Bounds, Objective
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.service import Service
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """A stream between two vertices and its rates; 0 rows where these are not counted.
+
+    Vertices are ids of producers, operators or consumers.
+    """
+
+    source: str
+    target: str
+    rate_bytes_s: float
+    rows_s: float = 0.0
+
+
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
+    """An unpinned vertex of the problem.
+
+    ``refused`` are nodes that refused to reserve capacity for it. ``rows_s`` rows per second come in. Each takes a core for
+    ``row_core_ms`` on average, with a squared coefficient of variation of ``row_scv``; 0 where that is unknown.
+    """
+
+    id: str
+    needs: Needs = Needs()
+    refused: frozenset[str] = frozenset()
+    rows_s: float = 0.0
+    row_core_ms: float = 0.0
+    row_scv: float = 1.0
+
+    @property
+    def load(self) -> float:
+        """Cores that the operator keeps busy."""
+        return self.rows_s * self.row_core_ms / 1000.0
+
+    @property
+    def service(self) -> Service:
+        """Service time of a row, for the queueing model."""
+        return Service(mean_ms=self.row_core_ms, scv=self.row_scv)
+
+
+class PlacementProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """A query to place. ``pinned`` maps producers and consumers to their nodes; ``operators`` are in topological order."""
+
+    pinned: dict[str, str]
+    operators: tuple[Operator, ...]
+    edges: tuple[Edge, ...]
+    objective: Objective = Objective()
+    bounds: Bounds = Bounds()
+
+    def __post_init__(self) -> None:
+        """Raise each operator's bandwidth to the bound on throughput, so that every strategy keeps it."""
+        least = self.bounds.min_throughput_bytes_s
+        if least is not None:
+            raised = tuple(_sending(operator, least) for operator in self.operators)
+            msgspec.structs.force_setattr(self, "operators", raised)
+
+    def selectivity(self, operator: str) -> float:
+        """Return the bytes sent to the busiest reader for each byte read; 0 without input."""
+        read = sum(edge.rate_bytes_s for edge in self.edges if edge.target == operator)
+        sent = max((edge.rate_bytes_s for edge in self.edges if edge.source == operator), default=0.0)
+        return sent / read if read else 0.0
+
+
+def _sending(operator: Operator, least_bytes_s: float) -> Operator:
+    bandwidth_bytes_s = max(operator.needs.bandwidth_bytes_s, least_bytes_s)
+    needs = msgspec.structs.replace(operator.needs, bandwidth_bytes_s=bandwidth_bytes_s)
+    return msgspec.structs.replace(operator, needs=needs)
+
+
+def total(needs: Sequence[Needs]) -> Needs:
+    """Return what several operators need of one host together."""
+    return Needs(
+        cores=sum(one.cores for one in needs),
+        memory_mb=sum(one.memory_mb for one in needs),
+        bandwidth_bytes_s=sum(one.bandwidth_bytes_s for one in needs),
+    )
+
+
+def least(needs: Sequence[Needs]) -> Needs:
+    """Return the least of each resource that the operators need."""
+    return Needs(
+        cores=min(one.cores for one in needs),
+        memory_mb=min(one.memory_mb for one in needs),
+        bandwidth_bytes_s=min(one.bandwidth_bytes_s for one in needs),
+    )
+
+
+def has_capacity(needs: Sequence[Needs], free: Needs) -> bool:
+    """Return whether all operators fit together."""
+    whole = total(needs)
+    pairs = ((whole.cores, free.cores), (whole.memory_mb, free.memory_mb), (whole.bandwidth_bytes_s, free.bandwidth_bytes_s))
+    return all(need <= has + 1e-9 for need, has in pairs)
+
+
+def in_order(problem: PlacementProblem) -> Sequence[str]:
+    """Return all vertices, each after those it reads."""
+    operators = [operator.id for operator in problem.operators]
+    sources = {edge.source for edge in problem.edges}
+    producers = [vertex for vertex in problem.pinned if vertex in sources]
+    return [*producers, *operators, *(vertex for vertex in problem.pinned if vertex not in sources)]

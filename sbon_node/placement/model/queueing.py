@@ -1,0 +1,182 @@
+"""Latency of messages through a server: the queueing model of ANTS (section 3.6, equations 3 to 10).
+
+A server has one queue. Its input is a set of *flows*. A message from another node passes through all consecutive tasks of its
+query on the server; then the server takes the next message. The flows of a server are aggregated to a single stream (Whitt, The
+Queueing Network Analyzer, 1983), whose wait is that of a G/G/1 queue. Equation 9 as printed is not Marchal's formula but the
+formula mostly credited to Allen and Cunneen; this module uses it as printed. For Poisson arrivals it is exact (Pollaczek,
+Khinchine). Compared with simulated queues, the latency of a flow is within 10 % at loads up to 0.9, as long as the squared
+coefficient of variation of the flows' arrivals is between 0.8 and 2. For several flows that are more regular it is too high,
+because equation 6 takes their sum for more irregular than it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_node.placement.model.service import Service as Service
+
+Floats = NDArray[np.float64]
+
+MAX_LOAD = 0.95
+"""A server with a greater load than this is overloaded."""
+BUSIEST = 0.8
+"""Highest load assumed of a machine of which only the load average is known.
+
+Waiting work there is no reason to refuse all other work, because the machine shares its time.
+"""
+OVERLOADED_MS = 1e6
+"""Waiting time at an overloaded server for each unit of load; less overload is better."""
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages that enter a server.
+
+    ``rate_s`` is their number per second, and ``service`` the service time of a message at speed 1 with all tasks that follow
+    there. ``arrival_scv`` is the squared coefficient of variation of the times between messages, 1 for a Poisson process.
+    """
+
+    rate_s: float
+    service: Service
+    arrival_scv: float = 1.0
+
+
+def spread(batch: float) -> float:
+    """Return the variance of the number of output messages for one input message.
+
+    ``batch`` is their mean; the number is one of the two whole numbers nearest to it.
+    """
+    part = batch % 1.0
+    return part * (1.0 - part)
+
+
+def service_of(tasks: Sequence[tuple[Service, float]]) -> Service:
+    """Return the service time of consecutive tasks, each with its batch size B.
+
+    B is the number of output messages for one input message. The mean is equation 3, S_f = sum S_i prod B_j; the paper leaves the
+    variance open.
+    """
+    mean, variance = 0.0, 0.0
+    for service, batch in reversed(tasks):
+        variance = service.scv * service.mean_ms**2 + batch * variance + spread(batch) * mean**2
+        mean = service.mean_ms + batch * mean
+    return Service(mean_ms=mean, scv=variance / mean**2 if mean else 1.0)
+
+
+class Traffic(NamedTuple):
+    """The flows of a server, as the sums that equations 4 to 8 need.
+
+    Arrays have one shape: [] for one server, or that of many servers. The sum of two traffics is the traffic of all their flows.
+    """
+
+    flows: Floats
+    """Number of flows."""
+    rate_s: Floats
+    """lambda: messages per second."""
+    load: Floats
+    """rho: sum of lambda_f / mu_f."""
+    service_ms: Floats
+    """Sum of S_f."""
+    squares: Floats
+    """Sum of lambda_f (c_sf^2 + 1) / mu_f^2; seconds."""
+    rate_squares: Floats
+    """Sum of lambda_f^2."""
+    burstiness: Floats
+    """Sum of c_af^2 lambda_f."""
+
+    def plus(self, other: Traffic) -> Traffic:
+        return Traffic(*(one + two for one, two in zip(self, other, strict=True)))
+
+    def at(self, index: object) -> Traffic:
+        """Return the traffic of some of the servers."""
+        return Traffic(*(one[index] for one in self))  # type: ignore[call-overload]
+
+
+def no_traffic(*shape: int) -> Traffic:
+    return Traffic(*(np.zeros(shape) for _ in Traffic._fields))
+
+
+def traffic_of(flow: Flow, speed: Floats | float = 1.0) -> Traffic:
+    """Return the traffic of one flow at servers of ``speed`` [..]."""
+    return traffic(flow.rate_s, flow.service.mean_ms / speed, flow.service.scv, flow.arrival_scv)
+
+
+def traffic(
+    rate_s: Floats | float, service_ms: Floats | float, service_scv: Floats | float, arrival_scv: Floats | float = 1.0
+) -> Traffic:
+    """Return the traffic of one flow for each server; all arguments broadcast to one shape."""
+    rate, ms, scv, arrivals = np.broadcast_arrays(
+        *(np.asarray(x, dtype=float) for x in (rate_s, service_ms, service_scv, arrival_scv))
+    )
+    return Traffic(
+        flows=np.ones(rate.shape),
+        rate_s=rate,
+        load=rate * ms / 1e3,
+        service_ms=ms,
+        squares=rate * (ms / 1e3) ** 2 * (scv + 1.0),
+        rate_squares=rate**2,
+        burstiness=rate * arrivals,
+    )
+
+
+def waiting_ms(traffic: Traffic) -> Floats:
+    """Return Q, the time a message waits in the queue (equations 4 to 9), in milliseconds.
+
+    Where the load exceeds ``MAX_LOAD``, it is ``OVERLOADED_MS`` x the load.
+    """
+    rate, load = np.maximum(traffic.rate_s, 1e-12), np.minimum(traffic.load, MAX_LOAD)
+    mean_s = traffic.load / rate
+    service_scv = np.maximum(traffic.squares / rate / np.maximum(mean_s, 1e-12) ** 2 - 1.0, 0.0)
+    streams = rate**2 / np.maximum(traffic.rate_squares, 1e-24)
+    weight = 1.0 / (1.0 + 4.0 * (1.0 - load) ** 2 * np.maximum(streams - 1.0, 0.0))
+    arrival_scv = (1.0 - weight) + weight * traffic.burstiness / rate
+    waited = 1e3 * load / (1.0 - load) * (arrival_scv + service_scv) / 2.0 * mean_s
+    found: Floats = np.where(traffic.load > MAX_LOAD, OVERLOADED_MS * traffic.load, waited)
+    return found
+
+
+def latency_ms(flow: Flow, speed: Floats | float, others: Traffic) -> Floats:
+    """Return L_f = Q_f + S_f (equation 10) of ``flow`` at servers [..] that also serve ``others``."""
+    found: Floats = waiting_ms(others.plus(traffic_of(flow, speed))) + flow.service.mean_ms / speed
+    return found
+
+
+def delayed_ms(flow: Flow, speed: Floats | float, others: Traffic) -> Floats:
+    """Return the extra waiting time of the other flows' messages due to ``flow``, summed (section 3.7)."""
+    found: Floats = others.flows * (waiting_ms(others.plus(traffic_of(flow, speed))) - waiting_ms(others))
+    return found
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """A node in the queueing model: its flows, and its speed relative to speed 1."""
+
+    speed: float = 1.0
+    flows: tuple[Flow, ...] = ()
+
+    def traffic(self) -> Traffic:
+        found = no_traffic()
+        for flow in self.flows:
+            found = found.plus(traffic_of(flow, self.speed))
+        return found
+
+
+def side_by_side(servers: Sequence[Server]) -> tuple[Floats, Traffic]:
+    """Return the servers' speeds [n] and their traffic [n]."""
+    each = [server.traffic() for server in servers]
+    return np.array([server.speed for server in servers]), Traffic(*(np.array(part) for part in zip(*each, strict=True)))
+
+
+def busy(load: float, service_ms: float, speed: float = 1.0) -> Server:
+    """Return a server of which only the load is known.
+
+    Load 1 means that all cores are busy. The server serves one flow of messages that take ``service_ms`` at speed 1, and has a
+    little time left.
+    """
+    if load <= 0 or service_ms <= 0:
+        return Server(speed=speed)
+    rate_s = 1e3 * min(load, BUSIEST) * speed / service_ms
+    return Server(speed=speed, flows=(Flow(rate_s=rate_s, service=Service(mean_ms=service_ms)),))

@@ -1,0 +1,116 @@
+"""Check of a strategy's placement against the query's bounds, which not every strategy considers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from sbon_node.errors import SbonError
+from sbon_node.model.objective import Bounds
+from sbon_node.model.operators import Needs
+from sbon_node.model.placement import Placement
+from sbon_node.placement.model.network_view import Answer, NetworkView
+from sbon_node.placement.model.objective import longest_delay_ms, network_usage, processing_ms
+from sbon_node.placement.model.problem import Operator, PlacementProblem, has_capacity, total
+from sbon_node.placement.selection.mapping import delay_bound, legs
+from sbon_node.placement.selection.partial import Partial
+from sbon_node.placement.selection.sequential import measured
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.registry import strategy_named
+
+
+async def place(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, strategy: str) -> Placement:
+    """Place the problem by the named strategy, and check the bounds.
+
+    If the delay is bounded, the placement's links are measured, and the measurements count. If a throughput is required, its
+    hosts are asked for the bandwidth they have left.
+
+    Raises :class:`SbonError`: the strategy's errors, ``delay-bound`` or ``throughput-bound``, with the amount missing.
+    """
+    before = view.probes
+    try:
+        placement = await strategy_named(strategy)(problem, view, settings)
+    except SbonError as error:
+        if error.code == "no-capacity" and problem.bounds.min_throughput_bytes_s is not None:
+            raise await _slow(problem, view, error) from error
+        raise
+    if problem.bounds == Bounds():
+        return placement
+    hosts, partial = placement.hosts(), Partial(problem, view)
+    for operator, node in hosts.items():
+        partial.place(operator, node)
+    partial.know(await _asked(problem, view, hosts))
+    if problem.bounds.max_delay_ms is not None:
+        await measured(partial, view, settings)  # at the limit on measurements, known latencies decide
+    cores = partial.cores()
+    delay_ms = longest_delay_ms(problem, hosts, view.latency_ms, processing_ms(problem, hosts, cores))
+    bound_ms = problem.bounds.max_delay_ms
+    if bound_ms is not None and delay_ms > bound_ms + 1e-6:
+        raise delay_bound(bound_ms, delay_ms, legs(problem, hosts, view, cores))
+    return msgspec.structs.replace(
+        placement,
+        usage=network_usage(problem, hosts, view.latency_ms),
+        delay_ms=delay_ms,
+        probes=view.probes - before,
+    )
+
+
+async def _asked(problem: PlacementProblem, view: NetworkView, hosts: Mapping[str, str]) -> dict[str, Answer]:
+    """Return the answers of hosts with capacity and enough bandwidth for all their operators.
+
+    Hosts that lack another resource or are unreachable are left to the reservation, which passes over them.
+    """
+    by_id = {operator.id: operator for operator in problem.operators}
+    together: dict[str, list[Operator]] = {}
+    for operator, node in hosts.items():
+        together.setdefault(node, []).append(by_id[operator])
+    found = {}
+    for node, operators in together.items():
+        needs = total([operator.needs for operator in operators])
+        answer = await view.ask(node, needs)
+        lacking = needs.bandwidth_bytes_s - answer.capacity.bandwidth_bytes_s
+        if answer.accepted:
+            found[node] = answer
+        elif (
+            problem.bounds.min_throughput_bytes_s is not None and lacking > 0 and has_capacity([_modest(needs)], answer.capacity)
+        ):
+            names = ", ".join(operator.id for operator in operators)
+            raise SbonError(
+                "throughput-bound",
+                f"{node} has {answer.capacity.bandwidth_bytes_s:g} bytes/s to spare for {names}, {lacking:g} less than needed",
+                where="min_throughput_bytes_s",
+                hint="ask for less, or try another strategy: hybrid and optimal look for hosts with room",
+            )
+    return found
+
+
+async def _slow(problem: PlacementProblem, view: NetworkView, refused: SbonError) -> SbonError:
+    """Return the error to raise if no node has capacity.
+
+    It is ``throughput-bound`` where a node would take the operator with less bandwidth.
+    """
+    operator = next((one for one in problem.operators if one.id == refused.where), None)
+    least = problem.bounds.min_throughput_bytes_s
+    if operator is None or least is None:
+        return refused
+    answers = await view.ask_all([node for node in view.nodes() if node not in operator.refused], _modest(operator.needs))
+    left = {node: answer.capacity.bandwidth_bytes_s for node, answer in answers.items() if answer.accepted}
+    if not left:
+        return refused
+    best = min(left, key=lambda node: (-left[node], node))
+    if left[best] >= operator.needs.bandwidth_bytes_s:
+        return refused
+    lacking = operator.needs.bandwidth_bytes_s - left[best]
+    return SbonError(
+        "throughput-bound",
+        f"no node can send {least:g} bytes/s for {operator.id}: {best} has most left, {left[best]:g}, {lacking:g} too little",
+        where="min_throughput_bytes_s",
+        hint="ask for less, stop queries, or add nodes",
+        details=refused.details,
+    )
+
+
+def _modest(needs: Needs) -> Needs:
+    """Return the needs without bandwidth."""
+    return Needs(cores=needs.cores, memory_mb=needs.memory_mb)

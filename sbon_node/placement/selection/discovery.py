@@ -1,0 +1,65 @@
+"""Resource discovery: the nodes with a given free capacity (OPB, section III.B).
+
+The paper assumes such a service. Gossip carries the total capacity of nodes, but not their free capacity, because that changes
+with every operator. So nodes are asked, each once per placement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from sbon_node.placement.model.network_view import Answer, NetworkView, Window
+from sbon_node.placement.model.problem import PlacementProblem, least
+from sbon_node.placement.settings import PlacementSettings
+
+
+class Discovery:
+    """Discovery for one placement.
+
+    ``count`` is the number of requested windows. ``cores_of`` returns the total cores of a node, infinite if unknown; nodes with
+    too few are not asked.
+    """
+
+    def __init__(self, view: NetworkView, cores_of: Callable[[str], float]) -> None:
+        self._view, self._cores_of = view, cores_of
+        self._answers: dict[str, Answer] = {}
+        self.count = 0
+
+    async def find(self, window: Window) -> dict[str, Answer]:
+        """Return the nodes of the window, nearest first if it has ``near``."""
+        self.count += 1
+        nodes = [node for node in self._near(window) if self._cores_of(node) >= window.least_cores][: window.most]
+        silent = [node for node in nodes if node not in self._answers]
+        self._answers |= await self._view.ask_all(silent, window.needs)
+        return {node: answer for node in nodes if _holds(window, answer := self._answers[node])}
+
+    def _near(self, window: Window) -> list[str]:
+        nodes = self._view.nodes()
+        if not window.near or not nodes:
+            return nodes
+        away_ms = self._view.latencies_ms(window.near, nodes).min(axis=0).tolist()
+        return [node for ms, node in sorted(zip(away_ms, nodes, strict=True)) if ms <= window.within_ms]
+
+
+def window_of(
+    problem: PlacementProblem, settings: PlacementSettings, least_cores: float, below_cores: float = math.inf
+) -> Window:
+    """Return the window of nodes for any operator of the query.
+
+    Its nodes have capacity for the least that any operator needs, and are at most the bound on delay away from the query's
+    nearest end.
+    """
+    bound = problem.bounds.max_delay_ms
+    return Window(
+        needs=least([operator.needs for operator in problem.operators]),
+        least_cores=least_cores,
+        below_cores=below_cores,
+        near=tuple(sorted(set(problem.pinned.values()))),
+        within_ms=math.inf if bound is None else bound,
+        most=settings.discovered,
+    )
+
+
+def _holds(window: Window, answer: Answer) -> bool:
+    return answer.accepted and window.least_cores <= answer.capacity.cores < window.below_cores

@@ -1,0 +1,230 @@
+"""From preferred nodes to hosts: the order of capacity probes and the errors (SBON, section 3.1.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from sbon_node.errors import SbonError
+from sbon_node.model.operators import Needs
+from sbon_node.model.placement import Assignment, Candidate, Placement
+from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, NetworkView, Point
+from sbon_node.placement.model.objective import longest_delay_ms, longest_path, network_usage, processing_ms
+from sbon_node.placement.model.problem import Operator, PlacementProblem, total
+from sbon_node.placement.selection.partial import Partial
+from sbon_node.placement.settings import PlacementSettings
+
+REFUSED_BEFORE = "refused to reserve"
+
+
+async def choose_host(
+    operator: Operator,
+    point: Point,
+    view: NetworkView,
+    settings: PlacementSettings,
+    placed: Sequence[Assignment],
+    operators: Sequence[Operator],
+    reason: str = "",
+    partial: Partial | None = None,
+) -> Assignment:
+    """Return the nearest node to ``point`` with capacity.
+
+    If ``partial`` is given, the node also keeps the bound on delay. The k nearest nodes are asked directly, all at once. The
+    nearest that accepts is taken, by distance in the cost space with load. While none accepts, k doubles until every node has
+    been asked, those without a known coordinate last. Then the call raises :class:`SbonError` ``no-capacity`` or ``delay-bound``.
+    Capacity already promised in this query (``placed``) counts as taken, because nothing is reserved yet.
+    """
+    answers: dict[str, Answer] = {}
+    k, total = settings.k, len(view.nodes())
+    while True:
+        ranked = view.nearest(point, k, exclude=operator.refused)
+        if k >= total:
+            known = {node for node, _ in ranked} | operator.refused
+            ranked += [(node, UNKNOWN_MS) for node in view.nodes() if node not in known]
+        fresh = [node for node, _ in ranked if node not in answers]
+        answers.update(await _ask(fresh, operator.needs, view, placed, operators))
+        candidates = _in_time(operator, _candidates(ranked, answers), answers, partial)
+        chosen = next((one for one in candidates if one.accepted), None)
+        if chosen is not None:
+            rank = candidates.index(chosen)
+            away = f"({chosen.distance_ms:.1f} ms in the cost space)"
+            why = reason or f"nearest of {len(candidates)} asked to the best point for it {away}"
+            if rank and not reason:
+                why = f"nearest with room, number {rank + 1} of {len(candidates)} asked {away}"
+            if partial is not None:
+                partial.place(operator.id, chosen.node)
+            return Assignment(operator=operator.id, node=chosen.node, reason=why, virtual=point, candidates=candidates)
+        if k >= total:
+            raise _refusal(operator, candidates, partial)
+        k *= 2
+
+
+async def first_with_capacity(
+    operator: Operator,
+    goal_options: Sequence[str],
+    view: NetworkView,
+    placed: Sequence[Assignment],
+    operators: Sequence[Operator],
+    reason: str,
+    partial: Partial | None = None,
+) -> Assignment:
+    """Return the first of ``goal_options`` that has capacity, asked one after another.
+
+    If ``partial`` is given, the node also keeps the bound on delay. Raises ``no-capacity`` or ``delay-bound`` where there is
+    none.
+    """
+    candidates: list[Candidate] = []
+    for node in goal_options:
+        if node in operator.refused:
+            continue
+        answer = (await _ask([node], operator.needs, view, placed, operators))[node]
+        asked = (Candidate(node=node, distance_ms=0.0, accepted=answer.accepted, reason=answer.reason),)
+        candidates += _in_time(operator, asked, {node: answer}, partial)
+        if candidates[-1].accepted:
+            if partial is not None:
+                partial.place(operator.id, node)
+            why = reason if len(candidates) == 1 else f"{reason}; {len(candidates) - 1} before it had no room"
+            return Assignment(operator=operator.id, node=node, reason=why, candidates=tuple(candidates))
+    raise _refusal(operator, tuple(candidates), partial)
+
+
+def by_latency(view: NetworkView, node: str, exclude: frozenset[str] = frozenset()) -> list[str]:
+    """Return all nodes, nearest to ``node`` first; ``node`` itself leads if it may host."""
+    hosts = [one for one in view.nodes() if one not in exclude]
+    away_ms = view.latencies_ms([node], hosts)[0].tolist() if hosts else []
+    return [one for _, _, one in sorted((ms, one != node, one) for ms, one in zip(away_ms, hosts, strict=True))]
+
+
+def along(way: Sequence[str], view: NetworkView, operator: Operator) -> list[str]:
+    """Return the hosts of ``way`` in its order, then all others. Those nearest to its first node come first."""
+    hosts = set(view.nodes())
+    goal_options = [node for node in way if node in hosts]
+    return list(dict.fromkeys([*goal_options, *by_latency(view, way[0], operator.refused)]))
+
+
+def no_capacity(operator: Operator, candidates: Sequence[Candidate]) -> SbonError:
+    """Return the error that names every node asked and its reason to refuse."""
+    details = [f"{one.node}: {one.reason or 'refused'}" for one in candidates]
+    details += [f"{node}: {REFUSED_BEFORE}" for node in sorted(operator.refused)]
+    needs = f"{operator.needs.cores:g} cores, {operator.needs.memory_mb:g} MB, {operator.needs.bandwidth_bytes_s:g} bytes/s"
+    return SbonError(
+        "no-capacity",
+        f"no node has room for operator {operator.id} ({needs}); {len(details)} asked",
+        where=operator.id,
+        hint="stop queries, or add nodes",
+        details=tuple(details),
+    )
+
+
+def delay_bound(bound_ms: float, reached_ms: float, details: Sequence[str] = ()) -> SbonError:
+    """Return the error that states the best delay. ``details`` name the links of the longest path."""
+    near = f"the best takes {reached_ms:.1f} ms, {reached_ms - bound_ms:.1f} ms too long"
+    if reached_ms >= UNKNOWN_MS:
+        near = "not all ways are known, so that no delay can be promised"
+    return SbonError(
+        "delay-bound",
+        f"no placement was found within {bound_ms:g} ms; {near}",
+        where="max_delay_ms",
+        hint="allow more delay, try another strategy (optimal looks at all nodes), or add nodes near the ends",
+        details=tuple(details),
+    )
+
+
+def nowhere_in_time(bound_ms: float) -> SbonError:
+    """Return the error if capacity and short paths exist for each operator, but not together."""
+    hint = "allow more delay, or stop queries where there is no room near the consumer"
+    message = f"no placement was found that takes at most {bound_ms:g} ms and for which nodes have room"
+    return SbonError("delay-bound", message, where="max_delay_ms", hint=hint)
+
+
+def finish(
+    strategy: str,
+    problem: PlacementProblem,
+    assignments: Sequence[Assignment],
+    view: NetworkView,
+    probes_before: int,
+    predicted: float | None = None,
+    cores: Mapping[str, float] | None = None,
+    discoveries: int = 0,
+) -> Placement:
+    """Return the placement with its current usage and delay, and the probes it took.
+
+    ``cores`` are the cores that its hosts have free without it, where known.
+
+    Raises :class:`SbonError` ``delay-bound`` where it breaks the bound.
+    """
+    hosts = {one.operator: one.node for one in assignments}
+    delay_ms = longest_delay_ms(problem, hosts, view.latency_ms, processing_ms(problem, hosts, cores or {}))
+    bound = problem.bounds.max_delay_ms
+    if bound is not None and delay_ms > bound + 1e-6:
+        raise delay_bound(bound, delay_ms, legs(problem, hosts, view, cores or {}))
+    return Placement(
+        strategy=strategy,
+        assignments=tuple(assignments),
+        usage=network_usage(problem, hosts, view.latency_ms),
+        probes=view.probes - probes_before,
+        delay_ms=delay_ms,
+        predicted=predicted,
+        discoveries=discoveries,
+    )
+
+
+def legs(problem: PlacementProblem, hosts: Mapping[str, str], view: NetworkView, cores: Mapping[str, float]) -> list[str]:
+    """Return the links of the longest path with latencies and processing times, as text for users."""
+    at, takes_ms = {**problem.pinned, **hosts}, processing_ms(problem, hosts, cores)
+    found = []
+    for edge, ms in longest_path(problem, hosts, view.latency_ms, takes_ms):
+        latency = f"{ms:.1f} ms" if ms < UNKNOWN_MS else "not known"
+        worked = f", and {takes_ms[edge.target]:.1f} ms there" if takes_ms.get(edge.target) else ""
+        found.append(f"{edge.source} at {at[edge.source]} to {edge.target} at {at[edge.target]}: {latency}{worked}")
+    return found
+
+
+def _refusal(operator: Operator, candidates: Sequence[Candidate], partial: Partial | None) -> SbonError:
+    """Return the error: no node has capacity, or those with capacity are too far."""
+    found = no_capacity(operator, candidates)
+    if partial is None or not partial.late:
+        return found
+    message = f"no node with room for operator {operator.id} is within the bound on delay; {len(found.details)} asked"
+    hint = "allow more delay, or add nodes near the sources or the consumer"
+    return SbonError("delay-bound", message, where="max_delay_ms", hint=hint, details=found.details)
+
+
+def _in_time(
+    operator: Operator, candidates: tuple[Candidate, ...], answers: Mapping[str, Answer], partial: Partial | None
+) -> tuple[Candidate, ...]:
+    """Mark accepting candidates that break the bound on delay as refused. It stops at the first that keeps the bound."""
+    if partial is None:
+        return candidates
+    partial.know({one.node: answers[one.node] for one in candidates if one.accepted})
+    found = list(candidates)
+    for number, one in enumerate(found):
+        if one.accepted:
+            late = partial.lateness(operator, one.node)
+            if not late:
+                break
+            found[number] = msgspec.structs.replace(one, accepted=False, reason=late)
+    return tuple(found)
+
+
+async def _ask(
+    nodes: Sequence[str], needs: Needs, view: NetworkView, placed: Sequence[Assignment], operators: Sequence[Operator]
+) -> dict[str, Answer]:
+    """Ask each node for capacity for this operator and those of the query placed there already."""
+    promised: dict[str, list[Needs]] = {}
+    by_id = {operator.id: operator.needs for operator in operators}
+    for one in placed:
+        promised.setdefault(one.node, []).append(by_id[one.operator])
+    answers = await view.ask_all([node for node in nodes if node not in promised], needs)
+    for node in nodes:
+        if node in promised:
+            answers[node] = await view.ask(node, total([needs, *promised[node]]))
+    return answers
+
+
+def _candidates(ranked: Sequence[tuple[str, float]], answers: dict[str, Answer]) -> tuple[Candidate, ...]:
+    return tuple(
+        Candidate(node=node, distance_ms=distance, accepted=answers[node].accepted, reason=answers[node].reason)
+        for node, distance in sorted(ranked, key=lambda one: (one[1], one[0]))
+    )

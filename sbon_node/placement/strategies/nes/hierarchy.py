@@ -1,0 +1,133 @@
+"""The tree along which streams flow to the sink, and on which NES's strategies place operators.
+
+Nodes may have a configured parent, for example edge nodes a fog node and fog nodes a cloud node. Nodes without a parent are
+linked with the nearest of their kind and by a minimum spanning tree, so that all nodes are connected. The hierarchy is the tree
+of shortest paths over these links to the sink, by known latencies; without configured parents, it spans the whole overlay. Where
+nodes have several parents, NES selects paths by the number of sources that use them; here every node has one parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_node.placement.model.all_pairs import all_pairs_ms
+from sbon_node.placement.model.network_view import UNKNOWN_MS, NetworkView
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int_]
+
+
+class Hierarchy(NamedTuple):
+    """A tree of nodes. ``parents`` holds the next node on the path to the sink, for every node but the sink."""
+
+    sink: str
+    parents: Mapping[str, str]
+
+    def path(self, node: str) -> list[str]:
+        """Return the path from the node to the sink, both included."""
+        found = [node]
+        while found[-1] != self.sink:
+            found.append(self.parents[found[-1]])
+        return found
+
+    def meeting(self, nodes: Iterable[str]) -> str:
+        """Return the first node that the paths of ``nodes`` to the sink share. Without nodes it is the sink."""
+        first, *others = (self.path(node) for node in dict.fromkeys([*nodes] or [self.sink]))
+        common = set(first).intersection(*others)
+        return next(node for node in first if node in common)
+
+
+async def hierarchy(view: NetworkView, sink: str, ends: Collection[str], neighbours: int) -> Hierarchy:
+    """Build the hierarchy of all nodes that may host, the sink and ``ends``.
+
+    The result depends only on what the view knows. Each node is linked with its ``neighbours`` nearest. A node without a known
+    coordinate counts as far away. Raises :class:`SbonError` ``too-large``.
+    """
+    nodes = sorted({*view.nodes(), *ends, sink})
+    number = {node: i for i, node in enumerate(nodes)}
+    parent = configured(view, nodes)
+    free = np.array([i for i, node in enumerate(nodes) if node not in parent], dtype=int)
+    ms = await _known_ms(view, nodes)
+    hung = [(number[node], number[above]) for node, above in parent.items()]
+    towards = await view.compute(partial(_towards, ms, free, hung, number[sink], neighbours))
+    return Hierarchy(sink, {node: nodes[above] for node, above in zip(nodes, towards.tolist(), strict=True) if node != sink})
+
+
+def _towards(ms: Floats, free: Ints, hung: Sequence[tuple[int, int]], sink: int, neighbours: int) -> Ints:
+    """Return the next node [n] on each node's path to the sink.
+
+    ``free`` are the nodes without a parent, ``hung`` the others with their parents.
+    """
+    linked = np.zeros(ms.shape, dtype=np.bool_)
+    linked[np.ix_(free, free)] = _overlay(ms[np.ix_(free, free)], neighbours)
+    for node, above in hung:
+        linked[node, above] = linked[above, node] = True
+    return _grown(np.where(linked, ms, np.inf), sink, far=True)
+
+
+def configured(view: NetworkView, nodes: Sequence[str]) -> dict[str, str]:
+    """Return the configured parents.
+
+    A missing parent is ignored. Where parents form a cycle, the parent of its first node by name is ignored.
+    """
+    known = set(nodes)
+    named = {node: parent for node in nodes if (parent := view.parent(node)) in known and parent is not None and parent != node}
+    settled: set[str] = set()
+    for node in nodes:
+        way: list[str] = []
+        while node in named and node not in settled and node not in way:
+            way.append(node)
+            node = named[node]
+        if node in way:
+            del named[min(way[way.index(node) :])]
+        settled.update(way)
+    return named
+
+
+async def _known_ms(view: NetworkView, nodes: Sequence[str]) -> Floats:
+    ms = await all_pairs_ms(view, nodes, "a hierarchy")
+    lost = [number for number, node in enumerate(nodes) if view.coordinate(node) is None]
+    ms[lost], ms[:, lost] = UNKNOWN_MS, UNKNOWN_MS
+    np.fill_diagonal(ms, 0.0)
+    return ms
+
+
+def _overlay(ms: Floats, neighbours: int) -> NDArray[np.bool_]:
+    """Return the links [n, n] of each node with its nearest, and of a minimum spanning tree."""
+    many = len(ms)
+    linked = np.zeros(ms.shape, dtype=np.bool_)
+    if many < 2:
+        return linked
+    apart = ms.copy()
+    np.fill_diagonal(apart, np.inf)
+    count = min(neighbours, many - 1)
+    near = np.argpartition(apart, count - 1, axis=1)[:, :count]
+    linked[np.arange(many)[:, None], near] = True
+    spanning = _grown(apart, 0, far=False)
+    linked[np.arange(1, many), spanning[1:]] = True
+    return linked | linked.T
+
+
+def _grown(weights: Floats, root: int, *, far: bool) -> Ints:
+    """Return the parents [n] of a tree that grows from ``root``; the root is its own parent.
+
+    The next node is the nearest to the root if ``far`` (Dijkstra, 1959), else the nearest to the tree (Prim, 1957). An infinite
+    weight is no link.
+    """
+    many = len(weights)
+    parent = np.full(many, root)
+    reach = np.full(many, np.inf)
+    reach[root] = 0.0
+    waiting = np.ones(many, dtype=np.bool_)
+    for _ in range(many):
+        node = int(np.where(waiting, reach, np.inf).argmin())
+        waiting[node] = False
+        offered = weights[:, node] + (reach[node] if far else 0.0)
+        better = waiting & (offered < reach)
+        reach[better], parent[better] = offered[better], node
+    return parent

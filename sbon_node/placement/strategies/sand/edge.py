@@ -1,0 +1,75 @@
+"""EDGE: operators at sources and at the proxy, by rates alone (SAND, section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sbon_node.model.placement import Placement
+from sbon_node.placement.model.instance import Floats, Ints
+from sbon_node.placement.model.network_view import NetworkView
+from sbon_node.placement.model.problem import PlacementProblem
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.placement.strategies.sand.by_zones import place_by_zones
+from sbon_node.placement.strategies.sand.configurations import Bools, Configurations, DeadEndError, Locations, joined
+from sbon_node.placement.strategies.sand.zones import Zone
+
+
+async def edge(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+    """Place the query; every link between two nodes costs its rate, however long it is (equation 3).
+
+    Raises :class:`SbonError` ``no-capacity``, or ``delay-bound`` where no placement keeps the bound.
+    """
+    return await place_by_zones("edge", choose, problem, view, settings, charge=between_nodes)
+
+
+def between_nodes(latency_ms: Floats) -> Floats:
+    """Return 1 between different nodes, 0 within a node."""
+    found: Floats = np.ones_like(latency_ms)
+    np.fill_diagonal(found, 0.0)
+    return found
+
+
+def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
+    """Choose the cheapest of the three cases of :func:`cases` (equation 6). If all break bounds, choose among all locations."""
+    found = joined(children, zone.rates, locations, allowed)
+    return cheapest(zone, found, cases(zone, children, found, locations), found.cost)
+
+
+def cases(zone: Zone, children: Sequence[Configurations], found: Configurations, locations: Locations) -> Bools:
+    """Return which locations [n] are considered.
+
+    These are the place of the children with the greatest total rate (equation 4), the source locations common to all children,
+    and the proxy.
+    """
+    considered = np.zeros(len(found.cost), dtype=np.bool_)
+    at: dict[int, float] = {}
+    for child, rate in zip(children, zone.rates, strict=True):
+        if np.isfinite(found.cost[child.place]):
+            at[child.place] = at.get(child.place, 0.0) + rate
+    if at:
+        considered[max(at, key=lambda place: (at[place], -place))] = True
+    considered[common(children)] = True
+    considered[locations.proxy] = True
+    return considered
+
+
+def common(children: Sequence[Configurations]) -> Ints:
+    found = children[0].leaves
+    for child in children[1:]:
+        found = np.intersect1d(found, child.leaves)
+    return found
+
+
+def cheapest(zone: Zone, found: Configurations, considered: Bools, cost: Floats) -> Configurations:
+    """Choose the considered location where ``cost`` [n] is least.
+
+    If none of these is allowed and in time, choose among all locations. Raises :class:`DeadEndError`.
+    """
+    among = considered & np.isfinite(cost)
+    if not among.any():
+        among = np.isfinite(cost)
+    if not among.any():
+        raise DeadEndError(zone.operator)
+    return found._replace(place=int(np.where(among, cost, np.inf).argmin()))

@@ -1,0 +1,30 @@
+"""RANDOM: any node for each operator, the worst case of the comparison (SBON, section 4.1)."""
+
+from __future__ import annotations
+
+from sbon_node.model.placement import Assignment, Placement
+from sbon_node.placement.model.network_view import NetworkView
+from sbon_node.placement.model.problem import PlacementProblem
+from sbon_node.placement.selection.mapping import first_with_capacity
+from sbon_node.placement.selection.partial import Partial
+from sbon_node.placement.selection.sequential import bounded
+from sbon_node.placement.settings import PlacementSettings
+
+
+async def random_choice(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
+    """Place each operator at the first node with capacity within the bound on delay, if any.
+
+    The order of nodes is drawn anew for each operator.
+    """
+
+    async def attempt(partial: Partial) -> list[Assignment]:
+        placed: list[Assignment] = []
+        for operator in problem.operators:
+            goal_options = view.nodes()
+            view.rng.shuffle(goal_options)
+            placed.append(
+                await first_with_capacity(operator, goal_options, view, placed, problem.operators, "drawn at random", partial)
+            )
+        return placed
+
+    return await bounded("random", problem, view, settings, attempt)

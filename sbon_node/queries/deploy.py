@@ -1,0 +1,141 @@
+"""Deployment of a placed plan, or its undoing: reserve everywhere, open the sink, start the operators.
+
+Source: docs/design.md, section 10.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection
+from typing import NamedTuple
+
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.sinks import SinkOrder
+from sbon_node.model.plan import PlannedOperator
+from sbon_node.model.queries import Progress
+from sbon_node.model.records import QueryRecord
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents, InstantiateOperator, OpenSink, ReserveOperator
+
+log = structlog.get_logger()
+
+
+async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]:
+    """Ask every chosen host to reserve room; return the refusals by operator.
+
+    If any host refuses, no room stays reserved.
+    """
+
+    async def one(operator: PlannedOperator) -> SbonError | None:
+        call = ReserveOperator(
+            query=record.id,
+            operator=operator.id,
+            cores=operator.needs.cores,
+            memory_mb=operator.needs.memory_mb,
+            bandwidth_bytes_s=operator.needs.bandwidth_bytes_s,
+            hold_s=context.settings.reservation_s,
+        )
+        try:
+            await context.tell(record.hosts[operator.id], call)
+        except SbonError as error:
+            return error
+        return None
+
+    operators = record.plan.operators
+    answers = await asyncio.gather(*(one(o) for o in operators))
+    refused = {o.id: error for o, error in zip(operators, answers, strict=True) if error is not None}
+    if refused:
+        await destroy(context, record)
+    return refused
+
+
+async def start(context: Context, record: QueryRecord) -> AsyncGenerator[Progress, None]:
+    """Open the sink, then start the operators from the consumer's side on; raise the first refusal."""
+    order = SinkOrder(
+        query=record.id,
+        part=record.sink_component,
+        inputs=tuple((stream, record.hosts[stream]) for stream in record.plan.outputs),
+        schema=record.plan.schema,
+        spec=record.sink,
+    )
+    yield Progress(step="starting", message=f"opening the sink at {record.consumer}")
+    await context.tell(record.consumer, OpenSink(sink=order, holder=context.name))
+    starts = {
+        asyncio.create_task(_instantiate(context, record, operator)): operator for operator in reversed(record.plan.operators)
+    }
+    for operator in reversed(record.plan.operators):
+        yield Progress(step="starting", message=f"starting {operator.id} at {record.hosts[operator.id]}")
+    try:
+        pending = set(starts)
+        while pending:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=lambda t: starts[t].id):
+                task.result()
+                operator = starts[task]
+                yield Progress(step="running", message=f"{operator.id} runs at {record.hosts[operator.id]}")
+    finally:
+        for task in starts:
+            task.cancel()
+        await asyncio.gather(*starts, return_exceptions=True)
+
+
+async def _instantiate(context: Context, record: QueryRecord, operator: PlannedOperator) -> None:
+    readers = record.plan.readers(operator.id, record.sink_component)
+    call = InstantiateOperator(spec=operator.spec(record.id, record.hosts, readers=readers), holder=context.name)
+    await context.tell(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
+
+
+class Destroyed(NamedTuple):
+    """Result of :func:`destroy`.
+
+    ``missed`` are the nodes that were unreachable and must be asked again later; ``sink`` is the answer of the consumer's node,
+    if it was asked.
+    """
+
+    missed: list[str]
+    sink: ComponentsDestroyed | None
+
+
+async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] = ()) -> Destroyed:
+    """Ask ``nodes``, by default every node that has a part, to end all parts of the query.
+
+    Nodes that have left for good are skipped.
+
+    A running operator subscribes again if its source has just removed its subscription. So the sources' nodes are asked once more
+    when no operator is left.
+    """
+    parts = (*(o.id for o in record.plan.operators), record.sink_component)
+    call = DestroyComponents(query=record.id, parts=parts, refused=record.refused)
+    told = set(nodes) or {*record.hosts.values(), record.consumer}
+    answers = await _destroy_at_all(context, told, call)
+    missed = {node for node, answer in answers.items() if answer is None}
+    sink = answers.get(record.consumer)
+    hosts = {record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts}
+    if not hosts & told:
+        return Destroyed(sorted(missed), sink)
+    again = {record.hosts[i.stream] for o in record.plan.operators for i in o.inputs if o.id in record.hosts}
+    if not hosts & missed:
+        answers = await _destroy_at_all(context, again - missed, call)
+        again = {node for node, answer in answers.items() if answer is None}
+    return Destroyed(sorted(missed | again), sink)
+
+
+async def _destroy_at_all(
+    context: Context, nodes: Collection[str], call: DestroyComponents
+) -> dict[str, ComponentsDestroyed | None]:
+    """Ask all nodes; return the answers, None for unreachable nodes."""
+    answers = await asyncio.gather(*(_destroy_at(context, node, call) for node in sorted(nodes)))
+    return dict(zip(sorted(nodes), answers, strict=True))
+
+
+async def _destroy_at(context: Context, node: str, call: DestroyComponents) -> ComponentsDestroyed | None:
+    member = context.membership.get(node)
+    if member is not None and member.state == "left":
+        return ComponentsDestroyed()
+    try:
+        return await context.ask(node, call, ComponentsDestroyed, timeout_s=context.settings.call_timeout_s * 3)
+    except SbonError as error:
+        log.info("destroy-not-told", node=node, query=call.query, reason=str(error))
+        return None

@@ -1,0 +1,243 @@
+"""The current state of a query: its holder asks every node that has a part in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.sinks import SinkHost
+from sbon_node.hosting.sources import SourceHost, shown_source, untold_source
+from sbon_node.model.catalogue import SourceDeclaration, called
+from sbon_node.model.delivery import Sample, SinkReport
+from sbon_node.model.plan import Plan
+from sbon_node.model.queries import LinkInfo, OperatorInfo, QueryInfo
+from sbon_node.model.records import QueryRecord
+from sbon_node.model.streams import LOST, SourceInfo, unknown_at
+from sbon_node.net.peers import Caller
+from sbon_node.queries.progress import progress_of
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+
+MAX_REASON = 500
+
+
+class Descriptions:
+    """Answers for the parts that this node hosts."""
+
+    def __init__(self, context: Context, sources: SourceHost, operators: OperatorHost, sinks: SinkHost) -> None:
+        self._context, self._sources, self._operators, self._sinks = context, sources, operators, sinks
+        context.server.handle(DescribeComponents, self._described)
+
+    async def _described(self, call: DescribeComponents, caller: Caller) -> ComponentStates:
+        directory, name = self._context.directory, self._context.name
+        return ComponentStates(
+            operators=tuple(self._operators.describe(call.query)),
+            links=tuple(self._links(call.streams)),
+            latencies_ms={
+                target: one_way_ms
+                for target in call.targets
+                if (one_way_ms := directory.estimate_rtt_ms(name, target).one_way_ms) is not None
+            },
+            rows=self._sinks.rows(call.query),
+            sink=self._sinks.report(call.query),
+            sources=tuple(self._sources.reports_of(call.streams)),
+            has_sink=self._sinks.has(call.query),
+            sample=self._sinks.sample(call.query),
+        )
+
+    def _links(self, streams: Iterable[str]) -> Iterable[LinkInfo]:
+        outbox = self._context.outbox
+        known = set(outbox.streams())
+        for stream in streams:
+            if stream not in known:
+                continue
+            for subscriber, count in outbox.link_counts(stream).links.items():
+                yield LinkInfo(
+                    stream=stream,
+                    source_node=self._context.name,
+                    target=subscriber.partition("#")[0],
+                    target_node="",
+                    rows=count.rows,
+                    bytes=count.bytes,
+                    latency_ms=None,
+                    dropped=count.dropped,
+                    failed=count.failed,
+                )
+
+
+class Reported(NamedTuple):
+    """The report of a node about its own parts."""
+
+    operators: list[OperatorInfo]
+    links: list[LinkInfo]
+    sources: list[SourceInfo]
+    latencies_ms: dict[str, float]
+    rows: int | None
+    delivery: SinkReport | None
+    has_sink: bool | None
+    sample: Sample | None
+
+
+class Description(NamedTuple):
+    """Description of a query; ``latencies_ms`` are one-way, by reporting node and target node."""
+
+    info: QueryInfo
+    latencies_ms: dict[str, dict[str, float]]
+
+
+async def describe(context: Context, record: QueryRecord) -> Description:
+    """Ask every node that has a part, once and all at the same time.
+
+    A part is ``unreachable`` if its node gives no valid answer. The query's reason names the silent nodes, the sources that
+    cannot be read, and the operators that wait, with what they wait for.
+    """
+    parts = {o.id for o in record.plan.operators} | {record.sink_component}
+    streams = {p.source.id: p.source.node for p in record.plan.sources} | {
+        o.id: record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts
+    }
+    places = {**record.hosts, record.sink_component: record.consumer}
+    nodes = sorted({*streams.values(), record.consumer})
+    answers = dict(zip(nodes, await asyncio.gather(*(_ask(context, record, n, streams, nodes) for n in nodes)), strict=True))
+    there = {node: answer for node, answer in answers.items() if answer is not None}
+    silent = [node for node in nodes if node not in there]
+    operators = {one.id: one for told in there.values() for one in told.operators}
+    standing = {one.source.id: one for told in there.values() for one in told.sources}
+    links = [_placed(link, places, told.latencies_ms) for told in there.values() for link in told.links if link.target in parts]
+    consumer = there.get(record.consumer)
+    described = tuple(operators.get(o.id) or _untold(record, o.id, o.fragment, silent) for o in record.plan.operators)
+    sources = tuple(_of_plan(planned.source, standing.get(planned.source.id), silent) for planned in record.plan.sources)
+    rows = consumer.rows if consumer is not None else None
+    progress = progress_of(
+        sources,
+        links,
+        described,
+        record.plan.outputs,
+        rows=rows,
+        state=record.state,
+        elapsed_s=max(0, context.clock.wall_ms() - record.submitted_ms) / 1000,
+    )
+    sink_lost = record.state == "running" and consumer is not None and consumer.has_sink is False
+    waits = [
+        *_waits(described, sources, silent),
+        *([f"sink at {record.consumer}: {unknown_at(record.consumer)}"] if sink_lost else []),
+    ]
+    info = QueryInfo(
+        id=record.id,
+        sql=record.sql,
+        state=record.state,
+        reason=record.reason or "; ".join(waits)[:MAX_REASON],
+        submitted_ms=record.submitted_ms,
+        node=context.name,
+        consumer=record.consumer,
+        sink=record.sink.shown(),
+        **record.goal_options(),
+        on_error=record.on_error,
+        streams=record.streams,
+        sources=sources,
+        plan=_shown(record.plan),
+        placement=record.placement,
+        operators=described,
+        links=tuple(sorted(links, key=lambda link: (link.stream, link.target))),
+        rows=rows,
+        progress=progress,
+        delivery=consumer.delivery if consumer is not None else None,
+        sink_lost=sink_lost,
+        sample=consumer.sample if consumer is not None else None,
+    )
+    return Description(info, {node: told.latencies_ms for node, told in there.items()})
+
+
+def _shown(plan: Plan) -> Plan:
+    """Return the plan without its sources' credentials."""
+    sources = tuple(msgspec.structs.replace(planned, source=shown_source(planned.source)) for planned in plan.sources)
+    return msgspec.structs.replace(plan, sources=sources)
+
+
+def delivery_of(context: Context, answer: ComponentStates | ComponentsDestroyed) -> SinkReport | None:
+    """Return the sink's state as the consumer's node reports it; None if it gives no valid report."""
+    if answer.sink is None:
+        return None
+    try:
+        found: SinkReport = decode_record(answer.sink, SinkReport)
+    except ProtocolError as error:
+        context.counters.refuse("description-refused", reason=str(error))
+        return None
+    return found
+
+
+async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[str, str], nodes: list[str]) -> Reported | None:
+    """Ask a node for its report; believe only what it says about its own parts."""
+    here = tuple(sorted(s for s, at in streams.items() if at == node))
+    call = DescribeComponents(query=record.id, streams=here, targets=tuple(nodes))
+    try:
+        answer = await context.ask(node, call, ComponentStates, timeout_s=context.settings.component_timeout_s)
+        operators: list[OperatorInfo] = [decode_record(value, OperatorInfo) for value in answer.operators]
+        links: list[LinkInfo] = [decode_record(value, LinkInfo) for value in answer.links]
+        sources: list[SourceInfo] = [decode_record(value, SourceInfo) for value in answer.sources]
+    except SbonError as error:
+        context.counters.refuse("description-missing", node=node, query=record.id, reason=str(error))
+        return None
+    except ProtocolError as error:
+        context.counters.refuse("description-refused", node=node, query=record.id, reason=str(error))
+        return None
+    return Reported(
+        operators=[msgspec.structs.replace(one, node=node) for one in operators if one.id in here],
+        links=[msgspec.structs.replace(one, source_node=node) for one in links if one.stream in here],
+        sources=[one for one in sources if one.source.id in here],
+        latencies_ms=answer.latencies_ms,
+        rows=answer.rows,
+        delivery=delivery_of(context, answer),
+        has_sink=answer.has_sink,
+        sample=_sample_of(context, answer),
+    )
+
+
+def _sample_of(context: Context, answer: ComponentStates) -> Sample | None:
+    if answer.sample is None:
+        return None
+    try:
+        found: Sample = decode_record(answer.sample, Sample)
+    except ProtocolError as error:
+        context.counters.refuse("description-refused", reason=str(error))
+        return None
+    return found
+
+
+def _placed(link: LinkInfo, places: dict[str, str], latencies_ms: dict[str, float]) -> LinkInfo:
+    target_node = places.get(link.target, "")
+    latency_ms = latencies_ms.get(target_node) if target_node != link.source_node else 0.0
+    return msgspec.structs.replace(link, target_node=target_node, latency_ms=latency_ms)
+
+
+def _untold(record: QueryRecord, operator: str, fragment: str, silent: Collection[str]) -> OperatorInfo:
+    """Describe an operator that no host reports."""
+    node = record.hosts.get(operator, "")
+    if node in silent:
+        state, reason = "unreachable", f"no answer from {node}"
+    elif record.state != "running":
+        state, reason = "planned", ""
+    else:
+        state, reason = LOST, unknown_at(node)
+    return OperatorInfo(id=operator, node=node, fragment=fragment, state=state, reason=reason, stats=None)
+
+
+def _of_plan(planned: SourceDeclaration, told: SourceInfo | None, silent: Collection[str]) -> SourceInfo:
+    return msgspec.structs.replace(told or untold_source(planned, silent), source=shown_source(planned))
+
+
+def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], silent: Iterable[str]) -> list[str]:
+    """Return why the query may not progress, or is shown only partly; empty if neither holds."""
+    unread = [
+        f"source {called(one.source)}{' has failed' if one.state.startswith('failed') else ''}: {one.trouble}"
+        for one in sources
+        if one.trouble
+    ]
+    waits = [f"{o.id} at {o.node}: {o.reason}" for o in operators if o.reason and o.state not in ("running", "unreachable")]
+    return [*(f"no answer from {node}" for node in silent), *unread, *waits]

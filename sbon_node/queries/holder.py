@@ -1,0 +1,363 @@
+"""The queries whose records this node holds: their state, their cost and their end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.claims import REFUSED
+from sbon_node.hosting.measurements import MeasurementStore
+from sbon_node.model.delivery import QueryState
+from sbon_node.model.placement import Placement
+from sbon_node.model.queries import ForeignComponent, QueryInfo
+from sbon_node.model.records import QueryRecord
+from sbon_node.model.usage import QueryUsage, QueryUsagePoint
+from sbon_node.net.peers import Caller
+from sbon_node.queries import deploy
+from sbon_node.queries.describe import Description, delivery_of, describe
+from sbon_node.queries.notify import notify_of_placement, notify_of_query
+from sbon_node.queries.query_history import QueryHistories
+from sbon_node.queries.records import LIVE, Records
+from sbon_node.queries.summary import summary_of
+from sbon_node.queries.terminal import as_terminal
+from sbon_node.queries.usage import query_usage_of
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import pauses
+from sbon_protocol.calls import (
+    ClaimComponent,
+    Claimed,
+    ListQueries,
+    QueryDescription,
+    QueryRecords,
+    ReportState,
+    ShowQuery,
+    StopQuery,
+)
+
+log = structlog.get_logger()
+
+MAX_PARTS = 2048
+"""Most parts of other holders' queries in a list of all records, which must fit a message."""
+
+
+class QueryHolder:
+    """Records of queries submitted here, and the calls that their hosts make about them.
+
+    ``parts`` returns query, part and query holder of everything that this node hosts; ``delivered`` returns the rows that a
+    query's sink on this node has delivered.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        measurements: MeasurementStore,
+        parts: Callable[[], list[tuple[str, str, str]]],
+        delivered: Callable[[str], int | None],
+    ) -> None:
+        self._context, self._measurements = context, measurements
+        self._parts, self._delivered = parts, delivered
+        self._counted: dict[str, int] = {}
+        self._troubles: dict[str, str] = {}
+        """Reasons why running queries may not progress, as last described."""
+        self._records = Records(context.store, context.settings.max_queries)
+        self._submitting: dict[str, None] = {}
+        self._histories = QueryHistories(context, self._running, self._point)
+        self._tasks = Tasks()
+        handle = context.server.handle
+        handle(ClaimComponent, self._claimed)
+        handle(ReportState, self._reported)
+        handle(ListQueries, self._listed)
+        handle(ShowQuery, self._shown)
+        handle(StopQuery, self._stopped)
+        # Must precede every answer to a call: a report that a sink has finished must not reach a query that was never accepted.
+        for record in self._records.all():
+            if record.state == "placing":
+                self._change(record.id, state="failed", reason="the node restarted while the query was being placed")
+
+    def start(self) -> None:
+        """Undo submissions and complete endings that a restart interrupted."""
+        for record in self._records.all():
+            if record.state not in LIVE and not record.cleaned:
+                self._tasks.start(f"clean {record.id}", self._clean(record.id))
+            if record.state in LIVE:
+                self._histories.begin(record.id)
+        self._tasks.start("measure", self._measure())
+        self._tasks.start("history", self._histories.run())
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _measure(self) -> None:
+        """Send measurements of running operators to their sources' nodes.
+
+        :meth:`_conclude` sends them once more when a query ends.
+        """
+        while True:
+            await self._context.clock.sleep(self._context.settings.measure_interval_s)
+            for query in self._running():
+                # Requests take time: the query may have ended since the round began, and its record may be gone.
+                record = self._records.get(query)
+                if record is not None and record.state == "running":
+                    described = await self._described(record)
+                    await self._measurements.tell(record, described.info.operators)
+
+    def _running(self) -> list[str]:
+        return [record.id for record in self._records.all() if record.state == "running"]
+
+    async def _point(self, query: str) -> QueryUsagePoint | None:
+        """Return a point of its history; None if it no longer runs."""
+        record = self._records.get(query)
+        if record is None or record.state != "running":
+            return None
+        return query_usage_of(self._context, record, await self._described(record)).now
+
+    def new_id(self, name: str) -> str:
+        """Return the name that the user chose, or else a short random name; raise ``query-exists`` if it is taken here."""
+        if name:
+            if self._records.get(name) is not None:
+                raise SbonError("query-exists", f"there is a query {name!r} already", where="name", hint="choose another name")
+            return name
+        return _random_id(self._context.rng, self._records)
+
+    def create(self, record: QueryRecord) -> QueryRecord:
+        """Store a new record; raise ``query-exists`` or ``too-many-queries``."""
+        self.new_id(record.id)
+        created = self._records.compare_and_set(0, record)
+        self._submitting[record.id] = None
+        notify_of_query(self._context.bus, created, created.state)
+        return created
+
+    def place(self, query: str, placement: Placement, hosts: dict[str, str], epochs: dict[str, int]) -> QueryRecord:
+        """Store the placement; raise ``query-over`` if the query has ended meanwhile."""
+        self._check_placing(query)
+        before = self.record(query)
+        record = self._change(query, placement=placement, hosts=hosts, epochs=epochs)
+        notify_of_placement(self._context.bus, before, record)
+        return record
+
+    def begin(self, query: str) -> QueryRecord:
+        """Mark the query as running: all parts run or have finished.
+
+        Raises ``query-over`` if the query has ended while they started.
+        """
+        record = self.record(query)
+        if record.state != "finished":
+            self._check_placing(query)
+            record = self._change(query, state="running", accepted=True)
+            self._histories.begin(query, QueryUsagePoint(at_ms=self._context.clock.wall_ms(), byte_ms=0.0, baseline_byte_ms=0.0))
+        self._submitting.pop(query, None)
+        return record
+
+    async def undo(self, query: str, reason: str) -> None:
+        """Undo a refused submission and delete its record.
+
+        The record stays while a host is still to be informed, or if the query was ended meanwhile. It keeps its state until then,
+        so that a restart of this node undoes the rest.
+        """
+        missed, _ = await deploy.destroy(self._context, self.record(query))
+        self._submitting.pop(query, None)
+        self._counted.pop(query, None)
+        self._troubles.pop(query, None)
+        try:
+            self._refuse(query, reason, missed)
+        except SbonError as error:
+            # The user gets the reason for the refusal, not the reason why the record stays.
+            log.warning("query-not-undone", query=query, code=error.code, reason=str(error))
+            self._tasks.start(f"refuse {query}", self._refuse_at_last(query, reason, missed))
+
+    def _refuse(self, query: str, reason: str, missed: Collection[str]) -> None:
+        record = self.record(query)
+        if record.state == "placing":
+            if not missed:
+                self._records.delete(query)
+                notify_of_query(self._context.bus, record, "refused", "placing", reason)
+                return
+            self._change(query, state="failed", reason=reason)
+        self._tasks.start(f"undo {query}", self._clean(query, missed))
+
+    async def _refuse_at_last(self, query: str, reason: str, missed: Collection[str]) -> None:
+        """Store the refusal as soon as the disk accepts it."""
+        for pause_s in pauses(self._context.settings):
+            await self._context.clock.sleep(pause_s)
+            if self._records.get(query) is None:
+                return
+            with suppress(SbonError):
+                self._refuse(query, reason, missed)
+                return
+
+    def _change(self, query: str, **fields: Any) -> QueryRecord:
+        record = self.record(query)
+        changed = self._records.compare_and_set(record.version, msgspec.structs.replace(record, **fields))
+        if changed.state != record.state:
+            notify_of_query(self._context.bus, changed, changed.state, record.state, changed.reason)
+        return changed
+
+    def over(self, query: str) -> SbonError | None:
+        """Return ``query-over``, with the reason, for a query that has ended while it started."""
+        record = self.record(query)
+        if record.state == "placing":
+            return None
+        reason = f"{record.state}: {record.reason}" if record.reason else record.state
+        return SbonError("query-over", f"the query ended while it started, {reason}", where=query)
+
+    def _check_placing(self, query: str) -> None:
+        if (over := self.over(query)) is not None:
+            raise over
+
+    def record(self, query: str) -> QueryRecord:
+        record = self._records.get(query)
+        if record is None:
+            raise SbonError("unknown-query", f"there is no query {query!r} here", where="query")
+        return record
+
+    def held(self) -> list[QueryRecord]:
+        return self._records.all()
+
+    async def describe(self, record: QueryRecord) -> QueryInfo:
+        """Return the query's current state, or its last state if it is over."""
+        return as_terminal(record.last if record.last is not None else (await self._described(record)).info)
+
+    async def _described(self, record: QueryRecord) -> Description:
+        """Return the current state, and remember countable rows for lists."""
+        described = await describe(self._context, record)
+        now = self._records.get(record.id)
+        if described.info.rows is not None and now is not None and now.state in LIVE:
+            self._counted[record.id] = described.info.rows
+        if now is not None and now.state in LIVE:
+            # Membership knows sooner which nodes a query waits for.
+            self._troubles[record.id] = "" if "no answer from" in described.info.reason else described.info.reason
+        return described
+
+    async def _with_query_usage(self, record: QueryRecord, after_ms: int) -> tuple[QueryInfo, QueryUsage]:
+        """Return description and usage from a single round of requests, with history points later than ``after_ms``."""
+        if record.last is not None and record.query_usage is not None:
+            later = tuple(point for point in record.query_usage.history if point.at_ms > after_ms)
+            return as_terminal(record.last), msgspec.structs.replace(record.query_usage, history=later)
+        described = await self._described(record)
+        query_usage = query_usage_of(self._context, record, described, self._histories.points(record.id, after_ms))
+        return as_terminal(described.info), query_usage
+
+    async def stop(self, query: str) -> QueryInfo:
+        """End a running query; leave a query that is over as it is.
+
+        Unreachable hosts are informed when they return.
+        """
+        await self._conclude(query, "stopped", "stopped by a user")
+        if not self.record(query).cleaned:
+            try:
+                missed = await self._clean_once(query)
+            except SbonError as error:
+                log.warning("clean-waits", query=query, code=error.code, reason=str(error))
+                self._tasks.start(f"clean {query}", self._clean(query))
+            else:
+                if missed:
+                    self._tasks.start(f"clean {query}", self._clean(query, missed))
+        return await self.describe(self.record(query))
+
+    async def _conclude(self, query: str, state: QueryState, reason: str) -> None:
+        """Take the last description and network usage while all parts exist, and store them with the end."""
+        record = self.record(query)
+        if record.state not in LIVE:
+            return
+        described = await describe(self._context, record)
+        query_usage = query_usage_of(self._context, record, described, self._histories.at_end(query))
+        if self.record(query).state in LIVE:
+            last = as_terminal(msgspec.structs.replace(described.info, state=state, reason=reason))
+            self._change(query, state=state, reason=reason, last=last, query_usage=query_usage)
+            self._histories.end(query)
+            self._counted.pop(query, None)
+            self._troubles.pop(query, None)
+            log.info("query-over", query=query, state=state, reason=reason)
+            self._tasks.start(f"remember {query}", self._measurements.tell(record, last.operators))
+
+    async def _clean(self, query: str, nodes: Collection[str] = ()) -> None:
+        """Ask every host, or ``nodes``, to delete its parts; retry while hosts are away or this node's disk is full."""
+        for pause_s in pauses(self._context.settings):
+            try:
+                nodes = await self._clean_once(query, nodes)
+                if not nodes:
+                    return
+            except SbonError as error:
+                log.warning("clean-waits", query=query, code=error.code, reason=str(error))
+            await self._context.clock.sleep(pause_s)
+
+    async def _clean_once(self, query: str, nodes: Collection[str] = ()) -> list[str]:
+        """Return the nodes that were unreachable; none if the record was deleted or replaced meanwhile."""
+        if (record := self._over(query)) is None:
+            return []
+        missed, sink = await deploy.destroy(self._context, record, nodes)
+        if (record := self._over(query)) is None:
+            return []
+        if sink is not None and sink.rows is not None and record.last is not None:
+            last = msgspec.structs.replace(record.last, rows=sink.rows, delivery=delivery_of(self._context, sink))
+            self._change(query, last=as_terminal(last))
+        # Parts of a query still in submission may start after this; its submitter ends them.
+        if not missed and query not in self._submitting:
+            self._change(query, cleaned=True)
+        return missed
+
+    def _over(self, query: str) -> QueryRecord | None:
+        """Return the record of a query that is over."""
+        record = self._records.get(query)
+        return record if record is not None and record.state not in LIVE else None
+
+    async def _claimed(self, call: ClaimComponent, caller: Caller) -> Claimed:
+        record = self._records.get(call.query)
+        if record is None or record.state not in LIVE:
+            code = REFUSED if record is not None and record.refused else "query-over"
+            raise SbonError(code, f"the query {call.query} is over", where=call.part)
+        owner = record.consumer if call.part == record.sink_component else record.hosts.get(call.part)
+        known = record.epochs.get(call.part, 0)
+        if owner != caller.node or call.epoch > known:
+            raise SbonError("not-owner", f"{call.part} belongs to {owner} in epoch {known}", where=call.part)
+        # A repeated claim, whose answer was lost, takes another epoch: epochs only need to grow.
+        self._change(call.query, epochs={**record.epochs, call.part: known + 1})
+        return Claimed(epoch=known + 1)
+
+    async def _reported(self, call: ReportState, caller: Caller) -> None:
+        record = self._records.get(call.query)
+        if record is None:
+            raise SbonError("query-over", f"the query {call.query} is unknown here", where=call.part)
+        owner = record.consumer if call.part == record.sink_component else record.hosts.get(call.part)
+        if owner != caller.node:
+            raise SbonError("not-owner", f"{call.part} belongs to {owner}", where=call.part)
+        if record.state in LIVE:
+            reason = "" if call.state == "finished" else f"{call.part} at {caller.node}: {call.reason}"
+            # Answered only after storing: the host does not report again.
+            await self._conclude(record.id, call.state, reason)
+            self._tasks.start(f"clean {record.id}", self._clean(record.id))
+
+    async def _listed(self, call: ListQueries, caller: Caller) -> QueryRecords:
+        name = self._context.name
+        records = [record for record in self._records.all() if call.query in ("", record.id)]
+        foreign = [
+            ForeignComponent(query=query, part=part, node=name, holder=holder)
+            for query, part, holder in self._parts()
+            if holder != name and call.query in ("", query)
+        ]
+        return QueryRecords(queries=tuple(map(self._listing, records)), parts=tuple(foreign[:MAX_PARTS]))
+
+    def _listing(self, record: QueryRecord) -> QueryInfo:
+        here = self._delivered(record.id) if record.consumer == self._context.name else None
+        counted = self._counted.get(record.id) if here is None else here
+        return summary_of(self._context, record, counted, self._troubles.get(record.id, ""))
+
+    async def _shown(self, call: ShowQuery, caller: Caller) -> QueryDescription:
+        return QueryDescription(query=await self._with_query_usage(self.record(call.query), call.history_after_ms))
+
+    async def _stopped(self, call: StopQuery, caller: Caller) -> QueryDescription:
+        return QueryDescription(query=await self.stop(call.query))
+
+
+def _random_id(rng: random.Random, records: Records) -> str:
+    while True:
+        query = "q" + "".join(rng.choices("abcdefghjkmnpqrstuvwxyz23456789", k=6))
+        if records.get(query) is None:
+            return query

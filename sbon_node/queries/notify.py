@@ -1,0 +1,30 @@
+"""Events of a node's workflows for listeners."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sbon_node.events import Bus, OperatorChanged, QueryChanged
+from sbon_node.model.records import QueryRecord
+
+
+def notify_of_query(bus: Bus, record: QueryRecord, state: str, was: str = "", reason: str = "") -> None:
+    bus.tell("queries", partial(QueryChanged, query=record.id, state=state, was=was, consumer=record.consumer, reason=reason))
+
+
+def notify_of_placement(bus: Bus, before: QueryRecord, record: QueryRecord) -> None:
+    """Announce every operator at the first placement, and later those whose host has changed."""
+    for one in record.placement.assignments if record.placement is not None else ():
+        was = before.hosts.get(one.operator, "")
+        if was != one.node:
+            placed = partial(
+                OperatorChanged,
+                query=record.id,
+                operator=one.operator,
+                change="re-placed" if was else "placed",
+                host=one.node,
+                was=was,
+                strategy=record.strategy,
+                reason=one.reason,
+            )
+            bus.tell("placement", placed)

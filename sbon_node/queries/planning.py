@@ -1,0 +1,90 @@
+"""Planning of a query over this node's catalogue and its placement on the live network.
+
+Reserves and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from sbon_node.catalogue.catalogue import Catalogue
+from sbon_node.engine.interface import Engine
+from sbon_node.errors import SbonError
+from sbon_node.hosting.measurements import MeasurementStore
+from sbon_node.model.goal import Goal
+from sbon_node.model.placement import Placement
+from sbon_node.model.plan import Plan
+from sbon_node.model.queries import QuerySpec
+from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_send
+from sbon_node.placement.selection.bounds import place
+from sbon_node.placement.settings import PlacementSettings
+from sbon_node.planner.planner import Analyse, PlanRequest
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.network_view import LiveNetworkView
+
+
+class Planning:
+    """Planning shared by submission and explanation.
+
+    Every method raises :class:`SbonError` for a request that it refuses.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        catalogue: Catalogue,
+        measurements: MeasurementStore,
+        engine: Engine,
+        placement: PlacementSettings,
+    ) -> None:
+        self._context, self._catalogue, self._measurements = context, catalogue, measurements
+        self._engine, self._placement = engine, placement
+
+    @property
+    def engine_runs(self) -> bool:
+        return self._engine.status == "running"
+
+    def consumer(self, wished: str) -> str:
+        """Return the node that the rows go to, by default this node."""
+        consumer = wished or self._context.name
+        self._check_alive(consumer, "consumer")
+        return consumer
+
+    async def plan(self, asked: QuerySpec, query: str) -> Plan:
+        """Plan the query with remembered measurements of equal sub-plans.
+
+        Operator needs respect the requested throughput. Raises :class:`SbonError` if the node of a source is not alive.
+        """
+        request = PlanRequest(
+            text=asked.sql,
+            catalog=self._catalogue.entries,
+            query=query,
+            decompose=asked.decompose,
+            join_window_ms=asked.join_window_ms,
+            on_error=asked.on_error,
+        )
+        analyse: Analyse = self._engine.analyse
+        if asked.on_error != "fail":
+            analyse = partial(self._engine.analyse, on_error=asked.on_error)
+        plan = await self._context.planner.plan(request, analyse, self._measurements.measured)
+        for planned in plan.sources:
+            self._check_alive(planned.source.node, f"source {planned.source.name!r} of {planned.source.stream}")
+        return with_capacity_to_send(plan, asked.min_throughput_bytes_s)
+
+    async def place(
+        self, plan: Plan, goal: Goal, consumer: str, refused: Mapping[str, frozenset[str]] | None = None
+    ) -> Placement:
+        """Place the plan within the goal's bounds; exclude the nodes ``refused`` for each operator."""
+        problem = problem_of(plan, consumer, refused, goal)
+        return await place(problem, LiveNetworkView(self._context), self._placement, goal.strategy)
+
+    def _check_alive(self, node: str, what: str) -> None:
+        members = self._context.membership
+        if node == self._context.name or members.is_alive(node):
+            return
+        member = members.get(node)
+        if member is None:
+            known = ", ".join(sorted({self._context.name, *members.alive()}))
+            raise SbonError("unknown-node", f"there is no node {node!r}", where=what, hint=f"known: {known}")
+        raise SbonError("node-away", f"the node {node!r} is {member.state}", where=what, hint="wait for it, or choose another")

@@ -1,0 +1,48 @@
+"""The summary of a query in a list: everything its holder knows without requests."""
+
+from __future__ import annotations
+
+from sbon_node.model.queries import QueryInfo, SinkSpec
+from sbon_node.model.records import QueryRecord
+from sbon_node.queries.records import LIVE
+from sbon_node.workflow.context import Context
+
+LISTED_BYTES = 300
+"""Most bytes of a query's text, and of its reason, in a list.
+
+A list of all records must fit a message.
+"""
+
+
+def summary_of(context: Context, record: QueryRecord, counted: int | None, trouble: str = "") -> QueryInfo:
+    """Return the summary; ``counted`` are the rows at the last count, ``trouble`` the reason why it might not progress then."""
+    return QueryInfo(
+        id=record.id,
+        sql=_cut(record.sql),
+        state=record.state,
+        reason=_cut(record.reason or _missing(context, record) or trouble),
+        submitted_ms=record.submitted_ms,
+        node=context.name,
+        consumer=record.consumer,
+        sink=SinkSpec(kind=record.sink.kind),
+        **record.goal_options(),
+        streams=record.streams,
+        rows=record.last.rows if record.last is not None else counted,
+    )
+
+
+def _missing(context: Context, record: QueryRecord) -> str:
+    """Return the nodes that the query needs and that are missing as far as this node knows."""
+    if record.state not in LIVE:
+        return ""
+    sources = (planned.source.node for planned in record.plan.sources)
+    missing = []
+    for name in sorted({*sources, *record.hosts.values(), record.consumer} - {context.name}):
+        if away := context.away(name):
+            missing.append(f"{name} {away}")
+    return "; ".join(missing)
+
+
+def _cut(text: str) -> str:
+    encoded = text.encode()
+    return text if len(encoded) <= LISTED_BYTES else encoded[: LISTED_BYTES - 3].decode(errors="ignore") + "…"

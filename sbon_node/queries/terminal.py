@@ -1,0 +1,48 @@
+"""Descriptions of queries in a terminal state, whose parts no longer run."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sbon_node.model.delivery import SinkReport
+from sbon_node.model.queries import OperatorInfo, QueryInfo, QueryProgress
+from sbon_node.queries.records import LIVE
+
+OVER = "over"
+
+
+def state_of_component(state: str, query_state: str) -> str:
+    """Return the state of a part: ``failed`` stays, any other is over with its query."""
+    return state if query_state in LIVE or state == "failed" else OVER
+
+
+def as_terminal(info: QueryInfo) -> QueryInfo:
+    """Return the last description of a query that is over; return a live query unchanged."""
+    if info.state in LIVE:
+        return info
+    operators = tuple(_operator(one, info.state) for one in info.operators)
+    delivery = info.delivery and _delivery(info.delivery)
+    return msgspec.structs.replace(info, operators=operators, delivery=delivery, progress=info.progress and _at_end(info))
+
+
+def _at_end(info: QueryInfo) -> QueryProgress | None:
+    """Mark all sources of a finished query as read, whatever the last description says."""
+    if info.progress is None:
+        return None
+    share = 1.0 if info.state == "finished" else info.progress.read_share
+    return msgspec.structs.replace(
+        info.progress, rows_out=info.rows, read_share=share, rows_in_s=None, rows_out_s=None, lag_ms=None, left_s=None
+    )
+
+
+def _operator(one: OperatorInfo, query_state: str) -> OperatorInfo:
+    """Clear the reason for waiting; keep the reason for a failure or for a missing report."""
+    state = state_of_component(one.state, query_state)
+    if one.state == "unreachable":
+        return msgspec.structs.replace(one, state=state, reason=f"{one.reason} at its end", stats=None)
+    reason = one.reason if state == "failed" or one.stats is None else ""
+    return msgspec.structs.replace(one, state=state, reason=reason)
+
+
+def _delivery(report: SinkReport) -> SinkReport:
+    return report if report.state == "finished" else msgspec.structs.replace(report, state=OVER)

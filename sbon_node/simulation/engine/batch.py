@@ -1,0 +1,183 @@
+"""Batches of a simulated operator, each in Spark's steps: plan, run, hand over, commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.promise import EARLIEST_MS, batch_promise
+from sbon_node.errors import SbonError
+from sbon_node.model.frames import Frame, FrameDraft, InputOffset
+from sbon_node.simulation.engine.evaluate import Evaluation, StateFiles, encode
+from sbon_node.simulation.engine.host import RunningOperator, SimulatedHost
+from sbon_node.simulation.engine.watermarks import Watermarks
+
+MAX_CUTS = 3
+"""Most frames of a batch's output. Each run cuts it differently, so that no code relies on the cut."""
+
+
+class Progress:
+    """Progress of an operator, read from its checkpoint.
+
+    ``after`` are the offsets that the newest committed batch has read, ``planned`` is a batch to run again, and
+    ``watermark_ms`` is the watermark of the newest batch. Raises ``ValueError`` for an unreadable checkpoint.
+    """
+
+    def __init__(self, operator: RunningOperator) -> None:
+        spec = operator.spec
+        self.log = BatchLog(operator.checkpoint, fsync=operator.fsync)
+        self.state = StateFiles(operator.checkpoint)
+        offsets, commits = self.log.offsets(), self.log.commits()
+        committed = commits[-1] if commits else -1
+        start = tuple(InputOffset() for _ in spec.inputs)
+        self.next = committed + 1
+        self.after = self.log.read_offsets(committed) if commits else start
+        self.planned = self.log.read_offsets(self.next) if self.next in offsets else None
+        self.watermark_ms = self.log.read_watermark(committed) if commits else EARLIEST_MS
+        global_ms = self.log.read_next_watermark(committed) if commits else EARLIEST_MS
+        self.watermarks = Watermarks(spec.inputs, self.log.read_watermark(self.next) if self.planned else global_ms)
+        self.evaluation = Evaluation(spec)
+        self.born_ms = 0
+        self.has_run = False
+        if spec.has_state and commits:
+            kept = self.state.read(committed, self.evaluation.arrived([[] for _ in spec.inputs]))
+            self.evaluation.advance(kept, EARLIEST_MS, self.watermark_ms)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether a batch without new input would release rows. Spark asks only its last batch, which a restart forgets."""
+        return self.has_run and self.watermarks.global_ms > self.watermark_ms
+
+
+async def run_batches(host: SimulatedHost, operator: RunningOperator) -> None:
+    """Run batch after batch from the checkpoint on, until stopped."""
+    operator.in_batch = False
+    await operator.commits.join()  # a living host first reports its commits to the daemon
+    await host.ask(lambda: _recover(operator))
+    _begin(host, operator)
+    try:
+        progress = Progress(operator)
+    except ValueError as error:
+        raise SbonError("checkpoint-unreadable", str(error), where=operator.spec.id) from error
+    host.engine.report(operator, "running")
+    if host.engine.fails:
+        await asyncio.sleep(host.engine.draw(host.engine.times.between_steps))
+        raise SbonError("bad-rows", host.engine.fails)
+    while not operator.stopping:
+        await run_batch(host, operator, progress)
+        operator.in_batch = False
+
+
+async def _recover(operator: RunningOperator) -> None:
+    """Mend the checkpoint and publish committed frames, as the daemon does before an engine starts."""
+    port, log = operator.port, BatchLog(operator.checkpoint, fsync=operator.fsync)
+    committed = log.repair(port.has_batch, port.visible_batch())
+    log.sync()
+    port.recover(committed)
+
+
+def _begin(host: SimulatedHost, operator: RunningOperator) -> None:
+    """Prepare the checkpoint, as an engine host does before its engine starts."""
+    log = BatchLog(operator.checkpoint)
+    if operator.spec.has_state and not log.offsets():
+        _check_room(host, operator)
+        log.begin(range(len(operator.spec.inputs)))
+        host.engine.failpoint("plan")
+
+
+async def run_batch(host: SimulatedHost, operator: RunningOperator, progress: Progress) -> None:
+    """Wait for new input, and carry one batch from plan to commit; return without a batch if nothing is new."""
+    times, failpoint, port = host.engine.times, host.engine.failpoint, operator.port
+    batch, upto = progress.next, progress.planned
+    if upto is None:
+        wait_s = host.engine.draw((0.01, times.poll)) if progress.is_due else times.poll
+        upto = await host.ask(lambda: port.poll(progress.after, wait_s))
+        if (upto == progress.after and not progress.is_due) or operator.stopping:
+            return
+        operator.in_batch = True
+        await host.pause(times.between_steps)
+        _check_room(host, operator)
+        progress.log.write_offsets(batch, upto, progress.watermarks.global_ms)
+        progress.planned = upto
+        failpoint("plan")
+    operator.in_batch = True
+    began = asyncio.get_running_loop().time()
+    offsets = upto
+    frames: list[list[Frame]] = []
+    for position, (before, to) in enumerate(zip(progress.after, offsets, strict=True)):
+        frames.append(await host.ask(lambda p=position, a=before.frame, u=to.frame: port.fetch(p, a, u)))  # type: ignore[misc]
+    await host.pause(times.between_steps)
+    output = _evaluate(operator, progress, frames)
+    drafts = _cut(host, operator, progress, output, frames)
+    failpoint("run")
+    await host.pause(times.between_steps)
+    await host.ask(lambda: port.write(batch, offsets, drafts))
+    await host.pause(times.between_steps)
+    _check_room(host, operator)
+    repeated = _cut(host, operator, progress, output, frames) if host.repeats else []
+    progress.watermark_ms, progress.has_run = progress.watermarks.global_ms, True
+    progress.watermarks.batch_ran(progress.after, offsets)
+    progress.log.write_commit(batch, progress.watermarks.global_ms)
+    progress.log.sync()
+    operator.commits.put_nowait(batch)
+    progress.next, progress.after, progress.planned = batch + 1, offsets, None
+    _count(operator, frames, drafts, asyncio.get_running_loop().time() - began)
+    failpoint("commit")
+    if host.repeats and repeated:
+        host.repeats = False
+        await operator.commits.join()
+        await host.ask(lambda: port.write(batch, offsets, repeated))
+
+
+def _evaluate(operator: RunningOperator, progress: Progress, frames: Sequence[Sequence[Frame]]) -> Any:
+    """Return the batch's output; its additions to the state are in the checkpoint."""
+    arrived = progress.evaluation.arrived(frames)
+    if operator.spec.has_state:
+        progress.state.write(progress.next, arrived)
+    return progress.evaluation.advance(arrived, progress.watermark_ms, progress.watermarks.global_ms)
+
+
+def _cut(
+    host: SimulatedHost, operator: RunningOperator, progress: Progress, output: Any, frames: Sequence[Sequence[Frame]]
+) -> list[FrameDraft]:
+    """Return the batch's output in at least one frame: all rows, in order, and the watermark that the batch may promise."""
+    rng = host.engine.rng
+    assert progress.planned is not None
+    has_state = operator.spec.has_state
+    watermark_ms, ended = batch_promise(progress.planned, progress.watermarks.global_ms if has_state else None)
+    born_ms = [frame.born_ms for of_input in frames for frame in of_input if frame.rows]
+    progress.born_ms = min(born_ms or [frame.born_ms for of_input in frames for frame in of_input] or [progress.born_ms])
+    cuts = sorted(rng.randint(0, output.num_rows) for _ in range(rng.randint(0, MAX_CUTS - 1)))
+    drafts = []
+    for start, end in zip([0, *cuts], [*cuts, output.num_rows], strict=True):
+        part = output.slice(start, end - start)
+        drafts.append(
+            FrameDraft(payload=encode(part), rows=part.num_rows, watermark_ms=watermark_ms, ended=ended, born_ms=progress.born_ms)
+        )
+    return drafts
+
+
+def _check_room(host: SimulatedHost, operator: RunningOperator) -> None:
+    if host.engine.is_full():
+        raise SbonError("disk-full", "no room for the checkpoint", where=operator.spec.id, hint="free some space")
+
+
+def _count(operator: RunningOperator, frames: Sequence[Sequence[Frame]], drafts: Sequence[FrameDraft], seconds: float) -> None:
+    before = operator.stats
+    rows, size = sum(draft.rows for draft in drafts), sum(len(draft.payload) for draft in drafts)
+    operator.pace.observe(asyncio.get_running_loop().time(), rows, size)
+    operator.stats = msgspec.structs.replace(
+        before,
+        rows_in=before.rows_in + sum(frame.rows for of_input in frames for frame in of_input),
+        rows_out=before.rows_out + rows,
+        bytes_in=before.bytes_in + sum(len(frame.payload) for of_input in frames for frame in of_input),
+        bytes_out=before.bytes_out + size,
+        batches=before.batches + 1,
+        batch_ms=seconds * 1000,
+        rows_out_s=operator.pace.rows_s,
+        bytes_out_s=operator.pace.bytes_s,
+    )

@@ -1,0 +1,321 @@
+"""An engine with Spark's contract, in virtual time (docs/design.md, section 3).
+
+Each operator plans a batch (``offsets/b``), runs it, hands its output over, and commits it (``commits/b``), with a random
+pause between any two steps. Its host process can be killed apart from the daemon, or outlive it for a while as an orphan. A
+batch that was planned and not committed runs again over the same offsets, and is cut into other frames. One host at a time
+holds a checkpoint. Fragments are evaluated for real (:mod:`sbon_node.simulation.engine.evaluate`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sbon_node.engine.interface import OnOperatorState, OperatorPort
+from sbon_node.errors import SbonError
+from sbon_node.failpoints import Failpoints
+from sbon_node.model.columns import Schema
+from sbon_node.model.operators import OnError, OperatorSpec, OperatorState, OperatorStats
+from sbon_node.simulation.engine.batch import run_batches
+from sbon_node.simulation.engine.evaluate import output_schema
+from sbon_node.simulation.engine.host import ControlLostError, EngineTimes, Range, RunningOperator, SimulatedHost
+from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.process import Process
+
+RETRIED = ("disk-full",)
+"""Temporary reasons: the operator stops with them and tries again."""
+
+
+class CheckpointLocks:
+    """Holders of a node's checkpoints.
+
+    Like file locks, they outlive daemons, and a process that dies releases its locks. ``hosts`` are the engine hosts of all
+    lives of the node's daemon, including orphans.
+    """
+
+    def __init__(self) -> None:
+        self._holders: dict[Path, Process] = {}
+        self.hosts: list[Process] = []
+
+    async def take(self, checkpoint: Path, process: Process) -> None:
+        """Wait until no other living process holds the checkpoint."""
+        key = _key(checkpoint)
+        while (holder := self._holders.get(key)) is not None and holder.alive and holder is not process:
+            gone = asyncio.get_running_loop().create_future()
+            wake = _resolver(gone)
+            holder.on_kill(wake)
+            try:
+                async with asyncio.timeout(1.0):  # it may also release
+                    await gone
+            except TimeoutError:
+                continue
+            finally:
+                holder.off_kill(wake)
+        self._holders[key] = process
+
+    def release(self, checkpoint: Path, process: Process) -> None:
+        if self._holders.get(_key(checkpoint)) is process:
+            del self._holders[_key(checkpoint)]
+
+
+class SimulatedEngine:
+    """:class:`sbon_node.engine.interface.Engine` for one incarnation of a daemon, ``process``.
+
+    ``locks`` belongs to the node and outlives the daemon. The hosts may outlive it too.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        rng: random.Random,
+        failpoint: Failpoints,
+        locks: CheckpointLocks,
+        *,
+        on_state: OnOperatorState | None = None,
+        is_full: Callable[[], bool] = bool,
+        times: EngineTimes | None = None,
+        fsync: bool = False,
+    ) -> None:
+        self.process = process
+        self.failpoint = failpoint
+        self.locks = locks
+        self.is_full, self.fsync = is_full, fsync
+        self.times = times or EngineTimes()
+        self.rng = rng
+        self.host: SimulatedHost | None = None
+        self.orphan_s: float | None = None
+        self.fails = ""
+        """The reason with which every operator fails soon after it runs; empty for none."""
+        self._on_state: OnOperatorState = on_state or (lambda operator, state, reason: None)
+        self._hosts = 0
+        self._operators: dict[str, RunningOperator] = {}
+        self._closing = False
+        self._restart: asyncio.Task[Any] | None = None
+        process.on_kill(self._orphan)
+
+    def draw(self, bounds: Range) -> float:
+        return self.rng.uniform(*bounds)
+
+    # -- engine.interface.Engine ---------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> str:
+        return "idle" if self.host is None else "running" if self.host.process.alive else "starting"
+
+    @property
+    def starts(self) -> int:
+        return self._hosts
+
+    @property
+    def replacements(self) -> int:
+        return 0
+
+    @property
+    def replacement_s(self) -> float:
+        return 0.0
+
+    @property
+    def recovery_s(self) -> float:
+        return 0.0
+
+    @property
+    def host_pid(self) -> int | None:
+        return None
+
+    async def analyse(self, fragment: str, inputs: tuple[Schema, ...], on_error: OnError = "fail") -> Schema:
+        _check_on_error(on_error)
+        return output_schema(fragment, inputs)
+
+    async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
+        _check_on_error(spec.on_error)
+        operator = self._operators[spec.id] = RunningOperator(spec, port, checkpoint, fsync=self.fsync)
+        for log in ("offsets", "commits"):
+            (checkpoint / log).mkdir(parents=True, exist_ok=True)
+        self._on_state(spec.id, "starting", "")
+        operator.watcher = self.process.start(self._watch(operator))
+        if self.host is None or not self.host.process.alive:
+            self.host = self._new_host()
+        self._launch(self.host, operator)
+        await asyncio.shield(operator.running)
+
+    async def destroy(self, operator: str) -> None:
+        known = self._operators.get(operator)
+        if known is None:
+            return
+        known.stopping = True
+        if not known.running.done():
+            known.running.set_exception(SbonError("operator-stopped", "it was stopped while it started", where=operator))
+            known.running.exception()  # the caller that waits for it may have gone
+        if known.runner is not None:
+            if not known.in_batch:
+                known.runner.cancel()
+            await asyncio.wait([known.runner])
+        await known.commits.join()
+        if known.watcher is not None:
+            known.watcher.cancel()
+            await asyncio.wait([known.watcher])
+        self._operators.pop(operator, None)
+        if self.host is not None:
+            self.locks.release(known.checkpoint, self.host.process)
+        self._on_state(operator, "stopped", "")
+
+    async def export_state(self, operator: str) -> Path:
+        known = self._operators.get(operator)
+        if known is None:
+            raise SbonError("operator-unknown", "no such operator on this engine", where=operator)
+        await self.destroy(operator)
+        return known.checkpoint
+
+    def stats(self, operator: str) -> OperatorStats:
+        known = self._operators.get(operator)
+        return known.stats if known is not None else OperatorStats()
+
+    async def close(self) -> None:
+        self._closing = True
+        for operator in list(self._operators):
+            await self.destroy(operator)
+        if self.host is not None:
+            self.host.process.kill()
+        if self._restart is not None:
+            self._restart.cancel()
+            await asyncio.wait([self._restart])
+
+    def running(self) -> list[str]:
+        """Return the operators that were instantiated, and not destroyed."""
+        return sorted(self._operators)
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def kill_host(self) -> None:
+        """Kill the host with its JVM; the daemon lives and starts another host."""
+        if self.host is not None:
+            self.host.process.kill()
+
+    def repeat_write(self) -> None:
+        """Make the host hand over its next committed batch again once it is seen, with another cut."""
+        if self.host is not None:
+            self.host.repeats = True
+
+    def kill_worker(self) -> None:
+        """Kill a Python worker: the running batches fail, and their operators restart from the checkpoint."""
+        if self.host is not None and self.host.process.alive:
+            for operator in self._operators.values():
+                if operator.runner is not None and not operator.stopping:
+                    operator.runner.cancel()
+                    self._launch(self.host, operator, delay_s=self.draw(self.times.between_steps))
+
+    def _orphan(self) -> None:
+        """Handle the daemon's death: its host notices a little later, or much later."""
+        if self.host is not None:
+            delay = self.draw(self.times.orphan) if self.orphan_s is None else self.orphan_s
+            asyncio.get_running_loop().call_later(delay, self.host.process.kill)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _new_host(self) -> SimulatedHost:
+        self._hosts += 1
+        host = SimulatedHost(self, self._hosts)
+        self.locks.hosts.append(host.process)
+        host.process.on_kill(lambda: self._host_died(host))
+        return host
+
+    def _host_died(self, host: SimulatedHost) -> None:
+        if self.process.alive and not self._closing and self.host is host:
+            self._restart = self.process.start(self._start_again())
+
+    async def _start_again(self) -> None:
+        await asyncio.sleep(self.draw(self.times.notice_death))
+        self.host = self._new_host()
+        for operator in list(self._operators.values()):
+            self._on_state(operator.spec.id, "starting", "the engine host has died")
+            self._forget_commits(operator)
+            self._launch(self.host, operator)
+
+    def _launch(self, host: SimulatedHost, operator: RunningOperator, delay_s: float | None = None) -> None:
+        delay = self.draw(self.times.start) if delay_s is None else delay_s
+        operator.in_batch = False
+        operator.runner = host.process.start(self._run(host, operator, delay))
+        operator.runner.add_done_callback(_look_at)
+
+    async def _run(self, host: SimulatedHost, operator: RunningOperator, delay_s: float) -> None:
+        """Run an operator in its host, until the host dies or the operator is stopped."""
+        await asyncio.sleep(delay_s)
+        while True:
+            try:
+                await self.locks.take(operator.checkpoint, host.process)
+                await run_batches(host, operator)
+            except ControlLostError:
+                host.process.kill()
+                return
+            except SbonError as error:
+                operator.in_batch = False
+                retried = error.code in RETRIED and not operator.stopping
+                self.report(operator, "stopped" if retried else "failed", str(error))
+                if not retried:
+                    return
+                await asyncio.sleep(self.draw(self.times.retry))
+            else:
+                return
+
+    def report(self, operator: RunningOperator, state: OperatorState, reason: str = "") -> None:
+        if not self.process.alive:
+            return
+        if not operator.running.done() and state == "running":
+            operator.running.set_result(None)
+        if not operator.running.done() and state == "failed":
+            operator.running.set_exception(SbonError("operator-failed", reason, where=operator.spec.id))
+        self.process.context.copy().run(self._on_state, operator.spec.id, state, reason)
+
+    def _forget_commits(self, operator: RunningOperator) -> None:
+        """Drop the commits that a dead host has not reported; the repair of the checkpoint handles them."""
+        if operator.watcher is None:
+            return
+        operator.watcher.cancel()
+        while not operator.commits.empty():
+            operator.commits.get_nowait()
+            operator.commits.task_done()
+        operator.watcher = self.process.start(self._watch(operator))
+
+    async def _watch(self, operator: RunningOperator) -> None:
+        """Report the commits to the daemon, in order, each a little later."""
+        while True:
+            batch = await operator.commits.get()
+            try:
+                await asyncio.sleep(self.draw(self.times.watch))
+                await self._committed(operator, batch)
+            finally:
+                operator.commits.task_done()
+
+    async def _committed(self, operator: RunningOperator, batch: int) -> None:
+        while True:
+            try:
+                await operator.port.committed(batch)
+                return
+            except SbonError as error:
+                if error.code not in RETRIED:
+                    raise
+                await asyncio.sleep(self.draw(self.times.retry))
+
+
+def _key(checkpoint: Path) -> Path:
+    return checkpoint.resolve()
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """Report an operator's error, which would otherwise show as a silent hang."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        loop = task.get_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.unhandled.append(f"{task.get_name()}: {error!r}")
+
+
+def _resolver(future: asyncio.Future[None]) -> Callable[[], None]:
+    return lambda: None if future.done() else future.set_result(None)
+
+
+def _check_on_error(on_error: OnError) -> None:
+    if on_error != "fail":
+        raise SbonError("unsupported-on-error", f"the simulated engine knows no {on_error}, only fail", where="on_error")

@@ -1,0 +1,107 @@
+"""An engine host: a separate process, which runs operators for a daemon and may outlive it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from sbon_node.engine.interface import OperatorPort
+from sbon_node.failpoints import Failpoints
+from sbon_node.model.operators import OperatorSpec, OperatorState, OperatorStats
+from sbon_node.simulation.process import Process
+from sbon_node.streams.rate import Pace
+
+T = TypeVar("T")
+Range = tuple[float, float]
+
+
+class EngineTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations of the engine's steps, in seconds, drawn evenly between two bounds."""
+
+    start: Range = (0.2, 1.0)
+    between_steps: Range = (0.001, 0.05)
+    control: Range = (0.0001, 0.002)
+    watch: Range = (0.001, 0.05)
+    notice_death: Range = (0.01, 0.3)
+    orphan: Range = (0.0, 0.3)
+    retry: Range = (1.0, 3.0)
+    poll: float = 1.0
+
+
+class HostedBy(Protocol):
+    """The part of the engine that its host uses; ``process`` is the daemon's."""
+
+    process: Process
+    times: EngineTimes
+    failpoint: Failpoints
+    rng: random.Random
+    fails: str
+
+    @property
+    def is_full(self) -> Callable[[], bool]: ...
+
+    def draw(self, bounds: Range) -> float: ...
+
+    def report(self, operator: RunningOperator, state: OperatorState, reason: str = "") -> None: ...
+
+
+class ControlLostError(Exception):
+    """The daemon is gone, and the host exits."""
+
+
+class RunningOperator:
+    """The daemon's record of an operator, independent of the host that runs it."""
+
+    def __init__(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path, *, fsync: bool) -> None:
+        self.spec = spec
+        self.port = port
+        self.checkpoint, self.fsync = checkpoint, fsync
+        self.stats = OperatorStats()
+        self.pace = Pace()
+        self.in_batch = self.stopping = False
+        self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.commits: asyncio.Queue[int] = asyncio.Queue()
+        self.watcher: asyncio.Task[Any] | None = None
+        self.runner: asyncio.Task[Any] | None = None
+
+
+class SimulatedHost:
+    """One engine host, a separate process. ``ask`` is its control connection to the daemon."""
+
+    def __init__(self, engine: HostedBy, number: int) -> None:
+        self.engine = engine
+        self.process = Process(f"{engine.process.name}/engine#{number}")
+        self.repeats = False
+        self._stalled_until = 0.0
+
+    def stall(self, seconds: float) -> None:
+        """Stop the host for so long, as SIGSTOP or a long garbage collection does."""
+        self._stalled_until = asyncio.get_running_loop().time() + seconds
+
+    async def pause(self, bounds: Range) -> None:
+        await asyncio.sleep(self.engine.draw(bounds))
+        left = self._stalled_until - asyncio.get_running_loop().time()
+        if left > 0:
+            await asyncio.sleep(left)
+
+    async def ask(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run the call in the daemon. Raise :class:`ControlLostError` if the daemon is killed before or during it."""
+        daemon = self.engine.process
+        await self.pause(self.engine.times.control)
+        if not daemon.alive:
+            raise ControlLostError
+        task = daemon.start(call())
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+        if task.cancelled() or not daemon.alive:
+            raise ControlLostError
+        result: T = task.result()
+        await self.pause(self.engine.times.control)
+        return result

@@ -1,0 +1,168 @@
+"""A node's disk: a real temporary folder, as its last dead process left it.
+
+When the node's process is killed, the folder is copied and the successor gets the copy. So the clean-up of a dead process can
+write nothing that anyone reads. As after a real kill, the content of user-space buffers is lost, the open transaction is not
+there, and no lock of the dead process remains. Folders named ``shared`` outlive the daemon instead, because the engine host,
+a separate process, may still write there. A power loss removes unsynced data from all folders.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from sbon_node.errors import SbonError
+from sbon_node.simulation.faults.database import Unsynced, WatchedConnection
+from sbon_node.simulation.faults.power_loss import CALLS, Durable, Survives, synced_path
+from sbon_node.simulation.process import current_process
+
+T = TypeVar("T")
+
+_UNLIMITED_PAGES = 2**30
+
+
+class SimulatedDisk:
+    """The disk calls ``on_call`` before each call by which a living process of the node changes names or syncs."""
+
+    def __init__(self, root: Path, shared: tuple[str, ...] = ("checkpoints",)) -> None:
+        self._root = root
+        self._generation = 1
+        self._connections: list[sqlite3.Connection] = []
+        self._unsynced: dict[str, Unsynced] = {}
+        self.is_full = False
+        self.on_call: Callable[[], None] = lambda: None
+        self.folder.mkdir(parents=True)
+        for name in shared:
+            (root / "shared" / name).mkdir(parents=True)
+            (self.folder / name).symlink_to(root / "shared" / name)
+        self._own = Durable(self.folder, root / "held" / "own")
+        self._durable = [self._own, Durable(root / "shared", root / "held" / "shared")]
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the living incarnation."""
+        return self._root / f"{self._generation}"
+
+    def add(self, folder: Path) -> Path:
+        """Create a folder of this disk outside the data directory."""
+        folder.mkdir()
+        self._durable.append(Durable(folder, self._root / "held" / f"{len(self._durable)}"))
+        return folder
+
+    async def executor(self, work: Callable[[], T], /) -> T:
+        """Run work on files (:class:`sbon_node.executors.Blocking`); a full disk rejects all of it, even deletions."""
+        if self.is_full:
+            raise SbonError("disk-full", "no room for more", where=str(self.folder), hint="free space")
+        return work()
+
+    def crash(self) -> None:
+        """Record the process as dead: its successor gets the folder as it is now."""
+        before = self.folder
+        self._generation += 1
+        with _by_nobody():
+            shutil.copytree(before, self.folder, symlinks=True, ignore=shutil.ignore_patterns("*-shm"))
+            self._own.move(self.folder)
+        self._connections.clear()
+        self._unsynced = {name: Unsynced(self.folder / name, one.count) for name, one in self._unsynced.items()}
+
+    def lose_power(self, survives: Survives) -> list[str]:
+        """Lose power, after :meth:`crash` of all processes. The successor gets the surviving data; return the changed paths."""
+        with _by_nobody():
+            lost = [path for one in self._durable for path in one.lose_power(survives)]
+            if survives != "all":
+                index = self._root / f"{self._generation - 1}"
+                lost += [name for name, one in self._unsynced.items() if one.lose(index / f"{name}-shm")]
+        return lost
+
+    def sync(self, descriptor: int) -> None:
+        path = synced_path(descriptor)
+        for one in self._durable:
+            if one.covers(path):
+                one.sync(path)
+
+    def fill(self) -> None:
+        """Leave no room: databases may not grow, and callers of ``is_full`` may not write."""
+        self.is_full = True
+        for connection in self._connections:
+            self._limit(connection)
+
+    def free(self) -> None:
+        self.is_full = False
+        for connection in self._connections:
+            self._limit(connection)
+
+    def opened(self, connection: WatchedConnection, path: Path) -> None:
+        self._connections.append(connection)
+        if path.parent == self.folder:
+            connection.unsynced = self._unsynced.setdefault(path.name, Unsynced(path))
+        if self.is_full:
+            self._limit(connection)
+
+    def _limit(self, connection: sqlite3.Connection) -> None:
+        try:
+            pages = connection.execute("PRAGMA page_count").fetchone()[0] if self.is_full else _UNLIMITED_PAGES
+            connection.execute(f"PRAGMA max_page_count={max(1, pages)}")
+        except sqlite3.ProgrammingError:  # closed meanwhile
+            return
+
+
+@contextmanager
+def watched_disks(disks: Mapping[str, SimulatedDisk]) -> Iterator[None]:
+    """Record on each disk the operations of its node's processes (``node#incarnation``), while the context lasts.
+
+    These are the databases they open, the names they change, and their syncs. Dead processes change nothing more.
+    """
+
+    def connect(path: Any, *args: Any, **kwargs: Any) -> sqlite3.Connection:
+        disk = _disk_of_caller(disks)
+        if disk is None:
+            return cast(sqlite3.Connection, opened(path, *args, **kwargs))
+        connection: WatchedConnection = opened(path, *args, factory=WatchedConnection, **kwargs)
+        disk.opened(connection, Path(path))
+        return connection
+
+    opened: Any = sqlite3.connect
+    with ExitStack() as stack:
+        stack.callback(setattr, sqlite3, "connect", opened)
+        sqlite3.connect = cast(Any, connect)
+        for name in CALLS:
+            call = getattr(os, name)
+            stack.callback(setattr, os, name, call)
+            setattr(os, name, _watched(disks, name, call))
+        yield
+
+
+def _watched(disks: Mapping[str, SimulatedDisk], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(*given: Any, **named: Any) -> Any:
+        process = current_process.get()
+        if process is None:
+            return call(*given, **named)
+        process.check()
+        disk = _disk_of_caller(disks)
+        if disk is not None:
+            disk.on_call()
+            process.check()
+        # A sync would wait for the real disk.
+        return disk.sync(*given) if disk is not None and name == "fsync" else call(*given, **named)
+
+    return watched
+
+
+def _disk_of_caller(disks: Mapping[str, SimulatedDisk]) -> SimulatedDisk | None:
+    process = current_process.get()
+    return disks.get(process.name.split("#")[0]) if process is not None and process.alive else None
+
+
+@contextmanager
+def _by_nobody() -> Iterator[None]:
+    """Return the disk for operations by no process of its node."""
+    token = current_process.set(None)
+    try:
+        yield
+    finally:
+        current_process.reset(token)

@@ -1,0 +1,244 @@
+"""The faults of a run, as data: when, which, where, for how long. Drawn from a seed, or written by hand."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal, get_args
+
+import msgspec
+from msgspec import Meta
+
+from sbon_node.failpoints import Failpoint
+from sbon_node.simulation.faults.power_loss import Survives
+
+Action = Literal[
+    "kill",  # the daemon dies, its engine host soon after; restarted
+    "kill-engine",  # the engine host dies with its JVM, the daemon lives
+    "kill-worker",  # a Python worker dies: the batch fails
+    "repeat",  # the engine host hands over a committed batch again
+    "orphan",  # the daemon dies, its host stalls and lives on for a while
+    "power",  # daemon and host die at once, and the disk loses unsynced data
+    "lose-row",  # daemon and host die at once, and the outbox has lost its newest batch if nobody relied on it
+    "cut",  # no byte passes between two nodes
+    "cut-one-way",
+    "slow",  # the consumer reads slowly
+    "disk-full",
+    "give-up",  # the user who submits a query at the node leaves before the answer
+]
+ACTIONS: tuple[Action, ...] = get_args(Action)
+MAX_TIME_S = 1e7
+Seconds = Annotated[float, Meta(ge=0, le=MAX_TIME_S)]
+_SHORT_S, _LONG_S = 1.0, 25.0
+STEPS: tuple[Failpoint, ...] = get_args(Failpoint)
+SURVIVES: tuple[Survives, ...] = get_args(Survives)
+
+
+class AtFailpoint(msgspec.Struct, frozen=True, tag="step", forbid_unknown_fields=True):
+    """The ``count``-th time that ``node`` takes ``step``, over all its incarnations."""
+
+    node: str
+    step: Failpoint
+    count: Annotated[int, Meta(ge=1)]
+
+
+class AtCall(msgspec.Struct, frozen=True, tag="call", forbid_unknown_fields=True):
+    """Before the ``count``-th call by which ``node`` changes names on its disk or syncs, over all its incarnations."""
+
+    node: str
+    count: Annotated[int, Meta(ge=1)]
+
+
+class AtTime(msgspec.Struct, frozen=True, tag="time", forbid_unknown_fields=True):
+    seconds: Seconds
+
+
+class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``action`` strikes ``node`` and is repaired ``down_s`` seconds later.
+
+    A cut strikes the path to ``other``. For a power loss, ``survives`` is the least that the disk keeps.
+    """
+
+    when: AtFailpoint | AtCall | AtTime
+    action: Action
+    node: str
+    other: str = ""
+    down_s: Seconds = 1.0
+    survives: Survives = "synced"
+
+    def __str__(self) -> str:
+        if isinstance(self.when, AtTime):
+            at = f"{self.when.seconds:.3f} s"
+        else:
+            of = self.when.step if isinstance(self.when, AtFailpoint) else "disk call"
+            at = f"{of} {self.when.count} of {self.when.node}"
+        keeps = f", keeping {self.survives}" if self.action == "power" else ""
+        return f"at {at}: {self.action} {self.node}{' - ' + self.other if self.other else ''} for {self.down_s:.3f} s{keeps}"
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """The nodes by their roles, in the order in which rows pass them, and the holder of the query's record.
+
+    With ``fsync`` they sync before they promise, so that they may lose power.
+    """
+
+    sources: tuple[str, ...]
+    operators: tuple[str, ...]
+    consumers: tuple[str, ...]
+    holders: tuple[str, ...] = ()
+    fsync: bool = True
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.sources + self.operators + self.consumers + self.holders))
+
+    def actions_of(self, node: str) -> tuple[Action, ...]:
+        """Return the faults that can strike a node; engine faults are for nodes that run operators."""
+        befalls: set[Action] = {"kill", "cut", "cut-one-way", "disk-full"}
+        if node in self.operators:
+            befalls |= {"kill-engine", "kill-worker", "repeat", "orphan", "lose-row"}
+        if self.fsync:
+            befalls.add("power")
+        if node in self.consumers:
+            befalls.add("slow")
+        if node in self.holders:
+            befalls.add("give-up")
+        return tuple(action for action in ACTIONS if action in befalls)
+
+
+def occurrences(taken: Sequence[tuple[str, Failpoint]]) -> list[AtFailpoint]:
+    """Return the steps of a run, in order, each as a condition for a fault."""
+    counts: dict[tuple[str, Failpoint], int] = {}
+    found = []
+    for node, step in taken:
+        counts[node, step] = counts.get((node, step), 0) + 1
+        found.append(AtFailpoint(node, step, counts[node, step]))
+    return found
+
+
+def at_each(stage: Stage, failpoint: Sequence[AtFailpoint]) -> list[Fault]:
+    """Return faults in which, at each of these steps, any node dies, and another fault strikes the node that takes it.
+
+    A node dies either too briefly to be noticed, or long enough for all to give it up. The other faults take turns.
+    """
+    faults = []
+    for index, when in enumerate(failpoint):
+        faults += [
+            Fault(when, "kill", node, down_s=_SHORT_S if (index + i) % 2 else _LONG_S) for i, node in enumerate(stage.nodes)
+        ]
+        others = [node for node in stage.nodes if node != when.node]
+        actions = [action for action in stage.actions_of(when.node) if action not in ("kill", "slow")]
+        action = actions[index % len(actions)]
+        other = others[index % len(others)] if action in ("cut", "cut-one-way") else ""
+        faults.append(Fault(when, action, when.node, other, _LONG_S, SURVIVES[index % len(SURVIVES)]))
+    return faults
+
+
+def every_step(stage: Stage, failpoint: Sequence[AtFailpoint]) -> list[Fault]:
+    """Return faults in which a node dies at each of these steps that it takes.
+
+    At the middle occurrence of each kind of step of each node, its neighbours die too. Every other fault strikes the node
+    early, in the middle and late, in turn.
+    """
+    faults = [Fault(when, "kill", when.node, down_s=_SHORT_S) for when in failpoint]
+    kinds: dict[tuple[str, Failpoint], list[AtFailpoint]] = {}
+    for when in failpoint:
+        kinds.setdefault((when.node, when.step), []).append(when)
+    for (node, _), found in kinds.items():
+        places = [found[min(1, len(found) - 1)], found[len(found) // 2], found[max(0, len(found) - 2)]]
+        here = stage.nodes.index(node)
+        neighbours = [other for other in stage.nodes[max(0, here - 1) : here + 2] if other != node]
+        faults += [Fault(places[1], "kill", other, down_s=_SHORT_S) for other in neighbours]
+        for index, action in enumerate(one for one in stage.actions_of(node) if one != "kill"):
+            others = neighbours if action in ("cut", "cut-one-way") else [""]
+            faults += [Fault(places[index % 3], action, node, other, down_s=_SHORT_S) for other in others]
+    return faults
+
+
+def at_calls(calls: Mapping[str, int], *, every: int = 1) -> list[Fault]:
+    """Return power losses before every ``every``-th of a node's calls; the values of ``survives`` take turns."""
+    return [
+        Fault(AtCall(node, number), "power", node, survives=SURVIVES[(number // every) % len(SURVIVES)])
+        for node, count in calls.items()
+        for number in range(1, count + 1, every)
+    ]
+
+
+def random_plan(
+    seed: int | str,
+    stage: Stage,
+    failpoint: Sequence[AtFailpoint] = (),
+    calls: Mapping[str, int] | None = None,
+    *,
+    most: int = 5,
+    within_s: float = 6.0,
+) -> tuple[Fault, ...]:
+    """Draw one to ``most`` faults anywhere on the stage.
+
+    Two thirds strike at one of ``failpoint``, if given, and half of those strike the node that takes it; the others strike at
+    any time. Half of the power losses come before one of a node's ``calls``.
+    """
+    rng = random.Random(f"faults/{seed}")
+    faults = [_random_fault(rng, stage, failpoint, within_s) for _ in range(rng.randint(1, most))]
+    return tuple(_random_loss(rng, fault, calls or {}) if fault.action == "power" else fault for fault in faults)
+
+
+def _random_loss(rng: random.Random, fault: Fault, calls: Mapping[str, int]) -> Fault:
+    fault = msgspec.structs.replace(fault, survives=rng.choice(SURVIVES))
+    if fault.node in calls and rng.random() < 0.5:
+        return msgspec.structs.replace(fault, when=AtCall(fault.node, rng.randint(1, calls[fault.node])))
+    return fault
+
+
+def _random_fault(rng: random.Random, stage: Stage, failpoint: Sequence[AtFailpoint], within_s: float) -> Fault:
+    when: AtFailpoint | AtTime = AtTime(rng.uniform(0.0, within_s))
+    node = rng.choice(stage.nodes)
+    if failpoint and rng.random() < 0.67:
+        when = rng.choice(failpoint)
+        node = when.node if rng.random() < 0.5 else node
+    action = rng.choice(stage.actions_of(node))
+    other = ""
+    if action in ("cut", "cut-one-way"):
+        other = rng.choice([one for one in stage.nodes if one != node])
+    down_s = rng.choice((0.05, 0.5, 2.0, 6.0, 25.0)) * rng.uniform(0.5, 1.5)
+    return Fault(when, action, node, other, down_s)
+
+
+class FaultPlan:
+    """The due faults, as steps are taken; each strikes once.
+
+    ``history`` holds all steps so far, ``calls`` the number of each node's disk calls.
+    """
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        self.history: list[tuple[str, Failpoint]] = []
+        self._counts: dict[tuple[str, Failpoint], int] = {}
+        self.calls: Counter[str] = Counter()
+        self._at_step: dict[tuple[str, Failpoint, int], list[Fault]] = {}
+        self._at_call: dict[tuple[str, int], list[Fault]] = {}
+        for fault in faults:
+            if isinstance(fault.when, AtFailpoint):
+                key = (fault.when.node, fault.when.step, fault.when.count)
+                self._at_step.setdefault(key, []).append(fault)
+            elif isinstance(fault.when, AtCall):
+                self._at_call.setdefault((fault.when.node, fault.when.count), []).append(fault)
+
+    def timed(self) -> list[tuple[float, Fault]]:
+        return [(fault.when.seconds, fault) for fault in self.faults if isinstance(fault.when, AtTime)]
+
+    def taken(self, node: str, step: Failpoint) -> tuple[int, list[Fault]]:
+        """Return how often the node has taken the step, including now, and the faults that strike now."""
+        self.history.append((node, step))
+        count = self._counts[node, step] = self._counts.get((node, step), 0) + 1
+        return count, self._at_step.pop((node, step, count), [])
+
+    def called(self, node: str) -> list[Fault]:
+        """Return the faults that strike before the node's next disk call."""
+        self.calls[node] += 1
+        return self._at_call.pop((node, self.calls[node]), [])
+
+    def never_injected(self) -> list[Fault]:
+        """Return faults whose step or disk call did not occur often enough."""
+        return [fault for faults in (*self._at_step.values(), *self._at_call.values()) for fault in faults]

@@ -1,0 +1,80 @@
+"""The leftovers of a query that has ended or was rejected: each node may keep only its tombstone."""
+
+from __future__ import annotations
+
+from sbon_node.hosting.operators import HostedOperator
+from sbon_node.hosting.sinks import HostedSink
+from sbon_node.model.catalogue import is_source
+from sbon_node.model.operators import Needs
+from sbon_node.model.records import QueryRecord
+from sbon_node.placement.model.network_view import NOTHING
+from sbon_node.queries.records import LIVE
+from sbon_node.simulation.checks import CheckFailedError
+from sbon_node.simulation.cluster import IdleMachine, NodeDiedError, SimulatedCluster
+from sbon_node.simulation.node import SimulatedNode
+from sbon_node.workflow.network_view import LiveNetworkView
+
+SETTLE_S = 150.0
+"""Seconds after the last repair within which every node must know the end.
+
+Twice the longest pause between two tries, and calls that time out.
+"""
+OF_QUERIES = ("link ", "resume ", "report ", "sink ", "forget ", "clean ", "undo ")
+"""Prefixes of the names of tasks that work for a query."""
+
+
+async def settled(cluster: SimulatedCluster) -> None:
+    """Wait until all faults are repaired and nothing is left; raise :class:`CheckFailedError` for leftovers."""
+    whole_since = cluster.loop.time()
+    while cluster.fault_injector.broken or (left := await leaks(cluster)):
+        now = cluster.loop.time()
+        if cluster.fault_injector.broken:
+            whole_since = now
+        elif now > whole_since + SETTLE_S:
+            raise CheckFailedError(f"left behind {SETTLE_S:g} s after the end: {'; '.join(left)}")
+        await cluster.sleep(0.5)
+
+
+async def leaks(cluster: SimulatedCluster) -> list[str]:
+    """Describe everything that each node still has of any query; a node that is down is listed too."""
+    nodes = cluster.nodes.values()
+    left = [f"{node.name} is down" for node in nodes if not node.ready]
+    left += [f"{node.name}: {what}" for node in nodes if node.ready for what in _kept(node)]
+    return left or await _taken(cluster)
+
+
+def _kept(node: SimulatedNode) -> list[str]:
+    store, outbox = node.daemon.context.store, node.daemon.outbox
+    kept = [f"operator {one}" for one in store.all("operator", HostedOperator)]
+    kept += [f"sink of {one}" for one in store.all("sink", HostedSink)]
+    kept += [f"stream {one}" for one in outbox.streams() if not is_source(one)]
+    kept += [f"subscription of {one} to {s}" for s in outbox.streams() for one in outbox.link_counts(s).links]
+    kept += [f"checkpoint {one}" for one in node.operators()]
+    kept += [f"{one} in the engine" for one in (node.engine.running() if node.engine else ())]
+    assert node.process is not None
+    kept += [f"task {task.get_name()}" for task in node.process.tasks() if task.get_name().startswith(OF_QUERIES)]
+    for record in store.all("query", QueryRecord).values():
+        if record.state in LIVE:
+            kept.append(f"{record.id} is {record.state}")
+        elif not record.cleaned:
+            kept.append(f"{record.id} is {record.state}, and not cleaned up")
+    return kept
+
+
+async def _taken(cluster: SimulatedCluster) -> list[str]:
+    """Describe the capacity that the nodes still report as taken."""
+    asker = next(iter(cluster.nodes))
+    view = LiveNetworkView(cluster.nodes[asker].daemon.context)
+    try:
+        answers = await cluster.answer(asker, view.ask_all(list(cluster.nodes), NOTHING))
+    except NodeDiedError:
+        return [f"{asker} has died"]
+    taken = []
+    for name, answer in answers.items():
+        config = cluster.config_of(cluster.nodes[name])
+        whole = IdleMachine(config.control).capacity(config.engine.max_operators)
+        if not answer.accepted:
+            taken.append(f"{name} answers: {answer.reason}")
+        elif answer.free != Needs(cores=whole.cores, memory_mb=whole.memory_mb, bandwidth_bytes_s=whole.bandwidth_bytes_s):
+            taken.append(f"{name} has {answer.free} free of {whole}")
+    return taken

@@ -1,0 +1,88 @@
+"""The paths of a simulated network: latency, quality, cuts, and traffic of each node."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+Latency = Callable[[str, str], float]
+"""One-way latency in seconds from one node to another, before jitter."""
+
+
+class NetworkQuality(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Quality of every path, beside its latency."""
+
+    jitter: Annotated[float, Meta(ge=0, le=10, description="mean extra delay as a share of the latency (exponential)")] = 0.05
+    spike: Annotated[float, Meta(ge=0, le=1, description="share of datagrams delayed by ten times the latency")] = 0.002
+    loss: Annotated[float, Meta(ge=0, le=1, description="share of datagrams lost")] = 0.0
+    duplicate: Annotated[float, Meta(ge=0, le=1, description="share of datagrams delivered twice")] = 0.0
+    window_bytes: Annotated[int, Meta(ge=1024, description="bytes a connection holds between writer and reader")] = 256 * 1024
+    queue_bytes: Annotated[int, Meta(ge=1024, description="bytes a writer may queue before drain waits")] = 64 * 1024
+    stall_timeout_s: Annotated[float, Meta(gt=0, description="a connection whose bytes are held up so long breaks")] = 20.0
+
+
+class Traffic:
+    """Bytes and packets that a node has sent and received; ``kinds`` are its sent datagram bytes by message."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, int] = {}
+        self.datagrams_sent = self.datagrams_received = self.datagram_bytes_sent = self.datagram_bytes_received = 0
+        self.stream_bytes_sent = self.stream_bytes_received = 0
+
+
+class Paths:
+    """Paths between nodes, by name."""
+
+    def __init__(self, rng: random.Random, latency: Latency, quality: NetworkQuality | None = None) -> None:
+        self.quality = quality or NetworkQuality()
+        self._rng = rng
+        self._latency = latency
+        self._cuts: dict[tuple[str, str], None] = {}
+        self._on_heal: list[Callable[[], None]] = []
+        self._traffic: dict[str, Traffic] = {}
+
+    def traffic(self, node: str) -> Traffic:
+        found = self._traffic.get(node)
+        if found is None:
+            found = self._traffic[node] = Traffic()
+        return found
+
+    def delay_s(self, source: str, target: str) -> float:
+        """Draw a latency of the path, in seconds."""
+        base = self._latency(source, target) if source != target else 0.000_05
+        return base * (1.0 + self.quality.jitter * self._rng.expovariate(1.0))
+
+    # -- faults --------------------------------------------------------------------------------------------------------
+
+    def cut(self, source: str, target: str, *, both: bool = True) -> None:
+        """Stop all traffic from ``source`` to ``target``; with ``both``, also back."""
+        self._cuts[source, target] = None
+        if both:
+            self._cuts[target, source] = None
+
+    def partition(self, one: tuple[str, ...], other: tuple[str, ...]) -> None:
+        for a in one:
+            for b in other:
+                self.cut(a, b)
+
+    def heal(self, source: str | None = None, target: str | None = None) -> None:
+        """Heal one path in both directions, or all paths."""
+        if source is None or target is None:
+            self._cuts.clear()
+        else:
+            self._cuts.pop((source, target), None)
+            self._cuts.pop((target, source), None)
+        waiting, self._on_heal = self._on_heal, []
+        for callback in waiting:
+            callback()
+
+    def is_cut(self, source: str, target: str) -> bool:
+        return (source, target) in self._cuts
+
+    def when_healed(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` once, at the next heal of any path."""
+        self._on_heal.append(callback)

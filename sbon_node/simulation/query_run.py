@@ -1,0 +1,145 @@
+"""Queries over whole daemons, from the declaration of their streams until they have ended without leaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Schema
+from sbon_node.model.plan import Decompose, Plan
+from sbon_node.model.queries import Accepted, Progress, QueryInfo, SinkSpec, Submission
+from sbon_node.model.records import QueryRecord
+from sbon_node.simulation.checks import CheckFailedError
+from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
+from sbon_node.simulation.engine.evaluate import output_schema
+from sbon_node.simulation.faults.plan import Fault, Stage, random_plan
+from sbon_node.simulation.leak_check import settled
+from sbon_node.space.coordinate import Coordinate
+from sbon_node.sql.planner import plan_query
+
+Rows = list[tuple[object, ...]]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query by its name, with its placement goal."""
+
+    name: str
+    sql: str
+    strategy: str = "relaxation"
+    decompose: Decompose = "auto"
+
+
+@dataclass(frozen=True)
+class QueryRun:
+    """``queries`` over ``streams``, submitted at once at ``holder`` (default: the consumer) and taken at ``consumer``.
+
+    ``faults`` strike once all queries run. ``random_faults`` more are drawn from the cluster's seed, for the hosts of the
+    operators. Before the first submission, the nodes have ``settle_s`` seconds for their coordinates to settle; with
+    ``places`` they begin as if they had been together at these for long.
+    """
+
+    queries: tuple[Asked, ...]
+    streams: tuple[StreamDeclaration, ...]
+    sources: tuple[SourceDeclaration, ...]
+    consumer: str
+    holder: str = ""
+    faults: tuple[Fault, ...] = ()
+    random_faults: int = 0
+    settle_s: float = 0.0
+    places: Mapping[str, Coordinate] = field(default_factory=dict)
+
+    async def plan(self, query: Asked) -> Plan:
+        """Return the plan of the node that takes the submission."""
+        entries = {
+            one.name: CatalogEntry(declaration=one, sources=tuple(s for s in self.sources if s.stream == one.name))
+            for one in self.streams
+        }
+        return await plan_query(query.sql, entries, query.name, _analyse, decompose=query.decompose)
+
+    async def run(self, cluster: SimulatedCluster, output: Path) -> dict[str, Rows]:
+        """Return the rows that each sink has written, in the folder ``output``."""
+        if self.places:
+            await cluster.acquainted(self.places)
+        else:
+            cluster.start()
+            await cluster.together()
+        await cluster.sleep(self.settle_s)
+        holder = self.holder or self.consumer
+        await cluster.answer(holder, self._declare(cluster, holder))
+        await asyncio.gather(*(cluster.answer(holder, self._submit(cluster, holder, one, output)) for one in self.queries))
+        cluster.fault_injector.arm((*self.faults, *self._random_faults(cluster)))
+        for query in self.queries:
+            while (told := await _told(cluster, holder, query.name)).state != "finished":
+                if told.state in ("failed", "stopped"):
+                    raise CheckFailedError(f"{query.name} is {told.state}: {told.reason}")
+                await cluster.sleep(0.25)
+        await settled(cluster)
+        return {query.name: delivered(output, query.name) for query in self.queries}
+
+    async def _declare(self, cluster: SimulatedCluster, holder: str) -> None:
+        daemon = cluster.nodes[holder].daemon
+        for stream in self.streams:
+            await daemon.create_stream(stream)
+        for source in self.sources:
+            await daemon.attach_source(source)
+
+    async def _submit(self, cluster: SimulatedCluster, holder: str, query: Asked, output: Path) -> None:
+        sink = SinkSpec(kind="file", options={"path": str(_folder(output, query.name)), "format": "parquet", "part_s": 0.5})
+        submission = Submission(
+            sql=query.sql,
+            name=query.name,
+            strategy=query.strategy,
+            decompose=query.decompose,
+            consumer=self.consumer,
+            sink=sink,
+        )
+        daemon = cluster.nodes[holder].daemon
+        async for event in daemon.submit(submission):
+            cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
+            if isinstance(event, Progress) and event.step == "placing":
+                record = daemon.context.store.get("query", query.name, QueryRecord)
+                assert record is not None
+                inputs = {operator.id: [one.stream for one in operator.inputs] for operator in record.plan.operators}
+                cluster.watch.expect(query.name, inputs, record.plan.outputs)
+
+    def _random_faults(self, cluster: SimulatedCluster) -> tuple[Fault, ...]:
+        if not self.random_faults:
+            return ()
+        hosts = tuple(name for name, node in cluster.nodes.items() if node.operators())
+        stage = Stage(
+            tuple(dict.fromkeys(source.node for source in self.sources)),
+            hosts,
+            (self.consumer,),
+            fsync=cluster.config.streams.fsync,
+        )
+        return random_plan(cluster.seed, stage, most=self.random_faults)
+
+
+async def _analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+    return output_schema(fragment, inputs)
+
+
+async def _told(cluster: SimulatedCluster, holder: str, query: str) -> QueryInfo:
+    """Return the record holder's report on the query, as soon as it can answer."""
+    while True:
+        await cluster.until(lambda: cluster.nodes[holder].ready)
+        try:
+            return await cluster.answer(holder, cluster.nodes[holder].daemon.query(query))
+        except NodeDiedError:
+            await cluster.sleep(0.1)
+
+
+def delivered(output: Path, query: str) -> Rows:
+    """Return the rows that the query's sink has written so far."""
+    tables = [pq.read_table(file) for file in sorted(_folder(output, query).glob("*.parquet"))]
+    return [tuple(row.values()) for table in tables for row in table.to_pylist()]
+
+
+def _folder(output: Path, query: str) -> Path:
+    return output / f"rows of {query}"

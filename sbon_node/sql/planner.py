@@ -1,0 +1,151 @@
+"""Planner from a user's SQL to a plan: read, push down, cut into stages, make operators.
+
+Each stage becomes an operator over the streams of the stages below it. If an aggregate can be split into partial aggregates, the
+planner makes both plans and keeps the one whose links carry less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import CatalogEntry
+from sbon_node.model.columns import Schema
+from sbon_node.model.measurements import Measured, Recall, nothing_measured
+from sbon_node.model.operators import OnError
+from sbon_node.model.plan import Decompose, Plan
+from sbon_node.sql.relations.join_window import check_join_window, with_join_window
+from sbon_node.sql.relations.literals import check_literals
+from sbon_node.sql.relations.logical import Scan, Select, Union
+from sbon_node.sql.relations.reader import read_query
+from sbon_node.sql.rewrite.decompose import Division, arguments, candidates, division
+from sbon_node.sql.rewrite.event_time import lags_ms
+from sbon_node.sql.rewrite.pushdown import push_down
+from sbon_node.sql.settings import QuerySettings
+from sbon_node.sql.stages.assembly import Analyse, Assembly, common_schema
+from sbon_node.sql.stages.cut import Stage, cut, read
+from sbon_node.sql.stages.fragments import fragment_of
+
+
+async def plan_query(
+    text: str,
+    catalog: Mapping[str, CatalogEntry],
+    query_id: str,
+    analyse: Analyse,
+    settings: QuerySettings | None = None,
+    recall: Recall = nothing_measured,
+    decompose: Decompose = "auto",
+    join_window_ms: int | None = None,
+    on_error: OnError = "fail",
+) -> Plan:
+    """Plan ``text`` over the streams of ``catalog``.
+
+    Operators are named ``<query_id>.b0``, ``.o1`` and so on. Rates come from ``recall``, else they are estimates. Joins without a
+    time bound get ``join_window_ms``. ``on_error`` says how an expression treats a row for which it raises an error.
+
+    Raises :class:`SbonError` with line, column, the offending text and a hint, for queries that cannot run on streams.
+    """
+    settings = settings or QuerySettings()
+    check_join_window(join_window_ms)
+    relation = read_query(text, catalog, settings)
+    check_literals(text, relation)
+    query = push_down(with_join_window(relation, join_window_ms) if join_window_ms is not None else relation)
+    cut(query, text)  # refuses invalid queries before an engine is started
+    planning = _Planning(text, query, query_id, _remembering(analyse), settings, _recalling(recall), on_error)
+    divisions = await planning.divisions()
+    plan = await planning.plan(divisions, ())
+    chosen: tuple[Division, ...] = ()
+    for one in divisions if decompose != "never" else ():
+        divided = await planning.plan(divisions, (*chosen, one))
+        worth = one.exact and divided.carried_bytes_s < settings.decompose_below * plan.carried_bytes_s
+        if worth or decompose == "always":
+            plan, chosen = divided, (*chosen, one)
+    return plan
+
+
+def _remembering(analyse: Analyse) -> Analyse:
+    """Analyse each fragment only once."""
+    known: dict[tuple[str, tuple[Schema, ...]], Schema] = {}
+
+    async def remembered(fragment: str, schemas: tuple[Schema, ...]) -> Schema:
+        if (fragment, schemas) not in known:
+            known[fragment, schemas] = await analyse(fragment, schemas)
+        return known[fragment, schemas]
+
+    return remembered
+
+
+def _recalling(recall: Recall) -> Recall:
+    """Recall each signature only once, so that compared plans use the same answers."""
+    asked: set[str] = set()
+    known = Measured()
+
+    async def recalled(sources: Mapping[str, str], signatures: Sequence[str]) -> Measured:
+        nonlocal known
+        new = [signature for signature in signatures if signature not in asked]
+        asked.update(new)
+        if new:
+            more = await recall(sources, new)
+            known = Measured(operators={**known.operators, **more.operators}, sources={**more.sources, **known.sources})
+        return known
+
+    return recalled
+
+
+@dataclass(frozen=True, slots=True)
+class _Planning:
+    """A query that may be cut in several ways."""
+
+    text: str
+    query: Select | Union
+    id: str
+    analyse: Analyse
+    settings: QuerySettings
+    recall: Recall
+    on_error: OnError
+
+    async def divisions(self) -> list[Division]:
+        """Return the aggregates that can be split, given the argument types that the engine reports."""
+        found = []
+        for candidate in candidates(self.query):
+            asked, names = arguments(candidate)
+            assert isinstance(asked.child, Scan)
+            types: Mapping[str, str] = {}
+            if names:
+                try:
+                    schema = await self.analyse(fragment_of(read(asked)), (asked.child.entry.declaration.schema,))
+                except SbonError:
+                    continue  # refused, with its text, when that stage is planned
+                types = {name: one.type for name, one in zip(names, schema, strict=True)}
+            if (divided := division(candidate, types, exact_overflow=self.on_error != "fail")) is not None:
+                found.append(divided)
+        return found
+
+    async def plan(self, divisions: Sequence[Division], divided: Sequence[Division]) -> Plan:
+        """Return the plan that splits the aggregates ``divided``, and no others of ``divisions``."""
+
+        def instead(select: Select) -> Select:
+            of = next((one for one in divisions if one.select == select), None)
+            return select if of is None else of.parts if of in divided else of.whole
+
+        stages = cut(self.query, self.text, instead)
+        assembly = Assembly(self.text, self.id, self.analyse, self.settings, self.on_error)
+        results = [stream for stage in stages for stream in await assembly.streams(stage)]
+        schema = common_schema(self.text, results)
+        sources, operators = await assembly.rated(self.recall)
+        return Plan(
+            text=self.text,
+            sources=sources,
+            operators=operators,
+            outputs=tuple(one.id for one in results),
+            schema=schema,
+            event_time=_event_time(stages),
+        )
+
+
+def _event_time(stages: Sequence[Stage]) -> str:
+    """Return the output that follows the watermark of all stages most closely, or an empty name."""
+    lags = [lags_ms(stage.relation) for stage in stages]
+    common = [name for name in lags[0] if all(name in of for of in lags)]
+    return min(common, key=lambda name: max(of[name] for of in lags), default="")

@@ -1,0 +1,274 @@
+"""Reader from a user's SQL to relations: resolves names by the catalogue and refuses unsupported SQL."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sqlglot import exp
+
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import CatalogEntry
+from sbon_node.sql.checks.allowlist import check_scalar
+from sbon_node.sql.relations.grouping import filtered_aggregate, is_grouped
+from sbon_node.sql.relations.logical import (
+    LEFT,
+    RIGHT,
+    Join,
+    JoinKind,
+    Output,
+    Relation,
+    Scan,
+    Select,
+    Union,
+    column,
+    conjuncts,
+    in_place_of,
+)
+from sbon_node.sql.relations.scope import Scope
+from sbon_node.sql.relations.select_list import selected
+from sbon_node.sql.settings import QuerySettings
+from sbon_node.sql.syntax.dialect import begin_of, error_at
+from sbon_node.sql.syntax.lexical import RESERVED, Token, refusal, scan
+from sbon_node.sql.syntax.misspelt import instead_of
+from sbon_node.sql.syntax.shape import check_alias, check_clauses, check_relation, one_query
+from sbon_node.sql.syntax.spellings import respell
+from sbon_node.sql.syntax.window_columns import by_ends, plain_window
+
+_KINDS: dict[tuple[str, str], JoinKind] = {
+    ("", ""): "inner", ("", "INNER"): "inner", ("", "CROSS"): "inner", ("LEFT", ""): "left", ("LEFT", "OUTER"): "left",
+    ("RIGHT", ""): "right", ("RIGHT", "OUTER"): "right", ("FULL", ""): "full", ("FULL", "OUTER"): "full",
+    ("LEFT", "SEMI"): "semi", ("", "SEMI"): "semi",
+}  # fmt: skip
+
+
+def read_query(text: str, catalog: Mapping[str, CatalogEntry], settings: QuerySettings) -> Relation:
+    """Parse, check against the allow-list, and resolve. Raises :class:`SbonError` with line, column and hint."""
+    clean, tokens = scan(text, strict=False, max_text=settings.max_text, max_brackets=settings.max_brackets)
+    try:
+        tree = one_query(clean, tokens, settings.max_depth).transform(plain_window)
+        respell(clean, tree)
+        tree = tree.transform(filtered_aggregate)
+        return _Reader(clean, tokens, catalog, settings).query(tree, {})
+    except SbonError as error:
+        raise _unquoted(clean, tokens, catalog) or error from None
+
+
+class _Reader:
+    """Reads the SELECTs of a text, the inner ones first."""
+
+    def __init__(self, clean: str, tokens: list[Token], catalog: Mapping[str, CatalogEntry], settings: QuerySettings) -> None:
+        self._clean, self._tokens, self._settings = clean, tokens, settings
+        self._streams = {name: entry for name, entry in catalog.items() if not entry.dropped}
+        self._relations = 0
+
+    def query(self, tree: exp.Expr, ctes: Mapping[str, Relation]) -> Relation:
+        """Read a SELECT, or several with UNION ALL, after their common table expressions."""
+        within, own = dict(ctes), set[str]()
+        for cte in tree.args["with_"].expressions if tree.args.get("with_") else ():
+            check_alias(self._clean, cte)
+            if cte.alias.lower() in own:
+                hint = "give one of them another name"
+                raise error_at("duplicate-alias", "WITH names this twice", self._clean, cte.args["alias"], hint=hint)
+            own.add(cte.alias.lower())
+            within[cte.alias.lower()] = self.query(cte.this, within)
+        if isinstance(tree, exp.Subquery):
+            return self.query(tree.this, within)
+        if isinstance(tree, exp.SetOperation):
+            return self._union(tree, within)
+        assert isinstance(tree, exp.Select)
+        check_clauses(self._clean, tree, self._tokens)
+        return self._select(tree, within)
+
+    def _union(self, tree: exp.SetOperation, ctes: Mapping[str, Relation]) -> Relation:
+        check_clauses(self._clean, tree, self._tokens)
+        children: list[Relation] = []
+        for side in (tree.this, tree.expression):
+            relation = self.query(side, ctes)
+            children += relation.children if isinstance(relation, Union) else (relation,)
+        names = children[0].names
+        for child, side in zip(children[1:], [tree.expression] * len(children), strict=False):
+            if len(child.names) != len(names):
+                message = f"{len(names)} columns before UNION, {len(child.names)} after it"
+                raise error_at("bad-union", message, self._clean, side, hint="select as many columns in each part")
+        return Union(tuple(child if child.names == names else _renamed(child, names) for child in children))
+
+    def _select(self, tree: exp.Select, ctes: Mapping[str, Relation]) -> Relation:
+        scope = self._from(tree, ctes)
+        where = tree.args.get("where")
+        if where is not None:
+            scope = self._where(scope, where.this, ctes)
+        return selected(self._clean, tree, scope)
+
+    # -- FROM and WHERE -----------------------------------------------------------------------------------------------
+
+    def _from(self, tree: exp.Select, ctes: Mapping[str, Relation]) -> Scope:
+        source = tree.args.get("from_")
+        if source is None:
+            if (meant := instead_of(self._clean, self._tokens, "FROM")) is not None:
+                raise meant
+            hint = "name the stream to read: FROM stream"
+            raise refusal("unsupported-no-from", "there is no FROM", self._clean, 0, offending=self._clean, hint=hint)
+        scope = self._relation(source.this, ctes)
+        for join in tree.args.get("joins") or ():
+            scope = self._join(scope, join, ctes)
+        return scope
+
+    def _relation(self, tree: exp.Expr, ctes: Mapping[str, Relation]) -> Scope:
+        self._relations += 1
+        if self._relations > self._settings.max_relations:
+            hint = "split the query"
+            raise error_at("query-too-long", f"more than {self._settings.max_relations} relations", self._clean, tree, hint=hint)
+        check_relation(self._clean, tree)
+        if isinstance(tree, exp.Subquery):
+            return Scope.of(self._clean, tree.alias or f"subquery_{self._relations}", self.query(tree.this, ctes))
+        known = ctes.get(tree.name.lower())
+        return Scope.of(self._clean, tree.alias_or_name, known if known is not None else Scan(self._stream(tree, ctes)))
+
+    def _join(self, left: Scope, tree: exp.Join, ctes: Mapping[str, Relation]) -> Scope:
+        kind = _KINDS.get((tree.side.upper(), tree.kind.upper())) if not tree.method else None
+        if kind is None:
+            raise self._unsupported_join(tree)
+        if tree.args.get("using"):
+            names = [one.name for one in tree.args["using"]]
+            first, second = next(iter(left.offered)), tree.this.alias_or_name
+            hint = "write ON " + " AND ".join(f"{first}.{name} = {second}.{name}" for name in names)
+            raise error_at("unsupported-join", "USING is not supported", self._clean, tree.this, hint=hint)
+        right = self._relation(tree.this, ctes)
+        if clash := set(left.offered) & set(right.offered):
+            hint = "give one of them another name with AS"
+            raise error_at("duplicate-alias", f"two relations are named {min(clash)!r}", self._clean, tree.this, hint=hint)
+        both = left.joined(right, kind, begin_of(self._clean, tree.this))
+        conditions = []
+        for one in conjuncts(by_ends(tree.args.get("on"), both)):
+            check_scalar(self._clean, one)
+            conditions.append(both.resolve(one))
+        return self._with_conditions(left, both, conditions)
+
+    def _unsupported_join(self, tree: exp.Join) -> SbonError:
+        word = " ".join(w for w in (tree.method, tree.side, tree.kind) if w).upper()
+        hints = {
+            "ANTI": f"LEFT JOIN ... ON ..., and WHERE a column of {tree.this.alias_or_name} IS NULL",
+            "SEMI": "swap the sides and write LEFT SEMI JOIN, or WHERE EXISTS (SELECT ...)",
+        }
+        hint = hints.get(tree.kind.upper(), "write JOIN ... ON, with an equality and a bound in time")
+        return error_at("unsupported-join", f"{word} JOIN is not supported", self._clean, tree.this, hint=hint)
+
+    def _with_conditions(self, left: Scope, both: Scope, conditions: Sequence[exp.Expr]) -> Scope:
+        join = both.relation
+        assert isinstance(join, Join)
+        sides = {name: column(at, side) for name, side, at in join.columns}
+        qualified = tuple(
+            one.transform(lambda n: in_place_of(n, sides[n.name]) if isinstance(n, exp.Column) else n) for one in conditions
+        )
+        if join.kind != "semi":
+            return Scope(self._clean, replace(join, conditions=qualified), both.offered)
+        kept = tuple(one for one in join.columns if one[1] == LEFT)
+        return Scope(self._clean, replace(join, conditions=qualified, columns=kept), left.offered)
+
+    def _where(self, scope: Scope, condition: exp.Expr, ctes: Mapping[str, Relation]) -> Scope:
+        plain = []
+        for one in conjuncts(by_ends(condition, scope)):
+            if isinstance(one, exp.Exists):
+                scope = self._semi(scope, one.this, None, ctes)
+            elif isinstance(one, exp.In) and one.args.get("query"):
+                scope = self._semi(scope, one.args["query"], one.this, ctes)
+            elif (isinstance(one, exp.Not) and isinstance(one.this.unnest(), exp.Exists)) or _is_not_in(one):
+                hint = "LEFT JOIN ... and WHERE a column of the right side IS NULL"
+                raise error_at("unsupported-subquery", "NOT EXISTS and NOT IN are not supported", self._clean, one, hint=hint)
+            else:
+                check_scalar(self._clean, one)
+                plain.append(scope.resolve(one))
+        if not plain:
+            return scope
+        passed = tuple(Output(name, column(name)) for name in scope.relation.names)
+        return Scope(self._clean, Select(scope.relation, passed, tuple(plain)), scope.offered)
+
+    def _semi(self, outer: Scope, tree: exp.Expr, member: exp.Expr | None, ctes: Mapping[str, Relation]) -> Scope:
+        """Read ``EXISTS`` and ``IN`` as a left semi-join with the correlated conditions."""
+        select = tree.unnest()
+        if not isinstance(select, exp.Select) or is_grouped(select) or select.args.get("with_"):
+            hint = "join with the sub-query instead"
+            raise error_at("unsupported-subquery", "only SELECT ... FROM ... WHERE can stand here", self._clean, tree, hint=hint)
+        check_clauses(self._clean, select, self._tokens)
+        inner = self._from(select, ctes)
+        start = begin_of(self._clean, tree)
+        both = outer.joined(inner, "semi", start)
+        own, correlated = [], []
+        for one in conjuncts(select.args["where"].this) if select.args.get("where") else ():
+            check_scalar(self._clean, one)
+            if all(inner.find(reference) is not None for reference in one.find_all(exp.Column)):
+                own.append(inner.resolve(one))
+            else:
+                correlated.append(self._inner_first(both, inner, outer, one))
+        if member is not None:
+            if len(select.expressions) != 1 or isinstance(select.expressions[0], exp.Star):
+                raise error_at("bad-sql", "IN takes one column", self._clean, tree, hint="select one expression")
+            wanted = select.expressions[0].unalias()
+            check_scalar(self._clean, member)
+            check_scalar(self._clean, wanted)
+            equal = exp.EQ(this=outer.resolve(member), expression=self._inner_first(both, inner, outer, wanted))
+            correlated.append(equal)
+        if own:
+            passed = tuple(Output(name, column(name)) for name in inner.relation.names)
+            inner = Scope(self._clean, Select(inner.relation, passed, tuple(own)), inner.offered)
+            both = outer.joined(inner, "semi", start)
+        return self._with_conditions(outer, both, correlated)
+
+    def _inner_first(self, both: Scope, inner: Scope, outer: Scope, expression: exp.Expr) -> exp.Expr:
+        """Resolve an expression in the joined relation; the sub-query's names hide the outer names."""
+
+        def meant(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column):
+                return node
+            name = inner.find(node)
+            if name is None and (outer.find(node) is None or node.table.lower() in inner.offered):
+                raise Scope(self._clean, both.relation, {**outer.offered, **inner.offered}).unknown(node)
+            if name is None:
+                return outer.resolve(node)
+            assert isinstance(both.relation, Join)
+            new = next(new for new, side, at in both.relation.columns if side == RIGHT and at == name)
+            return in_place_of(node, column(new))
+
+        return expression.transform(meant)
+
+    def _stream(self, table: exp.Expr, ctes: Mapping[str, Relation]) -> CatalogEntry:
+        streams = self._streams
+        entry = streams.get(table.name) or streams.get(table.name.lower())
+        if entry is not None and not entry.sources:
+            name = entry.declaration.name
+            hint = f"sbon stream attach {name} ..."
+            raise error_at("no-sources", f"the stream {name!r} has no sources", self._clean, table, hint=hint)
+        if entry is not None:
+            return entry
+        near = difflib.get_close_matches(table.name.lower(), sorted({*streams, *ctes}), n=3, cutoff=0.6)
+        if near:
+            hint = f"did you mean {' or '.join(near)}?"
+        elif streams:
+            known = sorted(streams)
+            hint = f"there are {', '.join(known[:8])}{' ...' if len(known) > 8 else ''}"
+        else:
+            hint = "there are no streams yet: sbon stream create"
+        raise error_at("unknown-stream", f"there is no stream {table.name!r}", self._clean, table, hint=hint)
+
+
+def _renamed(relation: Relation, names: Sequence[str]) -> Select:
+    return Select(relation, tuple(Output(new, column(old)) for new, old in zip(names, relation.names, strict=True)))
+
+
+def _is_not_in(node: exp.Expr) -> bool:
+    inner = node.this.unnest() if isinstance(node, exp.Not) else None
+    return isinstance(inner, exp.In) and bool(inner.args.get("query"))
+
+
+def _unquoted(clean: str, tokens: Sequence[Token], catalog: Mapping[str, CatalogEntry]) -> SbonError | None:
+    """Return the error for an unquoted SQL word that names a stream, if any."""
+    for before, token in itertools.pairwise(tokens):
+        name = token.text.lower()
+        bare = before.kind == token.kind == "word" and before.text.lower() in ("from", "join")
+        if bare and name in RESERVED and name in catalog and not catalog[name].dropped:
+            hint = f"put the stream's name in back-quotes: `{name}`"
+            return refusal("bad-sql", f"{name} is a word of SQL", clean, token.start, offending=token.text, hint=hint)
+    return None

@@ -1,0 +1,254 @@
+"""Split aggregates: a partial aggregate beside each source, and a final aggregate over their results.
+
+The split gives the same result as the undivided aggregate. Sums and counts are summed; extremes and logical aggregates are
+applied again; an average is a sum over a count. A variance is computed from count, sum and sum of squares: exactly for whole
+numbers, otherwise with an error that grows with the square of mean over deviation, so only users who ask for it get it. Distinct
+values are counted with HyperLogLog sketches, which merge; the undivided aggregate uses the same sketch, so that both agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from sbon_node.sql.relations.logical import Aggregate, Join, Output, Relation, Scan, Select, Union, column, replaced
+
+_AGAIN = frozenset(["min", "max", "bool_and", "bool_or", "every", "any", "some", "bit_and", "bit_or", "bit_xor"])
+_COUNTS = frozenset({"count", "count_if"})
+_SPREADS = {
+    "stddev": ("sqrt", 1), "stddev_samp": ("sqrt", 1), "std": ("sqrt", 1), "stddev_pop": ("sqrt", 0),
+    "variance": ("", 1), "var_samp": ("", 1), "var_pop": ("", 0),
+}  # fmt: skip
+_WHOLE = frozenset({"tinyint", "smallint", "int", "bigint"})
+_SMALL = _WHOLE - {"bigint"}
+"""Whole-number types whose squares sum in 38 digits."""
+_NUMBERS = _WHOLE | {"float", "double"}
+_SKETCHED = {"tinyint": "bigint", "smallint": "bigint", "int": "", "bigint": "", "string": ""}
+"""Maps types that a sketch accepts to the cast's type; empty for no cast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """A SELECT over an aggregate, undivided and split; ``exact`` if both always give the same result."""
+
+    select: Select
+    whole: Select
+    parts: Select
+    exact: bool
+
+
+def candidates(query: Relation) -> list[Select]:
+    """Return the aggregates that may be split by their shape. They are windows over the event time of unmodified streams."""
+    found: list[Select] = []
+    for select in _selects(query):
+        if _divides(select) and select not in found:
+            found.append(select)
+    return found
+
+
+def arguments(select: Select) -> tuple[Select, list[str]]:
+    """Return the arguments of a candidate's aggregates.
+
+    The result is a SELECT over the stream, and the aggregate to which each of its columns belongs.
+    """
+    aggregate = _aggregate(select)
+    part = _parts(aggregate)[0]
+    made_of = {one.name: one.expression for one in part.outputs}
+    outputs: list[Output] = []
+    names: list[str] = []
+    for one in aggregate.aggregates:
+        for argument in one.expression.expressions[:1]:
+            if not isinstance(argument, exp.Star):
+                outputs.append(Output(f"argument_{len(outputs)}", replaced(argument, made_of)))
+                names.append(one.name)
+    return Select(part.child, tuple(outputs)), names
+
+
+def division(select: Select, types: Mapping[str, str], *, exact_overflow: bool = False) -> Division | None:
+    """Return a candidate undivided and split, or None if an aggregate cannot be split.
+
+    ``types`` are the types of the aggregates' arguments. :class:`Aggregate.partial` marks the relations of partial aggregates.
+    With ``exact_overflow``, aggregates that may overflow are not split: the query continues after an overflow, and partial sums
+    that are NULL would be missing from the total.
+    """
+    aggregate = _aggregate(select)
+    pieces = _Pieces(types, aggregate.names, exact_overflow=exact_overflow)
+    if not all(pieces.take(one) for one in aggregate.aggregates):
+        return None
+    whole = replace(aggregate, aggregates=tuple(pieces.whole))
+    assert aggregate.window is not None
+    grouped = (aggregate.window.start, aggregate.window.end, *(key.name for key in aggregate.keys))
+    keys = tuple(Output(name, column(name)) for name in grouped)
+    names = [*grouped, *(one.name for one in pieces.partial)]
+    passed = tuple(Output(name, column(name)) for name in names)
+    partial = [replace(aggregate, child=one, aggregates=tuple(pieces.partial), partial=True) for one in _parts(aggregate)]
+    below = Union(tuple(Select(one, passed) for one in partial))
+    final = Aggregate(below, None, keys, tuple(pieces.final), aggregate.start)
+    same = {name: column(name) for name in grouped}
+    in_one, in_parts = _over(select, whole, same | pieces.of_whole), _over(select, final, same | pieces.of_final)
+    return Division(select, in_one, in_parts, pieces.exact)
+
+
+def _over(select: Select, aggregate: Aggregate, made_of: dict[str, exp.Expr]) -> Select:
+    outputs = tuple(Output(one.name, replaced(one.expression, made_of)) for one in select.outputs)
+    return Select(aggregate, outputs, tuple(replaced(one, made_of) for one in select.conditions))
+
+
+# -- shapes ---------------------------------------------------------------------------------------------------------------
+
+
+def _selects(relation: Relation) -> Iterator[Select]:
+    match relation:
+        case Select(child):
+            yield relation
+            yield from _selects(child)
+        case Aggregate(child):
+            yield from _selects(child)
+        case Join(_, left, right):
+            yield from _selects(left)
+            yield from _selects(right)
+        case Union(children):
+            for child in children:
+                yield from _selects(child)
+
+
+def _divides(select: Select) -> bool:
+    child = select.child
+    if not isinstance(child, Aggregate) or child.window is None or child.window.kind != "window" or not child.aggregates:
+        return False
+    below = child.child.children if isinstance(child.child, Union) else (child.child,)
+    return all(isinstance(one, Select) and isinstance(one.child, Scan) and _keeps_time(one, child) for one in below)
+
+
+def _keeps_time(part: Select, aggregate: Aggregate) -> bool:
+    """Return whether the window's time is the stream's own event time. Only that moves the watermark of a source's operator."""
+    assert isinstance(part.child, Scan)
+    assert aggregate.window is not None
+    time = next(one.expression for one in part.outputs if one.name == aggregate.window.time)
+    return isinstance(time, exp.Column) and time.name == part.child.entry.declaration.event_time
+
+
+def _aggregate(select: Select) -> Aggregate:
+    assert isinstance(select.child, Aggregate)
+    return select.child
+
+
+def _parts(aggregate: Aggregate) -> list[Select]:
+    below = aggregate.child.children if isinstance(aggregate.child, Union) else (aggregate.child,)
+    return [one for one in below if isinstance(one, Select)]
+
+
+# -- aggregates -----------------------------------------------------------------------------------------------------------
+
+
+class _Pieces:
+    """Partial, final and undivided aggregates, and the final expression of each original aggregate."""
+
+    def __init__(self, types: Mapping[str, str], taken: Iterable[str], *, exact_overflow: bool) -> None:
+        self._exact_overflow = exact_overflow
+        self.exact = True
+        self._types = types
+        self._taken = {name.lower() for name in taken}
+        self.partial: list[Output] = []
+        self.final: list[Output] = []
+        self.whole: list[Output] = []
+        self.of_final: dict[str, exp.Expr] = {}
+        self.of_whole: dict[str, exp.Expr] = {}
+
+    def take(self, aggregate: Output) -> bool:
+        """Split an aggregate; return whether that is possible."""
+        call, name, type_ = aggregate.expression, aggregate.name, self._types.get(aggregate.name, "")
+        function = str(call.this)
+        if function == "approx_count_distinct":
+            return self._take_sketch(aggregate, type_)
+        self.whole.append(aggregate)
+        self.of_whole[name] = column(name)
+        if function in _AGAIN:
+            self.of_final[name] = self._part(name, call, function)
+        elif function in _COUNTS:
+            self.of_final[name] = self._part(name, call, "sum")
+        elif (function == "sum" and not self._exact_overflow) or (function in ("sum", "try_sum") and _fits(type_)):
+            self.of_final[name] = self._of_type(self._part(name, call, function), _sum_of(type_))
+        elif function in ("avg", "mean") and type_ in _NUMBERS:
+            self.of_final[name] = self._average(name, call.expressions[0])
+        elif function in _SPREADS and type_ in _NUMBERS:
+            self.exact = self.exact and type_ in _SMALL
+            self.of_final[name] = self._spread(name, call.expressions[0], type_, *_SPREADS[function])
+        else:
+            return False
+        return True
+
+    def _take_sketch(self, aggregate: Output, type_: str) -> bool:
+        if type_ not in _SKETCHED:
+            return False
+        name, value = aggregate.name, aggregate.expression.expressions[0]
+        sketch = _call("hll_sketch_agg", _cast(value, _SKETCHED[type_]) if _SKETCHED[type_] else value)
+        self.whole.append(Output(name, sketch))
+        # A sketch that was never merged uses another estimator.
+        self.of_whole[name] = _call("hll_sketch_estimate", _call("hll_union", column(name), column(name)))
+        merged = self._part(name, sketch, "hll_union_agg")
+        self.of_final[name] = _call("hll_sketch_estimate", _call("hll_union", merged, merged))
+        return True
+
+    def _part(self, name: str, partial: exp.Expr, final: str) -> exp.Expr:
+        self.partial.append(Output(name, partial))
+        self.final.append(Output(name, _call(final, column(name))))
+        return column(name)
+
+    def _new_part(self, name: str, partial: exp.Expr) -> exp.Expr:
+        """Add a column of partial sums."""
+        fresh = next(one for n in range(len(self._taken) + 1) if (one := f"{name}_{n}" if n else name).lower() not in self._taken)
+        self._taken.add(fresh.lower())
+        return self._part(fresh, partial, "sum")
+
+    def _of_type(self, value: exp.Expr, type_: str) -> exp.Expr:
+        """Cast to the type, since a sum of decimal sums has more digits."""
+        return _cast(value, type_) if type_ else value
+
+    def _average(self, name: str, value: exp.Expr) -> exp.Expr:
+        total = self._new_part(f"{name}_sum", _call("sum", _cast(value, "double")))
+        count = self._new_part(f"{name}_count", _call("count", value))
+        return _quotient(total, count)
+
+    def _spread(self, name: str, value: exp.Expr, type_: str, root: str, less: int) -> exp.Expr:
+        number = _cast(value, "decimal(19,0)" if type_ in _SMALL else "double")
+        count = self._new_part(f"{name}_count", _call("count", value))
+        total = self._new_part(f"{name}_sum", _call("sum", number))
+        squares = self._new_part(f"{name}_squares", _call("sum", exp.Mul(this=number, expression=number.copy())))
+        if type_ in _SMALL:
+            total, squares = _cast(total, "decimal(38,0)"), _cast(squares, "decimal(38,0)")
+        scaled = exp.Sub(
+            this=exp.Mul(this=count.copy(), expression=squares), expression=exp.Mul(this=total, expression=total.copy())
+        )
+        deviations = _call("greatest", _cast(exp.Paren(this=scaled), "double"), _cast(exp.Literal.number(0), "double"))
+        rows = exp.Paren(this=exp.Sub(this=count.copy(), expression=exp.Literal.number(less))) if less else count.copy()
+        variance = _quotient(_quotient(deviations, count), rows)
+        return _call(root, variance) if root else variance
+
+
+def _fits(type_: str) -> bool:
+    """Return whether no sum of the type overflows. Otherwise a part could be NULL where the whole is not, or the reverse."""
+    summed = _sum_of(type_)
+    return type_ in _SMALL | {"float", "double"} or (summed != "" and not summed.startswith("decimal(38,"))
+
+
+def _sum_of(type_: str) -> str:
+    """Return Spark's type of a sum of decimals. Empty for other types, whose sums can be summed without a cast."""
+    if not type_.startswith("decimal("):
+        return ""
+    precision, scale = (int(part) for part in type_.removeprefix("decimal(").removesuffix(")").split(","))
+    return f"decimal({min(38, precision + 10)},{scale})"
+
+
+def _quotient(one: exp.Expr, other: exp.Expr) -> exp.Div:
+    return exp.Div(this=one.copy(), expression=_call("nullif", other, exp.Literal.number(0)), safe=True)
+
+
+def _cast(value: exp.Expr, type_: str) -> exp.Cast:
+    return exp.Cast(this=value.copy(), to=exp.DataType.build(type_, dialect="spark"))
+
+
+def _call(name: str, *arguments_: exp.Expr) -> exp.Anonymous:
+    return exp.Anonymous(this=name, expressions=[one.copy() for one in arguments_])

@@ -1,0 +1,83 @@
+"""Knobs of planning: bounds on what users and peers may send and on what it may cost, and when operators read in partitions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+
+class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long and deep a query may be, and where the fast reader begins."""
+
+    max_text: Annotated[
+        int, Meta(ge=100, le=65_000, description="characters of a query; longer ones are refused before they are parsed")
+    ] = 20_000
+    max_depth: Annotated[
+        int,
+        Meta(
+            ge=10,
+            le=200,
+            description="expressions inside one another, in queries and in fragments that peers send; a chain of AND or of OR "
+            "counts once",
+        ),
+    ] = 100
+    max_brackets: Annotated[
+        int, Meta(ge=8, le=64, description="brackets inside one another, of queries and of fragments that peers send")
+    ] = 32
+    plan_cpu_s: Annotated[
+        float,
+        Meta(gt=0, le=600, description="seconds of processor time that planning one query, or checking one fragment, may take"),
+    ] = 3.0
+    max_plan_bytes: Annotated[
+        int, Meta(ge=10_000, le=2**26, description="bytes of a plan; a query whose plan is larger is refused")
+    ] = 2 * 2**20
+    planner_memory_mb: Annotated[
+        int, Meta(ge=64, le=65_536, description="memory of the process that plans, in MB; a query that needs more is refused")
+    ] = 512
+    plans_per_client: Annotated[
+        int,
+        Meta(ge=1, le=1024, description="queries and fragments that are planned or wait to be, of one client address or peer"),
+    ] = 16
+    max_plans: Annotated[int, Meta(ge=1, le=4096, description="queries and fragments that are planned or wait to be, in all")] = (
+        128
+    )
+    planner_idle_s: Annotated[
+        float, Meta(gt=0, le=1e6, description="seconds without a query after which the process that plans is ended")
+    ] = 600.0
+    max_growth: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=1_000_000,
+            description="how many times as long as the values of a row functions such as repeat and concat may make one, inside "
+            "one another and over all columns; lower it where engines are short of memory",
+        ),
+    ] = 1000
+    partitioned_rows_s: Annotated[
+        float,
+        Meta(
+            gt=0, le=1e9, description="input rate from which an operator reads in partitions; rows a second; latency rises there"
+        ),
+    ] = 15_000.0
+    ahead_slack_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1e9,
+            description="seconds of event time an input of a join or union may be ahead of the others, beyond what their windows "
+            "and delays make of it; lower it where operators are short of memory, raise it where rows wait for quiet streams",
+        ),
+    ] = 600.0
+    max_relations: Annotated[
+        int, Meta(ge=1, le=64, description="streams and sub-queries one query may read, each counted as often as it is written")
+    ] = 16
+    decompose_below: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            description="an aggregate is split into partial ones where the links then carry less than this share of the bytes",
+        ),
+    ] = 0.8

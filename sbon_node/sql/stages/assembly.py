@@ -1,0 +1,182 @@
+"""Assembly of stages into operators: names, analyses, and rates from the sources on.
+
+A stage that reads a declared stream becomes an operator for each of its physical sources, as in NebulaStream (logical source
+expansion); its readers take all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration
+from sbon_node.model.columns import Schema
+from sbon_node.model.measurements import Measured, Measurement, Recall, SourcePace
+from sbon_node.model.operators import OnError
+from sbon_node.model.plan import PlannedInput, PlannedOperator, PlannedSource, Rate
+from sbon_node.sql.checks.allowlist import check_fragment
+from sbon_node.sql.checks.error_location import check_alike, check_outputs, in_the_text
+from sbon_node.sql.relations.logical import Output, Select
+from sbon_node.sql.settings import QuerySettings
+from sbon_node.sql.stages.cut import Feed, Stage
+from sbon_node.sql.stages.estimate import Estimate, estimated
+from sbon_node.sql.stages.fragments import fragment_of
+from sbon_node.sql.stages.hold_back import Path, ahead_ms, shares
+from sbon_node.sql.stages.signature import signature
+
+Analyse = Callable[[str, tuple[Schema, ...]], Awaitable[Schema]]
+"""Maps a fragment and its views' schemas to its output's schema; raises :class:`SbonError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The output of a stage or a source."""
+
+    id: str
+    schema: Schema
+    signature: str
+    path: Path
+    outputs: tuple[Output, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """An operator without rates; ``views`` holds the streams of each view."""
+
+    relation: Select
+    stream: Stream
+    fragment: str
+    inputs: tuple[PlannedInput, ...]
+    views: tuple[tuple[Stream, ...], ...]
+
+    def estimated(self, rates: Mapping[str, Rate], measured: Measurement | None = None) -> Estimate:
+        of_views = [Rate.of_all(rates[stream.id] for stream in view) for view in self.views]
+        return estimated(self.relation, [view[0].schema for view in self.views], of_views, self.stream.schema, measured)
+
+
+class Assembly:
+    """Operators in the order of the data flow; each stage is planned once."""
+
+    def __init__(self, text: str, query_id: str, analyse: Analyse, settings: QuerySettings, on_error: OnError = "fail") -> None:
+        self._text, self._on_error = text, on_error
+        self._query, self._analyse, self._settings = query_id, analyse, settings
+        self._planned: dict[Stage, tuple[Stream, ...]] = {}
+        self._sources: dict[str, tuple[SourceDeclaration, Schema]] = {}
+        self._drafts: list[_Draft] = []
+
+    async def streams(self, stage: Stage) -> tuple[Stream, ...]:
+        known = self._planned.get(stage)
+        if known is None:
+            known = self._planned[stage] = await self._operators(stage)
+        return known
+
+    async def _operators(self, stage: Stage) -> tuple[Stream, ...]:
+        fed = [[(feed, await self._feeding(feed)) for feed in view.feeds] for view in stage.views]
+        schemas = [common_schema(self._text, [stream for _, streams in feeds for stream in streams]) for feeds in fed]
+        try:
+            fragment = fragment_of(stage.relation)
+            check_fragment(fragment, len(schemas), self._settings)
+            schema = await self._analyse(fragment, tuple(schemas))
+        except SbonError as error:
+            raise in_the_text(error, self._text, stage.relation) from error
+        check_outputs(self._text, schema, stage.relation.outputs)
+        if stage.scan is None:
+            return (self._operator(stage, fragment, schema, fed),)
+        ((feed, sources),) = fed[0]
+        return tuple(self._operator(stage, fragment, schema, [[(feed, (source,))]]) for source in sources)
+
+    async def _feeding(self, feed: Feed) -> tuple[Stream, ...]:
+        return await self.streams(feed.origin) if isinstance(feed.origin, Stage) else self._scanned(feed.origin.entry)
+
+    def _scanned(self, entry: CatalogEntry) -> tuple[Stream, ...]:
+        schema = entry.declaration.schema
+        streams = []
+        for source in sorted(entry.sources, key=lambda one: one.name):
+            self._sources[source.id] = (source, schema)
+            streams.append(Stream(source.id, schema, source.id, Path.of_source(source.id, entry.declaration.delay_ms)))
+        return tuple(streams)
+
+    def _operator(
+        self, stage: Stage, fragment: str, schema: Schema, fed: Sequence[Sequence[tuple[Feed, Sequence[Stream]]]]
+    ) -> Stream:
+        feeding = [
+            (number, view, feed, stream)
+            for number, (view, feeds) in enumerate(zip(stage.views, fed, strict=True))
+            for feed, streams in feeds
+            for stream in streams
+        ]
+        paths = [stream.path.less(feed.lag_ms) for _, _, feed, stream in feeding]
+        slack_ms = int(self._settings.ahead_slack_s * 1000)
+        inputs = tuple(
+            PlannedInput(
+                stream=stream.id,
+                schema=stream.schema,
+                view=number,
+                event_time=view.event_time,
+                lag_ms=feed.lag_ms,
+                ahead_ms=ahead_ms(paths, position, slack_ms),
+                shared=shares(paths, position),
+            )
+            for position, (number, view, feed, stream) in enumerate(feeding)
+        )
+        views = tuple(tuple(stream for _, streams in feeds for stream in streams) for feeds in fed)
+        name = f"{self._query}.{'b' if stage.scan else 'o'}{len(self._drafts)}"
+        stream = Stream(
+            name,
+            schema,
+            signature(stage.relation, [[stream.signature for stream in streams] for streams in views], self._on_error),
+            Path.through(name, paths, stage.relation),
+            stage.relation.outputs,
+        )
+        self._drafts.append(_Draft(stage.relation, stream, fragment, inputs, views))
+        return stream
+
+    async def rated(self, recall: Recall) -> tuple[tuple[PlannedSource, ...], tuple[PlannedOperator, ...]]:
+        """Return all sources and operators with rates, from the sources on. Rates are measured where known, else estimated."""
+        nodes = {source.id: source.node for source, _ in self._sources.values()}
+        known = await recall(nodes, [draft.stream.signature for draft in self._drafts])
+        estimates: dict[str, Rate] = {}
+        rates: dict[str, Rate] = {}
+        sources = []
+        for name, (source, schema) in self._sources.items():
+            estimates[name] = _rate(source, SourcePace())
+            rates[name] = _rate(source, known.sources.get(name, SourcePace()))
+            sources.append(PlannedSource(source=source, schema=schema, rate=rates[name], estimate=estimates[name]))
+        return tuple(sources), tuple(self._rated(draft, known, estimates, rates) for draft in self._drafts)
+
+    def _rated(self, draft: _Draft, known: Measured, estimates: dict[str, Rate], rates: dict[str, Rate]) -> PlannedOperator:
+        stream, measured = draft.stream, known.operators.get(draft.stream.signature)
+        if measured is not None and not measured.is_telling(has_state=any(one.event_time for one in draft.inputs)):
+            measured = None
+        estimates[stream.id] = draft.estimated(estimates).rate
+        found = draft.estimated(rates, measured)
+        rates[stream.id] = found.rate
+        return PlannedOperator(
+            id=stream.id,
+            fragment=draft.fragment,
+            inputs=draft.inputs,
+            schema=stream.schema,
+            rate=found.rate,
+            needs=found.needs,
+            signature=stream.signature,
+            partitioned=sum(rates[one.stream].rows_s for one in draft.inputs) >= self._settings.partitioned_rows_s,
+            estimate=estimates[stream.id],
+            on_error=self._on_error,
+        )
+
+
+def _rate(source: SourceDeclaration, pace: SourcePace) -> Rate:
+    """Return the measured rate, else the declared or sampled rate, else the default."""
+    rows_s = pace.rows_s or source.expected_rows_s
+    row_bytes = pace.row_bytes or source.expected_row_bytes
+    return Rate(rows_s=rows_s, bytes_s=rows_s * row_bytes, measured=pace.row_bytes is not None)
+
+
+def common_schema(text: str, streams: Sequence[Stream]) -> Schema:
+    """Return the common schema of all parts of a view or of the result. Raises ``bad-union``."""
+    first = streams[0]
+    for other in streams[1:]:
+        if other.schema != first.schema:
+            check_alike(text, first.schema, first.outputs, other.schema, other.outputs)
+    return first.schema

@@ -1,0 +1,175 @@
+"""Estimates of a stage's output, before measurements exist.
+
+Selectivities are the constants of Selinger et al., *Access path selection in a relational database management system* (SIGMOD
+1979), table 1, for columns without statistics: equality 1/10, comparison 1/3, BETWEEN 1/4, IN at most 1/2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from sbon_node.model.catalogue import MAX_ROW_BYTES, MAX_ROWS_S
+from sbon_node.model.columns import Schema
+from sbon_node.model.measurements import Measurement
+from sbon_node.model.operators import Needs
+from sbon_node.model.plan import IDLE_CORES, Rate
+from sbon_node.sql.relations.logical import Aggregate, Input, Join, Relation, Select
+from sbon_node.sql.rewrite.event_time import bounds
+
+EQUALITY = 1 / 10
+COMPARISON = 1 / 3
+BETWEEN = 1 / 4
+MOST_OF_IN = 1 / 2
+NULL = 1 / 10
+PATTERN = 1 / 4
+OTHER = 1 / 3
+
+ROWS_S_PER_CORE = 150_000.0
+"""Rows per second that an engine core filters at least. A cautious third of the figure for two cores in docs/figures.md."""
+
+MOST_CORES = 1.0
+OPERATOR_MEMORY_MB = 150.0
+MOST_STATE_MB = 256.0
+MOST_BANDWIDTH_BYTES_S = 1e15
+"""Upper limit of a bandwidth in a message."""
+STATE_ROW_BYTES = 64.0
+"""Bytes that the state store adds to each row."""
+
+KEYED_S = 60.0
+"""Lifetime of a group without a window."""
+SHORTEST_SPAN_S = 1.0
+MOST_KEYS = 15
+"""Most keys that count; so many already distinguish the rows of a year."""
+MOST_MATCHES = 10.0
+"""Most partners per row, for want of statistics: a join rarely multiplies rows."""
+
+_WIDTHS = {"boolean": 1, "tinyint": 1, "smallint": 2, "int": 4, "bigint": 8, "float": 4, "double": 8, "date": 4, "timestamp": 8}
+_STRING_BYTES = 16.0
+_SKETCH_BYTES = 600.0
+"""Bytes of a sketch of about a hundred distinct values; the maximum is 4 KiB."""
+_SHORTEST_STRING = 4.0
+
+
+def selectivity(condition: exp.Expr | None) -> float:
+    """Return the expected fraction of rows for which ``condition`` holds. AND and OR treat their sides as independent."""
+    if condition is None:
+        return 1.0
+    if isinstance(condition, exp.Paren):
+        return selectivity(condition.this)
+    if isinstance(condition, exp.Not):
+        return 1.0 - selectivity(condition.this)
+    if isinstance(condition, exp.And):
+        return math.prod(selectivity(one) for one in condition.flatten())
+    if isinstance(condition, exp.Or):
+        return 1.0 - math.prod(1.0 - selectivity(one) for one in condition.flatten())
+    if isinstance(condition, exp.Boolean):
+        return 1.0 if condition.this else 0.0
+    if isinstance(condition, exp.In):
+        return min(MOST_OF_IN, EQUALITY * len(condition.expressions))
+    constants: tuple[tuple[tuple[type[exp.Expr], ...], float], ...] = (
+        ((exp.EQ, exp.NullSafeEQ), EQUALITY),
+        ((exp.NEQ, exp.NullSafeNEQ), 1 - EQUALITY),
+        ((exp.GT, exp.GTE, exp.LT, exp.LTE), COMPARISON),
+        ((exp.Between,), BETWEEN),
+        ((exp.Is,), NULL),
+        ((exp.Like, exp.ILike, exp.RegexpLike, exp.Escape), PATTERN),
+    )
+    return next((value for types, value in constants if isinstance(condition, types)), OTHER)
+
+
+def column_bytes(type_: str, string_bytes: float = _STRING_BYTES) -> float:
+    """Return the bytes of a value in a frame, before compression."""
+    if type_.startswith("decimal"):
+        return 16.0
+    return float(_WIDTHS.get(type_, string_bytes))
+
+
+def string_bytes(schema: Schema, row_bytes: float) -> float:
+    """Return the bytes of a string if the source's rows are declared to take ``row_bytes``."""
+    strings = sum(column.type in ("string", "binary") for column in schema)
+    fixed = sum(column_bytes(column.type) for column in schema if column.type not in ("string", "binary"))
+    return max(_SHORTEST_STRING, (row_bytes - fixed) / strings) if strings else _STRING_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An operator's expected output and the resources to reserve."""
+
+    rate: Rate
+    needs: Needs
+
+
+def estimated(
+    relation: Select, schemas: Sequence[Schema], rates: Sequence[Rate], output: Schema, measured: Measurement | None = None
+) -> Estimate:
+    """Estimate a stage over views with these schemas and rates.
+
+    Bytes follow from the types of the output's columns. ``measured`` replaces the estimates of selectivity and row size; the kept
+    state remains an estimate.
+    """
+    rows_s, kept_rows = _flow(relation, rates)
+    row_bytes = [_row_bytes(schema, rate) for schema, rate in zip(schemas, rates, strict=True)]
+    strings = max(string_bytes(schema, size) for schema, size in zip(schemas, row_bytes, strict=True))
+    binary = _SKETCH_BYTES if isinstance(relation.child, Aggregate) and relation.child.partial else strings
+    size = max(1.0, sum(binary if column.type == "binary" else column_bytes(column.type, strings) for column in output))
+    if measured is not None and measured.selectivity is not None:
+        rows_s, size = sum(one.rows_s for one in rates) * measured.selectivity, measured.row_bytes or size
+    rows_s, size = min(rows_s, MAX_ROWS_S), min(size, MAX_ROW_BYTES)
+    rate = Rate(rows_s=rows_s, bytes_s=rows_s * size, measured=measured is not None)
+    state_mb = kept_rows * (max(row_bytes) + STATE_ROW_BYTES) / 2**20
+    in_rows_s = sum(one.rows_s for one in rates)
+    needs = Needs(
+        cores=round(min(MOST_CORES, IDLE_CORES + in_rows_s / ROWS_S_PER_CORE), 3),
+        memory_mb=round(OPERATOR_MEMORY_MB + min(MOST_STATE_MB, state_mb), 1),
+        bandwidth_bytes_s=round(min(rate.bytes_s, MOST_BANDWIDTH_BYTES_S), 3),
+    )
+    return Estimate(rate, needs)
+
+
+def _row_bytes(schema: Schema, rate: Rate) -> float:
+    """Return a row's bytes by its types, for a stream without expected rows."""
+    return rate.bytes_s / rate.rows_s if rate.rows_s > 0 else sum(column_bytes(column.type) for column in schema)
+
+
+def _flow(relation: Relation, rates: Sequence[Rate]) -> tuple[float, float]:
+    """Return the rows per second out of a relation, and the rows it keeps."""
+    match relation:
+        case Input(view):
+            return rates[view].rows_s, 0.0
+        case Select(child, _, conditions):
+            rows_s, kept = _flow(child, rates)
+            return rows_s * math.prod(selectivity(one) for one in conditions), kept
+        case Aggregate():
+            return _flow_of_groups(relation, rates)
+        case Join():
+            return _flow_of_join(relation, rates)
+    raise TypeError(f"no part of a stage: {relation!r}")
+
+
+def _flow_of_groups(relation: Aggregate, rates: Sequence[Rate]) -> tuple[float, float]:
+    """Return the flow of groups. A key has ten values, for want of statistics; each group has a row."""
+    rows_s, kept = _flow(relation.child, rates)
+    window = relation.window
+    size_s, slide_s = (window.size_ms / 1000, window.slide_ms / 1000) if window is not None else (KEYED_S, KEYED_S)
+    groups = min(rows_s * size_s, math.pow(1 / EQUALITY, min(len(relation.keys), MOST_KEYS)))
+    return groups / slide_s, kept + groups * size_s / slide_s
+
+
+def _flow_of_join(join: Join, rates: Sequence[Rate]) -> tuple[float, float]:
+    (left, kept_left), (right, kept_right) = _flow(join.left, rates), _flow(join.right, rates)
+    spans_s = [(bound.most_ms - bound.least_ms) / 1000 for bound in bounds(join) if bound.closed]
+    span_s = max(min(spans_s, default=0.0), SHORTEST_SPAN_S)
+    matching = math.prod(selectivity(one) for one in join.conditions if isinstance(one.unnest(), exp.EQ))
+    pairs = min(left * right * span_s * matching, MOST_MATCHES * max(left, right))
+    rows_s = {
+        "inner": pairs,
+        "left": max(left, pairs),
+        "right": max(right, pairs),
+        "full": max(left, right, pairs),
+        "semi": min(left, pairs),
+    }[join.kind]
+    return rows_s, kept_left + kept_right + (left + right) * span_s

@@ -1,0 +1,55 @@
+"""Suggestions for misspelt SQL words where a text does not parse."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from sbon_node.errors import SbonError
+from sbon_node.sql.syntax.lexical import Token, refusal, words
+
+_WORDS = sorted(words("select from where group order having join union left right inner full cross limit between with"))
+_ALIKE = 0.7
+_NEVER = words("for as by on in or and not is end all")
+"""Correct words that resemble others."""
+
+
+_OPERATORS = {
+    "~": "use RLIKE: name RLIKE 'a.*'",
+    "**": "use pow(a, b)",
+    "top": "a stream has no end, so it has no first rows: stop the query when there are rows enough",
+    "session": "GROUP BY session_window(event time, '10 minutes')",
+}
+"""Words of other dialects, and Spark's equivalents."""
+
+
+def meant(word: str) -> str:
+    """Return the SQL word that resembles this word. Empty if it is an SQL word itself, or resembles none."""
+    lower = word.lower()
+    if lower in _WORDS or lower in _NEVER:
+        return ""
+    near = difflib.get_close_matches(lower, _WORDS, n=1, cutoff=_ALIKE)
+    return near[0].upper() if near else ""
+
+
+def explained(error: SbonError, clean: str, tokens: Sequence[Token], start: int) -> SbonError:
+    """Return a clearer error for a parser that stopped at ``start``. The wrong word is there, or before it."""
+    at = next((number for number, token in enumerate(tokens) if token.start >= start), len(tokens))
+    for number in (at, at - 1, at - 2):
+        if 0 < number < len(tokens) and tokens[number].kind == "word" and (word := meant(tokens[number].text)):
+            return misspelt(clean, tokens[number], word)
+    there = [token.text.lower() for token in tokens[max(0, at - 2) : at + 1]]
+    for one in (*there, "".join(there[:2])):
+        if one in _OPERATORS:
+            return SbonError(error.code, error.message, where=error.where, hint=_OPERATORS[one])
+    return error
+
+
+def misspelt(clean: str, token: Token, word: str) -> SbonError:
+    return refusal("bad-sql", "not understood", clean, token.start, offending=token.text, hint=f"did you mean {word}?")
+
+
+def instead_of(clean: str, tokens: Sequence[Token], word: str) -> SbonError | None:
+    """Return the error for a missing word, if another word may stand for it."""
+    found = next((token for token in tokens if token.kind == "word" and meant(token.text) == word), None)
+    return misspelt(clean, found, word) if found is not None else None

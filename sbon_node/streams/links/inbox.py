@@ -1,0 +1,129 @@
+"""The inbox: frames received and not yet acknowledged, in memory, bounded by the link's credit.
+
+Frames that are held back do not count against the credit, so that they do not stop the producer. Those that do not fit in
+memory are spilled to disk, and come back in order (docs/design.md, section 7).
+"""
+
+from __future__ import annotations
+
+from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.model.frames import Frame
+from sbon_node.streams.links.credit import weight
+from sbon_node.streams.links.spill import Spill
+from sbon_node.streams.outbox.signals import Signal
+
+
+class Inbox:
+    """Frames ``released + 1`` to ``received`` of one stream; those after ``loaded`` are on disk.
+
+    Frames stay until released, since a batch may run again. ``held_bytes`` count against the credit.
+    """
+
+    def __init__(
+        self, stream: str, *, capacity_bytes: int, released: int = 0, news: Signal | None = None, spill: Spill | None = None
+    ) -> None:
+        self.stream = stream
+        self.news = news or Signal()
+        self.capacity_bytes = capacity_bytes
+        self.received = self.loaded = self.released = released
+        self.held_bytes = self.memory_bytes = 0
+        self.spill = spill
+        self._holding = False
+        self._returned = released
+        """The credit of frames up to this number has been returned, or was never taken."""
+        self._began = released
+        self._frames: dict[int, Frame] = {}
+
+    @property
+    def room_bytes(self) -> int:
+        return self.capacity_bytes - self.held_bytes
+
+    @property
+    def newest(self) -> Frame | None:
+        """The last frame received, while it is in memory."""
+        return self._frames.get(self.received)
+
+    def begin(self, first: int) -> None:
+        """Set the stream's earliest frame to ``first``: earlier frames will never come."""
+        if self.received or self._frames:
+            raise BrokenInvariantError(f"{self.stream} began at {self.received + 1} and cannot begin again at {first}")
+        self.received = self.loaded = self.released = self._returned = self._began = first - 1
+
+    def add(self, frame: Frame) -> int:
+        """Store the next frame and return the bytes of credit to give back.
+
+        The link has checked that the frame is the next and has credit. Raises ``disk-full`` or ``disk-error``, without storing
+        it.
+        """
+        if frame.number != self.received + 1:
+            raise BrokenInvariantError(f"frame {frame.number} of {self.stream} follows {self.received}")
+        size = weight(frame.payload)
+        bound = self.capacity_bytes // 2 if self._holding else self.capacity_bytes
+        if self.spill is not None and (self.spill.frames or self.memory_bytes + size > bound):
+            self.spill.push(frame)
+        else:
+            self._keep(frame)
+        self.received = frame.number
+        self.held_bytes += size
+        self._load()
+        self.news.notify()
+        return self._give_back()
+
+    def hold(self, holding: bool) -> int:
+        """Set whether the next frame must wait for other inputs; return the bytes of credit to give back."""
+        self._holding = holding
+        return self._give_back()
+
+    def release(self, number: int) -> int:
+        """Drop all frames up to ``number``; return the bytes of credit to give back."""
+        given = 0
+        while self.released < min(number, self.received):
+            self.released += 1
+            self._load_upto(self.released)
+            size = weight(self._frames.pop(self.released).payload)
+            self.memory_bytes -= size
+            given += size if self.released > self._returned else 0
+        self.held_bytes -= given
+        if self._load():
+            self.news.notify()
+        return given + self._give_back()
+
+    def at(self, number: int) -> Frame | None:
+        """Return the frame if it is in memory."""
+        return self._frames.get(number)
+
+    def frames(self, after: int, upto: int) -> list[Frame]:
+        """Return frames (after, upto], all of which have been received.
+
+        Raises ``not-retained`` where some are released.
+        """
+        if after < self.released and not (after == 0 and self.released == self._began):
+            raise SbonError(
+                "not-retained", f"frames up to {self.released} were acknowledged, {after + 1} is asked for", where=self.stream
+            )
+        self._load_upto(upto)
+        return [self._frames[number] for number in range(max(after, self.released) + 1, upto + 1)]
+
+    def _keep(self, frame: Frame) -> None:
+        self._frames[frame.number] = frame
+        self.memory_bytes += weight(frame.payload)
+        self.loaded = frame.number
+
+    def _load(self) -> bool:
+        """Load frames from disk while memory has room; return whether there were any."""
+        before = self.loaded
+        while self.spill is not None and (head := self.spill.head) is not None:
+            if self._frames and self.memory_bytes + weight(head.payload) > self.capacity_bytes // 2:
+                break
+            self._keep(self.spill.pop())
+        return self.loaded > before
+
+    def _load_upto(self, number: int) -> None:
+        while self.spill is not None and self.loaded < min(number, self.received):
+            self._keep(self.spill.pop())
+
+    def _give_back(self) -> int:
+        if not self._holding or self.spill is None or self.spill.is_full:
+            return 0
+        given, self.held_bytes, self._returned = self.held_bytes, 0, self.received
+        return given

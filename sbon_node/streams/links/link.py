@@ -1,0 +1,300 @@
+"""The subscriber's side of a link (docs/design.md, section 8).
+
+A link stays connected to the host of its stream, takes frames in order into its inbox, and reports which frames it has received
+and finished with. It recovers only by asking for frames from a number again. It drops duplicates. After a gap, a stale epoch or
+any other breach it closes the connection and asks for the next frame again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Literal
+
+import structlog
+
+from sbon_node.clock import Clock
+from sbon_node.errors import SbonError
+from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.model.frames import Frame
+from sbon_node.model.stream_counts import LinkCount
+from sbon_node.net.transport import Address, ConnectionLostError
+from sbon_node.streams.links.channel import FrameChannel, StreamOpener, race
+from sbon_node.streams.links.credit import weight
+from sbon_node.streams.links.inbox import Inbox
+from sbon_node.streams.links.spill import Spill
+from sbon_node.streams.outbox.signals import Signal
+from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.errors import ProtocolError
+from sbon_protocol.messages import Data, Ended, Progress, Refused, Subscribe, Subscribed, Unsubscribe
+
+log = structlog.get_logger()
+
+Locate = Callable[[], Address]
+"""Returns the address of the stream's host; raises :class:`SbonError` while it is unknown or away."""
+
+LinkState = Literal["connecting", "connected", "failed", "closed"]
+
+MAX_EPOCH_LEAP = 2**20
+"""Largest credible step between epochs. No stream changes hosts so often between two contacts; a forged greater epoch would fence
+the true host.
+"""
+
+LASTING = frozenset({"quota", "not-retained", "stream-behind", "stream-dropped"})
+"""Refusals that a retry cannot cure; the link waits and retries after all others."""
+
+
+class Link:
+    """One subscription to ``stream`` under the name ``subscriber``.
+
+    ``start_after`` is the last frame the subscriber has durably finished with: the link first asks for the frame after it; 0
+    asks for the earliest retained frame. ``epoch`` is the greatest epoch of the stream's host it has seen. ``news`` is notified
+    of every frame and of failure; links of one operator share one. ``node`` is the node expected at the address, where known.
+    ``spill`` stores frames that are held back.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        subscriber: str,
+        *,
+        locate: Locate,
+        node: str = "",
+        peers: StreamOpener,
+        clock: Clock,
+        settings: StreamSettings,
+        rng: random.Random,
+        start_after: int = 0,
+        epoch: int = 0,
+        failpoint: Failpoints = unobserved,
+        news: Signal | None = None,
+        spill: Spill | None = None,
+    ) -> None:
+        self.stream = stream
+        self.subscriber = subscriber
+        self.epoch = epoch
+        self.inbox = Inbox(stream, capacity_bytes=settings.inbox_credit_bytes, released=start_after, news=news, spill=spill)
+        self.state: LinkState = "connecting"
+        self.reason = ""
+        self.rejected = 0
+        self._locate, self._peers, self._clock, self._settings, self._rng, self._failpoint = (
+            locate,
+            peers,
+            clock,
+            settings,
+            rng,
+            failpoint,
+        )
+        self._node = node
+        self._failure: SbonError | None = None
+        self._acknowledged = start_after
+        self._returned = 0
+        self._due = Signal()
+        self._channel: FrameChannel | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._frames = self._rows = self._bytes = 0
+
+    # -- for the subscriber -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to connect; call once, on the running loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"link {self.stream} > {self.subscriber}")
+        self._task.add_done_callback(lambda _: self.inbox.news.notify())
+
+    def check(self) -> None:
+        """Raise the error that ended the link.
+
+        It is a :class:`SbonError` ``quota``, ``not-retained``, ``stream-behind``, ``stream-dropped``.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self.state == "closed":
+            raise SbonError("link-closed", "the link was closed", where=self.stream)
+        if self._task is not None and self._task.done() and not self._task.cancelled():
+            self._task.result()
+
+    async def wait(self, after: int) -> None:
+        """Wait until a frame after number ``after`` has been received; raises as :meth:`check`."""
+        while True:
+            self.check()
+            if self.inbox.received > after:
+                return
+            await self.inbox.news.wait()
+
+    def acknowledge(self, number: int) -> None:
+        """Release the memory of frames up to ``number``, which are durably processed, and tell the host."""
+        if number <= self._acknowledged:
+            return
+        self._acknowledged = number
+        self._returned += self.inbox.release(number)
+        self._due.notify()
+
+    def hold(self, holding: bool) -> None:
+        """Set whether the next frame must wait for other inputs.
+
+        Frames held back do not count against the credit where they can be spilled.
+        """
+        given = self.inbox.hold(holding)
+        if given:
+            self._returned += given
+            self._due.notify()
+
+    @property
+    def counts(self) -> LinkCount:
+        """Return the counts of received frames, duplicates included."""
+        return LinkCount(
+            frames=self._frames,
+            rows=self._rows,
+            bytes=self._bytes,
+            received=self.inbox.received,
+            acknowledged=self._acknowledged,
+            failed=self._failure.code if self._failure else "",
+        )
+
+    async def close(self, *, unsubscribe: bool = False) -> None:
+        """End the link; with ``unsubscribe``, tell a connected host that the subscriber needs nothing more."""
+        if unsubscribe and self._channel is not None:
+            try:
+                async with self._clock.timeout(self._settings.handshake_s):
+                    await self._channel.send(Unsubscribe())
+            except (TimeoutError, ConnectionLostError) as error:
+                log.info("unsubscribe_lost", stream=self.stream, subscriber=self.subscriber, reason=str(error))
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        self.state = "closed"
+        self.inbox.news.notify()
+        if self.inbox.spill is not None:
+            self.inbox.spill.clear()
+        if task is not None and not task.cancelled():
+            task.result()
+
+    # -- the connection -----------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        pause_s = self._settings.reconnect_s
+        while True:
+            try:
+                await self._connect()
+            except (ConnectionLostError, ProtocolError, TimeoutError, SbonError) as error:
+                if isinstance(error, SbonError) and error.code in LASTING:
+                    self._fail(error)
+                    return
+                if isinstance(error, ProtocolError):
+                    self.rejected += 1
+                if self.state == "connected":
+                    pause_s = self._settings.reconnect_s
+                self._lost(error)
+            await self._clock.sleep(pause_s * self._rng.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, self._settings.reconnect_max_s)
+
+    def _fail(self, error: SbonError) -> None:
+        self._failure = error
+        self.state, self.reason = "failed", str(error)
+        log.warning("link_failed", stream=self.stream, subscriber=self.subscriber, code=error.code, reason=error.message)
+
+    def _lost(self, error: Exception) -> None:
+        reason = str(error) or type(error).__name__
+        if self.state == "connected" or reason != self.reason:
+            log.info("link_lost", stream=self.stream, subscriber=self.subscriber, reason=reason)
+        self.state, self.reason = "connecting", reason
+
+    async def _connect(self) -> None:
+        address = self._locate()
+        channel: FrameChannel | None = None
+        try:
+            async with self._clock.timeout(self._settings.handshake_s):
+                # Set at once: a link that is closed before the answer may have subscribed already.
+                channel = self._channel = await self._peers.open_stream(address, self._node)
+                await self._subscribe(channel)
+            self.state, self.reason = "connected", ""
+            await race(self._receive(channel), self._report(channel))
+        finally:
+            self._channel = None
+            if channel is not None:
+                channel.close()
+
+    async def _subscribe(self, channel: FrameChannel) -> None:
+        asked = self.inbox.received + 1 if self.inbox.received else 0
+        self._returned = 0
+        await channel.send(
+            Subscribe(
+                stream=self.stream,
+                subscriber=self.subscriber,
+                next=asked,
+                epoch=self.epoch,
+                credit_bytes=self.inbox.room_bytes,
+            )
+        )
+        answer = await channel.receive()
+        if isinstance(answer, Refused):
+            raise SbonError(answer.code, answer.reason, where=self.stream)
+        if not isinstance(answer, Subscribed):
+            raise ProtocolError("unexpected", f"a subscription was answered by {type(answer).__name__}")
+        self._see(answer.epoch)
+        if asked == 0:
+            if answer.next < 1:
+                raise ProtocolError("bad-number", "a stream's first frame is numbered 1")
+            self.inbox.begin(answer.next)
+        elif answer.next != asked:
+            raise ProtocolError("bad-number", f"frame {asked} was asked for, {answer.next} is offered")
+
+    def _see(self, epoch: int) -> None:
+        if epoch > self.epoch + MAX_EPOCH_LEAP:
+            raise ProtocolError("epoch-leap", f"the host says epoch {epoch}, {self.epoch} is known")
+        if epoch < self.epoch:
+            raise SbonError("fenced", f"the host is in epoch {epoch}, epoch {self.epoch} has begun", where=self.stream)
+        self.epoch = epoch
+
+    async def _receive(self, channel: FrameChannel) -> None:
+        while True:
+            message = await channel.receive()
+            if isinstance(message, Ended):
+                raise SbonError(message.code, message.reason, where=self.stream)
+            if not isinstance(message, Data):
+                raise ProtocolError("unexpected", f"{type(message).__name__} came on a stream's connection")
+            self._see(message.epoch)
+            self._take(message)
+
+    def _take(self, message: Data) -> None:
+        size = weight(message.payload)
+        self._frames += 1
+        self._rows += message.rows
+        self._bytes += len(message.payload)
+        if message.number <= self.inbox.received:
+            self._returned += size
+        elif message.number != self.inbox.received + 1:
+            raise ProtocolError("gap", f"frame {message.number} came, {self.inbox.received + 1} is next")
+        elif size > self.inbox.room_bytes:
+            raise ProtocolError("over-credit", f"frame {message.number} is over the credit")
+        else:
+            self._returned += self.inbox.add(
+                Frame(
+                    stream=self.stream,
+                    number=message.number,
+                    payload=message.payload,
+                    rows=message.rows,
+                    watermark_ms=message.watermark_ms,
+                    ended=message.ended,
+                    born_ms=message.born_ms,
+                )
+            )
+        self._failpoint("receive")
+        self._due.notify()
+
+    async def _report(self, channel: FrameChannel) -> None:
+        """Report progress to the host whenever it has changed; later changes go with the next report."""
+        told = (0, 0, 0)
+        while True:
+            acknowledged = min(self._acknowledged, self.inbox.received)
+            standing = (self.inbox.received, acknowledged, self._returned)
+            if standing == told:
+                await self._due.wait()
+                continue
+            received, acknowledged, returned = standing
+            await channel.send(Progress(received=received, acknowledged=acknowledged, credit_bytes=returned, epoch=self.epoch))
+            if acknowledged > told[1]:
+                self._failpoint("acknowledge")
+            told = standing

@@ -1,0 +1,178 @@
+"""The host's side of links: sends streams to subscribers, one connection each (docs/design.md, section 8)."""
+
+from __future__ import annotations
+
+import structlog
+
+from sbon_node.clock import Clock
+from sbon_node.errors import SbonError
+from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.model.frames import Frame
+from sbon_node.net.transport import ConnectionLostError
+from sbon_node.streams.links.channel import FrameChannel, race
+from sbon_node.streams.links.credit import Credit, weight
+from sbon_node.streams.links.link import MAX_EPOCH_LEAP
+from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.outbox.signals import Signal
+from sbon_node.streams.settings import StreamSettings
+from sbon_protocol.errors import ProtocolError
+from sbon_protocol.messages import Data, Ended, Hello, Progress, Refused, Subscribe, Subscribed, Unsubscribe
+
+log = structlog.get_logger()
+
+
+class _Serving:
+    """One subscription being served on one connection."""
+
+    def __init__(self, stream: str, subscriber: str, channel: FrameChannel, first: int, credit_bytes: int) -> None:
+        self.stream = stream
+        self.subscriber = subscriber
+        self.channel = channel
+        self.sent = first - 1
+        self.credit = Credit(credit_bytes)
+        self.changed = Signal()
+        self.ending: SbonError | None = None
+
+    def end(self, error: SbonError) -> None:
+        self.ending = self.ending or error
+        self.changed.notify()
+
+
+class Publisher:
+    """Serves every subscription to the streams of one outbox."""
+
+    def __init__(self, outbox: Outbox, clock: Clock, settings: StreamSettings, failpoint: Failpoints = unobserved) -> None:
+        self._outbox = outbox
+        self._clock = clock
+        self._settings = settings
+        self._failpoint = failpoint
+        self._serving: dict[tuple[str, str], _Serving] = {}
+        outbox.watch(self._gone)
+
+    @property
+    def connections(self) -> int:
+        return len(self._serving)
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Credit in use: bytes sent that subscribers still hold."""
+        return sum(serving.credit.outstanding for serving in self._serving.values())
+
+    async def serve(self, channel: FrameChannel, hello: Hello | None = None) -> None:
+        """Serve one connection from its Subscribe until it ends, then close it.
+
+        A new connection of the same subscriber replaces the old one. Raises :class:`ProtocolError`, after closing, for a peer
+        that breaks the protocol.
+        """
+        peer = hello.node if hello is not None else ""
+        serving: _Serving | None = None
+        try:
+            async with self._clock.timeout(self._settings.handshake_s):
+                serving = await self._accept(channel)
+            if serving is not None:
+                await race(self._ended(serving), self._send(serving), self._receive(serving))
+        except ProtocolError as error:
+            log.info("subscriber_rejected", peer=peer, reason=str(error))
+            raise
+        except SbonError as error:
+            await self._tell(channel, Ended(code=error.code, reason=error.message[:500]))
+        except (ConnectionLostError, TimeoutError) as error:
+            log.debug("subscriber_lost", peer=peer, reason=str(error))
+        finally:
+            if serving is not None and self._serving.get((serving.stream, serving.subscriber)) is serving:
+                del self._serving[serving.stream, serving.subscriber]
+            channel.close()
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    async def _accept(self, channel: FrameChannel) -> _Serving | None:
+        message = await channel.receive()
+        if not isinstance(message, Subscribe):
+            raise ProtocolError("unexpected", f"a stream's connection opened with {type(message).__name__}")
+        stream, subscriber = message.stream, message.subscriber
+        try:
+            epoch = self._outbox.epoch(stream)
+            self._check_epoch(stream, message.epoch)
+            first = self._outbox.subscribe(stream, subscriber, message.next, message.epoch)
+        except SbonError as error:
+            await self._tell(channel, Refused(code=error.code, reason=error.message[:500]))
+            return None
+        serving = _Serving(stream, subscriber, channel, first, message.credit_bytes)
+        replaced = self._serving.get((stream, subscriber))
+        self._serving[stream, subscriber] = serving
+        if replaced is not None:
+            replaced.end(SbonError("replaced", "the subscriber has connected anew"))
+        await channel.send(Subscribed(epoch=epoch, next=first))
+        return serving
+
+    def _gone(self, stream: str, subscriber: str, error: SbonError) -> None:
+        serving = self._serving.get((stream, subscriber))
+        if serving is not None:
+            serving.end(error)
+
+    async def _tell(self, channel: FrameChannel, message: Ended | Refused) -> None:
+        try:
+            async with self._clock.timeout(self._settings.handshake_s):
+                await channel.send(message)
+        except (ConnectionLostError, TimeoutError) as error:
+            log.debug("subscriber_lost", reason=str(error))
+
+    async def _ended(self, serving: _Serving) -> None:
+        while serving.ending is None:
+            await serving.changed.wait()
+        raise serving.ending
+
+    async def _send(self, serving: _Serving) -> None:
+        while True:
+            await self._outbox.wait_visible(serving.stream, serving.sent)
+            for frame in self._outbox.read(serving.stream, serving.sent, self._settings.read_bytes):
+                await self._send_frame(serving, frame)
+
+    async def _send_frame(self, serving: _Serving, frame: Frame) -> None:
+        size = weight(frame.payload)
+        while not serving.credit.allows(size):
+            await serving.changed.wait()
+        serving.credit.spend(size)
+        serving.sent = frame.number
+        await serving.channel.send(
+            Data(
+                number=frame.number,
+                epoch=self._outbox.epoch(serving.stream),
+                rows=frame.rows,
+                watermark_ms=frame.watermark_ms,
+                ended=frame.ended,
+                born_ms=frame.born_ms,
+                payload=frame.payload,
+            )
+        )
+        self._outbox.count_sent(serving.stream, serving.subscriber, frame)
+        self._failpoint("send")
+
+    def _check_epoch(self, stream: str, seen: int) -> None:
+        """Reject a subscriber's epoch too far above the host's own."""
+        known = self._outbox.epoch(stream)
+        if seen > known + MAX_EPOCH_LEAP:
+            raise ProtocolError("epoch-leap", f"a subscriber says that it has seen epoch {seen}, this is {known}")
+
+    async def _receive(self, serving: _Serving) -> None:
+        stream, subscriber = serving.stream, serving.subscriber
+        while True:
+            message = await serving.channel.receive()
+            if serving.ending is not None:
+                return
+            if isinstance(message, Unsubscribe):
+                self._outbox.unsubscribe(stream, subscriber)
+                return
+            if not isinstance(message, Progress):
+                raise ProtocolError("unexpected", f"{type(message).__name__} came from a subscriber")
+            self._check_epoch(stream, message.epoch)
+            if message.epoch > self._outbox.epoch(stream):
+                raise SbonError("fenced", f"the subscriber has seen epoch {message.epoch}", where=stream)
+            if not message.acknowledged <= message.received <= serving.sent:
+                raise ProtocolError(
+                    "bad-number", f"{message.acknowledged} and {message.received} are reported, {serving.sent} is sent"
+                )
+            self._outbox.received(stream, subscriber, message.received)
+            self._outbox.acknowledge(stream, subscriber, message.acknowledged)
+            serving.credit.returned(message.credit_bytes)
+            serving.changed.notify()

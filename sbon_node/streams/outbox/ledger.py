@@ -1,0 +1,165 @@
+"""The outbox's in-memory state of streams and subscribers; the database holds the same.
+
+Pure: it decides which subscribers hold a stream back and which frames may be deleted, and reads no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sbon_node.errors import BrokenInvariantError
+from sbon_node.model.frames import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
+from sbon_node.streams.links.credit import weight
+from sbon_node.streams.outbox.signals import Signal
+from sbon_node.streams.outbox.store import NUMBER_BITS
+from sbon_node.streams.settings import StreamSettings
+
+Kind = Literal["source", "operator"]
+
+NO_BATCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A stream's state after ``batch``: last frame ``last``, ``upto`` bytes weighed in all, and totals since frame 1.
+
+    A source has no batches; its tail moves with every write.
+    """
+
+    batch: int = NO_BATCH
+    last: int = 0
+    upto: int = 0
+    watermark_ms: int = NO_WATERMARK_MS
+    ended: bool = False
+    offsets: tuple[InputOffset, ...] = ()
+    frames: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One subscription: ``received`` frames are in the subscriber's process; it never asks for ``acknowledged`` ones again."""
+
+    subscriber: str
+    received: int
+    received_upto: int
+    acknowledged: int
+    acknowledged_upto: int
+    failed: str = ""
+    frames: int = 0
+    rows: int = 0
+    bytes: int = 0
+    dropped: int = 0
+
+
+@dataclass(slots=True)
+class Stream:
+    """One stream: subscribers see ``visible``; ``pending`` lists the batches after it in order."""
+
+    id: int
+    name: str
+    kind: Kind
+    finite: bool
+    epoch: int
+    visible: Tail
+    trimmed: int = 0
+    trimmed_upto: int = 0
+    newest_born_ms: int = 0
+    position: bytes | None = None
+    dropped_rows: int = 0
+    pending: list[Tail] = field(default_factory=list)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    unsaved: bool = False
+    dropped: bool = False
+    news: Signal = field(default_factory=Signal)
+    room: Signal = field(default_factory=Signal)
+
+    @property
+    def newest(self) -> Tail:
+        return self.pending[-1] if self.pending else self.visible
+
+    @property
+    def base(self) -> int:
+        """A frame's id is this plus its number."""
+        return self.id << NUMBER_BITS
+
+    @property
+    def live(self) -> bool:
+        return self.kind == "source" and not self.finite
+
+    def active(self) -> list[Subscription]:
+        return [one for one in self.subscriptions.values() if not one.failed]
+
+    def unreceived(self) -> int:
+        """Bytes that hold the producer back.
+
+        An operator waits for its slowest subscriber. A source waits for its fastest: it retains the frames that others have not
+        read anyway, and an absent subscriber must not harm the others. Before anyone subscribes a finite stream counts in full,
+        while a live one goes on within its retention.
+        """
+        lags = [self.newest.upto - one.received_upto for one in self.active()]
+        if not lags:
+            return 0 if self.live else self.newest.upto - self.trimmed_upto
+        return max(lags) if self.kind == "operator" else min(lags)
+
+    def floor(self) -> int:
+        """The last frame that every subscriber has acknowledged, whatever retention says."""
+        acknowledged = [one.acknowledged for one in self.active()]
+        if self.kind == "source":
+            if self.finite:
+                return 0
+            # The newest frame shows later subscribers how far the stream is, and whether it has ended.
+            return min([self.visible.last - 1, *acknowledged])
+        return min(acknowledged) if acknowledged else 0
+
+    def overdrawn(self, settings: StreamSettings) -> list[Subscription]:
+        """Return the subscriptions of a live source that have fallen behind its retention."""
+        if not self.live:
+            return []
+        quota = max(settings.subscription_quota_bytes, settings.live_retention_bytes)
+        return [one for one in self.active() if self.visible.upto - one.acknowledged_upto > quota]
+
+
+def number_frames(stream: str, drafts: Sequence[FrameDraft], before: Tail, *, each_carries: bool) -> list[Frame]:
+    """Number the drafts as the frames after ``before``; watermarks never go back, and no rows follow the end.
+
+    Each draft of a source carries a watermark. In a batch only the last does; the others repeat the previous one.
+    """
+    frames = []
+    watermark_ms, ended = before.watermark_ms, before.ended
+    for index, draft in enumerate(drafts):
+        if ended and draft.rows:
+            raise BrokenInvariantError(f"{stream} has ended, and {draft.rows} rows follow")
+        if each_carries or index == len(drafts) - 1:
+            watermark_ms, ended = max(watermark_ms, draft.watermark_ms), ended or draft.ended
+        frames.append(
+            Frame(
+                stream=stream,
+                number=before.last + 1 + index,
+                payload=draft.payload,
+                rows=draft.rows,
+                watermark_ms=watermark_ms,
+                ended=ended,
+                born_ms=draft.born_ms,
+            )
+        )
+    return frames
+
+
+def advance(before: Tail, frames: Sequence[Frame], batch: int, offsets: tuple[InputOffset, ...]) -> Tail:
+    """Return the tail after ``frames`` follow ``before``."""
+    newest = frames[-1] if frames else None
+    return Tail(
+        batch=batch,
+        last=before.last + len(frames),
+        upto=before.upto + sum(weight(frame.payload) for frame in frames),
+        watermark_ms=newest.watermark_ms if newest else before.watermark_ms,
+        ended=newest.ended if newest else before.ended,
+        offsets=offsets,
+        frames=before.frames + len(frames),
+        rows=before.rows + sum(frame.rows for frame in frames),
+        bytes=before.bytes + sum(len(frame.payload) for frame in frames),
+    )

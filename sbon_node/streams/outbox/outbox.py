@@ -1,0 +1,346 @@
+"""The outbox: this node's produced frames until subscribers acknowledge them (docs/design.md, section 8).
+
+Rules that hold whenever a process dies:
+
+- the frames of batch b of a stream are stored in one transaction, keyed by (stream, b);
+- a re-run of b is dropped where b is visible and replaces it where not, so that a number once seen never changes its frame;
+- nothing is seen before it is published, and a source's frames are stored together with its position;
+- frames go when every subscriber has acknowledged them, and not before.
+
+Calls are synchronous and belong to one event loop; waiting is for conditions, never by polling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.model.frames import Frame, FrameDraft, InputOffset
+from sbon_node.model.stream_counts import LinkCount, OutboxCount, StreamCount
+from sbon_node.streams.outbox import statements
+from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Tail, advance, number_frames
+from sbon_node.streams.outbox.retention import OnGone, Retention
+from sbon_node.streams.outbox.store import Store, check_size
+from sbon_node.streams.settings import StreamSettings
+
+Written = Literal["written", "replaced", "dropped"]
+
+
+class Outbox:
+    """All streams produced on this node, in one database file.
+
+    Any call may raise :class:`SbonError` ``disk-full`` (nothing is changed, and the call may be repeated later), ``disk-error``
+    or ``outbox-corrupt``; any call with a stream's name may raise ``stream-unknown``.
+    """
+
+    def __init__(self, path: Path, settings: StreamSettings, failpoint: Failpoints = unobserved) -> None:
+        self._settings = settings
+        self._failpoint = failpoint
+        self._store = Store(path, fsync=settings.fsync, max_bytes=settings.outbox_max_bytes)
+        self._streams = statements.load(self._store)
+        self._retention = Retention(self._store, settings, failpoint)
+        self._shown, self._sent = [0, 0, 0], [0, 0, 0]
+        """Frames, rows and bytes of payload since the process started."""
+
+    def close(self) -> None:
+        """Store what is only counted so far, and close the file."""
+        try:
+            for stream in self._streams.values():
+                self._retention.save(stream)
+        finally:
+            self._store.close()
+
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    def open_stream(self, stream: str, kind: Kind, *, finite: bool = False, epoch: int = 1) -> None:
+        """Create the stream, or reopen it as it was left. Raises ``fenced`` for an epoch below the stored one."""
+        known = self._streams.get(stream)
+        if known is None:
+            self._streams[stream] = statements.create(self._store, stream, kind, finite, epoch)
+            return
+        if (known.kind, known.finite) != (kind, finite):
+            raise SbonError(
+                "stream-exists", "the stream is there already, and of another kind", where=stream, hint="drop it first"
+            )
+        if epoch < known.epoch:
+            raise SbonError("fenced", f"epoch {epoch} is over: the stream is in epoch {known.epoch}", where=stream)
+        if epoch > known.epoch:
+            statements.set_epoch(self._store, known, epoch)
+
+    def drop_stream(self, stream: str) -> None:
+        """Delete the stream with all its frames and subscriptions; ignore an unknown one."""
+        known = self._streams.get(stream)
+        if known is None:
+            return
+        statements.delete(self._store, known)
+        del self._streams[stream]
+        known.dropped = True
+        known.news.notify()
+        known.room.notify()
+        for subscriber in known.subscriptions:
+            self._retention.on_gone(stream, subscriber, dropped(stream))
+
+    def streams(self) -> list[str]:
+        return sorted(self._streams)
+
+    def epoch(self, stream: str) -> int:
+        return self._named(stream).epoch
+
+    # -- what an operator writes --------------------------------------------------------------------------------------
+
+    def write_batch(self, stream: str, batch: int, offsets: tuple[InputOffset, ...], drafts: Sequence[FrameDraft]) -> Written:
+        """Store the output of ``batch``, invisible until :meth:`publish`.
+
+        Only the last frame carries the batch's watermark and end; earlier ones repeat the previous ones. A watermark never goes
+        back: a lower one is replaced by the last. Raises ``frame-too-large``.
+        """
+        known = self._operator(stream)
+        if not drafts:
+            raise BrokenInvariantError(f"batch {batch} of {stream} has no frame: every batch writes one, if need be without rows")
+        for draft in drafts:
+            check_size(draft.payload, stream)
+        if batch <= known.visible.batch:
+            if batch == known.visible.batch and offsets != known.visible.offsets:
+                raise BrokenInvariantError(f"visible batch {batch} of {stream} was run again over other input")
+            return "dropped"
+        kept = [tail for tail in known.pending if tail.batch < batch]
+        replaces = len(kept) < len(known.pending)
+        before = kept[-1] if kept else known.visible
+        if batch != before.batch + 1:
+            raise BrokenInvariantError(f"batch {batch} of {stream} follows batch {before.batch}")
+        frames = number_frames(known.name, drafts, before, each_carries=False)
+        tail = advance(before, frames, batch, offsets)
+        with self._store.transaction() as connection:
+            if replaces:
+                statements.delete_pending(connection, known, batch, after=before.last)
+            statements.insert_frames(connection, known, frames, before.upto)
+            statements.insert_pending(connection, known, tail)
+        known.pending = [*kept, tail]
+        self._failpoint("outbox-write")
+        return "replaced" if replaces else "written"
+
+    def publish(self, stream: str, batch: int) -> tuple[InputOffset, ...]:
+        """Make everything up to ``batch`` visible; return the input offsets of the newest visible batch.
+
+        A batch that is visible already is ignored. The engine's commit of a batch that was never written is a broken invariant.
+        """
+        known = self._operator(stream)
+        if batch > known.newest.batch:
+            raise BrokenInvariantError(f"batch {batch} of {stream} was committed and never written")
+        if batch > known.visible.batch:
+            tail = next(one for one in known.pending if one.batch == batch)
+            with self._store.transaction() as connection:
+                statements.update_tail(connection, known, tail)
+                statements.forget_pending(connection, known, upto=batch)
+            self._show(known, tail)
+        return known.visible.offsets
+
+    def newest(self, stream: str) -> int:
+        """Return the newest batch written, visible or not; -1 before the first."""
+        return self._named(stream).newest.batch
+
+    def visible_batch(self, stream: str) -> int:
+        """Return the newest visible batch; -1 before the first."""
+        return self._named(stream).visible.batch
+
+    def has_batch(self, stream: str, batch: int) -> bool:
+        """Return whether the output of ``batch`` is, or was, stored; the repair of a checkpoint asks for its newest commit."""
+        return NO_BATCH < batch <= self._named(stream).newest.batch
+
+    def batch_offsets(self, stream: str, batch: int) -> tuple[InputOffset, ...]:
+        """Return the input offsets of a batch, which are kept of the newest visible batch and of those after it."""
+        known = self._named(stream)
+        for tail in (known.visible, *known.pending):
+            if tail.batch == batch:
+                return tail.offsets
+        raise SbonError("batch-unknown", f"nothing is kept of batch {batch}", where=stream)
+
+    # -- what a source writes -----------------------------------------------------------------------------------------
+
+    def write_source(self, stream: str, drafts: Sequence[FrameDraft], position: bytes) -> None:
+        """Store frames, visible at once, and the connector's position in one transaction.
+
+        Without frames only the position moves. Each draft carries its own watermark. Raises ``frame-too-large``.
+        """
+        known = self._named(stream)
+        if known.kind != "source":
+            raise BrokenInvariantError(f"{stream} is an operator's: its frames belong to batches")
+        for draft in drafts:
+            check_size(draft.payload, stream)
+        frames = number_frames(known.name, drafts, known.visible, each_carries=True)
+        tail = advance(known.visible, frames, NO_BATCH, ())
+        with self._store.transaction() as connection:
+            statements.insert_frames(connection, known, frames, known.visible.upto)
+            statements.update_tail(connection, known, tail, position)
+        known.position = position
+        known.newest_born_ms = max([known.newest_born_ms, *(frame.born_ms for frame in frames)])
+        if frames:
+            self._failpoint("outbox-write")
+        self._failpoint("position-write")
+        if frames:
+            self._show(known, tail)
+            self._retention.source_grew(known)
+
+    def position(self, stream: str) -> bytes | None:
+        """Return the position of a source's connector, as stored; ``None`` before its first write."""
+        return self._named(stream).position
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, stream: str, after: int, max_bytes: int) -> list[Frame]:
+        """Return visible frames after number ``after``: at most ``max_bytes`` of them, but at least one if there is one.
+
+        Raises ``not-retained`` if the next one has been deleted.
+        """
+        known = self._named(stream)
+        if after < known.trimmed:
+            raise SbonError("not-retained", f"frames up to {known.trimmed} are gone, {after + 1} was asked for", where=stream)
+        return statements.read(self._store, known, after, max_bytes)
+
+    def earliest(self, stream: str) -> int:
+        """Return the number of the first retained frame, or of the next frame if none is retained."""
+        return self._named(stream).trimmed + 1
+
+    def latest(self, stream: str) -> int:
+        """Return the number of the newest visible frame; 0 before the first."""
+        return self._named(stream).visible.last
+
+    def watermark_ms(self, stream: str) -> int:
+        return self._named(stream).visible.watermark_ms
+
+    def ended(self, stream: str) -> bool:
+        """Return whether the newest visible frame says that no row will follow."""
+        return self._named(stream).visible.ended
+
+    async def wait_visible(self, stream: str, after: int) -> None:
+        """Wait until a frame after number ``after`` is visible; raises ``stream-dropped`` when the stream is."""
+        known = self._named(stream)
+        while known.visible.last <= after and not known.dropped:
+            await known.news.wait()
+        self._alive(known)
+
+    def pressure(self, stream: str) -> bool:
+        """Return whether the producer must pause: more bytes wait to be received than ``outbox_quota_bytes``."""
+        return self._named(stream).unreceived() > self._settings.outbox_quota_bytes
+
+    async def wait_room(self, stream: str) -> None:
+        """Wait until there is no pressure; raises ``stream-dropped`` when the stream is."""
+        known = self._named(stream)
+        while known.unreceived() > self._settings.outbox_quota_bytes and not known.dropped:
+            await known.room.wait()
+        self._alive(known)
+
+    async def wait_subscribed(self, stream: str) -> None:
+        """Wait until the stream has, or had before a restart, a subscription; raises ``stream-dropped`` when the stream is."""
+        known = self._named(stream)
+        while not known.subscriptions and not known.dropped:
+            await known.room.wait()
+        self._alive(known)
+
+    # -- subscriptions ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, stream: str, subscriber: str, next_number: int, epoch: int = 0) -> int:
+        """Register the subscriber, or resume its subscription, and return the number of its first frame.
+
+        ``next_number`` 0 asks for the earliest frame: the first retained of a live source, frame 1 of any other stream. Raises
+        ``stream-unknown``, ``fenced`` (it has seen a greater epoch than ours), ``not-retained``, ``stream-behind`` (it has seen
+        frames we have not), ``quota`` (it failed before), ``too-many-subscribers``.
+        """
+        return self._retention.subscribe(self._named(stream), subscriber, next_number, epoch)
+
+    def unsubscribe(self, stream: str, subscriber: str) -> None:
+        """Delete the subscription, failed or not: the subscriber needs nothing more. Ignore an unknown one."""
+        known = self._streams.get(stream)
+        if known is not None:
+            self._retention.unsubscribe(known, subscriber)
+
+    def received(self, stream: str, subscriber: str, number: int) -> None:
+        """Note that the subscriber's process holds everything up to ``number``."""
+        self._retention.received(self._named(stream), subscriber, number)
+
+    def acknowledge(self, stream: str, subscriber: str, number: int) -> None:
+        """Note that the subscriber will never ask for frames up to ``number`` again.
+
+        Trims the frames that all subscribers have acknowledged; on a full disk it does so later.
+        """
+        self._retention.acknowledge(self._named(stream), subscriber, number)
+
+    def watch(self, on_gone: OnGone) -> None:
+        """Call ``on_gone`` for every subscription that ends on this side: ``quota``, ``unsubscribed``, ``stream-dropped``."""
+        self._retention.on_gone = on_gone
+
+    def count_sent(self, stream: str, subscriber: str, frame: Frame) -> None:
+        """Count a frame sent to the subscriber, for network usage."""
+        self._retention.count_sent(self._named(stream), subscriber, frame)
+        self._sent = [self._sent[0] + 1, self._sent[1] + frame.rows, self._sent[2] + len(frame.payload)]
+
+    def counts(self) -> OutboxCount:
+        """Return the counts of all streams together."""
+        streams = list(self._streams.values())
+        unreceived = [stream.unreceived() for stream in streams]
+        subscriptions = [one for stream in streams for one in stream.subscriptions.values()]
+        return OutboxCount(
+            **dict(zip(("shown_frames", "shown_rows", "shown_bytes"), self._shown, strict=True)),
+            **dict(zip(("sent_frames", "sent_rows", "sent_bytes"), self._sent, strict=True)),
+            sources=sum(stream.kind == "source" for stream in streams),
+            operators=sum(stream.kind == "operator" for stream in streams),
+            paused=sum(waiting > self._settings.outbox_quota_bytes for waiting in unreceived),
+            unreceived_bytes=sum(unreceived),
+            subscriptions=len(subscriptions),
+            failed_subscriptions=sum(bool(one.failed) for one in subscriptions),
+        )
+
+    def link_counts(self, stream: str) -> StreamCount:
+        """Return the traffic of the stream and of each of its subscriptions, resent frames included."""
+        known = self._named(stream)
+        return StreamCount(
+            frames=known.visible.frames,
+            rows=known.visible.rows,
+            bytes=known.visible.bytes,
+            dropped=known.dropped_rows,
+            links={
+                name: LinkCount(
+                    frames=one.frames,
+                    rows=one.rows,
+                    bytes=one.bytes,
+                    received=one.received,
+                    acknowledged=one.acknowledged,
+                    failed=one.failed,
+                    dropped=one.dropped,
+                )
+                for name, one in sorted(known.subscriptions.items())
+            },
+        )
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _named(self, stream: str) -> Stream:
+        known = self._streams.get(stream)
+        if known is None:
+            raise SbonError("stream-unknown", "no such stream on this node", where=stream)
+        return known
+
+    def _operator(self, stream: str) -> Stream:
+        known = self._named(stream)
+        if known.kind != "operator":
+            raise BrokenInvariantError(f"{stream} is a source's: it has no batches")
+        return known
+
+    def _alive(self, known: Stream) -> None:
+        if known.dropped:
+            raise dropped(known.name)
+
+    def _show(self, known: Stream, tail: Tail) -> None:
+        known.pending = [one for one in known.pending if one.batch > tail.batch]
+        before, known.visible = known.visible, tail
+        news = (tail.frames - before.frames, tail.rows - before.rows, tail.bytes - before.bytes)
+        self._shown = [total + new for total, new in zip(self._shown, news, strict=True)]
+        self._failpoint("publish")
+        known.news.notify()
+
+
+def dropped(stream: str) -> SbonError:
+    return SbonError("stream-dropped", "the stream was dropped", where=stream)

@@ -1,0 +1,183 @@
+"""Subscriptions of a stream, their progress, and the frames that may be deleted (docs/design.md, section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.failpoints import Failpoints
+from sbon_node.model.frames import Frame
+from sbon_node.streams.outbox import statements
+from sbon_node.streams.outbox.ledger import Stream, Subscription
+from sbon_node.streams.outbox.store import Store
+from sbon_node.streams.settings import StreamSettings
+
+log = structlog.get_logger()
+
+OnGone = Callable[[str, str, SbonError], None]
+"""Called with the stream, the subscriber and the reason for which the subscription has ended."""
+
+
+def _nobody(stream: str, subscriber: str, error: SbonError) -> None:
+    """Ignore the end of a subscription: no publisher listens yet."""
+
+
+def _overdrawn(stream: Stream, one: Subscription) -> SbonError:
+    reason = f"{one.subscriber} fell behind what is kept for it, and {one.dropped:,} rows were dropped"
+    return SbonError(one.failed, reason, where=stream.name, hint="raise streams.subscription_quota_bytes where the source lives")
+
+
+class Retention:
+    """Subscriptions and trimming over the streams of one outbox."""
+
+    def __init__(self, store: Store, settings: StreamSettings, failpoint: Failpoints) -> None:
+        self._store = store
+        self._settings = settings
+        self._failpoint = failpoint
+        self.on_gone: OnGone = _nobody
+
+    # -- subscriptions ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, stream: Stream, subscriber: str, next_number: int, epoch: int) -> int:
+        """See :meth:`sbon_node.streams.outbox.outbox.Outbox.subscribe`."""
+        if epoch > stream.epoch:
+            raise SbonError("fenced", f"epoch {stream.epoch} is over: the subscriber has seen {epoch}", where=stream.name)
+        known = stream.subscriptions.get(subscriber)
+        if known is not None and known.failed:
+            raise _overdrawn(stream, known)
+        if known is None and len(stream.subscriptions) >= self._settings.max_subscribers:
+            raise SbonError("too-many-subscribers", f"{len(stream.subscriptions)} subscribe already", where=stream.name)
+        first = self._first(stream, next_number)
+        upto = statements.weighed_upto(self._store, stream, first - 1)
+        if known is None:
+            known = Subscription(subscriber, first - 1, upto, first - 1, upto)
+            with self._store.transaction() as connection:
+                statements.save_subscription(connection, stream, known)
+            stream.subscriptions[subscriber] = known
+        known.received, known.received_upto = first - 1, upto
+        stream.room.notify()
+        return first
+
+    def _first(self, stream: Stream, next_number: int) -> int:
+        earliest = stream.trimmed + 1
+        first = next_number or (earliest if stream.live else 1)
+        if first < earliest:
+            raise SbonError("not-retained", f"frames before {earliest} are gone, {first} was asked for", where=stream.name)
+        if first > stream.visible.last + 1:
+            raise SbonError(
+                "stream-behind", f"frame {first} was asked for, the newest is {stream.visible.last}", where=stream.name
+            )
+        return first
+
+    def unsubscribe(self, stream: Stream, subscriber: str) -> None:
+        if subscriber not in stream.subscriptions:
+            return
+        with self._store.transaction() as connection:
+            statements.delete_subscription(connection, stream, subscriber)
+        del stream.subscriptions[subscriber]
+        stream.room.notify()
+        self.on_gone(stream.name, subscriber, SbonError("unsubscribed", "the subscription is over", where=stream.name))
+        if stream.subscriptions:
+            self._trim(stream)
+
+    def received(self, stream: Stream, subscriber: str, number: int) -> None:
+        known = self._counted(stream, subscriber, number)
+        if known is not None and number > known.received:
+            known.received, known.received_upto = number, statements.weighed_upto(self._store, stream, number)
+            stream.room.notify()
+
+    def acknowledge(self, stream: Stream, subscriber: str, number: int) -> None:
+        known = self._counted(stream, subscriber, number)
+        if known is None or number <= known.acknowledged:
+            return
+        known.acknowledged, known.acknowledged_upto = number, statements.weighed_upto(self._store, stream, number)
+        if number > known.received:
+            known.received, known.received_upto = number, known.acknowledged_upto
+        stream.unsaved = True
+        self._trim(stream)
+        stream.room.notify()
+
+    def _counted(self, stream: Stream, subscriber: str, number: int) -> Subscription | None:
+        if number > stream.visible.last:
+            raise BrokenInvariantError(
+                f"frame {number} of {stream.name} was reported, and only {stream.visible.last} was ever seen"
+            )
+        known = stream.subscriptions.get(subscriber)
+        return None if known is None or known.failed else known
+
+    def count_sent(self, stream: Stream, subscriber: str, frame: Frame) -> None:
+        known = stream.subscriptions.get(subscriber)
+        if known is not None:
+            known.frames += 1
+            known.rows += frame.rows
+            known.bytes += len(frame.payload)
+            stream.unsaved = True
+
+    # -- trimming -----------------------------------------------------------------------------------------------------
+
+    def source_grew(self, stream: Stream) -> None:
+        """Fail subscriptions of a source that are over quota, count their losses, and delete old frames.
+
+        Call after new frames of the source.
+        """
+        failed = stream.overdrawn(self._settings)
+        for one in failed:
+            one.failed, one.dropped = "quota", statements.rows_after(self._store, stream, one.acknowledged)
+            stream.dropped_rows += one.dropped
+            stream.unsaved = True
+            log.warning("subscription_gone", stream=stream.name, subscriber=one.subscriber, reason="quota", rows=one.dropped)
+        if stream.live:
+            self._trim(stream)
+        if failed:
+            stream.room.notify()
+        for one in failed:
+            self.on_gone(stream.name, one.subscriber, _overdrawn(stream, one))
+
+    def save(self, stream: Stream) -> None:
+        """Store what is only in memory so far, as far as the disk has room."""
+        if stream.unsaved:
+            self._settle(stream, stream.trimmed)
+
+    def _trim(self, stream: Stream) -> None:
+        upto = self._due(stream)
+        while self._settle(stream, upto):
+            upto = self._due(stream)
+            if upto <= stream.trimmed:
+                return
+
+    def _settle(self, stream: Stream, upto: int) -> bool:
+        """Store the subscriptions and delete frames up to ``upto`` in one transaction; False where the disk is full."""
+        trims = upto > stream.trimmed
+        if not trims and not stream.unsaved:
+            return True
+        weighed = statements.weighed_upto(self._store, stream, upto) if trims else stream.trimmed_upto
+        try:
+            with self._store.transaction(promised=False) as connection:
+                for one in stream.subscriptions.values():
+                    statements.save_subscription(connection, stream, one)
+                statements.save_dropped(connection, stream)
+                if trims:
+                    statements.delete_frames(connection, stream, upto)
+        except SbonError as error:
+            if error.code != "disk-full":
+                raise
+            # A lost acknowledgement only means sending again: it is stored with the next one.
+            return False
+        stream.unsaved = False
+        if trims:
+            stream.trimmed, stream.trimmed_upto = upto, weighed
+            self._failpoint("trim")
+        return True
+
+    def _due(self, stream: Stream) -> int:
+        """Return the last frame to delete now, at most ``trim_frames`` from the first."""
+        upto = min(stream.floor(), stream.trimmed + self._settings.trim_frames)
+        if upto <= stream.trimmed:
+            return stream.trimmed
+        if not stream.live:
+            return upto
+        full = stream.visible.upto - self._settings.live_retention_bytes
+        old_ms = stream.newest_born_ms - self._settings.live_retention_s * 1000
+        return statements.last_overdue(self._store, stream, upto, full, int(old_ms))

@@ -1,0 +1,264 @@
+"""The outbox's SQL statements: layout of streams, batches, frames and subscriptions in the database."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from sbon_node.errors import SbonError
+from sbon_node.model.frames import NO_WATERMARK_MS, Frame, InputOffset
+from sbon_node.streams.links.credit import weight
+from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Subscription, Tail
+from sbon_node.streams.outbox.store import MAX_NUMBER, Store
+
+_encode = msgspec.msgpack.encode
+_decoder = msgspec.msgpack.Decoder(tuple[InputOffset, ...])
+
+
+TAIL = "batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
+"""The columns of a :class:`~sbon_node.streams.outbox.ledger.Tail`, in the order of :func:`_columns`."""
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+
+def create(store: Store, name: str, kind: Kind, finite: bool, epoch: int) -> Stream:
+    with store.transaction() as connection:
+        cursor = connection.execute(
+            "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL, 0)",
+            (name, kind, finite, epoch, NO_WATERMARK_MS, NO_BATCH, _encode(())),
+        )
+        number = cursor.lastrowid
+    assert number is not None
+    return Stream(id=number, name=name, kind=kind, finite=finite, epoch=epoch, visible=Tail())
+
+
+def delete(store: Store, stream: Stream) -> None:
+    with store.transaction() as connection:
+        connection.execute("DELETE FROM frames WHERE id BETWEEN ? AND ?", (stream.base, stream.base + MAX_NUMBER))
+        connection.execute("DELETE FROM pending WHERE stream = ?", (stream.id,))
+        connection.execute("DELETE FROM subscriptions WHERE stream = ?", (stream.id,))
+        connection.execute("DELETE FROM streams WHERE id = ?", (stream.id,))
+
+
+def set_epoch(store: Store, stream: Stream, epoch: int) -> None:
+    with store.transaction() as connection:
+        connection.execute("UPDATE streams SET epoch = ? WHERE id = ?", (epoch, stream.id))
+    stream.epoch = epoch
+
+
+def load(store: Store) -> dict[str, Stream]:
+    """Load all streams as stored; received falls back to acknowledged until subscribers report again."""
+    streams: dict[int, Stream] = {}
+    with store.reading() as connection:
+        columns = f"id, name, kind, finite, epoch, position, dropped, {TAIL}"
+        for id_, name, kind, finite, epoch, position, dropped, *tail in connection.execute(
+            f"SELECT {columns} FROM streams ORDER BY id"
+        ):
+            streams[id_] = Stream(
+                id=id_,
+                name=name,
+                kind=kind,
+                finite=bool(finite),
+                epoch=epoch,
+                position=position,
+                dropped_rows=dropped,
+                visible=_tail(store, tail),
+            )
+        for id_, *tail in connection.execute(f"SELECT stream, {TAIL} FROM pending ORDER BY stream, batch"):
+            streams[id_].pending.append(_tail(store, tail))
+        for stream in streams.values():
+            _load_bounds(connection, stream)
+        subscriptions = "SELECT stream, subscriber, acknowledged, failed, frames, rows, bytes, dropped FROM subscriptions"
+        for id_, subscriber, acknowledged, failed, frames, rows, size, dropped in connection.execute(subscriptions).fetchall():
+            stream = streams[id_]
+            upto = weighed_upto(store, stream, max(acknowledged, stream.trimmed))
+            stream.subscriptions[subscriber] = Subscription(
+                subscriber=subscriber,
+                received=acknowledged,
+                received_upto=upto,
+                acknowledged=acknowledged,
+                acknowledged_upto=upto,
+                failed=failed,
+                frames=frames,
+                rows=rows,
+                bytes=size,
+                dropped=dropped,
+            )
+    return {stream.name: stream for stream in streams.values()}
+
+
+def _tail(store: Store, row: list[object]) -> Tail:
+    batch, last, upto, watermark_ms, ended, offsets, frames, rows, size = row
+    try:
+        return Tail(
+            batch=int(str(batch)),
+            last=int(str(last)),
+            upto=int(str(upto)),
+            watermark_ms=int(str(watermark_ms)),
+            ended=bool(ended),
+            offsets=_decoder.decode(offsets if isinstance(offsets, bytes) else b""),
+            frames=int(str(frames)),
+            rows=int(str(rows)),
+            bytes=int(str(size)),
+        )
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise SbonError("outbox-corrupt", f"a batch cannot be read: {error}", where=str(store.path)) from error
+
+
+def _load_bounds(connection: sqlite3.Connection, stream: Stream) -> None:
+    within = (stream.base, stream.base + stream.visible.last)
+    first = connection.execute(
+        "SELECT id, upto, payload FROM frames WHERE id BETWEEN ? AND ? ORDER BY id LIMIT 1", (within[0], stream.base + MAX_NUMBER)
+    ).fetchone()
+    if first is None:
+        stream.trimmed, stream.trimmed_upto = stream.visible.last, stream.visible.upto
+        return
+    stream.trimmed, stream.trimmed_upto = first[0] - stream.base - 1, first[1] - weight(first[2])
+    newest = connection.execute("SELECT born_ms FROM frames WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1", within).fetchone()
+    stream.newest_born_ms = newest[0] if newest else 0
+
+
+def update_tail(connection: sqlite3.Connection, stream: Stream, tail: Tail, position: bytes | None = None) -> None:
+    """Store the visible tail and, of a source, its position, which stays as it is if none is given."""
+    connection.execute(
+        "UPDATE streams SET batch=?, last=?, upto=?, watermark_ms=?, ended=?, offsets=?, frames=?, rows=?, bytes=?,"
+        " position=coalesce(?, position) WHERE id = ?",
+        (*_columns(tail), position, stream.id),
+    )
+
+
+def _columns(tail: Tail) -> tuple[int | bytes, ...]:
+    return (
+        tail.batch,
+        tail.last,
+        tail.upto,
+        tail.watermark_ms,
+        tail.ended,
+        _encode(tail.offsets),
+        tail.frames,
+        tail.rows,
+        tail.bytes,
+    )
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def insert_pending(connection: sqlite3.Connection, stream: Stream, tail: Tail) -> None:
+    connection.execute(f"INSERT INTO pending (stream, {TAIL}) VALUES (?,?,?,?,?,?,?,?,?,?)", (stream.id, *_columns(tail)))
+
+
+def delete_pending(connection: sqlite3.Connection, stream: Stream, batch: int, *, after: int) -> None:
+    """Delete the batch, those after it, and their frames: those after number ``after``.
+
+    The batches after it are planned anew once it has run again.
+    """
+    connection.execute("DELETE FROM frames WHERE id > ? AND id <= ?", (stream.base + after, stream.base + MAX_NUMBER))
+    connection.execute("DELETE FROM pending WHERE stream = ? AND batch >= ?", (stream.id, batch))
+
+
+def forget_pending(connection: sqlite3.Connection, stream: Stream, *, upto: int) -> None:
+    """Delete the pending batches up to ``upto``, which are visible: their frames belong to the stream."""
+    connection.execute("DELETE FROM pending WHERE stream = ? AND batch <= ?", (stream.id, upto))
+
+
+# -- frames -----------------------------------------------------------------------------------------------------------
+
+
+def insert_frames(connection: sqlite3.Connection, stream: Stream, frames: Iterable[Frame], upto: int) -> None:
+    for frame in frames:
+        upto += weight(frame.payload)
+        connection.execute(
+            "INSERT INTO frames VALUES (?,?,?,?,?,?,?)",
+            (stream.base + frame.number, frame.rows, frame.watermark_ms, frame.ended, frame.born_ms, upto, frame.payload),
+        )
+
+
+def read(store: Store, stream: Stream, after: int, max_bytes: int) -> list[Frame]:
+    frames: list[Frame] = []
+    with store.reading() as connection:
+        found = connection.execute(
+            "SELECT id, rows, watermark_ms, ended, born_ms, payload FROM frames WHERE id > ? AND id <= ? ORDER BY id",
+            (stream.base + after, stream.base + stream.visible.last),
+        )
+        for id_, rows, watermark_ms, ended, born_ms, payload in found:
+            max_bytes -= weight(payload)
+            if frames and max_bytes < 0:
+                break
+            frames.append(
+                Frame(
+                    stream=stream.name,
+                    number=id_ - stream.base,
+                    payload=payload,
+                    rows=rows,
+                    watermark_ms=watermark_ms,
+                    ended=bool(ended),
+                    born_ms=born_ms,
+                )
+            )
+        found.close()
+    return frames
+
+
+def weighed_upto(store: Store, stream: Stream, number: int) -> int:
+    """Return the bytes weighed from frame 1 to ``number``, which is retained or the last deleted frame."""
+    if number == stream.visible.last:
+        return stream.visible.upto
+    if number <= stream.trimmed:
+        return stream.trimmed_upto
+    with store.reading() as connection:
+        row = connection.execute("SELECT upto FROM frames WHERE id = ?", (stream.base + number,)).fetchone()
+    if row is None:
+        raise SbonError("outbox-corrupt", f"frame {number} of {stream.name} is missing", where=str(store.path))
+    return int(row[0])
+
+
+def rows_after(store: Store, stream: Stream, number: int) -> int:
+    """Return the rows in the visible frames after ``number``, all of which are retained."""
+    within = (stream.base + number, stream.base + stream.visible.last)
+    with store.reading() as connection:
+        return int(connection.execute("SELECT coalesce(sum(rows), 0) FROM frames WHERE id > ? AND id <= ?", within).fetchone()[0])
+
+
+def delete_frames(connection: sqlite3.Connection, stream: Stream, upto: int) -> None:
+    connection.execute("DELETE FROM frames WHERE id > ? AND id <= ?", (stream.base, stream.base + upto))
+
+
+def last_overdue(store: Store, stream: Stream, upto: int, full: int, old_ms: int) -> int:
+    """Return the last overdue frame up to number ``upto``; ``stream.trimmed`` if there is none.
+
+    A frame is overdue before the ``full``-th byte, or if it was created before ``old_ms``.
+    """
+    last = stream.trimmed
+    with store.reading() as connection:
+        found = connection.execute(
+            "SELECT id, upto, born_ms FROM frames WHERE id > ? AND id <= ? ORDER BY id",
+            (stream.base + stream.trimmed, stream.base + upto),
+        )
+        for id_, weighed, born_ms in found:
+            if weighed > full and born_ms >= old_ms:
+                break
+            last = id_ - stream.base
+        found.close()
+    return last
+
+
+# -- subscriptions ----------------------------------------------------------------------------------------------------
+
+
+def save_subscription(connection: sqlite3.Connection, stream: Stream, one: Subscription) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO subscriptions VALUES (?,?,?,?,?,?,?,?)",
+        (stream.id, one.subscriber, one.acknowledged, one.failed, one.frames, one.rows, one.bytes, one.dropped),
+    )
+
+
+def save_dropped(connection: sqlite3.Connection, stream: Stream) -> None:
+    connection.execute("UPDATE streams SET dropped = ? WHERE id = ?", (stream.dropped_rows, stream.id))
+
+
+def delete_subscription(connection: sqlite3.Connection, stream: Stream, subscriber: str) -> None:
+    connection.execute("DELETE FROM subscriptions WHERE stream = ? AND subscriber = ?", (stream.id, subscriber))

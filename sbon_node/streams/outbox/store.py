@@ -1,0 +1,163 @@
+"""The outbox's database file: its tables, its transactions, and its typed errors.
+
+``synchronous`` is OFF without ``fsync``: written data then survives the death of every process, since the kernel has it, but
+not the loss of power. With ``fsync`` a transaction that carries a promise is synced before it returns; acknowledgements and
+trimming are not synced, for losing them only repeats work.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sbon_node.errors import BrokenInvariantError, SbonError
+from sbon_node.model.frames import MAX_FRAME_BYTES
+
+SCHEMA_VERSION = 2
+APPLICATION_ID = 0x53424F4E
+PAGE_BYTES = 8192
+JOURNAL_LIMIT_BYTES = 64 * 1024 * 1024
+
+# A frame's id is its stream's id and its number in one integer: one B-tree, read and deleted by ranges.
+NUMBER_BITS = 40
+MAX_NUMBER = 2**NUMBER_BITS - 1
+
+TABLES = """
+CREATE TABLE streams (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, finite INTEGER NOT NULL, epoch INTEGER NOT NULL,
+  last INTEGER NOT NULL, upto INTEGER NOT NULL, watermark_ms INTEGER NOT NULL, ended INTEGER NOT NULL, batch INTEGER NOT NULL,
+  offsets BLOB NOT NULL, frames INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, position BLOB,
+  dropped INTEGER NOT NULL
+);
+CREATE TABLE pending (
+  stream INTEGER NOT NULL, batch INTEGER NOT NULL, last INTEGER NOT NULL, upto INTEGER NOT NULL, watermark_ms INTEGER NOT NULL,
+  ended INTEGER NOT NULL, offsets BLOB NOT NULL, frames INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,
+  PRIMARY KEY (stream, batch)
+) WITHOUT ROWID;
+CREATE TABLE frames (
+  id INTEGER PRIMARY KEY, rows INTEGER NOT NULL, watermark_ms INTEGER NOT NULL, ended INTEGER NOT NULL,
+  born_ms INTEGER NOT NULL, upto INTEGER NOT NULL, payload BLOB NOT NULL
+);
+CREATE TABLE subscriptions (
+  stream INTEGER NOT NULL, subscriber TEXT NOT NULL, acknowledged INTEGER NOT NULL, failed TEXT NOT NULL,
+  frames INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, dropped INTEGER NOT NULL,
+  PRIMARY KEY (stream, subscriber)
+) WITHOUT ROWID;
+"""
+
+_FULL_NAMES = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
+
+
+class Store:
+    """One open database with short, synchronous calls.
+
+    Raises :class:`SbonError` ``disk-full``, ``disk-error``, ``outbox-corrupt``, ``outbox-version``, and none of sqlite's
+    errors.
+    """
+
+    def __init__(self, path: Path, *, fsync: bool, max_bytes: int) -> None:
+        self.path = path
+        self._fsync = fsync
+        self._inside = False
+        with self._named_errors():
+            self._connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+            try:
+                self._prepare(max_bytes)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _prepare(self, max_bytes: int) -> None:
+        execute = self._connection.execute
+        execute(f"PRAGMA page_size={PAGE_BYTES}")
+        version = int(execute("PRAGMA user_version").fetchone()[0])
+        application = int(execute("PRAGMA application_id").fetchone()[0])
+        tables = int(execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        if tables and application != APPLICATION_ID:
+            raise SbonError(
+                "outbox-corrupt", "this file is not an outbox", where=str(self.path), hint="name another data directory"
+            )
+        if tables and version != SCHEMA_VERSION:
+            raise SbonError(
+                "outbox-version",
+                f"the outbox is of schema {version}, this program reads {SCHEMA_VERSION}",
+                where=str(self.path),
+                hint="run the program that wrote it, or name another data directory",
+            )
+        execute("PRAGMA journal_mode=WAL")
+        execute(f"PRAGMA journal_size_limit={JOURNAL_LIMIT_BYTES}")
+        execute(f"PRAGMA synchronous={'FULL' if self._fsync else 'OFF'}")
+        if max_bytes:
+            execute(f"PRAGMA max_page_count={max(16, max_bytes // PAGE_BYTES)}")
+        if not tables:
+            self._connection.executescript(
+                f"BEGIN; {TABLES} PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
+            )
+
+    @contextmanager
+    def transaction(self, *, promised: bool = True) -> Iterator[sqlite3.Connection]:
+        """Run one transaction; ``promised=False`` if a loss of power may undo it without harm."""
+        if self._inside:
+            raise BrokenInvariantError("transactions of the outbox do not nest")
+        self._inside = True
+        lazy = self._fsync and not promised
+        try:
+            with self._named_errors():
+                if lazy:
+                    self._connection.execute("PRAGMA synchronous=NORMAL")
+                self._connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._connection
+                    self._connection.execute("COMMIT")
+                except BaseException:
+                    if self._connection.in_transaction:
+                        self._connection.execute("ROLLBACK")
+                    raise
+        finally:
+            self._inside = False
+            if lazy:
+                self._connection.execute("PRAGMA synchronous=FULL")
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        with self._named_errors():
+            yield self._connection
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._named(error) from error
+
+    def _named(self, error: sqlite3.Error) -> SbonError:
+        name = getattr(error, "sqlite_errorname", "") or ""
+        where = str(self.path)
+        if name in _FULL_NAMES:
+            return SbonError(
+                "disk-full", "no room for more frames", where=where, hint="free space, or raise streams.outbox_max_bytes"
+            )
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return SbonError(
+                "outbox-corrupt", f"the outbox cannot be read: {error}", where=where, hint="restore the data directory"
+            )
+        if isinstance(error, sqlite3.OperationalError):
+            return SbonError(
+                "disk-error", f"the outbox cannot be used: {error}", where=where, hint="check the disk and its rights"
+            )
+        raise BrokenInvariantError(f"the outbox was misused: {error}") from error
+
+
+def check_size(payload: bytes, where: str) -> None:
+    if len(payload) > MAX_FRAME_BYTES:
+        raise SbonError(
+            "frame-too-large",
+            f"a frame of {len(payload):,} bytes is over the limit of {MAX_FRAME_BYTES:,}",
+            where=where,
+            hint="emit smaller rows, or fewer in a frame",
+        )

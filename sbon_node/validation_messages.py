@@ -1,0 +1,97 @@
+"""Validation errors of msgspec, in the words of the value's author."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+_KINDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a map",
+    "null": "nothing",
+}
+_COMPARED = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+
+_Told = Callable[[re.Match[str]], str]
+_SAID: tuple[tuple[str, _Told], ...] = (
+    (r"Object missing required field `(.+)`", lambda m: f"{m[1]} is missing"),
+    (r"Object contains unknown field `(.+)`", lambda m: f"there is no field {m[1]}"),
+    (r"Expected `(\w+)` (>=|<=|>|<) (\S+)", lambda m: f"must be {_COMPARED[m[2]]} {float(m[3]):.15g}"),
+    (r"Expected `str` of length >= 1", lambda m: "must not be empty"),
+    (r"Expected `(\w+)` of length (>=|<=) (\d+)", lambda m: f"must have {_COMPARED[m[2]]} {_counted(int(m[3]), m[1])}"),
+    (r"Expected `str` matching regex (.+)", lambda m: "has a character that is not allowed, or is too long"),
+    (r"Expected `([\w |]+)`, got `(\w+)`", lambda m: f"must be {_either(m[1])}, and is {_either(m[2])}"),
+    (r"Invalid (?:enum )?value (.+)", lambda m: f"{m[1]} is not known"),
+)
+
+
+def in_plain_words(error: msgspec.ValidationError, kind: Any = None) -> tuple[str, str]:
+    """Return the wrong field and its error.
+
+    The field is a path from the value that was read, empty for the value itself. With ``kind``, the expected struct, the text
+    lists the allowed words for a wrong word, and gives the field's description for a text that does not match its pattern.
+    """
+    said, _, path = str(error).partition(" - at `")
+    of_key, _, path = path.rstrip("`").rpartition("$")
+    field, owner = path.lstrip("."), "a key " if of_key else ""
+    for pattern, told in _SAID:
+        if match := re.fullmatch(pattern, said):
+            place = field.replace("[...]", "[]")  # msgspec writes this for each key of a map; its dots separate no names
+            allowed = _allowed(kind, place) if said.startswith("Invalid ") else ()
+            pattern_told = _description(kind, place) if said.startswith("Expected `str` matching") and not of_key else ""
+            words = f": it is one of {', '.join(map(str, allowed))}" if allowed else ""
+            return field, owner + told(match) + (words or (pattern_told and f": {pattern_told}"))
+    return field, owner + said[:1].lower() + said[1:]
+
+
+def _either(kinds: str) -> str:
+    return " or ".join(_KINDS.get(kind.strip(), kind.strip()) for kind in kinds.split("|"))
+
+
+def _counted(number: int, kind: str) -> str:
+    one, more = ("character", "characters") if kind == "str" else ("entry", "entries")
+    return f"{number} {one if number == 1 else more}"
+
+
+def _allowed(kind: Any, field: str) -> tuple[Any, ...]:
+    """Return the words that a field allows; for a struct's tag, those of all possible structs."""
+    owner, _, last = field.rpartition(".")
+    structs = _structs(_of_field(kind, owner) if owner else kind)
+    tags = [one.__struct_config__ for one in structs]
+    found: list[Any] = [config.tag for config in tags if config.tag_field == last]
+    for one in structs:
+        found += [word for word in _words(get_type_hints(one).get(last.partition("[")[0])) if word != ""]
+    return tuple(found)
+
+
+def _words(kind: Any) -> tuple[Any, ...]:
+    """Return the words that a value of this type may be, or hold."""
+    within = get_args(kind)
+    return within if get_origin(kind) is Literal else tuple(word for one in within for word in _words(one))
+
+
+def _description(kind: Any, field: str) -> str:
+    metas = getattr(_of_field(kind, field), "__metadata__", ())
+    return next((meta.description for meta in metas if isinstance(meta, msgspec.Meta) and meta.description), "")
+
+
+def _of_field(kind: Any, field: str) -> Any:
+    """Return the type of a field, named by its path; None if there is none."""
+    for name in field.split("."):
+        hints = [get_type_hints(one, include_extras=True) for one in _structs(kind)]
+        kind = next((hint[name.partition("[")[0]] for hint in hints if name.partition("[")[0] in hint), None)
+    return kind
+
+
+def _structs(kind: Any) -> list[Any]:
+    """Return the structs that a value of this type may be, or hold."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return [kind]
+    return [struct for one in get_args(kind) for struct in _structs(one)]

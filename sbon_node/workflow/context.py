@@ -1,0 +1,79 @@
+"""The packages that every workflow of a node uses."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from sbon_node.clock import Clock
+from sbon_node.directory.view import Directory
+from sbon_node.events import Bus
+from sbon_node.executors import Executor
+from sbon_node.failpoints import Failpoints
+from sbon_node.membership.service import Membership
+from sbon_node.net.counters import Counters
+from sbon_node.net.peers import Peers, PeerServer
+from sbon_node.planner.planner import Planner
+from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
+from sbon_node.workflow.drain_mark import Drained
+from sbon_node.workflow.settings import ControlSettings
+from sbon_node.workflow.store import Store
+from sbon_protocol.calls import Call
+
+Reply = TypeVar("Reply", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The packages below, wired once by the daemon. ``name`` is this node's."""
+
+    name: str
+    data_dir: Path
+    clock: Clock
+    rng: random.Random
+    settings: ControlSettings
+    stream_settings: StreamSettings
+    store: Store
+    outbox: Outbox
+    peers: Peers
+    server: PeerServer
+    membership: Membership
+    directory: Directory
+    counters: Counters
+    failpoint: Failpoints
+    executor: Executor
+    computing: Executor
+    planner: Planner
+    bus: Bus
+    drained: Drained
+
+    async def ask(self, node: str, call: Call, reply: type[Reply], *, timeout_s: float | None = None) -> Reply:
+        """Call a member by name; raise :class:`sbon_node.errors.SbonError` if it refuses or is unreachable."""
+        answer = await self._call(node, call, timeout_s)
+        if not isinstance(answer, reply):
+            raise TypeError(f"{type(call).__name__} is answered by {type(answer).__name__}, not {reply.__name__}")
+        return answer
+
+    def away(self, node: str) -> str:
+        """Return why membership does not count a node as present; empty if it is present."""
+        if node == self.name or self.membership.is_alive(node):
+            return ""
+        member = self.membership.get(node)
+        return "is not a member" if member is None else "has left" if member.state == "left" else f"is {member.state}"
+
+    async def tell(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
+        """Call a member as :meth:`ask` does, for calls whose reply is empty."""
+        await self._call(node, call, timeout_s)
+
+    async def _call(self, node: str, call: Call, timeout_s: float | None) -> object:
+        limit = self.settings.call_timeout_s if timeout_s is None else timeout_s
+        self.failpoint("ask")
+        try:
+            return await self.peers.call(self.membership.address_of(node), call, timeout_s=limit, node=node)
+        finally:
+            self.failpoint("answer")

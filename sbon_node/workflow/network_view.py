@@ -1,0 +1,138 @@
+"""The strategies' view of the live network: coordinates from gossip, answers from the nodes themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbon_node.directory.pairs import Measurement, unordered
+from sbon_node.errors import SbonError
+from sbon_node.model.operators import Needs
+from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, Window
+from sbon_node.placement.selection.discovery import Discovery
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import AskNode, NodeAnswer
+
+T = TypeVar("T")
+
+PARENT_TAG = "parent"
+"""The tag that names a node's parent, as in ``membership.tags = ["parent=fog1"]``."""
+
+
+class LiveNetworkView:
+    """A :class:`~sbon_node.placement.model.network_view.NetworkView` over directory and peers.
+
+    Counts its requests.
+    """
+
+    sparing = False
+    """Whether it leaves a part of this node's measurement limit to others."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._asked = 0
+        self._discovery = Discovery(self, self._cores)
+
+    @property
+    def rng(self) -> random.Random:
+        return self._context.rng
+
+    @property
+    def probes(self) -> int:
+        return self._asked
+
+    def nodes(self) -> list[str]:
+        return sorted({self._context.name, *self._context.membership.alive()})
+
+    def coordinate(self, node: str) -> tuple[float, ...] | None:
+        coordinate = self._context.directory.coordinate(node)
+        return None if coordinate is None else tuple(float(x) for x in coordinate.vector)
+
+    def coordinate_age_s(self, node: str) -> float | None:
+        return self._context.directory.coordinate_age_s(node)
+
+    def nearest(self, point: Sequence[float], k: int, *, exclude: Collection[str] = ()) -> list[tuple[str, float]]:
+        return self._context.directory.nearest(tuple(point), k, exclude=frozenset(exclude))
+
+    def latency_ms(self, a: str, b: str) -> float:
+        """Return the one-way latency from a fresh measurement if there is one, else from the coordinates."""
+        found = self._context.directory.estimate_rtt_ms(a, b).one_way_ms
+        return UNKNOWN_MS if found is None else found
+
+    async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
+        there = {self._context.name, *self._context.membership.alive()}
+        pairs = [pair for pair in pairs if there.issuperset(pair)]
+        new = {unordered(pair) for pair in pairs if self._context.directory.known(pair) is None}
+        outcomes = await self._context.directory.measure(pairs, sparing=self.sparing)
+        self._asked += len(new)
+        return {pair: outcome.rtt_ms / 2 for pair, outcome in outcomes.items() if isinstance(outcome, Measurement)}
+
+    def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.float64]:
+        return self.known_ms(sources, targets)
+
+    def known_ms(self, sources: Sequence[str], targets: Sequence[str], *, measured: bool = True) -> NDArray[np.float64]:
+        """Return latencies as :meth:`latencies_ms` does; by the coordinates alone if not ``measured``."""
+        rtt_ms = self._context.directory.estimates_ms(sources, targets, measured=measured)
+        found: NDArray[np.float64] = np.where(np.isnan(rtt_ms), UNKNOWN_MS, rtt_ms / 2)
+        return found
+
+    def route(self, source: str, target: str) -> list[str] | None:
+        """Return the route; nodes do not see the routers between them."""
+        return None
+
+    def parent(self, node: str) -> str | None:
+        member = self._context.membership.get(node)
+        return None if member is None else member.meta.tags.get(PARENT_TAG)
+
+    def owner(self, key: str) -> str:
+        return self._context.directory.owner(key)[0]
+
+    def overlay_route(self, source: str, target: str) -> list[str]:
+        return self._context.directory.route_to(target, source)
+
+    async def ask(self, node: str, needs: Needs) -> Answer:
+        self._asked += 1
+        call = AskNode(cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s)
+        try:
+            answer = await self._context.ask(node, call, NodeAnswer)
+        except SbonError as error:
+            return Answer(accepted=False, reason=str(error))
+        return Answer(
+            accepted=answer.accepted,
+            reason=answer.reason,
+            operators=answer.operators,
+            free=Needs(
+                cores=answer.free_cores,
+                memory_mb=answer.free_memory_mb,
+                bandwidth_bytes_s=answer.free_bandwidth_bytes_s,
+            ),
+            load=answer.load,
+        )
+
+    async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:
+        answers = await asyncio.gather(*(self.ask(node, needs) for node in nodes))
+        return dict(zip(nodes, answers, strict=True))
+
+    async def discover(self, window: Window) -> dict[str, Answer]:
+        return await self._discovery.find(window)
+
+    @property
+    def discoveries(self) -> int:
+        return self._discovery.count
+
+    async def compute(self, work: Callable[[], T], /) -> T:
+        return await self._context.computing(work)
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
+
+    def _cores(self, node: str) -> float:
+        """Return the node's cores in all, as its gossip reports them."""
+        member = self._context.membership.get(node)
+        return member.meta.cores if member is not None and member.meta.cores > 0 else math.inf

@@ -1,0 +1,129 @@
+"""CREATE STREAM, ATTACH, DETACH and DROP STREAM in the shell: what they ask of the node, and where their errors are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sbon_cli.shell.actions import action_of
+from sbon_cli.shell.declarations import Attach, CreateStream, Detach, DropStream, placed
+from sbon_node.errors import SbonError
+from sbon_node.model.columns import Column
+from tests.cli.commands import lines, run
+
+CREATE = """create stream trades (ts timestamp, price decimal(10,2), -- in euros
+  size bigint) event time ts delay '10 seconds' comment 'of one exchange''s'"""
+
+
+def test_a_stream_is_declared() -> None:
+    found = action_of(CREATE)
+    assert isinstance(found, CreateStream)
+    assert found.declaration.name == "trades"
+    columns = (Column("ts", "timestamp"), Column("price", "decimal(10,2)"), Column("size", "bigint"))
+    assert found.declaration.schema == columns
+    told = found.declaration
+    assert (told.event_time, told.delay_ms, told.comment) == ("ts", 10_000, "of one exchange's")
+    for delay, expected in (("INTERVAL '2' MINUTES", 120_000), ("'1 hour 30 minutes'", 5_400_000), ("'500 milliseconds'", 500)):
+        again = action_of(f"CREATE STREAM s (ts timestamp) EVENT TIME ts DELAY {delay}")
+        assert isinstance(again, CreateStream)
+        assert again.declaration.delay_ms == expected
+
+
+def test_sources_are_attached_and_detached_and_streams_dropped() -> None:
+    found = action_of("ATTACH FILE '/srv/it''s.csv' TO trades AT london AS `main` WITH (replay = 60, header = FALSE, null = '-')")
+    assert isinstance(found, Attach)
+    assert found[:5] == (
+        "trades",
+        "file",
+        "london",
+        "main",
+        {"path": "/srv/it's.csv", "replay": 60, "header": False, "null": "-"},
+    )
+    made = action_of('attach Generator to clicks with (rate = 5, columns = {"page": {"kind": "choice", "values": ["/", "(;)"]}})')
+    assert isinstance(made, Attach)
+    assert (made.connector, made.source("here").name) == ("generator", "here")
+    assert made.options["columns"]["page"]["values"] == ["/", "(;)"]
+    for text, expected in (
+        ("DETACH main FROM trades", ("trades", "main", "")),
+        ("detach from trades at new-york", ("trades", "", "new-york")),
+        ("DETACH FROM trades", ("trades", "", "")),
+    ):
+        detached = action_of(text)
+        assert isinstance(detached, Detach)
+        assert detached[:3] == expected
+    dropped = action_of("drop stream `trades`")
+    assert isinstance(dropped, DropStream)
+    assert dropped.stream == "trades"
+
+
+WRONG = [
+    ("CREATE TABLE t (a int)", "line 1, column 8", "STREAM is expected here"),
+    ("CREATE STREAM", "line 1, column 14", "the name of the stream is expected here"),
+    ("CREATE STREAM t ts timestamp", "line 1, column 17", "( is expected here"),
+    ("CREATE STREAM t (ts timestamp", "line 1, column 17", "a closing bracket is missing"),
+    ("CREATE STREAM t (ts timestamp,\n  price money) EVENT TIME ts", "line 2, column 3", "no type 'money'"),
+    ("CREATE STREAM t (ts timestamp, x) EVENT TIME ts", "line 1, column 32", "'x' is not a column"),
+    ("CREATE STREAM t (ts timestamp)", "line 1, column 31", "EVENT is expected here"),
+    ("CREATE STREAM t (ts timestamp) EVENT TIME ts DELAY '3 moons'", "line 1, column 52", "is no length of time"),
+    ("CREATE STREAM Trades (ts timestamp) EVENT TIME ts", "line 1, column 15", "has a character that is not allowed"),
+    ("CREATE STREAM t (ts timestamp) EVENT TIME ts PRIMARY", "line 1, column 46", "nothing more is expected here"),
+    ("ATTACH FILE trades.csv TO t", "line 1, column 13", "the path of a file is expected here, in single quotes"),
+    ("ATTACH http t", "line 1, column 13", "TO is expected here"),
+    ("ATTACH http TO t WITH (keys)", "line 1, column 28", "= is expected here"),
+    ("ATTACH http TO t WITH (keys = many)", "line 1, column 31", "a value is expected here"),
+    ("ATTACH http TO t WITH (a = 1, a = 2)", "line 1, column 31", "a is given twice"),
+    ("ATTACH http TO t AT a AT b", "line 1, column 23", "nothing more is expected here"),
+    ("DETACH jfk", "line 1, column 11", "FROM is expected here"),
+    ("DROP flights", "line 1, column 6", "STREAM is expected here"),
+    ("DROP STREAM a b", "line 1, column 15", "nothing more is expected here"),
+]
+
+
+@pytest.mark.parametrize("text, place, message", WRONG)
+def test_what_is_wrong_is_told_with_its_place(text: str, place: str, message: str) -> None:
+    with pytest.raises(SbonError) as refused:
+        action_of(text)
+    assert (refused.value.where, message in refused.value.message) == (place, True), refused.value.message
+
+
+@pytest.mark.parametrize(
+    "code, where, place",
+    [
+        ("bad-event-time", "event_time", "line 1, column 43"),
+        ("bad-name", "name", "line 1, column 15"),
+        ("stream-exists", "", "line 1, column 15"),
+        ("node-unreachable", "", ""),
+        ("bad-schema", "schema", "line 1, column 18"),
+        ("other", "elsewhere", "elsewhere"),
+    ],
+)
+def test_a_refusal_of_the_node_is_placed_by_the_field_it_names(code: str, where: str, place: str) -> None:
+    found = action_of("CREATE STREAM t (ts timestamp) EVENT TIME ts")
+    assert isinstance(found, CreateStream)
+    assert placed(SbonError(code, "no", where=where), found.places).where == place
+
+
+def test_the_node_does_what_statements_say(api: str, node: Any) -> None:
+    text = (
+        f"{CREATE}; ATTACH FILE 'a.csv' TO trades WITH (replay = 2); DETACH jfk FROM flights; DROP STREAM flights; SHOW QUERY q1"
+    )
+    result = run(api, "sql", "-c", text)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.startswith(
+        "trades created\na attached to trades at a\njfk detached from flights\nflights dropped\nq1 running"
+    )
+    assert [one.name for one in node.declared] == ["trades"]
+    (source,) = node.attached
+    assert (source.node, source.connector, source.options["replay"]) == ("a", "file", 2)
+    assert source.options["path"].endswith("/a.csv")
+    assert source.options["path"].startswith("/")
+    assert node.stopped == ["flights/jfk", "flights"]
+    told = run(api, "sql", "--json", "-c", "ATTACH http TO flights").stdout
+    assert lines(told)[0]["entry"]["declaration"]["name"] == "flights"
+
+
+def test_a_refusal_points_at_the_part(api: str, node: Any) -> None:
+    refused = run(api, "sql", "-c", "DETACH none FROM\n  flights")
+    assert refused.exit_code == 1
+    assert "error: line 1, column 8: flights has no source 'none'\n  DETACH none FROM\n         ^\n" in refused.stderr

@@ -1,0 +1,107 @@
+"""The tour of the code names what is there: every function by its file, and every package in the order of the import rules."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docs.reading import ROOT, text_of
+
+TOUR = text_of(ROOT / "docs" / "code.md")
+ENTRY = re.compile(r"`([\w./-]+\.py)`: (`[\w.]+`(?:, `[\w.]+`)*)")
+ROW = re.compile(r"^\| `([\w./]+)` \| \S", re.MULTILINE)
+PATH = re.compile(r"`((?:sbon_node|protocol|cli|tests|docs)/[\w./-]+)`")
+PATHS = {"From a probe to a coordinate": 15, "From a SQL text to a running operator": 15, "From a row of a file to a sink": 15}
+"""Headings, each with the fewest steps it has."""
+MAP = "The packages, from the bottom up"
+CHANGES = ("weight of load", "link comes back", "partial average", "strategy is added", "error code", "setting is added")
+MOST_LINES = 200
+
+
+def names_of(source: str) -> set[str]:
+    """Functions, classes and constants of a module, and all of these within its classes as ``Class.name``."""
+    return set(_names(ast.parse(source).body, ""))
+
+
+def _names(body: list[ast.stmt], prefix: str) -> Iterator[str]:
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield prefix + name
+            case ast.ClassDef(name=name):
+                yield prefix + name
+                yield from _names(node.body, f"{prefix}{name}.")
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield prefix + name
+
+
+def missing(text: str) -> list[str]:
+    """The entries of a text whose file or name is not there."""
+    found = []
+    for path, names in ENTRY.findall(text):
+        file = ROOT / path
+        known = names_of(file.read_text(encoding="utf-8")) if file.is_file() else set[str]()
+        found += [f"{path}: {name}" for name in re.findall(r"`([\w.]+)`", names) if name not in known]
+    return found
+
+
+def section(heading: str) -> str:
+    (text,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", TOUR, re.DOTALL | re.MULTILINE)
+    return str(text)
+
+
+def test_everything_named_is_there() -> None:
+    assert len(ENTRY.findall(TOUR)) > 70
+    assert missing(TOUR) == []
+    assert [path for path in PATH.findall(TOUR) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "`sbon_node/net/nowhere.py`: `SocketTransport`",
+        "`sbon_node/net/sockets.py`: `SocketTransport.nothing`",
+        "`sbon_node/net/sockets.py`: `connect`",
+        "`sbon_node/net/sockets.py`: `SocketTransport`, `Nothing`",
+    ],
+)
+def test_what_is_not_there_is_noticed(entry: str) -> None:
+    assert len(missing(entry)) == 1
+
+
+@pytest.mark.parametrize("heading, fewest", PATHS.items())
+def test_a_path_is_a_list_of_functions_with_a_sentence_each(heading: str, fewest: int) -> None:
+    steps = re.findall(r"^\d+\. (.*)$", section(heading), re.MULTILINE)
+    assert len(steps) >= fewest
+    assert [step for step in steps if not re.fullmatch(ENTRY.pattern + r"\. [A-Z`].*\.", step)] == []
+
+
+def test_the_map_has_every_package_in_the_order_of_the_import_rules() -> None:
+    rows = ROW.findall(TOUR)
+    packages = {file.parent.relative_to(ROOT).as_posix() for file in (ROOT / "sbon_node").glob("*/__init__.py")}
+    assert len(packages) > 15
+    assert [package for package in sorted(packages) if package not in rows and f"`{package}`" not in section(MAP)] == []
+    rules = tomllib.loads(text_of(ROOT / "pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    (layers,) = [rule["layers"] for rule in rules if rule["type"] == "layers"]
+    highest = dict.fromkeys(".".join(layer.split(".")[:2]) for layer in layers)
+    assert [module_of(row) for row in rows] == [*reversed(highest)]
+
+
+def module_of(row: str) -> str:
+    """A row's path as a module."""
+    return row.removeprefix("cli/").removeprefix("protocol/").removesuffix(".py").replace("/", ".")
+
+
+def test_places_to_change_are_told() -> None:
+    headings = re.findall(r"^\*\*(.*?)\.\*\*", section("Where to change"), re.MULTILINE)
+    assert [change for change in CHANGES if not any(change in heading for heading in headings)] == []
+    for part in section("Where to change").split("\n**")[1:]:
+        assert ENTRY.search(part), part
+
+
+def test_it_is_short() -> None:
+    assert len(TOUR.splitlines()) < MOST_LINES

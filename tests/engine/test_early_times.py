@@ -1,0 +1,182 @@
+"""Event times of 1970, where Spark's own watermark begins, and before, on real Spark: the rows are those of DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+import pytest_asyncio
+
+from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
+from tests.engine.many_port import ManyPort
+from tests.engine.test_markers import Bench, operator
+
+pytestmark = pytest.mark.live
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+
+YEAR_1_MS = -62_135_596_800_000
+NEAR = "ON in0.k = in1.k AND in1.ts BETWEEN in0.ts - INTERVAL 5 SECONDS AND in0.ts + INTERVAL 5 SECONDS"
+BOTH = "SELECT in0.ts, in0.k, in1.ts AS other FROM in0"
+
+
+@dataclass(frozen=True)
+class Case:
+    """``answer`` is DuckDB's; the fragment itself where it is empty. The rows begin with ``SECONDS[first]``."""
+
+    fragment: str
+    views: tuple[int, ...]
+    answer: str = ""
+    first: int = 0
+
+
+CASES = {
+    "inner": Case(f"{BOTH} JOIN in1 {NEAR}", (0, 1)),
+    "left": Case(f"{BOTH} LEFT JOIN in1 {NEAR}", (0, 1)),
+    "right": Case(f"{BOTH} RIGHT JOIN in1 {NEAR}", (0, 1)),
+    "full": Case(f"{BOTH} FULL JOIN in1 {NEAR}", (0, 1)),
+    "semi": Case(
+        f"SELECT in0.ts, in0.k FROM in0 LEFT SEMI JOIN in1 {NEAR}", (0, 1), f"SELECT in0.* FROM in0 SEMI JOIN in1 {NEAR}"
+    ),
+    "tumbling": Case(
+        "SELECT window.start AS s, k, count(*) AS n FROM in0 GROUP BY window(ts, '10 seconds'), k",
+        (0, 0),
+        "SELECT time_bucket(INTERVAL 10 SECONDS, ts) AS s, k, count(*) FROM in0 GROUP BY ALL",
+    ),
+    "sliding": Case(
+        "SELECT window.start AS s, count(*) AS n FROM in0 GROUP BY window(ts, '10 seconds', '5 seconds')",
+        (0,),
+        "SELECT time_bucket(INTERVAL 5 SECONDS, ts) - to_seconds(back) AS s, count(*) FROM in0, (VALUES (0), (5)) AS b(back) "
+        "GROUP BY ALL",
+        first=1,  # its windows begin before the year 1
+    ),
+    "session": Case(
+        "SELECT session_window.start AS s, k, count(*) AS n FROM in0 GROUP BY session_window(ts, '3 seconds'), k",
+        (0,),
+        "SELECT min(ts), k, count(*) FROM (SELECT ts, k, sum(new) OVER (PARTITION BY k ORDER BY ts) AS number FROM (SELECT *, "
+        "coalesce(ts - lag(ts) OVER (PARTITION BY k ORDER BY ts) > INTERVAL 3 SECONDS, true)::int AS new FROM in0)) "
+        "GROUP BY number, k",
+    ),
+    "hours": Case("SELECT date_trunc('hour', ts) AS h, count(*) AS n FROM in0 GROUP BY date_trunc('hour', ts), ts", (0,)),
+    "groups": Case("SELECT ts, k FROM in0 GROUP BY ts, k", (0, 0)),
+}
+SECONDS = (YEAR_1_MS // 1000, -7200, -3600, -3599, -11, -10, -9, -5, -1, 0, 1, 4, 5, 9, 10, 3600, 1_356_998_400)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("early"))
+    yield made
+    await made.engine.close()
+
+
+def rows(seconds: Sequence[float], keys: str = "a") -> pa.Table:
+    times = [int(at * 1_000_000) for at in seconds for _ in keys]
+    return pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC")), "k": list(keys) * len(seconds)})
+
+
+def ordered(found: Any) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row.values()) for row in found.to_pylist()), key=str)
+
+
+def answer(case: Case, *inputs: Sequence[pa.Table]) -> list[tuple[Any, ...]]:
+    """DuckDB's, of all rows of the inputs; several are of one view where there is but one view."""
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for view in sorted(set(case.views)):
+            of_view = [table for number, tables in zip(case.views, inputs, strict=True) if number == view for table in tables]
+            connection.register(f"in{view}", pa.concat_tables(of_view))
+        return ordered(connection.sql(case.answer or case.fragment).to_arrow_table())
+
+
+async def say(port: ManyPort, position: int, table: pa.Table, seconds: float) -> pa.Table:
+    await port.tell(int(seconds * 1000), position, table=table)
+    await port.wait_read()
+    return table
+
+
+@in_one_loop
+@pytest.mark.parametrize("name", CASES)
+async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, name: str) -> None:
+    """The inputs take turns, each promising what its own rows do not break; the engine is restarted between."""
+    case = CASES[name]
+    spec = operator(f"whole.{name}", case.fragment, case.views)
+    port = await bench.start(spec)
+    told: list[list[pa.Table]] = [[] for _ in case.views]
+    for number, at in enumerate(SECONDS[case.first :]):
+        for position in range(len(case.views)):
+            keys = "ab" if (number + position) % 3 else "a"
+            told[position].append(await say(port, position, rows([at, at + 0.5 * position], keys), at))
+        if at in (-10, 0):
+            await bench.engine.destroy(spec.id)
+            await bench.start(spec, port=port)
+    await port.tell(END_WATERMARK_MS, ended=True)
+    await port.wait_promised(END_WATERMARK_MS)
+    assert ordered(port.rows()) == answer(case, *told)
+    await bench.engine.destroy(spec.id)
+
+
+@in_one_loop
+@pytest.mark.parametrize("name", ["inner", "full", "tumbling"])
+async def test_an_input_that_is_far_behind_1970_holds_one_that_is_far_beyond(bench: Bench, name: str) -> None:
+    """What an input has reached is lost by a restart, here amid a batch that reads the other one only."""
+    case = CASES[name]
+    spec = operator(f"whole.behind.{name}", case.fragment, case.views)
+    port = await bench.start(spec)
+    told: list[list[pa.Table]] = [[], []]
+    told[0].append(await say(port, 0, rows([-100]), -100))
+    told[1].append(await say(port, 1, rows([-100]), -100))
+    port.hold_writes()
+    await port.tell(10_000, 0, table=rows([10]))
+    await port.wait_held()
+    await bench.engine.destroy(spec.id)
+    port.let_go()
+    told[0].append(rows([10]))
+    await bench.start(spec, port=port)
+    await port.wait_read()
+    assert port.promised_ms <= -100_000
+    told[1].append(await say(port, 1, rows([-50]), -50))
+    told[1].append(await say(port, 1, rows([8]), 8))
+    await port.tell(END_WATERMARK_MS, ended=True)
+    await port.wait_promised(END_WATERMARK_MS)
+    assert ordered(port.rows()) == answer(case, *told)
+    await bench.engine.destroy(spec.id)
+
+
+@in_one_loop
+async def test_nothing_is_promised_before_an_input_has_promised_it(bench: Bench) -> None:
+    spec = operator("whole.silent", CASES["inner"].fragment, (0, 1))
+    port = await bench.start(spec)
+    await say(port, 0, rows([5]), 5)
+    await say(port, 0, rows([6]), 6)
+    assert port.promised_ms == NO_WATERMARK_MS
+    await say(port, 1, rows([0]), 0)
+    await port.wait_promised(0)
+    assert ordered(port.rows())[0][0].timestamp() == 5
+    await bench.engine.destroy(spec.id)
+
+
+OUTER_FIRST = (
+    f"SELECT window.start AS s, count(*) AS n FROM (SELECT in0.ts FROM in0 LEFT JOIN in1 {NEAR}) "
+    "GROUP BY window(ts, '10 seconds')"
+)
+
+
+@in_one_loop
+@pytest.mark.parametrize("at", [-1, 0, 10])
+async def test_where_nodes_with_state_share_an_operator_times_before_1970_fail_it(bench: Bench, at: int) -> None:
+    spec = operator(f"whole.several.{at}", OUTER_FIRST, (0, 1))
+    port = await bench.start(spec)
+    for position in range(2):
+        await port.tell(-20_000, position, table=rows([at]))
+    if at <= 0:
+        reason = await bench.states.wait(spec.id, "failed")
+        assert "rows are of 1970-01-01T00:00:00Z or before" in reason
+    else:
+        await port.tell(END_WATERMARK_MS, ended=True)
+        await port.wait_promised(END_WATERMARK_MS)
+        assert port.rows()["n"].to_pylist() == [1]
+    await bench.engine.destroy(spec.id)

@@ -1,0 +1,98 @@
+"""Two nodes, one of them on a file system of its own that fills up, mounted for this process alone; see ``test_full_records``.
+
+Run by ``unshare --mount``. Prints, as JSON, what the node said while its disk was full and what it knew after that.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster, LocalNode
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import StreamDeclaration
+from sbon_node.model.columns import Column
+from tests.engine.no_space import fill
+
+OVERRIDES = {**SHORT_LIVED, "membership.rejoin_s": 0.5, "membership.rejoin_max_s": 2.0}
+WAIT_S = 90.0
+
+
+def stream(name: str) -> StreamDeclaration:
+    return StreamDeclaration(name=name, schema=(Column("ts", "timestamp"), Column("n", "bigint")), event_time="ts")
+
+
+def codes(node: LocalNode) -> list[str]:
+    return [reason.code for reason in node.client.readiness().reasons]
+
+
+def create_many(node: LocalNode, first: str) -> tuple[list[str], str]:
+    """Declares streams until one is refused: those acknowledged, and the refusal's code."""
+    done: list[str] = []
+    for number in range(200):
+        name = f"{first}_{number}"
+        try:
+            node.client.create_stream(stream(name))
+        except SbonError as error:
+            return done, error.code
+        done.append(name)
+    return done, ""
+
+
+def until(what: str, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        time.sleep(0.1)
+
+
+def main(folder: Path) -> None:
+    told: dict[str, Any] = {}
+    one_dir = folder / "cluster" / "one" / "data"
+    one_dir.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", one_dir], check=True)
+    cluster = LocalCluster(["one", "two"], folder=folder / "cluster", overrides=OVERRIDES, keep=True)
+    one, two = cluster["one"], cluster["two"]
+    try:
+        one.start()
+        one.wait_ready()
+        one.client.create_stream(stream("before"))
+        filler = one_dir / "filler"
+        with filler.open("wb", buffering=0) as out:
+            fill(out)
+        acknowledged, told["refused"] = create_many(one, "full")
+        told["while_full"] = codes(one)
+        told["doctor"] = [f"{f.check}: {f.message}" for f in one.client.examine().findings if f.verdict != "ok"]
+        # Somebody joins, whom the node cannot store.
+        two.start()
+        two.wait_ready()
+        cluster.wait_converged()
+        two.client.create_stream(stream("elsewhere"))
+        told["runs"] = one.running
+        filler.unlink()
+        until("ready", lambda: "not-stored" not in codes(one) and "low-disk" not in codes(one))
+        until("elsewhere", lambda: "elsewhere" in {s.entry.declaration.name for s in one.client.streams()})
+        time.sleep(5)
+        one.kill(signal.SIGKILL)
+        one.start()
+        one.wait_ready()
+        # It has no seeds: only what it stored leads it back.
+        cluster.wait_converged(WAIT_S)
+        told["acknowledged"] = sorted({"before", "elsewhere", *acknowledged})
+        told["known"] = sorted(s.entry.declaration.name for s in one.client.streams())
+    finally:
+        cluster.stop()
+    print("told " + json.dumps(msgspec.to_builtins(told)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

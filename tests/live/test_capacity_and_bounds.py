@@ -1,0 +1,138 @@
+"""On real daemons and Spark: nodes are filled and no further, and a bound on delay is kept to the last row or refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster, LocalNode
+from sbon_node.errors import SbonError
+from sbon_node.model.queries import QueryInfo, QuerySpec, SinkSpec
+from sbon_node.queries.records import LIVE
+from tests.live.world import World, finished, submit, wait_for
+
+pytestmark = pytest.mark.live
+
+NODES = ("ada", "bob", "cyd", "dee")
+RTT_MS = {
+    ("ada", "bob"): 240.0,
+    ("ada", "cyd"): 240.0,
+    ("bob", "cyd"): 240.0,
+    ("ada", "dee"): 280.0,
+    ("bob", "dee"): 280.0,
+    ("cyd", "dee"): 280.0,
+}
+"""The rows are born at ``ada``, ``bob`` and ``cyd`` and wanted at ``dee``. Counted at one of the three they use the network
+least, and the last of them take 260 ms; counted at ``dee`` they take 140 ms."""
+TOO_SHORT_MS, BOUND_MS = 120.0, 200.0
+"""Far enough from either that it does not matter how busy the machine is while nodes measure."""
+FRESH_S = 5.0
+"""After which a way is measured anew, so that no measurement of a busy moment stays."""
+EACH = 2
+"""Operators a node has memory for."""
+MEMORY_MB = 150.0 * EACH + 100.0
+COUNT = """SELECT unix_seconds(window.start) AS start, site, count(*) AS n, sum(n) AS total FROM fast WHERE n % 2 = 0
+    GROUP BY window(ts, '5 minutes'), site"""
+COUNT_OF_DUCKDB = """SELECT epoch(time_bucket(INTERVAL 5 MINUTE, ts))::BIGINT AS start, site, count(*) AS n,
+    sum(n)::BIGINT AS total FROM readings WHERE n % 2 = 0 GROUP BY 1, 2"""
+
+
+@pytest.fixture(scope="module")
+def world(readings: list[Path]) -> Iterator[World]:
+    overrides = {**SHORT_LIVED, "control.memory_mb": MEMORY_MB, "directory.fresh_s": FRESH_S}
+    with LocalCluster(NODES, RTT_MS, overrides=overrides) as cluster:
+        yield World(cluster, readings)
+
+
+def one_way_ms(a: str, b: str) -> float:
+    return 0.0 if a == b else RTT_MS[min(a, b), max(a, b)] / 2
+
+
+def longest_ms(info: QueryInfo) -> float:
+    """By the truth, of the ways of a query's rows."""
+    assert info.plan is not None
+    assert info.placement is not None
+    hosts = info.placement.hosts()
+    reached = {source.source.id: (source.source.node, 0.0) for source in info.plan.sources}
+    for operator in info.plan.operators:  # in the order in which they read each other
+        here = hosts[operator.id]
+        reached[operator.id] = (
+            here,
+            max(reached[one.stream][1] + one_way_ms(reached[one.stream][0], here) for one in operator.inputs),
+        )
+    return max(reached[name][1] + one_way_ms(reached[name][0], info.consumer) for name in info.plan.outputs)
+
+
+def accepted(node: LocalNode, **fields: Any) -> QueryInfo | None:
+    """None where the ways are too long as they are measured now."""
+    try:
+        return submit(node, **fields)
+    except SbonError as error:
+        if error.code != "delay-bound":
+            raise
+        return None
+
+
+def test_a_bound_on_delay_is_kept_to_the_last_row_or_refused(world: World, tmp_path: Path) -> None:
+    world.declare("fast", replay=0)
+    dee = world.cluster["dee"]
+    unbounded = dee.client.explain(QuerySpec(sql=COUNT))
+    assert "dee" not in {part.node for part in unbounded.parts if part.kind == "operator"}, "without a bound it would be longer"
+    with pytest.raises(SbonError, match="delay") as refused:
+        submit(dee, sql=COUNT, max_delay_ms=TOO_SHORT_MS)
+    assert refused.value.code == "delay-bound"
+    assert LIVE.isdisjoint(info.state for info in dee.client.queries())
+
+    path = tmp_path / "rows.csv"
+    sink = SinkSpec(kind="file", options={"path": str(path)})
+    queries: list[QueryInfo] = []
+
+    def tried() -> bool:
+        queries.extend(filter(None, [accepted(dee, sql=COUNT, max_delay_ms=BOUND_MS, sink=sink)]))
+        return bool(queries)
+
+    wait_for(tried, "the ways are measured about as short as they are")
+    info = queries[0]
+    wait_for(lambda: finished(dee, info.id), "it has finished")
+    assert longest_ms(dee.client.query(info.id)) <= BOUND_MS
+    found = duckdb.sql(f"SELECT start, site, n, total FROM read_csv('{path}')").fetchall()
+    due = world.answer(COUNT_OF_DUCKDB)
+    assert due
+    assert sorted(found, key=repr) == due
+
+
+def test_nodes_are_filled_and_no_further_and_room_that_comes_free_is_given_again(world: World, tmp_path: Path) -> None:
+    world.declare("slow", replay=20.0)
+    dee, clients = world.cluster["dee"], [node.client for node in world.cluster.nodes]
+    running: list[QueryInfo] = []
+
+    def fill() -> None:
+        for number in range(EACH * len(NODES) + 1):
+            running.append(submit(dee, sql=f"SELECT n, value FROM slow WHERE n % 1000 = {number}"))
+
+    with pytest.raises(SbonError) as refused:
+        fill()
+    assert refused.value.code == "no-capacity"
+    assert {detail.split(":")[0] for detail in refused.value.details} == set(NODES)
+    told = [detail.split(": ", 1)[1] for detail in refused.value.details]
+    assert set(told) <= {"100 MB free, 150 needed", "has room for it, but not for all of this query that would have to go there"}
+    at = Counter(operator.node for info in running for operator in dee.client.query(info.id).operators)
+    assert max(at.values()) <= EACH, at
+    assert sum(at.values()) >= EACH * (len(NODES) - 1), "they went on to the nodes that had room"
+    for client in clients:
+        assert len(client.status().operators) <= EACH
+
+    for info in running:
+        dee.client.stop_query(info.id)
+    path = tmp_path / "rows.csv"
+    world.declare("later", replay=0)
+    sql = "SELECT n, value FROM {} WHERE n % 5 = 0"
+    info = submit(dee, sql=sql.format("later"), sink=SinkSpec(kind="file", options={"path": str(path)}))
+    wait_for(lambda: finished(dee, info.id), "it has finished")
+    found = duckdb.sql(f"SELECT n, value FROM read_csv('{path}')").fetchall()
+    assert sorted(found, key=repr) == world.answer(sql.format("readings"))

@@ -1,0 +1,21 @@
+"""A disk that is really full under a node's records: the node goes on, says so, and loses nothing that it acknowledged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.test_no_space import told_by
+
+pytestmark = pytest.mark.live
+
+
+def test_a_node_whose_records_find_no_room_goes_on_and_remembers_what_it_said_yes_to(tmp_path: Path) -> None:
+    told = told_by("tests.live.full_records", tmp_path)
+
+    assert told["refused"] == "disk-full"
+    assert told["runs"]
+    assert {"low-disk", "not-stored"} <= set(told["while_full"])
+    assert any("records cannot be stored" in found for found in told["doctor"])
+    assert told["known"] == told["acknowledged"]

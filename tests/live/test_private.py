@@ -1,0 +1,40 @@
+"""Everything below a cluster's folder is its user's alone: daemon, engine and JVM, under an open umask."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sbon_cli.local.cluster import LocalCluster
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.queries import SinkSpec, Submission
+from tests.live.world import wait_for
+
+pytestmark = pytest.mark.live
+
+EVENTS = StreamDeclaration(name="events", schema=(Column("ts", "timestamp"), Column("n", "bigint")), event_time="ts")
+
+
+def test_nothing_is_open_to_others(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        folder = tmp_path / "cluster"
+        with LocalCluster(1, folder=folder) as cluster:
+            node = cluster.nodes[0]
+            rows = node.data_dir / "files" / "rows.csv"
+            rows.write_text("ts,n\n" + "".join(f"2026-01-01T00:00:{i:02},{i}\n" for i in range(60)))
+            rows.chmod(0o600)
+            node.client.create_stream(EVENTS)
+            source = SourceDeclaration(stream="events", name="one", node=node.name, connector="file", options={"path": str(rows)})
+            node.client.attach_source(source)
+            sql = "SELECT window(ts, '10 seconds').start AS at, sum(n) AS n FROM events GROUP BY window(ts, '10 seconds')"
+            query = node.client.submitted(Submission(sql=sql, sink=SinkSpec(kind="blackhole")))
+            wait_for(lambda: node.client.query(query.id).state == "finished", "the query is finished")
+            found = {path: path.lstat().st_mode & 0o077 for path in (folder, *folder.rglob("*")) if not path.is_symlink()}
+            assert [str(path) for path, others in found.items() if others] == []
+            assert any("offsets" in path.parts for path in found)
+    finally:
+        os.umask(before)

@@ -1,0 +1,60 @@
+"""Connections of one address leave room for others: real sockets on uvloop, as the daemon runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import uvloop
+
+from sbon_node.clock import Clock
+from sbon_node.net.counters import Counters
+from sbon_node.net.peers import Identity, Peers, PeerServer
+from sbon_node.net.settings import NetSettings
+from sbon_node.net.sockets import SocketTransport
+from sbon_node.net.transport import Address
+from sbon_protocol.calls import AskNode
+from sbon_protocol.frames import encode_frame
+from sbon_protocol.messages import Hello
+from sbon_protocol.version import OLDEST_VERSION, VERSION
+from tests.net.two_peers import answer
+
+ASK = AskNode(cores=1.0, memory_mb=10.0, bandwidth_bytes_s=0.0)
+HELLO = Hello(version=VERSION, oldest_version=OLDEST_VERSION, cluster="c", node="mallory", role="rpc", instance="m" * 16)
+
+
+async def flood(address: Address, said: bytes, count: int) -> list[asyncio.StreamWriter]:
+    held = []
+    for _ in range(count):
+        _, writer = await asyncio.open_connection(address.host, address.port, local_addr=("127.0.0.3", 0))
+        writer.write(said)
+        held.append(writer)
+    return held
+
+
+async def scenario(said: bytes) -> None:
+    clock, settings = Clock.real(), NetSettings(connect_timeout_s=30.0)
+    counters = Counters(clock.now)
+    server = PeerServer(SocketTransport(clock, settings, counters), clock, Identity("c", "a", "a" * 16), settings, counters)
+
+    server.handle(AskNode, answer)
+    address = await server.start(Address("127.0.0.1", 0))
+    held = await flood(address, said, 1100)
+    try:
+        for source in ("127.0.0.1", "127.0.0.2"):
+            transport = SocketTransport(clock, settings, counters, source_host=source)
+            peers = Peers(transport, clock, Identity("c", "b", "b" * 16), settings, counters)
+            assert (await peers.call(address, ASK)).accepted
+            await peers.close()
+        assert counters.snapshot()["connection-refused"] >= 1100 - settings.max_connections_per_address
+    finally:
+        for writer in held:
+            writer.close()
+        await server.close()
+
+
+def test_idle_connections_of_one_address_keep_nobody_out() -> None:
+    uvloop.run(scenario(b""))
+
+
+def test_connections_that_only_say_hello_keep_nobody_out() -> None:
+    uvloop.run(scenario(encode_frame(HELLO)))

@@ -1,0 +1,94 @@
+"""The loss of power in whole nodes: no process survives it, what was not synced is gone, and every row arrives once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sbon_node.simulation.checks import CheckFailedError
+from sbon_node.simulation.cluster import SYNCED, SimulatedCluster
+from sbon_node.simulation.engine import engine
+from sbon_node.simulation.engine.host import RunningOperator, SimulatedHost
+from sbon_node.simulation.faults.plan import AtFailpoint, Fault, at_calls, occurrences
+from sbon_node.simulation.outcome import Outcome
+from sbon_node.simulation.schedule import Casting, run_schedule
+from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submitted
+
+
+async def running(cluster: SimulatedCluster, path: Path) -> None:
+    await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0))
+    await submitted(cluster, "a", path, consumer="a", strategy="producer")
+    while not (await state_of(cluster, "a")).rows:
+        await cluster.clock.sleep(0.5)
+
+
+FILE = Casting()
+
+
+@functools.cache
+def undisturbed() -> Outcome:
+    return run_schedule((), seed=1, casting=FILE)
+
+
+def check(faults: Iterable[Fault]) -> None:
+    for fault in faults:
+        outcome = run_schedule([fault], seed=1, casting=FILE)
+        assert not outcome.failure, "\n".join([*outcome.trace[-60:], str(fault), outcome.failure])
+        assert not outcome.unstruck, fault
+
+
+@pytest.mark.parametrize("node, every", [("c", 1), ("o", 4)])
+def test_power_lost_at_a_call_to_the_disk(node: str, every: int) -> None:
+    """Of the consumer, where rows and positions are files, at any; of the operator, whose checkpoint is, at some."""
+    calls = undisturbed().calls[node]
+    assert calls > 30
+    check(at_calls({node: calls}, every=every))
+
+
+@pytest.mark.parametrize("node", FILE.stage.nodes)
+def test_power_lost_after_a_transaction(node: str) -> None:
+    """Of the first ones, where a node has little else, and of some later ones."""
+    stored = [
+        when
+        for when in occurrences(undisturbed().failpoint)
+        if when.node == node and when.step in ("store", "outbox-write", "position-write", "publish", "send", "acknowledge")
+    ]
+    check(Fault(when, "power", node) for when in [*stored[:6], *stored[6::7]])
+
+
+def test_a_disk_without_syncs_loses_rows() -> None:
+    lost = Fault(AtFailpoint("o", "send", 4), "power", "o")
+    assert run_schedule([lost], seed=1, casting=msgspec.structs.replace(FILE, fsync=False)).failure
+
+
+def test_a_power_cut_ends_the_orphan_of_an_earlier_life(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv")
+        node = cluster.at("b")
+        cluster.fault_injector.inject(Fault(AtFailpoint("b", "plan", 1), "orphan", "b", down_s=1.0))
+        await cluster.until(lambda: node.ready)
+        (orphan,) = [process for process in node.locks.hosts if process.alive and "#1/" in process.name]
+        cluster.fault_injector.inject(Fault(AtFailpoint("b", "plan", 1), "power", "b", down_s=1.0))
+        assert not orphan.alive
+        await cluster.until(lambda: node.ready)
+
+    in_cluster(tmp_path, "ab", test, configs={"b": SYNCED})
+
+
+def test_an_error_in_an_operator_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def gone(host: SimulatedHost, operator: RunningOperator) -> None:
+        raise FileNotFoundError("offsets/3")
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path / "out.csv")
+        monkeypatch.setattr(engine, "run_batches", gone)
+        cluster.fault_injector.inject(Fault(AtFailpoint("b", "plan", 1), "kill-engine", "b", down_s=1.0))
+        with pytest.raises(CheckFailedError, match="offsets/3"):
+            await cluster.sleep(60)
+        cluster.loop.unhandled.clear()
+
+    in_cluster(tmp_path, "ab", test)

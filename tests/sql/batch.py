@@ -1,0 +1,58 @@
+"""A plan's fragments run by Spark one after another over whole tables: what it computes, without streams or time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.host import analyse
+from sbon_node.engine.spark.jvm.session import Jvm, open_session
+from sbon_node.engine.spark.operators.operator import ddl
+from sbon_node.model.columns import Column, Schema
+from sbon_node.model.plan import Plan
+
+
+class Batch:
+    """Spark's own analyser and execution for planned queries."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    async def analyse(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+        return tuple(Column(*column) for column in analyse(self._session, fragment, inputs))
+
+    def rows(self, plan: Plan, tables: Mapping[str, pa.Table]) -> list[tuple[object, ...]]:
+        """The result over a table for each source, by its name."""
+        frames = {
+            one.source.id: self._session.createDataFrame(tables[one.source.name], schema=ddl(one.schema)) for one in plan.sources
+        }
+        for operator in plan.operators:
+            for view in {one.view for one in operator.inputs}:
+                first, *others = (frames[one.stream] for one in operator.inputs if one.view == view)
+                for other in others:
+                    first = first.unionByName(other)
+                first.createOrReplaceTempView(f"in{view}")
+            frames[operator.id] = self._session.sql(operator.fragment)
+        return [tuple(row.values()) for output in plan.outputs for row in frames[output].toArrow().to_pylist()]
+
+
+@contextmanager
+def batch_spark() -> Iterator[Batch]:
+    """A JVM of its own; what it leaves in the environment would lead later ones to it."""
+    before = dict(os.environ)
+    jvm = Jvm(EngineSettings())
+    try:
+        session = open_session(EngineSettings())
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    try:
+        yield Batch(session)
+    finally:
+        session.stop()
+        jvm.close()

@@ -1,0 +1,87 @@
+"""What the planner accepts Spark's analyser accepts too: every query of the files beside this one; what only it can
+refuse is told with its place in the user's text."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from sbon_node.clock import Clock
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.adapter import SparkEngine
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Schema
+from sbon_node.model.schema import parse_schema
+from sbon_node.sql.planner import plan_query
+from tests.engine.states import States
+from tests.sql import test_refusals, test_signature, test_stages
+
+pytestmark = [pytest.mark.live, pytest.mark.asyncio(loop_scope="module")]
+
+
+class Analyser:
+    """Spark's, asked once for each fragment."""
+
+    def __init__(self, engine: SparkEngine) -> None:
+        self._engine = engine
+        self._known: dict[tuple[str, tuple[Schema, ...]], Schema] = {}
+
+    async def __call__(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+        if (fragment, inputs) not in self._known:
+            self._known[fragment, inputs] = await self._engine.analyse(fragment, inputs)
+        return self._known[fragment, inputs]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def analyser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Analyser]:
+    engine = SparkEngine(EngineSettings(max_restarts=1, restart_s=0.1), tmp_path_factory.mktemp("engine"), Clock.real(), States())
+    yield Analyser(engine)
+    await engine.close()
+
+
+async def refused(queries: list[str], catalog: dict[str, CatalogEntry], analyser: Analyser) -> list[str]:
+    found = []
+    for sql in dict.fromkeys(queries):
+        try:
+            await plan_query(sql, catalog, "q1", analyser)
+        except SbonError as error:
+            found.append(f"{error.code}: {error}: {sql}")
+    return found
+
+
+async def test_the_files_of_queries(analyser: Analyser) -> None:
+    assert await refused([sql for sql, _ in test_stages.CASES], test_stages.CATALOG, analyser) == []
+    written = [sql for _, _, queries in test_signature.BLOCKS for sql in queries]
+    no_value = [sql for sql in written if sql.startswith("SELECT NULL")]
+    found = await refused(written, test_signature.CATALOG, analyser)
+    assert [line.split(":")[0] for line in found] == ["unsupported-output"] * len(no_value), found
+
+
+TYPES = [
+    ("SELECT upper(carrier, origin) AS u FROM flights", "wrong-num-args", "line 1, column 8"),
+    ("SELECT ts + carrier AS x FROM flights", "datatype-mismatch", "line 1, column 8"),
+    ("SELECT temp FROM flights f JOIN weather w ON f.ts = w.ts AND temp", "datatype-mismatch", "line 1, column 62"),
+    ("SELECT split(carrier, ',') AS parts FROM flights", "unsupported-output", "line 1, column 8"),
+    ("SELECT ts, distance AS x FROM flights UNION ALL SELECT ts, temp FROM weather", "bad-union", "line 1, column 12"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("sql, code, where", TYPES)
+async def test_what_only_spark_can_refuse_is_told_in_the_users_text(sql: str, code: str, where: str, analyser: Analyser) -> None:
+    with pytest.raises(SbonError) as told:
+        await plan_query(sql, test_refusals.CATALOG, "q1", analyser)
+    assert (told.value.code, told.value.where) == (code, where)
+    assert told.value.hint
+
+
+async def test_columns_with_letters_of_any_script(analyser: Analyser) -> None:
+    declaration = StreamDeclaration(name="größen", schema=parse_schema("ts timestamp, ä double, 温度 float"), event_time="ts")
+    source = SourceDeclaration(stream=declaration.name, name="x", node="a", connector="file")
+    catalog = {declaration.name: CatalogEntry(declaration=declaration, sources=(source,))}
+    grouped = "SELECT max(ä) AS ö FROM größen GROUP BY window(ts, '1 minute')"
+    for sql in ("SELECT ä, `温度` AS ß FROM größen WHERE Ä > 温度", grouped):
+        planned = await plan_query(sql, catalog, "q1", analyser)
+        assert planned.operators

@@ -1,0 +1,114 @@
+"""How many tests run, what is said of the others, and that a missing server is passed over in silence nowhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+CONFTEST = Path(__file__).parent / "conftest.py"
+
+TESTS = """
+import pytest
+
+def test_any(): pass
+
+@pytest.mark.slow
+def test_slow(): pass
+
+@pytest.mark.live
+def test_live(): pass
+
+@pytest.mark.alone
+@pytest.mark.thorough("tests of a whale")
+def test_whale(): pass
+
+@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.thorough("of many")) for n in range(3)])
+def test_many(number): pass
+
+def test_seed(schedule_seed): print(f"seed={schedule_seed}")
+"""
+SERVER = """
+from tests.connectors.servers import program
+
+def test_server(): program("no-such-server")
+"""
+
+
+def pytest_in(folder: Path, *arguments: str, ci: str = "") -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(folder),
+    ]
+    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [*command, *arguments, str(folder / "some")], cwd=folder, env=environment, capture_output=True, text=True, timeout=900
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "some").mkdir()
+    shutil.copy(CONFTEST, tmp_path / "conftest.py")
+    (tmp_path / "some" / "test_some.py").write_text(TESTS)
+    return tmp_path
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "two"])
+@pytest.mark.parametrize(
+    "tests, ran, line",
+    [
+        ("check", 2, "left out: 1 live tests, 3 of many, 1 slow tests. make test runs them"),
+        ("most", 4, "left out: 3 of many. make test-all runs them"),
+        ("all", 7, ""),
+    ],
+)
+def test_what_is_left_out_is_counted(folder: Path, tests: str, ran: int, line: str, workers: tuple[str, ...]) -> None:
+    done = pytest_in(folder, "--tests", tests, "-m", "not alone", *workers)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{ran} passed" in done.stdout
+    assert [said for said in done.stdout.splitlines() if said.startswith("left out")] == ([line] if line else [])
+
+
+def test_what_is_to_run_alone_is_counted_where_it_would_run(folder: Path) -> None:
+    done = pytest_in(folder, "--tests", "most", "-m", "alone")
+    assert "left out: 1 tests of a whale. make test-all runs them" in done.stdout
+
+
+def test_the_time_of_each_room_is_printed(folder: Path) -> None:
+    (folder / "some" / "other").mkdir()
+    (folder / "some" / "other" / "test_other.py").write_text("import time\n\ndef test_other(): time.sleep(1.6)\n")
+    assert "seconds: other 2, . 0" in pytest_in(folder, "-n", "2").stdout
+
+
+def test_each_run_has_a_new_seed_which_replays_it(folder: Path) -> None:
+    def seeds(*arguments: str) -> set[str]:
+        done = pytest_in(folder, "-s", "-k", "seed", *arguments).stdout
+        return {*re.findall(r"seed=(\d+)", done), *re.findall(r"--seed (\d+)", done)}
+
+    (first,) = seeds()
+    assert seeds("--seed", first) == {first}
+    assert seeds() != {first}
+
+
+@pytest.mark.parametrize("ci, outcome", [("", "skipped"), ("true", "failed")])
+def test_a_missing_server_skips_a_test_and_fails_it_in_continuous_integration(folder: Path, ci: str, outcome: str) -> None:
+    (folder / "some" / "test_some.py").write_text(SERVER)
+    done = pytest_in(folder, ci=ci).stdout
+    assert f"1 {outcome}" in done
+    assert "no-such-server is not installed: make test-servers installs it" in done

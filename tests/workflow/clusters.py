@@ -1,0 +1,89 @@
+"""Whole nodes in virtual time, for tests of what they do together: a cluster, and one query to run on it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sbon_node.config.config import Config
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.faults.disk import watched_disks
+from sbon_node.simulation.loop import VirtualLoop, run
+from sbon_node.simulation.network.paths import Latency, NetworkQuality
+
+NUMBERS = StreamDeclaration(
+    name="numbers", schema=(Column("id", "bigint"), Column("v", "double"), Column("ts", "timestamp")), event_time="ts"
+)
+SQL = "SELECT id, v FROM numbers WHERE v >= 0"
+
+
+def in_cluster(
+    tmp_path: Path,
+    names: str,
+    test: Callable[[SimulatedCluster], Awaitable[None]],
+    *,
+    seed: int = 1,
+    configs: Mapping[str, Config] | None = None,
+    late: str = "",
+    latency: Latency | None = None,
+    quality: NetworkQuality | None = None,
+    **control: Any,
+) -> None:
+    """Runs ``test`` on nodes named by the letters of ``names`` that know each other; those in ``late`` it has to boot itself."""
+
+    async def main(loop: VirtualLoop, rng: random.Random) -> None:
+        config = msgspec.structs.replace(CONFIG, control=msgspec.structs.replace(CONFIG.control, **control))
+        cluster = SimulatedCluster(
+            loop, seed, (*names, *late), tmp_path / "nodes", config=config, configs=configs, latency=latency, quality=quality
+        )
+        with watched_disks(cluster.disks):
+            cluster.start(names)
+            await cluster.together()
+            await test(cluster)
+            cluster.verify()
+
+    run(main, seed=seed, max_time_s=7200.0)
+
+
+async def ask(cluster: SimulatedCluster, name: str, work: Any) -> Any:
+    """The answer of a node's own face, asked in its process."""
+    return await cluster.answer(name, work)
+
+
+def source_at(node: str, rows: int = 100, rate: float = 50.0) -> SourceDeclaration:
+    return SourceDeclaration(
+        stream="numbers", name=f"at-{node}", node=node, connector="generator", options={"rows": rows, "rate": rate}
+    )
+
+
+async def declare(cluster: SimulatedCluster, at: str, *sources: SourceDeclaration) -> None:
+    daemon = cluster.at(at).daemon
+    await ask(cluster, at, daemon.create_stream(NUMBERS))
+    for source in sources:
+        await ask(cluster, at, daemon.attach_source(source))
+
+
+async def submit(cluster: SimulatedCluster, at: str, path: Path | None, name: str = "q", **fields: Any) -> QueryInfo:
+    """The query as accepted; its results go to a file at ``path``, or to who follows it. Runs in the node's process."""
+    sink = SinkSpec() if path is None else SinkSpec(kind="file", options={"path": str(path)})
+    async for event in cluster.at(at).daemon.submit(Submission(sql=SQL, name=name, sink=sink, **fields)):
+        if isinstance(event, Accepted):
+            return event.query
+    raise AssertionError("the submission ended without an answer")
+
+
+async def submitted(cluster: SimulatedCluster, at: str, path: Path | None, **fields: Any) -> QueryInfo:
+    info: QueryInfo = await ask(cluster, at, submit(cluster, at, path, **fields))
+    return info
+
+
+async def state_of(cluster: SimulatedCluster, at: str, query: str = "q") -> QueryInfo:
+    info: QueryInfo = await ask(cluster, at, cluster.at(at).daemon.query(query))
+    return info

@@ -1,0 +1,72 @@
+"""Nodes that have heard the same of a stream, in whatever order and however often, know the same."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbon_node.catalogue.catalogue import merge
+from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+
+sources = st.builds(
+    SourceDeclaration,
+    stream=st.just("s"),
+    name=st.sampled_from(["x", "y", "z"]),
+    node=st.sampled_from(["a", "b"]),
+    connector=st.just("generator"),
+    rows_s=st.sampled_from([1.0, 2.0]),
+    turn=st.sampled_from([1, 2, 3]),
+)
+entries = st.builds(
+    CatalogEntry,
+    declaration=st.builds(
+        StreamDeclaration,
+        name=st.just("s"),
+        schema=st.just((Column("ts", "timestamp"),)),
+        event_time=st.just("ts"),
+        delay_ms=st.sampled_from([0, 5]),
+    ),
+    sources=st.lists(sources, max_size=3, unique_by=lambda s: s.name).map(tuple),
+    version=st.sampled_from([1, 2]),
+    origin=st.sampled_from(["a", "b"]),
+    dropped_ms=st.sampled_from([0, 5, 9]),
+    detached=st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from([1, 2]), max_size=2),
+).map(lambda entry: msgspec.structs.replace(entry, dropped=entry.dropped_ms > 0))
+
+
+def known(heard: list[CatalogEntry]) -> CatalogEntry:
+    return reduce(merge, heard[1:], merge(None, heard[0]))
+
+
+@given(st.lists(entries, min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_order_and_repetition_do_not_matter(heard: list[CatalogEntry], random: object) -> None:
+    again = [*heard, *heard]
+    random.shuffle(again)  # type: ignore[attr-defined]
+    assert known(again) == known(heard)
+
+
+@given(entries, entries, entries)
+def test_what_others_have_merged_may_be_merged_again(a: CatalogEntry, b: CatalogEntry, c: CatalogEntry) -> None:
+    assert merge(merge(a, b), c) == merge(a, merge(b, c))
+
+
+@given(entries, entries)
+def test_a_dropped_stream_stays_dropped_within_its_generation(a: CatalogEntry, b: CatalogEntry) -> None:
+    both = merge(a, b)
+    if a.version == b.version and (a.dropped or b.dropped):
+        assert both.dropped
+        assert both.sources == ()
+
+
+@given(entries, entries)
+def test_what_was_detached_stays_so_and_its_next_turn_stands(a: CatalogEntry, b: CatalogEntry) -> None:
+    both = merge(a, b)
+    if a.version == b.version and not both.dropped:
+        for name in ("x", "y"):
+            gone = max(a.detached.get(name, 0), b.detached.get(name, 0))
+            turns = [source.turn for source in (*a.sources, *b.sources) if source.name == name and source.turn > gone]
+            assert [source.turn for source in both.sources if source.name == name] == ([max(turns)] if turns else [])

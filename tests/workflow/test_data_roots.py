@@ -1,0 +1,52 @@
+"""A node asked by another one reads and writes in the folders it lets others use, and refuses the rest."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sbon_node.connectors.settings import ConnectorSettings
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import SourceDeclaration
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.loop import VirtualLoop, run
+from tests.workflow.clusters import ask, declare, source_at, state_of, submitted
+
+
+def file_at(node: str, path: Path) -> SourceDeclaration:
+    return SourceDeclaration(stream="numbers", name="file", node=node, connector="file", options={"path": str(path)})
+
+
+def test_sources_and_sinks_elsewhere_are_refused_whoever_asks(tmp_path: Path) -> None:
+    allowed, other = tmp_path / "allowed", tmp_path / "other"
+    for folder in (allowed, other):
+        folder.mkdir()
+        (folder / "in.csv").write_text("id,v,ts\n1,2.5,2026-01-01T00:00:00Z\n")
+    connectors = ConnectorSettings(data_roots=(str(allowed),))
+
+    async def main(loop: VirtualLoop, rng: random.Random) -> None:
+        cluster = SimulatedCluster(
+            loop, 1, ("a", "b"), tmp_path / "nodes", config=msgspec.structs.replace(CONFIG, connectors=connectors)
+        )
+        cluster.start()
+        await cluster.together()
+        await declare(cluster, "a", source_at("a"))
+        for node in ("a", "b"):
+            with pytest.raises(SbonError) as refused:
+                await ask(cluster, "a", cluster.at("a").daemon.attach_source(file_at(node, other / "in.csv")))
+            assert refused.value.code == "outside-roots"
+            with pytest.raises(SbonError) as refused:
+                await submitted(cluster, "a", other / "out.csv", consumer=node)
+            assert refused.value.code == "outside-roots"
+        assert sorted(path.name for path in other.iterdir()) == ["in.csv"]
+        await ask(cluster, "a", cluster.at("a").daemon.attach_source(file_at("b", allowed / "in.csv")))
+        await submitted(cluster, "a", allowed / "out.csv", name="good", consumer="b")
+        while (info := await state_of(cluster, "a", "good")).state == "running":
+            await loop.clock().sleep(1)
+        assert (info.state, info.rows) == ("finished", 101)
+        cluster.verify()
+
+    run(main, seed=1, max_time_s=3600.0)

@@ -1,0 +1,68 @@
+"""Peers are not trusted: a host checks every fragment it is sent, whoever has checked it before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from sbon_node.errors import SbonError
+from sbon_node.model.columns import Column
+from sbon_node.model.operators import InputSpec, Needs, OperatorSpec
+from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.leak_check import leaks
+from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
+from tests.sql.test_refusals import BYPASSES
+from tests.workflow.clusters import ask, declare, in_cluster, source_at
+
+NEEDS = Needs(cores=0.1, memory_mb=100.0)
+OPERATOR = "hostile.b0"
+
+
+async def send(cluster: SimulatedCluster, fragment: str) -> None:
+    """Node a reserves room at b as its own submissions do, then has it run the fragment."""
+    context = cluster.at("a").daemon.context
+    inputs = (InputSpec(stream="numbers@at-a", node="a", schema=(Column("id", "bigint"),)),)
+    spec = OperatorSpec(id=OPERATOR, query="hostile", fragment=fragment, inputs=inputs, schema=(), needs=NEEDS)
+    room = ReserveOperator(query="hostile", operator=OPERATOR, hold_s=60.0, **msgspec.structs.asdict(NEEDS))
+    await ask(cluster, "a", context.tell("b", room))
+    await ask(cluster, "a", context.tell("b", InstantiateOperator(spec=msgspec.to_builtins(spec), holder="a")))
+
+
+async def withdraw(cluster: SimulatedCluster) -> None:
+    gone = DestroyComponents(query="hostile", parts=(OPERATOR,))
+    await ask(cluster, "a", cluster.at("a").daemon.context.tell("b", gone))
+
+
+async def traces(cluster: SimulatedCluster) -> list[str]:
+    """What b has of it beyond the room that was reserved, and once that is given back, all; its engine is idle until it is first
+    called."""
+    engine = cluster.at("b").engine
+    assert engine is not None
+    kept = [one for one in await leaks(cluster) if " free of " not in one]
+    kept += [] if engine.status == "idle" else [f"the engine is {engine.status}"]
+    await withdraw(cluster)
+    return kept + await leaks(cluster)
+
+
+def test_a_host_refuses_what_a_peer_may_not_send_and_keeps_nothing_of_it(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"))
+        wrong = []
+        for fragment, expected in BYPASSES:
+            try:
+                await send(cluster, fragment)
+                code = "runs"
+            except SbonError as error:
+                code = error.code
+            if left := await traces(cluster):
+                wrong.append(f"{fragment}: left {left}")
+            if code != expected:
+                wrong.append(f"{fragment}: {code}, not {expected}")
+        assert wrong == []
+
+        await send(cluster, "SELECT id FROM in0 WHERE id > 0")  # what it may send is run
+        assert cluster.at("b").operators() == [OPERATOR]
+        await withdraw(cluster)
+
+    in_cluster(tmp_path, "ab", test)

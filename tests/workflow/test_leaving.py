@@ -1,0 +1,119 @@
+"""A node is not missed by accident: it does not leave, and no stream is dropped, while a query may need it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+
+
+async def running(cluster: SimulatedCluster, strategy: str, tmp_path: Path) -> None:
+    """``a`` keeps the record and the sink, ``b`` the source, and with the strategy ``producer`` the operator."""
+    await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0))
+    await submitted(cluster, "a", tmp_path / "out.csv", strategy=strategy)
+    while not (await state_of(cluster, "a")).rows:
+        await cluster.clock.sleep(0.5)
+
+
+async def refusal(cluster: SimulatedCluster, name: str, work: object) -> SbonError:
+    with pytest.raises(SbonError) as caught:
+        await ask(cluster, name, work)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "strategy, node, needed",
+    [
+        ("producer", "a", ("keeps the record of query q", "hosts q.sink of query q")),
+        ("producer", "b", ("hosts q.b0 of query q", "has source/numbers@1/at-b, which q.b0 reads")),
+        ("consumer", "b", ("has source/numbers@1/at-b, which q.b0 reads",)),
+        ("producer", "c", ()),
+    ],
+)
+def test_a_node_leaves_only_when_nothing_needs_it(tmp_path: Path, strategy: str, node: str, needed: tuple[str, ...]) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, strategy, tmp_path)
+        if needed:
+            error = await refusal(cluster, node, cluster.nodes[node].daemon.leave())
+            assert (error.code, error.details) == ("node-in-use", needed)
+            await ask(cluster, "a", cluster.nodes["a"].daemon.stop_query("q"))
+        await ask(cluster, node, cluster.nodes[node].daemon.leave())
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_record_whose_hosts_have_yet_to_be_told_keeps_its_node(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, "producer", tmp_path)
+        cluster.crash(cluster.nodes["b"])
+        await ask(cluster, "a", cluster.nodes["a"].daemon.stop_query("q"))
+        error = await refusal(cluster, "a", cluster.nodes["a"].daemon.leave())
+        assert error.details[0] == "keeps the record of query q, of whose end some nodes have yet to be told"
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_holder_that_is_forced_to_leave_ends_its_queries(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, "producer", tmp_path)
+        await ask(cluster, "a", cluster.nodes["a"].daemon.leave(force=True))
+        assert cluster.nodes["b"].daemon.status().operators == ()
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_a_host_that_is_forced_to_leave_fails_its_queries(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, "producer", tmp_path)
+        await ask(cluster, "b", cluster.nodes["b"].daemon.leave(force=True))
+        info = await state_of(cluster, "a")
+        assert (info.state, info.reason) == ("failed", "q.b0 at b: b has left the cluster")
+
+    in_cluster(tmp_path, "abc", test)
+
+
+@pytest.mark.parametrize("silence", ["cut", "died", "went away"])
+def test_a_stream_is_not_dropped_while_a_member_cannot_be_asked(tmp_path: Path, silence: str) -> None:
+    """``a`` cannot know of the query that ``c`` keeps the record of."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        daemon = cluster.nodes["a"].daemon
+        await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0))
+        await submitted(cluster, "c", None)
+        if silence == "cut":
+            cluster.network.cut("a", "c", both=True)
+        elif silence == "died":
+            cluster.crash(cluster.nodes["c"])
+            await cluster.until(lambda: "c" not in daemon.membership.alive())
+        else:
+            await cluster.stop("c")
+        error = await refusal(cluster, "a", daemon.drop_stream("numbers"))
+        assert (error.code, error.message) == ("peer-unreachable", "no answer from c: a query there may read it")
+        if silence == "cut":
+            cluster.network.heal("a", "c")
+        else:
+            cluster.boot(cluster.nodes["c"])
+        await cluster.together()
+        error = await refusal(cluster, "a", daemon.drop_stream("numbers"))
+        assert (error.code, error.message) == ("stream-in-use", "numbers is read by q")
+        await ask(cluster, "a", daemon.stop_query("q"))
+        await ask(cluster, "a", daemon.drop_stream("numbers"))
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_who_has_left_for_good_is_not_asked(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b"))
+        await ask(cluster, "c", cluster.nodes["c"].daemon.leave())
+        cluster.crash(cluster.nodes["c"])
+        daemon = cluster.nodes["a"].daemon
+        await cluster.until(lambda: any((m.name, m.state) == ("c", "left") for m in daemon.members()))
+        await ask(cluster, "a", daemon.drop_stream("numbers"))
+        assert await ask(cluster, "a", daemon.streams()) == []
+
+    in_cluster(tmp_path, "abc", test)

@@ -1,0 +1,61 @@
+"""A node may hold as many records as it is allowed, whatever is in them: they are listed, and their names are taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.model.queries import SinkSpec
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted
+
+MOST = 2048
+"""Of ``control.max_queries``."""
+
+
+async def filled(cluster: SimulatedCluster) -> None:
+    """``a`` holds as many records as it may, of queries that have failed at length, in letters of three bytes each."""
+    await declare(cluster, "a", source_at("b"))
+    await submitted(cluster, "a", None, consumer="c")
+    records = cluster.at("a").daemon._book._records
+    one = msgspec.structs.replace(
+        records.get("q"),
+        state="failed",
+        sql="SELECT '" + "漢" * 1000 + "' FROM numbers",
+        reason="漢" * 500,
+        sink=SinkSpec(kind="http", options={"url": "http://localhost/" + "x" * 4000}),
+        cleaned=True,
+        version=1,
+    )
+    records._records |= {f"q{i}": msgspec.structs.replace(one, id=f"q{i}", submitted_ms=i) for i in range(MOST - 1)}
+
+
+def test_all_records_a_node_may_hold_are_listed(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await filled(cluster)
+        found = await ask(cluster, "c", cluster.at("c").daemon.queries())
+        assert (len(found), found.unanswered) == (MOST, ())
+        cut = next(info for info in found if info.id == "q7")
+        assert cut.sql.startswith("SELECT '漢漢")
+        assert cut.sql.endswith("漢…")
+        assert max(len(text.encode()) for info in found for text in (info.sql, info.reason)) <= 300
+
+    in_cluster(tmp_path, "abc", test, max_queries=MOST)
+
+
+def test_a_name_is_taken_though_a_list_of_all_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever submits asks for the name alone."""
+    monkeypatch.setattr("sbon_node.queries.summary.LISTED_BYTES", 10**6)
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await filled(cluster)
+        found = await ask(cluster, "c", cluster.at("c").daemon.queries())
+        assert [one.node for one in found.unanswered] == ["a"]
+        with pytest.raises(SbonError) as refused:
+            await submitted(cluster, "c", None, name="q7")
+        assert refused.value.code == "query-exists"
+
+    in_cluster(tmp_path, "abc", test, max_queries=MOST)

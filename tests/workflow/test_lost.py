@@ -1,0 +1,119 @@
+"""A node whose data directory was lost: all it hosted is said to be lost, wherever a query is told of."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.test_descriptions import running
+
+
+async def lose_data(cluster: SimulatedCluster, name: str, *, at_once: bool = False) -> None:
+    """The node dies, its disk with it; once the others take it for dead, it starts on an empty one."""
+    node = cluster.at(name)
+    cluster.crash(node)
+    for path in node.disk.folder.iterdir():
+        if path.is_symlink():
+            shutil.rmtree(path.resolve())
+            path.resolve().mkdir()
+        elif path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    if at_once:
+        cluster.boot(node)
+        await cluster.until(lambda: node.ready)
+        await cluster.together()
+        return
+    others = [one.daemon for one in cluster.nodes.values() if one.alive]
+    await cluster.until(lambda: all(one.membership.get(name).state == "dead" for one in others))  # type: ignore[union-attr]
+    cluster.boot(node)
+    await cluster.together()
+
+
+@pytest.mark.parametrize("asked", ["a", "e"])
+def test_an_operator_that_its_host_has_lost_is_told(tmp_path: Path, asked: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        await lose_data(cluster, "b")
+        info = await state_of(cluster, asked)
+        (lost,) = (operator for operator in info.operators if operator.node == "b")
+        assert (lost.state, lost.reason) == ("lost", "b does not know it, as after the loss of its data directory")
+        assert f"{lost.id} at b: b does not know it" in info.reason
+        await cluster.sleep(31)
+        (listed,) = await ask(cluster, asked, cluster.at(asked).daemon.queries())
+        assert f"{lost.id} at b: b does not know it" in listed.reason
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+@pytest.mark.parametrize("asked", ["a", "e"])
+def test_a_sink_that_its_node_has_lost_is_told(tmp_path: Path, asked: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        assert not (await state_of(cluster, asked)).sink_lost
+        await lose_data(cluster, "d")
+        info = await state_of(cluster, asked)
+        assert info.sink_lost
+        assert info.reason == "sink at d: d does not know it, as after the loss of its data directory"
+        explained = await ask(cluster, asked, cluster.at(asked).daemon.explain_query("q"))
+        assert {part.kind: part.state for part in explained.parts}["sink"] == "lost"
+        await cluster.sleep(31)
+        (listed,) = await ask(cluster, asked, cluster.at(asked).daemon.queries())
+        assert listed.reason == info.reason
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_query_whose_record_was_lost_is_named_by_its_hosts(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        await lose_data(cluster, "a")
+        daemon = cluster.at("e").daemon
+        (info,) = await ask(cluster, "e", daemon.queries())
+        assert (info.id, info.state, info.node, info.consumer) == ("q", "lost", "a", "d")
+        assert (
+            info.reason == "a has lost its record; left are q.b0 at b, q.b1 at c, q.sink at d, which end when b, c, d start anew"
+        )
+        assert [(part.id, part.node, part.state) for part in info.operators] == [("q.b0", "b", "lost"), ("q.b1", "c", "lost")]
+        with pytest.raises(SbonError, match="a has lost the record of 'q'") as refused:
+            await ask(cluster, "e", daemon.query("q"))
+        assert "start b, c, d anew" in refused.value.hint
+        for name in "bcd":
+            await cluster.stop(name)
+            cluster.boot(cluster.at(name))
+        await cluster.together()
+        await cluster.sleep(30)
+        assert await ask(cluster, "e", daemon.queries()) == []
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+def test_a_source_that_begins_anew_after_the_loss_of_its_data_fails_its_queries_with_that_reason(tmp_path: Path) -> None:
+    """Its frames are not those that were read before, so nothing may go on with them."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0))
+        await submitted(cluster, "a", tmp_path / "out.csv", consumer="d", strategy="consumer")
+        while not ((await state_of(cluster, "a")).rows or 0) > 100:
+            await cluster.clock.sleep(0.5)
+        await lose_data(cluster, "b")
+        await cluster.sleep(60)
+        info = await state_of(cluster, "a")
+        assert (info.state, "was asked for, the newest is" in info.reason) == ("failed", True), (info.state, info.reason)
+
+    in_cluster(tmp_path, "abde", test)
+
+
+def test_a_node_that_starts_anew_at_once_has_the_name_of_its_dead_predecessor(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        await lose_data(cluster, "d", at_once=True)
+        assert (await state_of(cluster, "a")).sink_lost
+
+    in_cluster(tmp_path, "abcd", test)

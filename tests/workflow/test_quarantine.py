@@ -1,0 +1,37 @@
+"""An operator that its engine has set aside: its query waits and says so, wherever it is told of, and what can be done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbon_node.engine.spark.running import WAY_OUT
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.workflow.clusters import ask, in_cluster, state_of
+from tests.workflow.test_descriptions import running
+
+REASON = f"it has killed the engine 2 times, at last: the engine's JVM died; {WAY_OUT}"
+
+
+@pytest.mark.parametrize("asked", ["a", "e"])
+def test_a_quarantined_operator_is_told_with_what_can_be_done(tmp_path: Path, asked: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        before = await state_of(cluster, asked)
+        struck = next(one for one in before.operators if one.node == "b")
+        cluster.at("b").daemon._operator_state(struck.id, "quarantined", REASON)
+        info = await state_of(cluster, asked)
+        (found,) = (one for one in info.operators if one.id == struck.id)
+        assert (info.state, found.state, found.reason) == ("running", "quarantined", REASON)
+        assert f"{struck.id} at b: it has killed the engine 2 times" in info.reason
+        readiness = cluster.at("b").daemon.operations.readiness()
+        (reason,) = (one for one in readiness.reasons if one.code == "operators-quarantined")
+        assert struck.id in reason.message
+        assert "engine.heap_mb" in reason.hint
+        assert "operators-wait" not in {one.code for one in readiness.reasons}
+        await cluster.sleep(31)
+        (listed,) = await ask(cluster, asked, cluster.at(asked).daemon.queries())
+        assert f"{struck.id} at b: it has killed the engine 2 times" in listed.reason
+
+    in_cluster(tmp_path, "abcde", test)

@@ -1,0 +1,81 @@
+"""A submission that is refused leaves nothing: the path of its results is free again, whoever died or was cut off meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.workflow.clusters import declare, in_cluster, source_at, state_of, submit, submitted
+
+
+def size_of(path: Path) -> int:
+    """Bytes delivered, in parts or in one file."""
+    return sum(found.stat().st_size for found in (*path.glob("part-*"), path) if found.is_file())
+
+
+def left(folder: Path) -> list[Path]:
+    return sorted(folder.glob("out*"))
+
+
+@pytest.mark.parametrize("name", ["out.ndjson", "out.parquet"])
+def test_an_operator_that_does_not_start_leaves_no_rows_of_those_that_did(tmp_path: Path, name: str) -> None:
+    out = tmp_path / name
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"), source_at("b"))
+        submitting = cluster.call("c", submit(cluster, "c", out, strategy="producer"))
+        await cluster.until(lambda: bool(cluster.nodes["b"].operators()), pause_s=0.001)
+        cluster.network.cut("c", "b", both=True)
+        await cluster.until(lambda: size_of(out) > 0)
+        await cluster.until(submitting.done)
+        with pytest.raises(SbonError, match="is lost"):
+            submitting.result()
+        assert not left(tmp_path)
+        cluster.network.heal("c", "b")
+        await submitted(cluster, "c", out, name="again", strategy="producer")
+        while (info := await state_of(cluster, "c", "again")).state == "running":
+            await cluster.clock.sleep(1.0)
+        assert (info.state, info.rows) == ("finished", 200)
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_the_first_failure_is_told_and_not_that_the_others_were_stopped(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("a"), source_at("b"))
+        slow, failing = cluster.nodes["b"].engine, cluster.nodes["a"].engine
+        assert slow is not None
+        assert failing is not None
+        slow.times = msgspec.structs.replace(slow.times, start=(15.0, 15.0))
+        failing.fails = "division by zero"
+        submitting = cluster.call("c", submit(cluster, "c", tmp_path / "out.ndjson", strategy="producer"))
+        await cluster.until(submitting.done)
+        with pytest.raises(SbonError, match=r"ended while it started, failed: q\.b\d at a: division by zero"):
+            submitting.result()
+
+    in_cluster(tmp_path, "abc", test)
+
+
+@pytest.mark.parametrize("dies", ["a", "c"])
+def test_who_dies_while_the_query_starts_removes_its_results_when_it_is_back(tmp_path: Path, dies: str) -> None:
+    """``a`` keeps the record, ``b`` runs the operator, ``c`` keeps the results."""
+    out = tmp_path / "out.ndjson"
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b"))
+        submitting = cluster.call("a", submit(cluster, "a", out, consumer="c", strategy="producer"))
+        await cluster.until(lambda: bool(cluster.nodes["b"].operators()), pause_s=0.001)
+        cluster.network.cut("a", "b", both=True)
+        await cluster.until(lambda: size_of(out) > 0)
+        cluster.crash(cluster.nodes[dies])
+        await cluster.until(submitting.done)
+        assert submitting.cancelled() or submitting.exception() is not None
+        assert left(tmp_path)
+        cluster.boot(cluster.nodes[dies])
+        await cluster.until(lambda: not left(tmp_path))
+
+    in_cluster(tmp_path, "abc", test)

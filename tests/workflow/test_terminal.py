@@ -1,0 +1,124 @@
+"""When a query is over its parts are too, and what is told of them says so from then on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from sbon_node.model.catalogue import SourceDeclaration
+from sbon_node.model.queries import QueryInfo
+from sbon_node.queries.terminal import as_terminal
+from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+
+
+async def states(cluster: SimulatedCluster, info: QueryInfo) -> set[str]:
+    """Of its operators, as shown and as explained."""
+    explained = await ask(cluster, "a", cluster.at("a").daemon.explain_query("q"))
+    return {one.state for one in info.operators} | {part.state for part in explained.parts if part.kind == "operator"}
+
+
+def test_of_a_query_that_has_finished_all_is_over(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b"), source_at("c"))
+        await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="d", strategy="producer")
+        while (info := await state_of(cluster, "a")).state == "running":
+            await cluster.sleep(0.5)
+        assert (info.state, info.rows, await states(cluster, info)) == ("finished", 200, {"over"})
+        assert info.delivery is not None
+        assert (info.delivery.state, info.delivery.rows) == ("finished", 200)
+        assert all(one.stats is not None and one.stats.rows_out == 100 for one in info.operators)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_of_a_query_that_was_stopped_all_is_over_and_who_did_not_answer_is_told(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=10_000), source_at("c", rows=10_000))
+        await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="d", strategy="producer")
+        await cluster.sleep(5.0)
+        await cluster.stop("b")
+        stopped = await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        cluster.boot(cluster.at("b"))
+        await cluster.together()
+        info = await state_of(cluster, "d")
+        assert info == stopped
+        assert (info.state, await states(cluster, info)) == ("stopped", {"over"})
+        at_b, at_c = sorted(info.operators, key=lambda one: one.node)
+        assert (at_b.reason, at_b.stats) == ("no answer from b at its end", None)
+        assert at_c.reason == ""
+        assert at_c.stats is not None
+        assert at_c.stats.rows_out > 0
+        assert info.delivery is not None
+        assert (info.delivery.state, info.delivery.rows) == ("over", info.rows)
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_whoever_does_not_answer_is_waited_for_once(tmp_path: Path) -> None:
+    """Stopping takes no longer without the source's node, which is told twice, than without the consumer's."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=10_000))
+        took_s = {}
+        for silent in "cb":
+            query = f"without-{silent}"
+            await submitted(cluster, "a", None, name=query, consumer="c", strategy="consumer")
+            cluster.network.cut("a", silent, both=True)
+            before_s = cluster.clock.now()
+            assert (await ask(cluster, "a", cluster.at("a").daemon.stop_query(query))).state == "stopped"
+            took_s[silent] = cluster.clock.now() - before_s
+            cluster.network.heal()
+            await cluster.together()
+        assert took_s["b"] < took_s["c"] + 1.0
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_query_that_has_the_name_of_one_that_is_over_is_not_ended_with_it(tmp_path: Path) -> None:
+    """``b`` was away when the first was stopped, and is told of it when the second runs there; its record has made room."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", SourceDeclaration(stream="numbers", name="posted", node="b", connector="http"))
+        daemon = cluster.at("a").daemon
+        await submitted(cluster, "a", None, consumer="c", strategy="consumer")
+        cluster.network.cut("a", "b", both=True)
+        await ask(cluster, "a", daemon.stop_query("q"))
+        cluster.network.heal()
+        for name in ("others", "more"):
+            await submitted(cluster, "a", None, name=name, consumer="c", strategy="consumer")
+        await ask(cluster, "a", daemon.stop_query("others"))
+        await submitted(cluster, "a", None, consumer="c", strategy="producer")
+        await cluster.sleep(120.0)
+        info = await state_of(cluster, "a")
+        assert (info.state, info.reason) == ("running", "")
+        assert [(one.node, one.state) for one in info.operators] == [("b", "running")]
+
+    in_cluster(tmp_path, "abc", test, max_queries=2, retry_s=60.0)
+
+
+def test_an_operator_that_failed_keeps_its_state_and_reason_when_its_query_is_over(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=10_000), source_at("c", rows=10_000))
+        running = await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="d", strategy="producer")
+        failed, other = running.operators
+        failed = msgspec.structs.replace(failed, state="failed", reason="DIVIDE_BY_ZERO")
+        info = as_terminal(msgspec.structs.replace(running, state="failed", operators=(failed, other)))
+        assert [(one.state, one.reason) for one in info.operators] == [("failed", "DIVIDE_BY_ZERO"), ("over", other.reason)]
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_operators_of_another_holder_are_left_alone(tmp_path: Path) -> None:
+    """``c`` holds no record of the query, and may not end what ``b`` runs for ``a``."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await declare(cluster, "a", source_at("b", rows=10_000))
+        info = await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="producer")
+        call = DestroyComponents(query="q", parts=(info.operators[0].id,))
+        await ask(cluster, "c", cluster.at("c").daemon.context.ask("b", call, ComponentsDestroyed))
+        assert [one.state for one in (await state_of(cluster, "a")).operators] == ["running"]
+
+    in_cluster(tmp_path, "abc", test)
