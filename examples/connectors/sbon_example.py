@@ -90,7 +90,7 @@ class Tally:
     dead_letters = ""
 
     def __init__(self, context: SinkContext, options: TallyOptions, stored: Tallied) -> None:
-        self._path, self._group, self._blocking = path_of(options), options.group, context.blocking
+        self._path, self._group, self._executor = path_of(options), options.group, context.executor
         self._stored = stored
         self._held = Buffer(context.schema, stored.streams, stored.ended)
 
@@ -116,7 +116,7 @@ class Tally:
             stored = Tallied(
                 claim=self._stored.claim, counts=dict(counts), streams=dict(self._held.taken), ended=tuple(self._held.ended)
             )
-            await self._blocking(lambda: store(self._path, stored))
+            await self._executor(lambda: store(self._path, stored))
             self._stored = stored
             self._held.clear()
         return self.positions()
@@ -143,9 +143,9 @@ async def open_tally(context: SinkContext, options: TallyOptions) -> Tally:
     if context.fresh:
         check_tally(options, context.settings)
         stored = Tallied(claim=context.claim)
-        await context.blocking(lambda: store(path, stored))
+        await context.executor(lambda: store(path, stored))
     else:
-        stored = await context.blocking(lambda: load(path))
+        stored = await context.executor(lambda: load(path))
     return Tally(context, options, stored)
 
 
@@ -157,7 +157,7 @@ async def withdraw_tally(context: SinkContext, options: TallyOptions, delivered:
         if path.exists() and (stored := load(path)).claim == context.claim and (delivered or not stored.streams):
             path.unlink()
 
-    await context.blocking(remove)
+    await context.executor(remove)
 
 
 def path_of(options: TallyOptions) -> Path:

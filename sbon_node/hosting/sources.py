@@ -101,8 +101,17 @@ class SourceHost:
         return runner.describe() if runner is not None else None
 
     def reports_of(self, streams: Iterable[str]) -> list[SourceReport]:
-        """Return reports for local sources among these streams."""
-        return [self._told(one, self._running[one]) for one in streams if one in self._running]
+        """Return reports for local sources among these streams.
+
+        A node that starts reports the sources of its earlier run as ``idle``: they are not lost.
+        """
+        return [report for one in streams if (report := self._report_of(one)) is not None]
+
+    def _report_of(self, source_id: str) -> SourceReport | None:
+        if source_id in self._running:
+            return self._told(source_id, self._running[source_id])
+        stored = self._context.store.get("source", source_id, HostedSource)
+        return SourceReport(source=stored.source, state="idle") if stored is not None else None
 
     def reports(self) -> list[SourceReport]:
         """Return the reports of all sources on this node, in the order of their ids."""

@@ -25,9 +25,10 @@ import asyncio, sys
 from pathlib import Path
 import pyarrow as pa
 from sbon_node.clock import Clock
-from sbon_node.engine.interface import Column, InputSpec, OperatorSpec
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
+from sbon_node.model.columns import Column
+from sbon_node.model.operators import InputSpec, OperatorSpec
 from tests.engine.toy_port import ToyPort
 
 async def main():

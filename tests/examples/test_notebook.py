@@ -22,4 +22,4 @@ def test_a_notebook_runs(notebook: Path, tmp_path: Path) -> None:
     program.write_text("\n\n".join("".join(cell["source"]) for cell in cells))
     result = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert "% of shipping everything" in result.stdout
+    assert "% of sending all rows" in result.stdout

@@ -150,7 +150,7 @@ def test_rows_pictures_and_dumps(matrix: Path, tmp_path: Path, monkeypatch: pyte
     for line in placed:
         assert recomputed_ms(line) == pytest.approx(line["reached_ms"])
         assert (line["usage"], line["delay_ms"]) == pytest.approx(of_links(line, tmp_path / "dump"))
-        assert line["questions"] == 0 or line["strategy"] in ("ants", "ants, one try", "centralized", "random")
+        assert line["probes"] == 0 or line["strategy"] in ("ants", "ants, one try", "centralized", "random")
         assert set(line["placement"].values()) <= set(line["hosts_allowed"])
     for row in (row for key, row in rows.items() if key[0] in ("3a", "table1")):
         reached = [
