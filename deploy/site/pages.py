@@ -39,7 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Documents, and whatever they link or show: pictures, examples. What the theme brings stays."""
     theme = [file for file in files if file.abs_src_path is None or not file.abs_src_path.startswith(config.docs_dir)]
     documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "protocol/SPEC.md"]
-    documents += sorted((ROOT / "docs").glob("*.md"))
+    documents += sorted((ROOT / "docs").rglob("*.md"))
     paths = [PurePosixPath(document.relative_to(ROOT).as_posix()) for document in documents]
     linked = {
         resolved(path, target)

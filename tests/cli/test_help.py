@@ -70,7 +70,7 @@ def test_help_speaks_words_that_need_no_learning(path: str) -> None:
     assert [word for word in OWN_WORDS if word in told] == []
 
 
-DOCUMENTS = sorted([*(Path(__file__).parents[2] / "docs").glob("*.md"), Path(__file__).parents[2] / "README.md"])
+DOCUMENTS = sorted([*(Path(__file__).parents[2] / "docs").rglob("*.md"), Path(__file__).parents[2] / "README.md"])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "protocol" / "SPEC.md"),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
 
 

@@ -17,7 +17,7 @@ from tests.docs.reading import ROOT, text_of
 
 CODE = sorted(file for folder in ("sbon_node", "protocol", "cli") for file in (ROOT / folder).rglob("*.py"))
 DASHBOARD = sorted(file for file in (ROOT / "sbon_node/api/dashboard").iterdir() if file.suffix in (".html", ".js"))
-PROSE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PROSE = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 IDENTIFIERS = {
     "acquaint": "warm_start",
