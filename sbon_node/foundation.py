@@ -24,7 +24,7 @@ from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.drain_mark import Drained
 from sbon_node.workflow.identity import identify
-from sbon_node.workflow.store import Store
+from sbon_node.workflow.store import RecordStore
 
 
 class World(NamedTuple):
@@ -56,7 +56,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
     """
     node = config.node
     data_dir = Path(node.data_dir)
-    store = Store(data_dir / "node.db", world.failpoint, fsync=config.streams.fsync)
+    store = RecordStore(data_dir / "node.db", world.failpoint, fsync=config.streams.fsync)
     stored = identify(store, name=node.name, cluster=node.cluster, where=str(data_dir), rng=world.rng)
     outbox = Outbox(data_dir / "outbox.db", config.streams, world.failpoint)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 import structlog
 
-from sbon_node.catalogue.interval import Pace
+from sbon_node.catalogue.interval import ComparisonInterval
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.errors import SbonError
 from sbon_node.membership.table import Change
@@ -125,7 +125,7 @@ class Catalogue:
         self._entries = context.store.all("catalogue", CatalogEntry)
         self._detach_secrets()
         self.on_change: Callable[[CatalogEntry], None] = lambda entry: None
-        self._pace = Pace(context.clock, context.rng, context.settings.sync_interval_s)
+        self._pace = ComparisonInterval(context.clock, context.rng, context.settings.sync_interval_s)
         context.membership.listen(self._heard)
         context.server.handle(PushCatalogue, self._pushed)
         context.server.handle(PullCatalogue, self._pulled)

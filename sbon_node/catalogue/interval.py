@@ -11,7 +11,7 @@ SLOWEST = 8.0
 """Multiple of the interval: the longest pause."""
 
 
-class Pace:
+class ComparisonInterval:
     """Pauses that grow from ``interval_s`` to eight times that while nothing happens.
 
     Each pause varies at random by half its length. :meth:`stir` ends a long pause within an interval, and starts again from

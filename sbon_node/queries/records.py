@@ -11,7 +11,7 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.model.delivery import LIVE as LIVE
 from sbon_node.model.records import QueryRecord
-from sbon_node.workflow.store import Store
+from sbon_node.workflow.store import RecordStore
 
 
 class Records:
@@ -20,7 +20,7 @@ class Records:
     Bounded: the oldest query that is over makes room for a new query, and queries whose end all hosts know go first.
     """
 
-    def __init__(self, store: Store, most: int) -> None:
+    def __init__(self, store: RecordStore, most: int) -> None:
         self._store, self._most = store, most
         self._records = store.all("query", QueryRecord)
 

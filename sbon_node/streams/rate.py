@@ -5,7 +5,7 @@ from __future__ import annotations
 HALF_LIFE_S = 30.0
 
 
-class Pace:
+class MeanRate:
     """A mean rate over all observed seconds, whose weight halves every ``half_life_s``; takes the time in seconds.
 
     The first observation only begins the count, since the time it took to gather is unknown. So does the first after a declared

@@ -22,7 +22,7 @@ from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.drain_mark import Drained
 from sbon_node.workflow.settings import ControlSettings
-from sbon_node.workflow.store import Store
+from sbon_node.workflow.store import RecordStore
 from sbon_protocol.calls import Call
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)
@@ -38,7 +38,7 @@ class Context:
     rng: random.Random
     settings: ControlSettings
     stream_settings: StreamSettings
-    store: Store
+    store: RecordStore
     outbox: Outbox
     peers: Peers
     server: PeerServer

@@ -6,7 +6,7 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.workflow.store import Store
+from sbon_node.workflow.store import RecordStore
 
 log = structlog.get_logger()
 
@@ -20,7 +20,7 @@ class DrainMark(msgspec.Struct, frozen=True, kw_only=True):
 class Drained:
     """Whether this node is drained; a restart does not change it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RecordStore) -> None:
         self._store = store
         self._mark = store.get("drain", "self", DrainMark)
 

@@ -7,7 +7,7 @@ import random
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.workflow.store import Store
+from sbon_node.workflow.store import RecordStore
 
 
 class StoredIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class StoredIdentity(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: int
 
 
-def identify(store: Store, *, name: str, cluster: str, where: str, rng: random.Random) -> StoredIdentity:
+def identify(store: RecordStore, *, name: str, cluster: str, where: str, rng: random.Random) -> StoredIdentity:
     """Return the next incarnation of the owner of the data directory ``where``.
 
     Raises ``not-my-data`` if the owner is another node.

@@ -22,7 +22,7 @@ from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.net.transport import Address
 from sbon_node.tasks import Tasks
-from sbon_node.workflow.store import Store
+from sbon_node.workflow.store import RecordStore
 
 log = structlog.get_logger()
 
@@ -60,7 +60,7 @@ class Rejoin:
         self,
         others: Others,
         *,
-        store: Store,
+        store: RecordStore,
         clock: Clock,
         rng: random.Random,
         seeds: Sequence[Address],

@@ -42,7 +42,7 @@ for _code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_P
     _NAMES[_code] = _NAMES[sqlite3.SQLITE_IOERR]
 
 
-class Store:
+class RecordStore:
     """Records by kind and key in a single sqlite file.
 
     Each change is durable against the death of the process when the call returns, and with ``fsync`` against the loss of power.

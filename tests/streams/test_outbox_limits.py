@@ -10,7 +10,7 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import MAX_FRAME_BYTES, FrameDraft
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.outbox.store import Store
+from sbon_node.streams.outbox.store import FrameStore
 from sbon_node.streams.settings import StreamSettings
 from tests.streams.outboxes import SETTINGS, code_of, publish, texts
 
@@ -88,7 +88,7 @@ def test_counts_for_the_bill_include_what_was_sent_again(outbox: Outbox, path: P
 
 @pytest.mark.parametrize("fsync, promised, lazy", [(False, OFF, OFF), (True, FULL, NORMAL)])
 def test_with_fsync_what_a_promise_rests_on_is_synced(path: Path, fsync: bool, promised: int, lazy: int) -> None:
-    store = Store(path, fsync=fsync, max_bytes=0)
+    store = FrameStore(path, fsync=fsync, max_bytes=0)
     for is_promised, expected in ((True, promised), (False, lazy), (True, promised)):
         with store.transaction(promised=is_promised) as connection:
             assert connection.execute("PRAGMA synchronous").fetchone() == (expected,)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.streams.rate import Pace
+from sbon_node.streams.rate import MeanRate
 
 
 def test_nothing_is_told_before_two_observations() -> None:
-    pace = Pace()
+    pace = MeanRate()
     assert (pace.rows_s, pace.bytes_s) == (None, None)
     pace.observe(5.0, 10_000, 10**6)
     assert (pace.rows_s, pace.bytes_s) == (None, None)
@@ -16,7 +16,7 @@ def test_nothing_is_told_before_two_observations() -> None:
 
 @pytest.mark.parametrize("every_s", [0.05, 1.0, 7.0])
 def test_a_steady_stream_is_told_as_it_is(every_s: float) -> None:
-    pace = Pace()
+    pace = MeanRate()
     for step in range(200):
         pace.observe(step * every_s, 30, 900)
     assert pace.rows_s == pytest.approx(30 / every_s, rel=1e-6)
@@ -24,7 +24,7 @@ def test_a_steady_stream_is_told_as_it_is(every_s: float) -> None:
 
 
 def test_what_changes_is_followed_by_half_lives() -> None:
-    pace = Pace(half_life_s=10.0)
+    pace = MeanRate(half_life_s=10.0)
     for second in range(200):
         pace.observe(float(second), 100, 0)
     for second in range(200, 210):
@@ -37,7 +37,7 @@ def test_what_changes_is_followed_by_half_lives() -> None:
 
 
 def test_silence_counts_and_a_pause_does_not() -> None:
-    silent, paused = Pace(), Pace()
+    silent, paused = MeanRate(), MeanRate()
     for pace in (silent, paused):
         pace.observe(0.0, 100, 0)
         pace.observe(1.0, 100, 0)
@@ -50,7 +50,7 @@ def test_silence_counts_and_a_pause_does_not() -> None:
 
 
 def test_two_observations_at_one_time_are_one() -> None:
-    pace = Pace()
+    pace = MeanRate()
     pace.observe(0.0, 1, 1)
     pace.observe(2.0, 10, 10)
     pace.observe(2.0, 10, 10)

@@ -6,7 +6,7 @@ import random
 from itertools import pairwise
 from pathlib import Path
 
-from sbon_node.catalogue.interval import SLOWEST, Pace
+from sbon_node.catalogue.interval import SLOWEST, ComparisonInterval
 from sbon_node.clock import Clock
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop, run
@@ -17,7 +17,7 @@ NODES = "abcdef"
 
 def test_pauses_grow_while_nothing_happens_and_are_cut_short_when_something_does() -> None:
     async def main(loop: VirtualLoop, rng: random.Random) -> list[float]:
-        pace, ends = Pace(Clock(), rng, 4.0), [loop.time()]
+        pace, ends = ComparisonInterval(Clock(), rng, 4.0), [loop.time()]
         for _ in range(6):
             await pace.pause()
             ends.append(loop.time())

@@ -17,7 +17,7 @@ from sbon_node.net.transport import Address
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop, run
 from sbon_node.workflow.rejoin import Rejoin
-from sbon_node.workflow.store import Store
+from sbon_node.workflow.store import RecordStore
 
 SETTINGS = MembershipSettings(join_timeout_s=20.0, rejoin_s=1.0, rejoin_max_s=30.0, remembered_peers=3)
 
@@ -68,7 +68,7 @@ class Lives:
     async def live(
         self, others: Scripted, seeds: Sequence[Address], during: Callable[[Rejoin], Coroutine[Any, Any, None]]
     ) -> None:
-        store = Store(self.folder / "node.db")
+        store = RecordStore(self.folder / "node.db")
         rejoin = Rejoin(others, store=store, clock=CLOCK, rng=random.Random(1), seeds=seeds, settings=SETTINGS)
         try:
             await during(rejoin)

@@ -17,7 +17,7 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.retry import until_passed
-from sbon_node.workflow.store import Store
+from sbon_node.workflow.store import RecordStore
 from sbon_protocol.calls import DestroyComponents, InstantiateOperator, ReserveOperator
 from tests.workflow.clusters import NUMBERS, ask, declare, in_cluster, source_at, state_of, submitted
 
@@ -122,7 +122,7 @@ def test_a_death_between_a_drop_and_its_carrying_out_leaves_no_stream(tmp_path: 
         await cluster.until(lambda: streams_at_b(cluster) == ["source/numbers@1/at-b"])
         node = cluster.nodes["b"]
         cluster.crash(node)
-        store = Store(node.disk.folder / "node.db")
+        store = RecordStore(node.disk.folder / "node.db")
         entry = store.get("catalogue", "numbers", CatalogEntry)
         assert entry is not None
         now_ms = cluster.clock.wall_ms()
@@ -161,7 +161,7 @@ def test_a_stream_that_was_declared_otherwise_meanwhile_keeps_no_frames_of_the_o
         await cluster.until(lambda: source_id in outbox.streams() and outbox.latest(source_id) > 2)
         node = cluster.nodes["b"]
         cluster.crash(node)
-        store = Store(node.disk.folder / "node.db")
+        store = RecordStore(node.disk.folder / "node.db")
         entry = store.get("catalogue", "numbers", CatalogEntry)
         assert entry is not None
         # Of two declarations of one version the smaller origin's wins: this node hears of it when it is back.

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_node.workflow.store import Store
+from sbon_node.workflow.store import RecordStore
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
 
 
@@ -24,7 +24,7 @@ def test_a_source_with_a_stored_secret_is_detached_and_the_secret_is_gone(tmp_pa
         for name in "ab":
             node = cluster.nodes[name]
             cluster.crash(node)
-            store = Store(node.disk.folder / "node.db")
+            store = RecordStore(node.disk.folder / "node.db")
             entry = store.get("catalogue", "numbers", CatalogEntry)
             assert entry is not None
             assert len(entry.sources) == 2

@@ -17,11 +17,11 @@ from sbon_node.net.transport import Address
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import run
 from sbon_node.workflow.rejoin import Rejoin, StoredPeer
-from sbon_node.workflow.store import Store
+from sbon_node.workflow.store import RecordStore
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted
 
 
-def refuse(store: Store, *, writes: bool) -> None:
+def refuse(store: RecordStore, *, writes: bool) -> None:
     """sqlite itself takes no write from now on, or takes them again."""
     store._db.execute(f"PRAGMA query_only={int(writes)}")
 
@@ -52,7 +52,7 @@ def in_virtual_time(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 def test_whom_it_met_and_who_left_meanwhile_is_stored_once_it_can_be(tmp_path: Path) -> None:
     async def body() -> None:
-        store, others, clock = Store(tmp_path / "node.db"), Others(), Clock()
+        store, others, clock = RecordStore(tmp_path / "node.db"), Others(), Clock()
         settings = MembershipSettings(rejoin_s=1.0, rejoin_max_s=30.0)
         rejoin = Rejoin(others, store=store, clock=clock, rng=random.Random(1), seeds=(), settings=settings)
         for number in (1, 2):
@@ -95,7 +95,7 @@ def test_a_stopped_query_is_cleaned_though_its_record_cannot_be_stored_for_a_tim
         assert not cluster.nodes["b"].operators(), "its host was told all the same"
         await cluster.clock.sleep(120)
         cluster.crash(cluster.nodes["a"])
-        with closing(Store(cluster.nodes["a"].disk.folder / "node.db")) as stored:
+        with closing(RecordStore(cluster.nodes["a"].disk.folder / "node.db")) as stored:
             record = stored.get("query", "q", QueryRecord)
         assert record is not None
         assert record.cleaned

@@ -26,7 +26,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.frames import END_WATERMARK_MS, FrameDraft
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.rate import Pace
+from sbon_node.streams.rate import MeanRate
 from sbon_node.streams.watermark import shown_watermark
 
 log = structlog.get_logger()
@@ -131,7 +131,7 @@ class SourceRunner:
         self._stored = SourcePosition()
         self._pending = _Pending()
         self._anchor: float | None = None
-        self._pace = Pace()
+        self._pace = MeanRate()
         self._paced = not source.finite
 
     @property

@@ -17,7 +17,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.model.operators import OperatorSpec, OperatorState, OperatorStats
-from sbon_node.streams.rate import Pace
+from sbon_node.streams.rate import MeanRate
 from sbon_node.streams.skipped import SkippedRows
 
 log = structlog.get_logger()
@@ -74,7 +74,7 @@ class Running:
         self._shown = -1
         self._good = 0
         self._refusal: SbonError | None = None
-        self._pace = Pace()
+        self._pace = MeanRate()
         self._read_rows = self._read_bytes = 0
         self._began_s: float | None = None
         """When the current batch was planned."""

@@ -14,7 +14,7 @@ from sbon_node.engine.interface import OperatorPort
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.operators import OperatorSpec, OperatorState, OperatorStats
 from sbon_node.simulation.process import Process
-from sbon_node.streams.rate import Pace
+from sbon_node.streams.rate import MeanRate
 
 T = TypeVar("T")
 Range = tuple[float, float]
@@ -62,7 +62,7 @@ class RunningOperator:
         self.port = port
         self.checkpoint, self.fsync = checkpoint, fsync
         self.stats = OperatorStats()
-        self.pace = Pace()
+        self.pace = MeanRate()
         self.in_batch = self.stopping = False
         self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits: asyncio.Queue[int] = asyncio.Queue()

@@ -23,7 +23,7 @@ from sbon_node.model.stream_counts import LinkCount, OutboxCount, StreamCount
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Tail, advance, number_frames
 from sbon_node.streams.outbox.retention import OnGone, Retention
-from sbon_node.streams.outbox.store import Store, check_size
+from sbon_node.streams.outbox.store import FrameStore, check_size
 from sbon_node.streams.settings import StreamSettings
 
 Written = Literal["written", "replaced", "dropped"]
@@ -39,7 +39,7 @@ class Outbox:
     def __init__(self, path: Path, settings: StreamSettings, failpoint: Failpoints = unobserved) -> None:
         self._settings = settings
         self._failpoint = failpoint
-        self._store = Store(path, fsync=settings.fsync, max_bytes=settings.outbox_max_bytes)
+        self._store = FrameStore(path, fsync=settings.fsync, max_bytes=settings.outbox_max_bytes)
         self._streams = statements.load(self._store)
         self._retention = Retention(self._store, settings, failpoint)
         self._shown, self._sent = [0, 0, 0], [0, 0, 0]

@@ -11,7 +11,7 @@ from sbon_node.failpoints import Failpoints
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import Stream, Subscription
-from sbon_node.streams.outbox.store import Store
+from sbon_node.streams.outbox.store import FrameStore
 from sbon_node.streams.settings import StreamSettings
 
 log = structlog.get_logger()
@@ -32,7 +32,7 @@ def _overdrawn(stream: Stream, one: Subscription) -> SbonError:
 class Retention:
     """Subscriptions and trimming over the streams of one outbox."""
 
-    def __init__(self, store: Store, settings: StreamSettings, failpoint: Failpoints) -> None:
+    def __init__(self, store: FrameStore, settings: StreamSettings, failpoint: Failpoints) -> None:
         self._store = store
         self._settings = settings
         self._failpoint = failpoint

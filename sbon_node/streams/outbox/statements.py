@@ -11,7 +11,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, InputOffset
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Subscription, Tail
-from sbon_node.streams.outbox.store import MAX_NUMBER, Store
+from sbon_node.streams.outbox.store import MAX_NUMBER, FrameStore
 
 _encode = msgspec.msgpack.encode
 _decoder = msgspec.msgpack.Decoder(tuple[InputOffset, ...])
@@ -24,7 +24,7 @@ TAIL = "batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
 # -- streams ----------------------------------------------------------------------------------------------------------
 
 
-def create(store: Store, name: str, kind: Kind, finite: bool, epoch: int) -> Stream:
+def create(store: FrameStore, name: str, kind: Kind, finite: bool, epoch: int) -> Stream:
     with store.transaction() as connection:
         cursor = connection.execute(
             "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL, 0)",
@@ -35,7 +35,7 @@ def create(store: Store, name: str, kind: Kind, finite: bool, epoch: int) -> Str
     return Stream(id=number, name=name, kind=kind, finite=finite, epoch=epoch, visible=Tail())
 
 
-def delete(store: Store, stream: Stream) -> None:
+def delete(store: FrameStore, stream: Stream) -> None:
     with store.transaction() as connection:
         connection.execute("DELETE FROM frames WHERE id BETWEEN ? AND ?", (stream.base, stream.base + MAX_NUMBER))
         connection.execute("DELETE FROM pending WHERE stream = ?", (stream.id,))
@@ -43,13 +43,13 @@ def delete(store: Store, stream: Stream) -> None:
         connection.execute("DELETE FROM streams WHERE id = ?", (stream.id,))
 
 
-def set_epoch(store: Store, stream: Stream, epoch: int) -> None:
+def set_epoch(store: FrameStore, stream: Stream, epoch: int) -> None:
     with store.transaction() as connection:
         connection.execute("UPDATE streams SET epoch = ? WHERE id = ?", (epoch, stream.id))
     stream.epoch = epoch
 
 
-def load(store: Store) -> dict[str, Stream]:
+def load(store: FrameStore) -> dict[str, Stream]:
     """Load all streams as stored; received falls back to acknowledged until subscribers report again."""
     streams: dict[int, Stream] = {}
     with store.reading() as connection:
@@ -90,7 +90,7 @@ def load(store: Store) -> dict[str, Stream]:
     return {stream.name: stream for stream in streams.values()}
 
 
-def _tail(store: Store, row: list[object]) -> Tail:
+def _tail(store: FrameStore, row: list[object]) -> Tail:
     batch, last, upto, watermark_ms, ended, offsets, frames, rows, size = row
     try:
         return Tail(
@@ -177,7 +177,7 @@ def insert_frames(connection: sqlite3.Connection, stream: Stream, frames: Iterab
         )
 
 
-def read(store: Store, stream: Stream, after: int, max_bytes: int) -> list[Frame]:
+def read(store: FrameStore, stream: Stream, after: int, max_bytes: int) -> list[Frame]:
     frames: list[Frame] = []
     with store.reading() as connection:
         found = connection.execute(
@@ -203,7 +203,7 @@ def read(store: Store, stream: Stream, after: int, max_bytes: int) -> list[Frame
     return frames
 
 
-def weighed_upto(store: Store, stream: Stream, number: int) -> int:
+def weighed_upto(store: FrameStore, stream: Stream, number: int) -> int:
     """Return the bytes weighed from frame 1 to ``number``, which is retained or the last deleted frame."""
     if number == stream.visible.last:
         return stream.visible.upto
@@ -216,7 +216,7 @@ def weighed_upto(store: Store, stream: Stream, number: int) -> int:
     return int(row[0])
 
 
-def rows_after(store: Store, stream: Stream, number: int) -> int:
+def rows_after(store: FrameStore, stream: Stream, number: int) -> int:
     """Return the rows in the visible frames after ``number``, all of which are retained."""
     within = (stream.base + number, stream.base + stream.visible.last)
     with store.reading() as connection:
@@ -227,7 +227,7 @@ def delete_frames(connection: sqlite3.Connection, stream: Stream, upto: int) -> 
     connection.execute("DELETE FROM frames WHERE id > ? AND id <= ?", (stream.base, stream.base + upto))
 
 
-def last_overdue(store: Store, stream: Stream, upto: int, full: int, old_ms: int) -> int:
+def last_overdue(store: FrameStore, stream: Stream, upto: int, full: int, old_ms: int) -> int:
     """Return the last overdue frame up to number ``upto``; ``stream.trimmed`` if there is none.
 
     A frame is overdue before the ``full``-th byte, or if it was created before ``old_ms``.

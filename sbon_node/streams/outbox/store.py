@@ -50,7 +50,7 @@ CREATE TABLE subscriptions (
 _FULL_NAMES = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
 
 
-class Store:
+class FrameStore:
     """One open database with short, synchronous calls.
 
     Raises :class:`SbonError` ``disk-full``, ``disk-error``, ``outbox-corrupt``, ``outbox-version``, and none of sqlite's
