@@ -6,7 +6,7 @@ They are injected, because virtual time has no threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -27,7 +27,7 @@ async def in_thread(work: Callable[[], T], /) -> T:
 
     A thread cannot be stopped: a cancellation waits until the work ends.
     """
-    return await _through(asyncio.ensure_future(asyncio.to_thread(work)))
+    return await run_to_end(asyncio.to_thread(work))
 
 
 class Computing:
@@ -37,7 +37,7 @@ class Computing:
         self._threads = ThreadPoolExecutor(COMPUTING_THREADS, "computing")
 
     async def __call__(self, work: Callable[[], T], /) -> T:
-        return await _through(asyncio.get_running_loop().run_in_executor(self._threads, work))
+        return await run_to_end(asyncio.get_running_loop().run_in_executor(self._threads, work))
 
 
 async def inline(work: Callable[[], T], /) -> T:
@@ -45,7 +45,9 @@ async def inline(work: Callable[[], T], /) -> T:
     return work()
 
 
-async def _through(running: asyncio.Future[T]) -> T:
+async def run_to_end(work: Awaitable[T]) -> T:
+    """Run the work to its end; raise a cancellation after that."""
+    running = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:

@@ -35,13 +35,17 @@ class Endpoint(Message, frozen=True):
 # -- the cost space ---------------------------------------------------------------------------------------------------
 
 
+MAX_COORDINATE_MS = 1e5
+"""Limit of a coordinate, which is refused beyond it: no two places on Earth are that far apart."""
+
+
 class Coordinate(Message, frozen=True):
     """A coordinate in the cost space: ``vector``, ``height`` and ``load`` in milliseconds, ``error`` relative."""
 
     vector: Annotated[tuple[float, ...], Meta(min_length=1, max_length=8)]
-    height: Annotated[float, Meta(ge=0, le=1e5)] = 0.0
+    height: Annotated[float, Meta(ge=0, le=MAX_COORDINATE_MS)] = 0.0
     error: Annotated[float, Meta(ge=0, le=1e3)] = 1.0
-    load: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+    load: Annotated[float, Meta(ge=0, le=MAX_COORDINATE_MS)] = 0.0
 
 
 # -- membership: datagrams --------------------------------------------------------------------------------------------

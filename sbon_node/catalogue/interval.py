@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
+from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 
 SLOWEST = 8.0
@@ -20,7 +21,7 @@ class ComparisonInterval:
 
     def __init__(self, clock: Clock, rng: random.Random, interval_s: float) -> None:
         self._clock, self._rng, self._interval_s = clock, rng, interval_s
-        self._pause_s = interval_s
+        self._backoff = Backoff(interval_s, SLOWEST * interval_s)
         self._stirred = asyncio.Event()
 
     def stir(self) -> None:
@@ -29,11 +30,10 @@ class ComparisonInterval:
     async def pause(self) -> None:
         share = self._rng.uniform(0.5, 1.5)
         try:
-            async with self._clock.timeout(self._pause_s * share):
+            async with self._clock.timeout(self._backoff.next_s() * share):
                 await self._stirred.wait()
         except TimeoutError:
-            self._pause_s = min(2 * self._pause_s, SLOWEST * self._interval_s)
             return
         self._stirred.clear()
-        self._pause_s = self._interval_s
+        self._backoff.reset()
         await self._clock.sleep(self._interval_s * share)

@@ -17,14 +17,15 @@ from typing import NamedTuple
 from sbon_node.clock import Clock
 from sbon_node.directory.pairs import MeasuredPairs, Measurement, Pair, unordered
 from sbon_node.directory.settings import DirectorySettings
-from sbon_node.directory.tokens import TokenBucket, TokenBuckets
 from sbon_node.errors import SbonError
 from sbon_node.membership.detector.pings import Pinged
 from sbon_node.membership.service import Membership
 from sbon_node.membership.table import Change
+from sbon_node.model.bounded import MAX_REASON
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Caller, Peers, PeerServer
 from sbon_node.tasks import Tasks
+from sbon_node.token_buckets import TokenBucket, TokenBuckets
 from sbon_protocol.calls import MeasuredRtt, MeasuredRtts, MeasureRtt
 
 PINGS = 3
@@ -32,10 +33,9 @@ GAP_S = 0.05
 """Time between two pings of a pair: long enough that they do not share a queue."""
 ANSWER_TIMEOUTS = 3
 """Time for an asked node to answer, in ping timeouts."""
-MAX_REASON = 500
 
 Take = Callable[[int, float], float]
-"""Signature of :meth:`~sbon_node.directory.tokens.TokenBucket.take`."""
+"""Signature of :meth:`~sbon_node.token_buckets.TokenBucket.take`."""
 
 Outcome = Measurement | SbonError
 """Result for one pair; an error where it could not be measured."""

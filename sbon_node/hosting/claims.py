@@ -10,6 +10,7 @@ from collections.abc import Callable
 import structlog
 
 from sbon_node.errors import SbonError
+from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ClaimComponent, Claimed, ReportState
 
@@ -17,9 +18,6 @@ log = structlog.get_logger()
 
 REFUSED = "query-refused"
 """The query's submission was refused: its host keeps nothing, not even results."""
-
-MAX_EPOCH_LEAP = 2**20
-"""The largest accepted difference between a holder's epoch and its host's."""
 
 OVER = frozenset({"query-over", REFUSED, "not-owner"})
 """Final refusals: the host forgets the part."""

@@ -15,7 +15,8 @@ import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sources import SourceHost
-from sbon_node.model.catalogue import MAX_ROW_BYTES, MAX_ROWS_S
+from sbon_node.model.catalogue import MAX_ROWS_S
+from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.measurements import Measured, Measurement, SourcePace
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import QueryRecord

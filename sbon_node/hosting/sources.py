@@ -12,7 +12,7 @@ from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import open_source
-from sbon_node.connectors.sources.runner import SourceReport, SourceRunner
+from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.connectors.sources.sample import with_sample
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
@@ -95,34 +95,34 @@ class SourceHost:
             sources=tuple(msgspec.structs.replace(info, source=shown_source(info.source)) for info in found),
         )
 
-    def report(self, source_id: str) -> SourceReport | None:
+    def report(self, source_id: str) -> SourceInfo | None:
         """Return the report of a source that runs, or has run, on this node."""
         runner = self._runners.get(source_id)
         return runner.describe() if runner is not None else None
 
-    def reports_of(self, streams: Iterable[str]) -> list[SourceReport]:
+    def reports_of(self, streams: Iterable[str]) -> list[SourceInfo]:
         """Return reports for local sources among these streams.
 
         A node that starts reports the sources of its earlier run as ``idle``: they are not lost.
         """
         return [report for one in streams if (report := self._report_of(one)) is not None]
 
-    def _report_of(self, source_id: str) -> SourceReport | None:
+    def _report_of(self, source_id: str) -> SourceInfo | None:
         if source_id in self._running:
             return self._told(source_id, self._running[source_id])
         stored = self._context.store.get("source", source_id, HostedSource)
-        return SourceReport(source=stored.source, state="idle") if stored is not None else None
+        return SourceInfo(source=stored.source, state="idle") if stored is not None else None
 
-    def reports(self) -> list[SourceReport]:
+    def reports(self) -> list[SourceInfo]:
         """Return the reports of all sources on this node, in the order of their ids."""
         return [self._told(source_id, hosted) for source_id, hosted in sorted(self._running.items())]
 
-    def _told(self, source_id: str, hosted: HostedSource) -> SourceReport:
+    def _told(self, source_id: str, hosted: HostedSource) -> SourceInfo:
         runner = self._runners.get(source_id)
         if runner is not None:
             return runner.describe()
         refused = self._refused.get(source_id, "")
-        return SourceReport(source=hosted.source, state=f"failed: {refused}", trouble=refused)
+        return SourceInfo(source=hosted.source, state=f"failed: {refused}", trouble=refused)
 
     def runner(self, source_id: str) -> SourceRunner | None:
         """Return the runner of a source that runs, or has run, on this node."""

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.model.columns import Schema
+from sbon_node.model.frames import MAX_ROW_BYTES
 
 MAX_SOURCES_OF_A_STREAM = 256
 MAX_ROWS_S = 1e9
-MAX_ROW_BYTES = 2**20
 ASSUMED_ROWS_S = 1000.0
 ASSUMED_ROW_BYTES = 100.0
 """Assumed row size of a source whose row size is neither declared, sampled nor measured."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-MAX_FRAME_BYTES = 4 * 1024 * 1024
-MAX_ROW_BYTES = 1024 * 1024
+from sbon_protocol.codec import MAX_PAYLOAD_BYTES
+
+MAX_FRAME_BYTES = MAX_PAYLOAD_BYTES
+MAX_ROW_BYTES = 2**20
 
 NO_WATERMARK_MS = -(2**62)
 """No promise about event time yet."""

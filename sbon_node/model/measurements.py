@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.model.bounded import Counted
-from sbon_node.model.catalogue import MAX_ROW_BYTES, MAX_ROWS_S
+from sbon_node.model.catalogue import MAX_ROWS_S
+from sbon_node.model.frames import MAX_ROW_BYTES
 
 LEAST_ROWS = 100
 """Fewest input rows of a usable measurement."""

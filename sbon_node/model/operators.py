@@ -22,6 +22,11 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     memory_mb: float = 150.0
     bandwidth_bytes_s: float = 0.0
 
+    @property
+    def amounts(self) -> tuple[float, float, float]:
+        """Return cores, memory and bandwidth, for arithmetic on all of them."""
+        return self.cores, self.memory_mb, self.bandwidth_bytes_s
+
 
 class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A stream that an operator reads, its host, and its schema; all inputs of a ``view`` form its rows.

@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from sbon_node.connectors.sources.runner import SourceReport
 from sbon_node.directory.measuring import Measurer
 from sbon_node.engine.interface import Engine
 from sbon_node.hosting.operators import OperatorHost
@@ -18,6 +17,7 @@ from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.stream_counts import OutboxCount
+from sbon_node.model.streams import SourceInfo
 from sbon_node.net.traffic import Carrier, Direction, Flow
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.space.coordinate import Coordinate
@@ -62,7 +62,7 @@ class NodeMetrics(NamedTuple):
     served: int
     outstanding_bytes: int
     links: LinkMetrics
-    sources: list[SourceReport]
+    sources: list[SourceInfo]
     operators: list[tuple[str, OperatorInfo]]
     sinks: int
     queries: dict[str, int]

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import structlog
 
-from sbon_node.directory.tokens import TokenBucket, TokenBuckets
 from sbon_node.errors import SbonError
+from sbon_node.model.bounded import MAX_REASON
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import ConnectionLostError
+from sbon_node.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskNode, NodeAnswer, ReachBack, ReachedBack
 from sbon_protocol.errors import ProtocolError
@@ -29,7 +30,6 @@ PINGS = 3
 BURST, BURST_FOR_ONE = 64, 4
 PER_S, PER_S_FOR_ONE = 4.0, 0.2
 MAX_ASKERS = 1024
-MAX_REASON = 300
 
 
 class Reached(NamedTuple):

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
+from sbon_node.executors import run_to_end
 from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Recall
@@ -159,7 +160,7 @@ class ProcessPlanner:
             await asyncio.wait([self._idle])
         self._process.kill()
         async with self._turns.turn(""):
-            await _uncut(self._process.end())
+            await run_to_end(self._process.end())
 
     def _begin(self, request: PlanRequest) -> PlanText:
         """Begin a plan with only the streams that the text names."""
@@ -232,7 +233,7 @@ class ProcessPlanner:
     async def _end_idle(self) -> None:
         await self._clock.sleep(self._settings.planner_idle_s)
         async with self._turns.turn(""):
-            await _uncut(self._process.end())
+            await run_to_end(self._process.end())
 
     async def _exchange(self, request: Request, kept_by: int | None = None) -> Reply:
         """Exchange a request for its reply.
@@ -240,7 +241,7 @@ class ProcessPlanner:
         A cancelled caller waits until the exchange ends: otherwise the next caller would take its reply.
         """
         async with self._turns.turn(CLIENT.get()):
-            return await _uncut(self._reply(request, kept_by))
+            return await run_to_end(self._reply(request, kept_by))
 
     async def _reply(self, request: Request, kept_by: int | None) -> Reply:
         if kept_by not in (None, self._process.running):
@@ -258,7 +259,7 @@ class ProcessPlanner:
                     raise _ReplacedError(by_this=True) from error
                 continue
             if isinstance(reply, Refused) and reply.broken:
-                await _uncut(self._process.end())
+                await run_to_end(self._process.end())
             return reply
         raise process_lost()
 
@@ -289,18 +290,3 @@ async def _answered(question: WorkerRequest, analyse: Analyse, recall: Recall) -
         return Continue(plan=0, measured=await recall(question.sources, question.signatures))
     except SbonError as error:
         return Continue(plan=0, refused=Refused.of(error))
-
-
-async def _uncut(work: Coroutine[Any, Any, T]) -> T:
-    """Run the work to its end; raise a cancellation after that."""
-    running = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not running.done():
-        try:
-            await asyncio.wait([running])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        running.exception()  # retrieve the error, because the caller has gone
-        raise cancelled
-    return running.result()

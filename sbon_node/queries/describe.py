@@ -12,6 +12,7 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost, shown_source, untold_source
+from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.catalogue import SourceDeclaration, called
 from sbon_node.model.delivery import Sample, SinkReport
 from sbon_node.model.plan import Plan
@@ -24,8 +25,6 @@ from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, ComponentStates, DescribeComponents
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
-
-MAX_REASON = 500
 
 
 class Descriptions:

@@ -29,7 +29,7 @@ from sbon_node.queries.terminal import as_terminal
 from sbon_node.queries.usage import query_usage_of
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
-from sbon_node.workflow.retry import pauses
+from sbon_node.workflow.retry import backoff_of
 from sbon_protocol.calls import (
     ClaimComponent,
     Claimed,
@@ -184,8 +184,9 @@ class QueryHolder:
 
     async def _refuse_at_last(self, query: str, reason: str, missed: Collection[str]) -> None:
         """Store the refusal as soon as the disk accepts it."""
-        for pause_s in pauses(self._context.settings):
-            await self._context.clock.sleep(pause_s)
+        backoff = backoff_of(self._context.settings)
+        while True:
+            await self._context.clock.sleep(backoff.next_s())
             if self._records.get(query) is None:
                 return
             with suppress(SbonError):
@@ -279,14 +280,15 @@ class QueryHolder:
 
     async def _clean(self, query: str, nodes: Collection[str] = ()) -> None:
         """Ask every host, or ``nodes``, to delete its parts; retry while hosts are away or this node's disk is full."""
-        for pause_s in pauses(self._context.settings):
+        backoff = backoff_of(self._context.settings)
+        while True:
             try:
                 nodes = await self._clean_once(query, nodes)
                 if not nodes:
                     return
             except SbonError as error:
                 log.warning("clean-waits", query=query, code=error.code, reason=str(error))
-            await self._context.clock.sleep(pause_s)
+            await self._context.clock.sleep(backoff.next_s())
 
     async def _clean_once(self, query: str, nodes: Collection[str] = ()) -> list[str]:
         """Return the nodes that were unreachable; none if the record was deleted or replaced meanwhile."""

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from sbon_protocol import messages
 
-MAX_MS = 1e5
-"""Limit of a coordinate, which is refused beyond it: no two places on Earth are that far apart."""
+MAX_MS = messages.MAX_COORDINATE_MS
 
 
 class Coordinate(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
@@ -126,10 +127,9 @@ class Rejoin:
 
     async def _keep_all(self) -> None:
         """Store addresses until the disk matches the known addresses."""
-        pause_s = self._settings.rejoin_s
+        backoff = Backoff(self._settings.rejoin_s, self._settings.rejoin_max_s)
         while self._stored != self._known:
-            await self._clock.sleep(pause_s)
-            pause_s = min(2 * pause_s, self._settings.rejoin_max_s)
+            await self._clock.sleep(backoff.next_s())
             try:
                 for name in sorted({**self._stored, **self._known}):
                     self._write(name)
@@ -191,19 +191,19 @@ class Rejoin:
             await self._meet(Address.parse(self._rng.choice(missing)))
 
     async def _keep_trying(self) -> None:
-        pause_s, longest_s = self._settings.rejoin_s, self._settings.rejoin_max_s
+        longest_s = self._settings.rejoin_max_s
+        backoff = Backoff(self._settings.rejoin_s, longest_s)
         next_look = self._clock.now() + longest_s * self._rng.random()
         while True:
             try:
                 if self._others.others_alive:
-                    pause_s = self._settings.rejoin_s
+                    backoff.reset()
                     if await self._lost_by(next_look):
                         continue
                     next_look = self._clock.now() + longest_s
                     await self._look()
                 else:
-                    await self._clock.sleep(pause_s)
-                    pause_s = min(2 * pause_s, longest_s)
+                    await self._clock.sleep(backoff.next_s())
                     if not self._others.others_alive:
                         await self._try()
             except SbonError as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from sbon_node.backoff import Backoff
 from sbon_node.connectors.interface import AWAY
 from sbon_node.errors import SbonError
 from sbon_node.workflow.context import Context
@@ -21,12 +22,9 @@ FINAL = frozenset({"checkpoint-mismatch", "checkpoint-unreadable", "fenced", "fo
 """Codes of errors that no retry cures. Other codes are retried ``control.resume_tries`` times."""
 
 
-def pauses(settings: ControlSettings) -> Iterator[float]:
-    """Return pauses in seconds: ``retry_s``, doubled each time, at most ``retry_max_s``; without end."""
-    pause_s = settings.retry_s
-    while True:
-        yield min(pause_s, settings.retry_max_s)
-        pause_s = min(2 * pause_s, settings.retry_max_s)
+def backoff_of(settings: ControlSettings) -> Backoff:
+    """Return the pauses of a workflow that tries again."""
+    return Backoff(settings.retry_s, settings.retry_max_s)
 
 
 async def until_passed(context: Context, attempt: Callable[[], Awaitable[T]], waits: Callable[[SbonError], None]) -> T:
@@ -34,8 +32,8 @@ async def until_passed(context: Context, attempt: Callable[[], Awaitable[T]], wa
 
     ``waits`` receives each temporary error.
     """
-    tries = 0
-    for pause_s in pauses(context.settings):
+    tries, backoff = 0, backoff_of(context.settings)
+    while True:
         try:
             return await attempt()
         except SbonError as error:
@@ -43,5 +41,4 @@ async def until_passed(context: Context, attempt: Callable[[], Awaitable[T]], wa
             if error.code in FINAL or tries >= context.settings.resume_tries:
                 raise
             waits(error)
-        await context.clock.sleep(pause_s)
-    raise AssertionError("pauses never end")
+        await context.clock.sleep(backoff.next_s())

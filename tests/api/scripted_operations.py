@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from sbon_node.connectors.sources.runner import SourceReport
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.stream_counts import OutboxCount
+from sbon_node.model.streams import SourceInfo
 from sbon_node.net.traffic import Flow
 from sbon_node.operations.debug_dump_types import DebugDump
 from sbon_node.operations.examination import CheckResult, Examination
@@ -23,9 +23,9 @@ WELL = CheckResult(check="java", verdict="ok", message="version 17")
 ALONE = Reason(code="alone", weight="impaired", message="no other member can be reached", hint="look at them")
 
 
-def source_report(name: str, **counts: int) -> SourceReport:
+def source_report(name: str, **counts: int) -> SourceInfo:
     source = SourceDeclaration(stream="flights", name=name, node="a", connector="file", options={})
-    return SourceReport(source=source, state="running", **counts)
+    return SourceInfo(source=source, state="running", **counts)
 
 
 def figures(sources: int = 1) -> NodeMetrics:

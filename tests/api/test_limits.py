@@ -10,39 +10,39 @@ import msgspec
 import pytest
 
 from sbon_node.api.server.http import ApiServer
-from sbon_node.api.server.rate import Buckets
 from sbon_node.api.settings import ApiSettings
+from sbon_node.token_buckets import TokenBucket, TokenBuckets
 from tests.api.switched_node import SETTINGS, SwitchedNode
 
 
 def test_a_bucket_lets_a_burst_pass_and_then_the_rate() -> None:
-    buckets = Buckets(rate_s=10.0, burst=5, most=9)
-    assert [buckets.take("a", 0.0) for _ in range(5)] == [0.0] * 5
-    assert buckets.take("a", 0.0) == pytest.approx(0.1)
-    assert buckets.take("b", 0.0) == 0.0
-    assert buckets.take("a", 0.05) == pytest.approx(0.05)
-    assert buckets.take("a", 0.11) == 0.0
-    assert [buckets.take("a", 60.0) > 0 for _ in range(6)] == [False] * 5 + [True]
+    buckets = TokenBuckets(each=lambda: TokenBucket(5, 10.0), most=9)
+    assert [buckets.take("a", 1, 0.0) for _ in range(5)] == [0.0] * 5
+    assert buckets.take("a", 1, 0.0) == pytest.approx(0.1)
+    assert buckets.take("b", 1, 0.0) == 0.0
+    assert buckets.take("a", 1, 0.05) == pytest.approx(0.05)
+    assert buckets.take("a", 1, 0.11) == 0.0
+    assert [buckets.take("a", 1, 60.0) > 0 for _ in range(6)] == [False] * 5 + [True]
 
 
 def test_over_any_time_no_more_pass_than_burst_and_rate_allow() -> None:
     rng = random.Random(5)
-    buckets = Buckets(rate_s=7.0, burst=3, most=9)
+    buckets = TokenBuckets(each=lambda: TokenBucket(3, 7.0), most=9)
     now, passed = 0.0, 0
     for _ in range(5000):
         now += rng.expovariate(20.0)
-        passed += buckets.take("a", now) == 0.0
+        passed += buckets.take("a", 1, now) == 0.0
         assert passed <= 3 + 7.0 * now
     assert passed > 0.95 * 7.0 * now
 
 
 def test_the_clients_remembered_are_bounded() -> None:
-    buckets = Buckets(rate_s=1.0, burst=1, most=3)
+    buckets = TokenBuckets(each=lambda: TokenBucket(1, 1.0), most=3)
     for client in "abcab":
-        buckets.take(client, 0.0)
-    buckets.take("d", 0.0)
+        buckets.take(client, 1, 0.0)
+    buckets.take("d", 1, 0.0)
     assert len(buckets) == 3
-    assert (buckets.take("a", 0.0) > 0, buckets.take("b", 0.0) > 0, buckets.take("c", 0.0)) == (True, True, 0.0)
+    assert (buckets.take("a", 1, 0.0) > 0, buckets.take("b", 1, 0.0) > 0, buckets.take("c", 1, 0.0)) == (True, True, 0.0)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from sbon_node.connectors.sinks.registry import open_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.executors import in_thread
 from sbon_node.model.delivery import Rows
-from sbon_node.model.frames import Frame
+from sbon_node.model.frames import MAX_FRAME_BYTES, Frame
 from sbon_node.streams.payload import LARGE_BYTES, MAX_UNPACKED_BYTES
 from tests.connectors.sent_streams import FakeLink
 from tests.connectors.sink_world import Sinking
@@ -107,7 +107,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_bomb_is_refused_and_takes_no_memory(bomb: str) -> None:
     payload = BOMBS[bomb]()
-    assert len(payload) < frames.MAX_BYTES
+    assert len(payload) < MAX_FRAME_BYTES
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)

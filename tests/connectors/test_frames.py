@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sbon_node.connectors.formats import frames
+from sbon_node.model.frames import MAX_FRAME_BYTES
 
 ROWS = pa.RecordBatch.from_pydict({"n": list(range(1000)), "text": [f"{i}" * (i % 50) for i in range(1000)]})
 MANY, FEW = frames.encode(ROWS), frames.encode(ROWS.slice(0, 40))
@@ -61,7 +62,7 @@ def test_few_rows_are_not_drowned_in_their_schema() -> None:
 def test_what_would_fill_the_memory_is_refused() -> None:
     zeros = bytes(2**26)
     bombs = [pa.compress(zeros, "zstd", asbytes=True), pa.compress(MANY + zeros, "zstd", asbytes=True)]
-    assert max(len(bomb) for bomb in bombs) < frames.MAX_BYTES
+    assert max(len(bomb) for bomb in bombs) < MAX_FRAME_BYTES
     for bomb in bombs:
         with pytest.raises(frames.BadPayloadError, match="compressed as a whole"):
             frames.decode(bomb)

@@ -13,7 +13,7 @@ from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import BadRow, Chunk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.generator import GeneratorOptions, GeneratorSource, Timestamp
-from sbon_node.model.frames import END_WATERMARK_MS
+from sbon_node.model.frames import END_WATERMARK_MS, MAX_ROW_BYTES
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.settings import StreamSettings
 from tests.connectors.source_worlds import SCHEMA, SOURCE, Scripted, World, at, numbers, rows_of
@@ -103,7 +103,7 @@ def test_a_row_over_the_limit_is_refused_alone(tmp_path: Path) -> None:
             if self.next:
                 return None
             self.next = 1
-            texts = ["a", "b" * (frames.MAX_ROW_BYTES + 1), "c" * 700_000, "d" * 700_000]
+            texts = ["a", "b" * (MAX_ROW_BYTES + 1), "c" * 700_000, "d" * 700_000]
             rows = pa.RecordBatch.from_pydict({"ts": at([1000] * 4), "text": texts}, schema)
             return Chunk(rows, b"1", lambda i: (i + 10, texts[i]), bad=(BadRow(9, "?", "not a row"),))
 

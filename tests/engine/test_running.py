@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.engine.spark.running import Running
 from sbon_node.model.columns import Column
@@ -27,7 +28,7 @@ async def test_what_has_state_may_go_on_without_news_after_each_batch(tmp_path: 
     port = ToyPort()
     inputs = (InputSpec(stream="in", node="here", schema=SCHEMA, event_time=event_time),)
     spec = OperatorSpec(id="q.o1", query="q", fragment="SELECT ts FROM in0", inputs=inputs, schema=SCHEMA)
-    running = Running(spec, port, tmp_path, Clock.real(), States(), fsync=False)
+    running = Running(spec, port, tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
     running.arm()
     running.recover()
 
@@ -55,7 +56,7 @@ async def test_a_batch_under_way_is_told_with_what_it_has_read(tmp_path: Path) -
     port = ToyPort()
     inputs = (InputSpec(stream="in", node="here", schema=SCHEMA),)
     spec = OperatorSpec(id="q.o1", query="q", fragment="SELECT ts FROM in0", inputs=inputs, schema=SCHEMA)
-    running = Running(spec, port, tmp_path, Clock.real(), States(), fsync=False)
+    running = Running(spec, port, tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
     running.arm()
     running.recover()
     running.begin()

@@ -9,8 +9,9 @@ import sqlglot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbon_node.model.catalogue import MAX_ROW_BYTES, MAX_ROWS_S, CatalogEntry, SourceDeclaration, StreamDeclaration
+from sbon_node.model.catalogue import MAX_ROWS_S, CatalogEntry, SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column, Schema
+from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.measurements import Measured, Measurement, SourcePace
 from sbon_node.model.plan import Plan, Rate
 from sbon_node.model.schema import parse_schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.streams.rate import MeanRate
+from sbon_node.streams.mean_rate import MeanRate
 
 
 def test_nothing_is_told_before_two_observations() -> None:

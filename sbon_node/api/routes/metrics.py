@@ -17,9 +17,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sbon_node.api.server.request_counts import Answered
-from sbon_node.connectors.sources.runner import SourceCounts, SourceReport
+from sbon_node.connectors.sources.runner import SourceCounts
 from sbon_node.model.operators import OperatorStats
 from sbon_node.model.queries import OperatorInfo
+from sbon_node.model.streams import SourceInfo
 from sbon_node.operations.metrics_snapshot import NodeMetrics
 from sbon_node.operations.readiness import Readiness
 
@@ -218,7 +219,7 @@ def _links(figures: NodeMetrics) -> Iterator[Sample]:
     yield "sbon_link_spilled_bytes", (), figures.links.spilled_bytes
 
 
-def _sources(reports: list[SourceReport]) -> Iterator[tuple[Labels, SourceCounts, int]]:
+def _sources(reports: list[SourceInfo]) -> Iterator[tuple[Labels, SourceCounts, int]]:
     """Each source's labels, counts and lost rows; those beyond the bound together."""
     for report in reports[:MAX_SOURCES]:
         yield (report.source.stream, report.source.name), _counts(report), report.dropped
@@ -229,7 +230,7 @@ def _sources(reports: list[SourceReport]) -> Iterator[tuple[Labels, SourceCounts
         yield (OTHER, OTHER), together, sum(report.dropped for report in rest)
 
 
-def _counts(report: SourceReport) -> SourceCounts:
+def _counts(report: SourceInfo) -> SourceCounts:
     return SourceCounts(**{name: getattr(report, name) for name in SourceCounts.__struct_fields__})
 
 

@@ -13,10 +13,10 @@ from aiohttp.typedefs import Middleware
 
 from sbon_node.api.server.hosts import Hosts
 from sbon_node.api.server.problems import RETRY_AFTER_S, Problem, status_of
-from sbon_node.api.server.rate import Buckets
 from sbon_node.api.settings import ApiSettings
 from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
+from sbon_node.token_buckets import TokenBucket, TokenBuckets
 
 log = structlog.get_logger()
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -32,14 +32,17 @@ class Guard:
 
     def __init__(self, settings: ApiSettings, hosts: Hosts, counters: Counters) -> None:
         self._hosts, self._counters = hosts, counters
-        self._buckets = Buckets(settings.requests_per_s, settings.request_burst, MAX_CLIENTS)
+        self._buckets = TokenBuckets(
+            each=lambda: TokenBucket(settings.request_burst, settings.requests_per_s),
+            most=MAX_CLIENTS,
+        )
 
     def middleware(self) -> Middleware:
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             try:
                 self._hosts.check(request.headers)
-                wait_s = self._buckets.take(request.remote or "", asyncio.get_running_loop().time())
+                wait_s = self._buckets.take(request.remote or "", 1, asyncio.get_running_loop().time())
                 if wait_s:
                     return _too_often(wait_s)
                 return await handler(request)

@@ -12,11 +12,10 @@ from functools import partial
 import pyarrow as pa
 
 from sbon_node.executors import Executor
+from sbon_node.model.frames import MAX_FRAME_BYTES, MAX_ROW_BYTES
 from sbon_node.streams.payload import is_large, pack, unpack
 
 AIM_BYTES = 256 * 1024
-MAX_BYTES = 4 * 1024 * 1024
-MAX_ROW_BYTES = 1024 * 1024
 
 
 class BadPayloadError(ValueError):
@@ -88,8 +87,8 @@ def decode(payload: bytes, schema: pa.Schema | None = None, rows: pa.Table | Non
         if schema is None:
             raise BadPayloadError("an empty payload says nothing of its columns")
         return schema.empty_table()
-    if len(payload) > MAX_BYTES:
-        raise BadPayloadError(f"{len(payload):,} bytes are over the limit of {MAX_BYTES:,}")
+    if len(payload) > MAX_FRAME_BYTES:
+        raise BadPayloadError(f"{len(payload):,} bytes are over the limit of {MAX_FRAME_BYTES:,}")
     try:
         table = pa.Table.from_batches([unpack(payload)]) if rows is None else rows
         names = table.schema.names  # names that are not valid UTF-8 raise here

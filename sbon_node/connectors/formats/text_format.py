@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -24,6 +25,13 @@ TEXT_SUFFIXES: dict[str, Literal["csv", "ndjson"]] = {
     ".jsonl": "ndjson",
     ".json": "ndjson",
 }
+
+
+def format_unknown(path: Path) -> SbonError:
+    """Return the refusal of a file whose suffix and options name no format."""
+    message = f"the name {path.name} does not tell the format"
+    return SbonError("bad-option", message, where="options.format", hint="set format to csv, ndjson or parquet")
+
 
 Header = Annotated[bool, Meta(description="CSV: the first line names the columns; else they are the stream's, in order")]
 Delimiter = Annotated[

@@ -18,6 +18,7 @@ import pyarrow as pa
 from msgspec import Meta
 
 from sbon_node.connectors.access.roots import ANYWHERE, HeldFolder
+from sbon_node.connectors.formats.text_format import format_unknown
 from sbon_node.connectors.sinks import file_formats
 from sbon_node.connectors.sinks.buffer import Buffer
 from sbon_node.connectors.sinks.file_formats import SinkFormat
@@ -249,10 +250,5 @@ def _place(options: FileSinkOptions) -> tuple[Path, SinkFormat]:
     path = Path(options.path).expanduser()
     kind = options.format or SUFFIXES.get(path.suffix.lower())
     if kind is None:
-        raise SbonError(
-            "bad-option",
-            f"the name {path.name} does not tell the format",
-            where="options.format",
-            hint="set format to csv, ndjson or parquet",
-        )
+        raise format_unknown(path)
     return path, kind

@@ -22,11 +22,11 @@ from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.postgres_options import ssl_mode
 from sbon_node.connectors.sinks.postgres_table import FoundColumn, TableName, check_columns, copied, creation
 from sbon_node.errors import SbonError
+from sbon_node.model.bounded import MAX_REASON
 
 POSITIONS = "sbon_positions"
 CONNECT_S = 5.0
 """Connection timeout; below a node's wait for a sink, so the submitter gets the cause."""
-MAX_REASON = 300
 
 ROW_CLASSES = ("21", "22", "23")
 """SQLSTATE classes of refused rows (cardinality, data, integrity constraints)."""

@@ -9,6 +9,7 @@ from typing import Literal
 import pyarrow as pa
 import structlog
 
+from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import AWAY, Sink
@@ -154,7 +155,7 @@ class SinkRunner:
 
     async def _persist(self, *, finish: bool) -> None:
         """Flush the sink. It takes no frames while delivery is impossible; the links' credit bounds the held frames."""
-        pause_s = self._settings.retry_s
+        backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
         while True:
             try:
                 await (self._sink.finish() if finish else self._sink.flush())
@@ -166,8 +167,7 @@ class SinkRunner:
             else:
                 self._enter("running")
                 return
-            await self._clock.sleep(pause_s)
-            pause_s = min(2 * pause_s, self._settings.retry_max_s)
+            await self._clock.sleep(backoff.next_s())
 
     def _enter(self, state: State, reason: str = "") -> None:
         if state != self.state:

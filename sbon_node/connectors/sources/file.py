@@ -15,7 +15,15 @@ from sbon_node.connectors.formats.blocks import Block, BlockReader
 from sbon_node.connectors.formats.columns import check_timestamp_format
 from sbon_node.connectors.formats.parquet import ParquetRows
 from sbon_node.connectors.formats.text_file import TextRows
-from sbon_node.connectors.formats.text_format import TEXT_SUFFIXES, Delimiter, Header, Null, TimestampFormat, text_format
+from sbon_node.connectors.formats.text_format import (
+    TEXT_SUFFIXES,
+    Delimiter,
+    Header,
+    Null,
+    TimestampFormat,
+    format_unknown,
+    text_format,
+)
 from sbon_node.connectors.interface import Chunk
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.event_time import FIRST_MS, milliseconds
@@ -118,12 +126,7 @@ def _reader(options: FileOptions, schema: pa.Schema, settings: ConnectorSettings
     if kind is None and path.is_dir():
         raise SbonError("bad-option", f"{path} is a folder", where="options.path", hint="name a file in it")
     if kind is None:
-        raise SbonError(
-            "bad-option",
-            f"the name {path.name} does not tell the format",
-            where="options.format",
-            hint="set format to csv, ndjson or parquet",
-        )
+        raise format_unknown(path)
     if kind == "parquet":
         return ParquetRows(path, schema, settings)
     rows = text_format(

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
+from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import MAY_BE_MENDED, BadRow, Chunk, Confirmed, Measured, Receipt, Source
@@ -24,9 +25,10 @@ from sbon_node.connectors.sources.dead_letters import DeadLetters
 from sbon_node.connectors.sources.event_time import EventTime
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.frames import END_WATERMARK_MS, FrameDraft
+from sbon_node.model.frames import END_WATERMARK_MS, MAX_ROW_BYTES, FrameDraft
+from sbon_node.model.streams import SourceInfo
+from sbon_node.streams.mean_rate import MeanRate
 from sbon_node.streams.outbox.outbox import Outbox
-from sbon_node.streams.rate import MeanRate
 from sbon_node.streams.watermark import shown_watermark
 
 log = structlog.get_logger()
@@ -56,30 +58,6 @@ class SourcePosition(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool = False
     dead_letters: int = 0
     counts: SourceCounts = SourceCounts()
-
-
-class SourceReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of a source for users.
-
-    ``dropped`` counts rows lost to subscribers that lagged too far; ``trouble`` is why wanted rows do not come.
-    """
-
-    source: SourceDeclaration
-    state: str
-    trouble: str = ""
-    rows: int = 0
-    bytes: int = 0
-    late: int = 0
-    bad: int = 0
-    too_large: int = 0
-    dropped: int = 0
-    dead_letters: str = ""
-    rows_s: float | None = None
-    bytes_s: float | None = None
-    paced: bool = False
-    watermark_ms: int | None = None
-    finite: bool = False
-    read_share: float | None = None
 
 
 @dataclass(slots=True)
@@ -143,11 +121,11 @@ class SourceRunner:
         """Return the counts of all written rows."""
         return self._stored.counts
 
-    def describe(self) -> SourceReport:
+    def describe(self) -> SourceInfo:
         state = f"{self.state}: {self.reason}" if self.reason else self.state
         letters = str(self._letters.path) if self.counts.bad or self.counts.too_large else ""
         name = self.declaration.id
-        return SourceReport(
+        return SourceInfo(
             source=self.declaration,
             state=state,
             trouble=self._trouble,
@@ -194,7 +172,7 @@ class SourceRunner:
 
     async def _read_on(self) -> None:
         """Read to the end of the source, through any absences and read errors of its input."""
-        pause_s = self._settings.retry_s
+        backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
         while True:
             before = self._stored
             try:
@@ -212,9 +190,9 @@ class SourceRunner:
                 await self._source.close()
             self._enter("paused", reason, trouble)
             self._pace.pause()
-            pause_s = self._settings.retry_s if self._stored is not before else pause_s
-            await self._clock.sleep(pause_s)
-            pause_s = min(2 * pause_s, self._settings.retry_max_s)
+            if self._stored is not before:
+                backoff.reset()
+            await self._clock.sleep(backoff.next_s())
 
     async def _pump(self) -> None:
         reading: asyncio.Task[Chunk | None] | None = None
@@ -261,7 +239,7 @@ class SourceRunner:
         rows = chunk.rows if len(found.kept) == chunk.rows.num_rows else chunk.rows.take(pa.array(found.kept))
         large = frames.oversized(rows)
         bad = [*chunk.bad, *(BadRow(*chunk.origin(i), reason) for i, reason in found.refused)]
-        reason = f"larger than {frames.MAX_ROW_BYTES:,} bytes"
+        reason = f"larger than {MAX_ROW_BYTES:,} bytes"
         bad += [BadRow(*chunk.origin(int(found.kept[i])), reason) for i in large]
         if large:
             rows = rows.take(pa.array(np.delete(np.arange(rows.num_rows), large)))
@@ -321,7 +299,7 @@ class SourceRunner:
         return drafts
 
     async def _persist(self, step: Callable[[], None]) -> None:
-        pause_s = self._settings.retry_s
+        backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
         while True:
             try:
                 step()
@@ -333,8 +311,7 @@ class SourceRunner:
                 if self.state == "paused":
                     self._enter("running")
                 return
-            await self._clock.sleep(pause_s)
-            pause_s = min(2 * pause_s, self._settings.retry_max_s)
+            await self._clock.sleep(backoff.next_s())
 
     def _enter(self, state: State, reason: str = "", trouble: str = "") -> None:
         self._trouble = trouble

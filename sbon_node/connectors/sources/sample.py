@@ -9,7 +9,8 @@ import structlog
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.interface import Chunk, Source
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import MAX_ROW_BYTES, MAX_ROWS_S, SourceDeclaration
+from sbon_node.model.catalogue import MAX_ROWS_S, SourceDeclaration
+from sbon_node.model.frames import MAX_ROW_BYTES
 
 log = structlog.get_logger()
 

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.engine.interface import Footprint, OnOperatorState, OperatorPort
 from sbon_node.engine.settings import EngineSettings
@@ -94,7 +95,8 @@ class SparkEngine:
 
     async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
         self._check_free(spec, checkpoint)
-        running = Running(spec, port, checkpoint, self._clock, self._on_state, fsync=self._fsync)
+        backoff = Backoff(self._settings.restart_s, MAX_PAUSE_S)
+        running = Running(spec, port, checkpoint, self._clock, self._on_state, backoff=backoff, fsync=self._fsync)
         self._running[spec.id] = running
         running.tell("starting")
         try:
@@ -180,8 +182,7 @@ class SparkEngine:
                 return
             running.tell("stopped" if end.code in PASSING else "starting", end.reason)
             if end.code != REPLACED:
-                await self._clock.sleep(min(MAX_PAUSE_S, self._settings.restart_s * 2 ** min(running.tries, 10)))
-                running.tries += 1
+                await self._clock.sleep(running.backoff.next_s())
             if running.suspect:
                 async with self._alone(running):
                     await self._start_again(running)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import structlog
 
+from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
@@ -17,7 +18,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.model.operators import OperatorSpec, OperatorState, OperatorStats
-from sbon_node.streams.rate import MeanRate
+from sbon_node.streams.mean_rate import MeanRate
 from sbon_node.streams.skipped import SkippedRows
 
 log = structlog.get_logger()
@@ -55,13 +56,21 @@ class Running:
     """
 
     def __init__(
-        self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path, clock: Clock, on_state: OnOperatorState, *, fsync: bool
+        self,
+        spec: OperatorSpec,
+        port: OperatorPort,
+        checkpoint: Path,
+        clock: Clock,
+        on_state: OnOperatorState,
+        *,
+        backoff: Backoff,
+        fsync: bool,
     ) -> None:
-        self.spec, self.checkpoint = spec, checkpoint
+        self.spec, self.checkpoint, self.backoff = spec, checkpoint, backoff
         self.stats = OperatorStats()
         self.state: OperatorState = "starting"
         self.stopping = self.held = self.live = self.suspect = False
-        self.deaths = self.kills = self.tries = self.run = 0
+        self.deaths = self.kills = self.run = 0
         self.ended: asyncio.Future[End]
         self.proven: asyncio.Future[None]
         self._port, self._clock, self._on_state = port, clock, on_state
@@ -196,7 +205,8 @@ class Running:
         return [InputOffset()] * len(self.spec.inputs)
 
     def _prove(self) -> None:
-        self.suspect, self.tries = False, 0
+        self.suspect = False
+        self.backoff.reset()
         if not self.proven.done():
             self.proven.set_result(None)
 

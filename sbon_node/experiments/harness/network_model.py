@@ -178,7 +178,7 @@ class NetworkModelView:
             return Answer(accepted=True, free=PLENTY, server=server)
         cores, memory_mb, bandwidth_bytes_s = self._free[number_of(node)].tolist()
         free = Needs(cores=cores, memory_mb=memory_mb, bandwidth_bytes_s=bandwidth_bytes_s)
-        wanted = (needs.cores, needs.memory_mb, needs.bandwidth_bytes_s)
+        wanted = needs.amounts
         for least, left, what in zip(wanted, self._free[number_of(node)].tolist(), ("cores", "MB", "B/s"), strict=True):
             if least > left + 1e-9:
                 return Answer(accepted=False, reason=f"{left:g} {what} free, {least:g} needed", free=free, server=server)

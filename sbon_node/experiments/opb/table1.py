@@ -324,7 +324,7 @@ def _write(
         **labels,
         failed=outcome.failed,
         max_delay_ms=problem.bounds.max_delay_ms,
-        needs={one.id: [one.needs.cores, one.needs.memory_mb, one.needs.bandwidth_bytes_s] for one in problem.operators},
+        needs={one.id: list(one.needs.amounts) for one in problem.operators},
         row_core_ms={one.id: one.row_core_ms for one in problem.operators},
         free={node: free[number_of(node)].tolist() for node in sorted(set(placed.values()))},
     )

@@ -61,12 +61,7 @@ class Instance:
         self.operators = [operator.id for operator in problem.operators]
         self.number = {node: number for number, node in enumerate(nodes)}
         self.free = np.full((len(nodes), RESOURCES), np.inf) if free is None else free
-        self.needs = np.array(
-            [
-                (needs.cores, needs.memory_mb, needs.bandwidth_bytes_s, 1.0)
-                for needs in (operator.needs for operator in problem.operators)
-            ]
-        ).reshape(-1, RESOURCES)
+        self.needs = np.array([(*operator.needs.amounts, 1.0) for operator in problem.operators]).reshape(-1, RESOURCES)
         self._row_core_ms = np.array([operator.row_core_ms for operator in problem.operators])
         self._load = np.array([operator.load for operator in problem.operators])
         self._vertex = {vertex: number for number, vertex in enumerate([*self.operators, *problem.pinned])}

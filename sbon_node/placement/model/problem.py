@@ -98,8 +98,7 @@ def least(needs: Sequence[Needs]) -> Needs:
 def has_capacity(needs: Sequence[Needs], free: Needs) -> bool:
     """Return whether all operators fit together."""
     whole = total(needs)
-    pairs = ((whole.cores, free.cores), (whole.memory_mb, free.memory_mb), (whole.bandwidth_bytes_s, free.bandwidth_bytes_s))
-    return all(need <= has + 1e-9 for need, has in pairs)
+    return all(need <= has + 1e-9 for need, has in zip(whole.amounts, free.amounts, strict=True))
 
 
 def in_order(problem: PlacementProblem) -> Sequence[str]:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from sbon_node.errors import SbonError
-from sbon_node.model.operators import Needs
 from sbon_node.model.placement import Candidate
 from sbon_node.placement.model.instance import RESOURCES, Floats
 from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, NetworkView
@@ -63,9 +62,9 @@ class KnownCapacity:
         smallest = least(list(self._needs.values()))
         answers = await self._view.ask_all(sorted(node for node in nodes if node not in self._free), smallest)
         for node, answer in answers.items():
-            self._free[node] = (*_resources(answer.capacity), np.inf)
+            self._free[node] = (*answer.capacity.amounts, np.inf)
             for operator, needs in self._needs.items():
-                if not answer.accepted or any(n > f + 1e-9 for n, f in zip(_resources(needs), self._free[node], strict=False)):
+                if not answer.accepted or any(n > f + 1e-9 for n, f in zip(needs.amounts, self._free[node], strict=False)):
                     self.rejected[operator].add(node)
                     if not answer.accepted and needs == smallest:
                         self._reasons[operator, node] = answer.reason
@@ -118,16 +117,12 @@ class KnownCapacity:
 
         If its free resources would suffice, the limit is their number.
         """
-        free = _resources(answer.capacity)
-        fits = all(n <= f + 1e-9 for n, f in zip(_resources(total([self._needs[o] for o in operators])), free, strict=True))
+        free = answer.capacity.amounts
+        fits = all(n <= f + 1e-9 for n, f in zip(total([self._needs[o] for o in operators]).amounts, free, strict=True))
         self._free[node] = (*free, float(len(operators) - 1) if fits else np.inf)
         for operator in self._needs:
             alone = [operator] == list(operators)
-            if alone or any(n > f + 1e-9 for n, f in zip(_resources(self._needs[operator]), free, strict=True)):
+            if alone or any(n > f + 1e-9 for n, f in zip(self._needs[operator].amounts, free, strict=True)):
                 self.rejected[operator].add(node)
         if len(operators) == 1:
             self._reasons[operators[0], node] = answer.reason
-
-
-def _resources(needs: Needs) -> tuple[float, float, float]:
-    return needs.cores, needs.memory_mb, needs.bandwidth_bytes_s

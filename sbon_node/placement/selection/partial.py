@@ -75,7 +75,7 @@ class Partial:
         for row, node in enumerate(nodes):
             free = self._free.get(node)
             if free is not None:
-                found[row] = np.subtract(_resources(free), _resources(total(crowd.get(node, ()))))
+                found[row] = np.subtract(free.amounts, total(crowd.get(node, ())).amounts)
         return found
 
     def fits(self, operator: Operator, nodes: Sequence[str]) -> NDArray[np.bool_]:
@@ -83,7 +83,7 @@ class Partial:
 
         A node left without any free core cannot keep up with rows that arrive at random times.
         """
-        capacity = (np.array(_resources(operator.needs)) <= self.left(nodes) + 1e-9).all(axis=1)
+        capacity = (np.array(operator.needs.amounts) <= self.left(nodes) + 1e-9).all(axis=1)
         found: NDArray[np.bool_] = capacity & np.isfinite(self.takes_ms(operator, nodes))
         return found
 
@@ -159,7 +159,3 @@ class Partial:
     def _reached(self, hosts: Mapping[str, str]) -> dict[str, float]:
         """Return the longest delay to each placed vertex."""
         return reached_ms(self._problem, hosts, self._view.latency_ms, processing_ms(self._problem, hosts, self.cores()))
-
-
-def _resources(needs: Needs) -> tuple[float, float, float]:
-    return needs.cores, needs.memory_mb, needs.bandwidth_bytes_s

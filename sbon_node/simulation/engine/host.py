@@ -14,7 +14,7 @@ from sbon_node.engine.interface import OperatorPort
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.operators import OperatorSpec, OperatorState, OperatorStats
 from sbon_node.simulation.process import Process
-from sbon_node.streams.rate import MeanRate
+from sbon_node.streams.mean_rate import MeanRate
 
 T = TypeVar("T")
 Range = tuple[float, float]

@@ -23,9 +23,8 @@ from sbon_node.net.transport import (
 from sbon_node.simulation.network.paths import Latency, NetworkQuality, Paths
 from sbon_node.simulation.network.stream import SimulatedConnection
 from sbon_node.simulation.process import Process
-from sbon_protocol.datagram import kind_of
+from sbon_protocol.datagram import MAX_DATAGRAM_BYTES, kind_of
 
-MAX_DATAGRAM_BYTES = 1200
 ANY_HOSTS = ("0.0.0.0", "127.0.0.1", "localhost", "")
 _FIRST_FREE_PORT = 20_000
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from sbon_node.model.catalogue import MAX_ROW_BYTES, MAX_ROWS_S
+from sbon_node.model.catalogue import MAX_ROWS_S
 from sbon_node.model.columns import Schema
+from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.measurements import Measurement
 from sbon_node.model.operators import Needs
 from sbon_node.model.plan import IDLE_CORES, Rate

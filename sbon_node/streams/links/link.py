@@ -14,9 +14,11 @@ from typing import Literal
 
 import structlog
 
+from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import Frame
 from sbon_node.model.stream_counts import LinkCount
 from sbon_node.net.transport import Address, ConnectionLostError
@@ -36,10 +38,6 @@ Locate = Callable[[], Address]
 
 LinkState = Literal["connecting", "connected", "failed", "closed"]
 
-MAX_EPOCH_LEAP = 2**20
-"""Largest credible step between epochs. No stream changes hosts so often between two contacts; a forged greater epoch would fence
-the true host.
-"""
 
 LASTING = frozenset({"quota", "not-retained", "stream-behind", "stream-dropped"})
 """Refusals that a retry cannot cure; the link waits and retries after all others."""
@@ -174,7 +172,7 @@ class Link:
     # -- the connection -----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        pause_s = self._settings.reconnect_s
+        backoff = Backoff(self._settings.reconnect_s, self._settings.reconnect_max_s, self._rng)
         while True:
             try:
                 await self._connect()
@@ -185,10 +183,9 @@ class Link:
                 if isinstance(error, ProtocolError):
                     self.rejected += 1
                 if self.state == "connected":
-                    pause_s = self._settings.reconnect_s
+                    backoff.reset()
                 self._lost(error)
-            await self._clock.sleep(pause_s * self._rng.uniform(0.5, 1.0))
-            pause_s = min(2 * pause_s, self._settings.reconnect_max_s)
+            await self._clock.sleep(backoff.next_s())
 
     def _fail(self, error: SbonError) -> None:
         self._failure = error

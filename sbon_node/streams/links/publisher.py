@@ -7,11 +7,11 @@ import structlog
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints, unobserved
+from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import Frame
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import Credit, weight
-from sbon_node.streams.links.link import MAX_EPOCH_LEAP
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings

@@ -39,7 +39,7 @@ async def centralized(problem: PlacementProblem, view: NetworkView, settings: Pl
     offers = await ask_offers(problem, view, hosts)
     told = np.full((len(nodes), RESOURCES), np.inf)
     for node, offer in offers.items():
-        told[number[node], :3] = offer.free.cores, offer.free.memory_mb, offer.free.bandwidth_bytes_s
+        told[number[node], :3] = offer.free.amounts
     servers = [offers[node].server if node in offers else Server() for node in nodes]
     while True:
         free = np.minimum(told, capacity.free(nodes))

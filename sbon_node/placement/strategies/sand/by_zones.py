@@ -227,7 +227,7 @@ class _Search:
         for operator, node in sorted(hosts.items(), key=lambda one: one[0] not in self._held):
             there = beside.setdefault(node, [])
             both = total([needs[one] for one in (*there, operator)])
-            wanted = np.array([both.cores, both.memory_mb, both.bandwidth_bytes_s, len(there) + 1.0])
+            wanted = np.array([*both.amounts, len(there) + 1.0])
             if (wanted > self._room.free([node])[0] + 1e-9).any():
                 self._crowded[operator].add(node)
                 full.add(node)

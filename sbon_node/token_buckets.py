@@ -12,7 +12,7 @@ class TokenBucket:
 
     def __init__(self, capacity: int, rate_s: float) -> None:
         self._capacity, self._rate_s = capacity, rate_s
-        self._tokens, self._told = float(capacity), -math.inf
+        self._tokens, self._counted_at = float(capacity), -math.inf
 
     def take(self, count: int, now: float, keep: int = 0) -> float:
         """Take ``count`` tokens and return 0; if there are too few, take none and return the seconds to wait.
@@ -26,19 +26,20 @@ class TokenBucket:
 
     def lacks_s(self, count: int, now: float) -> float:
         """Return the result of :meth:`take` without taking tokens."""
-        self._tokens = min(self._capacity, self._tokens + (now - self._told) * self._rate_s)
-        self._told = now
+        self._tokens = min(self._capacity, self._tokens + (now - self._counted_at) * self._rate_s)
+        self._counted_at = now
         lacking = count - self._tokens
         return lacking / self._rate_s if lacking > 1e-9 else 0.0
 
 
 class TokenBuckets:
-    """A bucket for each asker and one for all together.
+    """A bucket for each asker, and with ``whole`` another for all together.
 
-    Beyond ``most`` askers the one that asked longest ago is forgotten; the common bucket limits an asker with ever new names.
+    Beyond ``most`` askers the one that asked longest ago is forgotten, and begins again with a full bucket; the common bucket
+    limits an asker with ever new names.
     """
 
-    def __init__(self, *, whole: TokenBucket, each: Callable[[], TokenBucket], most: int) -> None:
+    def __init__(self, *, each: Callable[[], TokenBucket], most: int, whole: TokenBucket | None = None) -> None:
         self._whole, self._new, self._most = whole, each, most
         self._each: OrderedDict[str, TokenBucket] = OrderedDict()
 
@@ -52,5 +53,6 @@ class TokenBuckets:
         self._each.move_to_end(asker)
         while len(self._each) > self._most:
             self._each.popitem(last=False)
-        again_s = max(own.lacks_s(count, now), self._whole.lacks_s(count, now))
-        return again_s or max(own.take(count, now), self._whole.take(count, now))
+        limits = [own] if self._whole is None else [own, self._whole]
+        again_s = max(bucket.lacks_s(count, now) for bucket in limits)
+        return again_s or max(bucket.take(count, now) for bucket in limits)
