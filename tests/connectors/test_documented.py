@@ -17,7 +17,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "connectors.md").read_text(encoding
 
 def documented(section: str) -> list[str]:
     """The options of the section's table, in its order."""
-    table = section.split("| option | what it is |")[1].split("\n\n")[0]
+    table = section.split("| option | meaning |")[1].split("\n\n")[0]
     return re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
 
 
@@ -34,6 +34,6 @@ def test_options_of_sinks_are_documented(name: str) -> None:
 
 
 def test_metrics_are_documented() -> None:
-    table = TEXT.split("| column | what it is |")[1].split("\n\n")[0]
+    table = TEXT.split("| column | meaning |")[1].split("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     assert re.findall(r"`(\w+)`", " ".join(cells)) == list(METRICS)

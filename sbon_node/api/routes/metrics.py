@@ -1,8 +1,8 @@
-"""``GET /metrics``: a node's figures as Prometheus reads them. What is counted, and where, is no business of this file.
+"""``GET /metrics``: a node's metrics snapshot as Prometheus reads it.
 
-Names of metrics, their labels and what they tell are in :data:`METRICS`, which docs/operations.md repeats. Labels take few
-values: states, kinds and routes are ours; operators are bounded by ``engine.max_operators``, and sources beyond
-:data:`MAX_SOURCES` are told together.
+Names, labels and meanings of metrics are in :data:`METRICS`, which docs/operations.md repeats. Labels take few values: states,
+kinds and routes are fixed; ``engine.max_operators`` bounds operators, and sources beyond :data:`MAX_SOURCES` are counted
+together.
 """
 
 from __future__ import annotations
@@ -42,24 +42,26 @@ class Labelled(NamedTuple):
 
 
 METRICS: Mapping[str, Labelled] = {
-    "sbon_build_info": Labelled("gauge", ("version", "python"), "always 1; the versions are in the labels"),
-    "sbon_ready": Labelled("gauge", (), "1 where /readyz answers 200, else 0"),
+    "sbon_build_info": Labelled("gauge", ("version", "python"), "always 1; the labels give the versions"),
+    "sbon_ready": Labelled("gauge", (), "1 if /readyz answers 200, else 0"),
     "sbon_reason": Labelled("gauge", ("code", "weight"), "1 for each reason that /readyz gives"),
     "sbon_members": Labelled("gauge", ("state",), "members this node knows, itself included: alive, suspect, away, dead, left"),
     "sbon_membership_health": Labelled(
-        "gauge", (), "how ill this node itself seems to be, 0 for well; it probes more slowly then"
+        "gauge", (), "health score of this node itself, 0 for healthy; the greater, the slower it probes"
     ),
-    "sbon_coordinate_error": Labelled("gauge", (), "relative error of this node's coordinate, as it reckons; 1 for unknown"),
-    "sbon_coordinate_height_seconds": Labelled("gauge", (), "what this node's coordinate adds to every way"),
-    "sbon_coordinate_load_seconds": Labelled("gauge", (), "this node's place in the load dimension"),
-    "sbon_coordinate_neighbours": Labelled("gauge", (), "nodes that are measured to keep the coordinate"),
+    "sbon_coordinate_error": Labelled("gauge", (), "estimated relative error of this node's coordinate; 1 if unknown"),
+    "sbon_coordinate_height_seconds": Labelled("gauge", (), "height of this node's coordinate, which adds to every latency"),
+    "sbon_coordinate_load_seconds": Labelled("gauge", (), "this node's coordinate in the load dimension"),
+    "sbon_coordinate_neighbours": Labelled("gauge", (), "neighbours that this node measures for its coordinate"),
     "sbon_datagrams_total": Labelled("counter", ("direction", "kind"), "datagrams sent and received, by kind of message"),
     "sbon_datagram_bytes_total": Labelled(
         "counter", ("direction", "kind"), "bytes of these datagrams, without the system's headers"
     ),
     "sbon_frames_total": Labelled("counter", ("direction", "kind"), "frames on TCP connections with peers, by kind of message"),
     "sbon_frame_bytes_total": Labelled("counter", ("direction", "kind"), "bytes of these frames"),
-    "sbon_refused_total": Labelled("counter", ("kind",), "what was refused, dropped or broken: the counters of sbon status"),
+    "sbon_refused_total": Labelled(
+        "counter", ("kind",), "refused, dropped or broken messages and connections: the counters of sbon status"
+    ),
     "sbon_streams": Labelled("gauge", ("kind",), "streams in the outbox: of sources, of operators"),
     "sbon_stream_frames_total": Labelled("counter", (), "frames this node's streams have made visible"),
     "sbon_stream_rows_total": Labelled("counter", (), "rows in them"),
@@ -77,15 +79,13 @@ METRICS: Mapping[str, Labelled] = {
     "sbon_link_sent_credit_bytes": Labelled("gauge", (), "credit in use: what subscribers have been sent and still hold"),
     "sbon_links": Labelled("gauge", ("state",), "links that bring streams to this node: connecting, connected, failed, closed"),
     "sbon_link_credit_bytes": Labelled("gauge", (), "bytes these links may hold in memory"),
-    "sbon_link_held_bytes": Labelled("gauge", (), "bytes of that in use"),
+    "sbon_link_held_bytes": Labelled("gauge", (), "bytes that these links hold in memory"),
     "sbon_link_spilled_bytes": Labelled("gauge", (), "bytes held back on disk, since their inputs are ahead of others"),
     "sbon_sources": Labelled("gauge", ("state",), "sources of this node: idle, running, paused, ended, failed"),
     "sbon_source_rows_total": Labelled("counter", ("stream", "source"), "rows a source has written"),
     "sbon_source_bytes_total": Labelled("counter", ("stream", "source"), "bytes of payload of these rows"),
     "sbon_source_late_rows_total": Labelled("counter", ("stream", "source"), "rows dropped: later than the stream allows"),
-    "sbon_source_bad_rows_total": Labelled(
-        "counter", ("stream", "source"), "rows nobody could read, put in the dead-letter file"
-    ),
+    "sbon_source_bad_rows_total": Labelled("counter", ("stream", "source"), "unreadable rows, put in the dead-letter file"),
     "sbon_source_too_large_rows_total": Labelled(
         "counter", ("stream", "source"), "rows over the limit, put in the dead-letter file"
     ),
@@ -99,11 +99,11 @@ METRICS: Mapping[str, Labelled] = {
     "sbon_operator_bytes_in_total": Labelled("counter", ("query", "operator"), "bytes of payload it has read"),
     "sbon_operator_bytes_out_total": Labelled("counter", ("query", "operator"), "bytes of payload it has written"),
     "sbon_operator_skipped_rows_total": Labelled(
-        "counter", ("query", "operator"), "rows it has left out, as an expression raised an error for them"
+        "counter", ("query", "operator"), "rows it has left out because an expression raised an error for them"
     ),
     "sbon_operator_batches_total": Labelled("counter", ("query", "operator"), "batches it has run"),
     "sbon_operator_batch_seconds": Labelled(
-        "gauge", ("query", "operator"), "how long its batches take, newer ones counting more"
+        "gauge", ("query", "operator"), "mean duration of its batches, weighted towards newer ones"
     ),
     "sbon_sinks": Labelled("gauge", (), "sinks of this node"),
     "sbon_queries": Labelled(
@@ -113,14 +113,12 @@ METRICS: Mapping[str, Labelled] = {
     "sbon_engine_starts_total": Labelled(
         "counter", (), "starts of the engine's process; each but the first followed a death or a replacement"
     ),
-    "sbon_engine_replacements_total": Labelled("counter", (), "engines that were full, which a fresh one has replaced"),
-    "sbon_engine_replacement_seconds": Labelled("gauge", (), "for how long the last replacement has kept operators from working"),
-    "sbon_engine_recovery_seconds": Labelled("gauge", (), "how long operators took to run again after the engine died last"),
-    "sbon_pairs_measured_total": Labelled(
-        "counter", ("outcome",), "ways between two nodes measured on request: measured, failed"
-    ),
-    "sbon_pairs_under_way": Labelled("gauge", (), "ways that are being measured"),
-    "sbon_pairs_known": Labelled("gauge", (), "ways whose measurement is fresh"),
+    "sbon_engine_replacements_total": Labelled("counter", (), "full engines that a new one has replaced"),
+    "sbon_engine_replacement_seconds": Labelled("gauge", (), "time for which the last replacement has paused operators"),
+    "sbon_engine_recovery_seconds": Labelled("gauge", (), "time until operators ran again after the engine's last death"),
+    "sbon_pairs_measured_total": Labelled("counter", ("outcome",), "pairs of nodes measured on request: measured, failed"),
+    "sbon_pairs_under_way": Labelled("gauge", (), "pairs that are being measured"),
+    "sbon_pairs_known": Labelled("gauge", (), "pairs whose measurement is fresh"),
     "sbon_api_requests_total": Labelled("counter", ("method", "route", "status"), "requests the HTTP API has answered"),
     "sbon_api_request_seconds_total": Labelled(
         "counter", ("method", "route", "status"), "seconds they took; event streams until their end"
