@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import deque
 from typing import Any
 from urllib.parse import quote
 
@@ -27,16 +28,19 @@ def test_rows_are_those_of_duckdb_whoever_dies(world: World) -> None:
         sink = SinkSpec(kind="postgres", options={"url": database.url(), "password": "file:banked", "table": "banked"})
         info = submit(ada, sql=SQL.replace("readings", "banked"), consumer="dee", sink=sink, strategy="producer")
 
+        states: deque[str] = deque(maxlen=3)
+
         def count() -> int:
             return int(database.sql("SELECT count(*) FROM banked")[0][0])
 
         def delivery() -> str:
-            told = ada.client.query(info.id).delivery
-            return told.state if told is not None else ""
+            shown = ada.client.query(info.id)
+            states.append(f"{shown.state} {shown.reason} {shown.delivery}")
+            return shown.delivery.state if shown.delivery is not None else ""
 
         wait_for(lambda: count() > 0, "rows arrive")
         database.kill()
-        wait_for(lambda: delivery().startswith("paused: postgres://"), "the query says for what it waits")
+        wait_for(lambda: delivery().startswith("paused: postgres://"), lambda: f"the query waits for its database: {[*states]}")
         told = msgspec.json.encode(ada.client.query(info.id)).decode()
         assert PASSWORD not in told
         assert quote(PASSWORD, safe="") not in told

@@ -7,7 +7,7 @@ from datetime import UTC
 import pytest
 
 from sbon_cli import connect, connect_async
-from tests.live.world import World
+from tests.live.world import World, wait_for
 
 pytestmark = pytest.mark.live
 
@@ -23,7 +23,7 @@ async def test_rows_are_duckdbs_and_typed(world: World) -> None:
     assert [str(field.type) for field in table.schema] == ["string", "int64", "double", "string", "timestamp[us, tz=UTC]"]
     naive = [{**row, "ts": row["ts"].astimezone(UTC).replace(tzinfo=None)} for row in table.to_pylist()]
     assert sorted((tuple(row.values()) for row in naive), key=repr) == due
-    assert query.info().state == "finished"
+    wait_for(lambda: query.info().state == "finished", "the query is finished")  # its last row comes before that
     assert query.query_usage().byte_ms > 0
     again = await (await connect_async(world.cluster["ada"].client.api)).sql(SQL, strategy="consumer", consumer="dee")
     frame = await again.to_pandas()

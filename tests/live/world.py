@@ -65,11 +65,11 @@ def submit(node: LocalNode, **fields: Any) -> QueryInfo:
     return node.client.submitted(Submission(**fields))
 
 
-def wait_for(condition: Callable[[], bool], what: str, patience_s: float = 240.0) -> None:
-    """Fails when nothing comes of it at all; says nothing about speed."""
+def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], patience_s: float = 240.0) -> None:
+    """Wait until the condition holds; fail after ``patience_s``, which is far more than any machine needs."""
     deadline = time.monotonic() + patience_s
     while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        assert time.monotonic() < deadline, f"waited in vain until {what if isinstance(what, str) else what()}"
         time.sleep(0.05)
 
 
