@@ -88,7 +88,7 @@ def test_pages_ask_nobody_else_and_are_found_by_their_words(address: str) -> Non
         page.on("request", lambda request: asked.add(urlsplit(request.url).netloc if request.url[:4] == "http" else ""))
         failed: list[str] = []
         page.on("pageerror", lambda error: failed.append(str(error)))
-        for document in ("index.html", "docs/concepts.html", "docs/figures.html"):
+        for document in ("index.html", "docs/concepts.html", "docs/figures/index.html"):
             page.goto(f"{address}/{document}", wait_until="networkidle")
             assert page.evaluate("document.body.getAttribute('data-md-color-scheme')") == "slate"
             broken = page.evaluate("[...document.images].filter(image => !image.naturalWidth).map(image => image.src)")

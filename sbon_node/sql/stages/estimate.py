@@ -30,7 +30,7 @@ PATTERN = 1 / 4
 OTHER = 1 / 3
 
 ROWS_S_PER_CORE = 150_000.0
-"""Rows per second that an engine core filters at least. A cautious third of the figure for two cores in docs/figures.md."""
+"""Rows per second that an engine core filters at least: a cautious third of two cores' figure in docs/figures/engine.md."""
 
 MOST_CORES = 1.0
 OPERATOR_MEMORY_MB = 150.0
