@@ -5,6 +5,7 @@ New fields are only appended, with defaults: a reader ignores unknown fields, an
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -46,6 +47,10 @@ class Coordinate(Message, frozen=True):
     height: Annotated[float, Meta(ge=0, le=MAX_COORDINATE_MS)] = 0.0
     error: Annotated[float, Meta(ge=0, le=1e3)] = 1.0
     load: Annotated[float, Meta(ge=0, le=MAX_COORDINATE_MS)] = 0.0
+
+    def distance_ms(self, other: Coordinate) -> float:
+        """Return the estimated round-trip time |x - y| + h_x + h_y; the load dimension does not count."""
+        return math.dist(self.vector, other.vector) + self.height + other.height
 
 
 # -- membership: datagrams --------------------------------------------------------------------------------------------

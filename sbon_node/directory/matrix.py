@@ -15,12 +15,12 @@ from sbon_node.space.coordinate import Coordinate
 def apart_ms(sources: Sequence[Coordinate | None], targets: Sequence[Coordinate | None]) -> NDArray[np.float64]:
     """Return :func:`sbon_node.space.coordinate.distance_ms` from each to each; NaN where either has no coordinate."""
     found = np.full((len(sources), len(targets)), np.nan)
-    rows = [i for i, place in enumerate(sources) if place is not None]
-    columns = [i for i, place in enumerate(targets) if place is not None]
+    rows = [i for i, coordinate in enumerate(sources) if coordinate is not None]
+    columns = [i for i, coordinate in enumerate(targets) if coordinate is not None]
     if rows and columns:
-        one, other = ([place for place in places if place is not None] for places in (sources, targets))
-        ends = [np.array([place.vector for place in places]) for places in (one, other)]
-        heights = [np.array([place.height for place in places]) for places in (one, other)]
+        one, other = ([coordinate for coordinate in coordinates if coordinate is not None] for coordinates in (sources, targets))
+        ends = [np.array([coordinate.vector for coordinate in coordinates]) for coordinates in (one, other)]
+        heights = [np.array([coordinate.height for coordinate in coordinates]) for coordinates in (one, other)]
         found[np.ix_(rows, columns)] = apart(*ends) + heights[0][:, None] + heights[1][None, :]
     return found
 

@@ -152,18 +152,18 @@ class FullView(Directory):
         exclude: frozenset[str] = frozenset(),
         load: bool = True,
     ) -> list[tuple[str, float]]:
-        placed = [(name, c) for name in self._nodes() if name not in exclude and (c := self.coordinate(name)) is not None]
-        if not placed or k <= 0:
+        known = [(name, c) for name in self._nodes() if name not in exclude and (c := self.coordinate(name)) is not None]
+        if not known or k <= 0:
             return []
         distances = cost_distances(
             point,
-            np.array([c.vector for _, c in placed]),
-            np.array([c.height for _, c in placed]),
-            np.array([c.load if load else 0.0 for _, c in placed]),
+            np.array([c.vector for _, c in known]),
+            np.array([c.height for _, c in known]),
+            np.array([c.load if load else 0.0 for _, c in known]),
         )
         found: list[tuple[str, float]] = []
         for i in np.argsort(distances, kind="stable"):  # The sort is stable and the names are sorted: ties go by name.
-            name = placed[i][0]
+            name = known[i][0]
             if condition is None or ((member := self._membership.get(name)) is not None and condition(member)):
                 found.append((name, float(distances[i])))
                 if len(found) == k:
@@ -198,17 +198,17 @@ class FullView(Directory):
         return Estimate(first.distance_ms(second), "coordinates")
 
     def estimates_ms(self, sources: Sequence[str], targets: Sequence[str], *, measured: bool = True) -> NDArray[np.float64]:
-        places = {node: self.coordinate(node) for node in {*sources, *targets}}
-        found = apart_ms([places[node] for node in sources], [places[node] for node in targets])
+        coordinates = {node: self.coordinate(node) for node in {*sources, *targets}}
+        found = apart_ms([coordinates[node] for node in sources], [coordinates[node] for node in targets])
         rows, columns = positions(sources), positions(targets)
         if measured:
             for pair, one in self._measuring.fresh():
                 put_ms(found, rows, columns, pair, one.rtt_ms)
             own = self._membership.own_name
-            for node in places if own in places else ():
+            for node in coordinates if own in coordinates else ():
                 if (probed := self._membership.rtt_ms(node)) is not None:
                     put_ms(found, rows, columns, (own, node), probed)
-        for node in places:
+        for node in coordinates:
             put_ms(found, rows, columns, (node, node), 0.0)
         return found
 

@@ -62,8 +62,8 @@ class Knowledge:
         return found
 
     def node(self, node: str) -> KnownNode:
-        place = self._context.directory.coordinate(node)
-        if place is None:
+        coordinate = self._context.directory.coordinate(node)
+        if coordinate is None:
             return KnownNode(node=node, vector=None)
         age_s = self._context.directory.coordinate_age_s(node)
-        return KnownNode(node=node, vector=place.vector, height_ms=place.height, load_ms=place.load, age_s=age_s)
+        return KnownNode(node=node, vector=coordinate.vector, height_ms=coordinate.height, load_ms=coordinate.load, age_s=age_s)

@@ -25,10 +25,10 @@ from sbon_node.membership.views import MemberView, unknown_node, view_of
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, DatagramEndpoint, Transport
-from sbon_node.space.coordinate import Coordinate, from_wire
+from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.tasks import Tasks
-from sbon_protocol import datagram, messages
+from sbon_protocol import datagram
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import CoordinateUpdate, Endpoint, Member, MemberState, NodeMeta, Packet, Rumour, StateUpdate
 
@@ -80,7 +80,7 @@ class Membership:
             api=Endpoint(*api),
             incarnation=incarnation,
             state="alive",
-            coordinate=space.coordinate.to_wire(),
+            coordinate=space.coordinate,
             instance=identity.instance,
             meta=NodeMeta(settings.tag_words),
         )
@@ -175,15 +175,15 @@ class Membership:
     def coordinate_of(self, name: str) -> Coordinate | None:
         if name == self._identity.node:
             return self._space.coordinate
-        claim = self._claim_of(name)
-        return None if claim is None else from_wire(claim, self._space.dimensions)
+        row = self._table.get(name)
+        return None if row is None else row.member.coordinate
 
     def coordinate_age_s(self, name: str) -> float | None:
         """Return the seconds since a member's coordinate was heard, 0 for this node; None for an unknown coordinate."""
         if name == self._identity.node:
             return 0.0
         row = self._table.get(name)
-        return None if row is None or self.coordinate_of(name) is None else self._clock.now() - row.placed
+        return None if row is None or row.member.coordinate is None else self._clock.now() - row.coordinate_at
 
     def rtt_ms(self, name: str) -> float | None:
         """Return this node's own fresh, filtered measurement; 0 for itself."""
@@ -192,10 +192,6 @@ class Membership:
     async def ping(self, name: str, timeout_s: float) -> Pinged | None:
         """Ping a member once for its latency, beside failure detector and coordinate; None without an answer in time."""
         return await self._pings.ping(name, timeout_s)
-
-    def _claim_of(self, name: str) -> messages.Coordinate | None:
-        member = self._table.member(name)
-        return None if member is None else member.coordinate
 
     def _view(self, member: Member) -> MemberView:
         return view_of(member, self.coordinate_of(member.name), self.rtt_ms(member.name))
@@ -217,7 +213,7 @@ class Membership:
         """Measure the next neighbour, if there are too many members for the failure detector's probes to visit soon."""
         self._next_measurement = now + self._measuring_interval_s()
         if self._measurements % CHOOSE_EVERY == 0:
-            self._space.choose_neighbours({name: self._claim_of(name) for name in self._table.there.names()})
+            self._space.choose_neighbours({name: self.coordinate_of(name) for name in self._table.there.names()})
         self._measurements += 1
         name = self._space.next_neighbour()
         if name is not None and (self._space.settling or len(self._table.there) > len(self._space.neighbours())):
@@ -335,7 +331,7 @@ class Membership:
         if lagged and self._space.measured(name):
             self._counters.count("rtt-under-lag")
             return
-        if not self._space.observe(name, rtt_ms, self._claim_of(name), now):
+        if not self._space.observe(name, rtt_ms, self.coordinate_of(name), now):
             self._counters.count("rtt-refused")
             return
         self.publish_coordinate()
@@ -346,7 +342,7 @@ class Membership:
         Direct messages carry it as it is; all other nodes receive it once it has moved far enough, as a new version.
         """
         own, now = self._table.own, self._clock.now()
-        coordinate = self._space.coordinate.to_wire()
+        coordinate = self._space.coordinate
         if coordinate == own.coordinate:
             return
         news = self._coordinate_throttle.due(coordinate, now, self._table.living())

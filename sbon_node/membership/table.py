@@ -44,7 +44,7 @@ class Row(msgspec.Struct):
 
     member: Member
     since: float
-    placed: float
+    coordinate_at: float
     told: int = 0
     seen: Endpoint | None = None
 
@@ -196,10 +196,10 @@ class Table:
         known = row.member.coordinate_version if row.member.coordinate is not None else -1
         if version > known:
             self._put(row, replace(row.member, coordinate=coordinate, coordinate_version=version))
-            row.placed = now
+            row.coordinate_at = now
             return True
         if direct and version == known:
-            row.member, row.placed = replace(row.member, coordinate=coordinate), now
+            row.member, row.coordinate_at = replace(row.member, coordinate=coordinate), now
         return False
 
     def outdated(self, coordinate_update: CoordinateUpdate) -> bool:
@@ -306,7 +306,7 @@ class Table:
             version = before.coordinate_version if same_life else 0
             rumour = replace(rumour, coordinate=before.coordinate, coordinate_version=version)
         elif rumour.coordinate is not before.coordinate:
-            row.placed = now
+            row.coordinate_at = now
         self._put(row, rumour)
         if rumour.state == before.state:
             return "updated"

@@ -55,7 +55,7 @@ class Distances:
             raise unknown_node(node, (member.name for member in membership.members()))
 
     def _member(self, member: MemberView, near: str = "") -> MemberInfo:
-        directory, place = self._context.directory, member.coordinate
+        directory, coordinate = self._context.directory, member.coordinate
         here = directory.estimate_rtt_ms(self._context.name, member.name)
         there = directory.estimate_rtt_ms(near, member.name) if near else None
         return MemberInfo(
@@ -64,10 +64,10 @@ class Distances:
             address=str(member.address),
             api=str(member.api),
             incarnation=member.incarnation,
-            coordinate=place.vector if place else None,
-            height_ms=place.height if place else None,
-            load_ms=place.load if place else None,
-            load_per_core=per_core(place.load, self._load_weight_ms) if place else None,
+            coordinate=coordinate.vector if coordinate else None,
+            height_ms=coordinate.height if coordinate else None,
+            load_ms=coordinate.load if coordinate else None,
+            load_per_core=per_core(coordinate.load, self._load_weight_ms) if coordinate else None,
             rtt_ms=here.rtt_ms,
             measured=here.measured,
             distance_ms=there.rtt_ms if there else None,

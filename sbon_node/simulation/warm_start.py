@@ -26,7 +26,7 @@ def warm_start(members: Mapping[str, Membership], places: Mapping[str, Coordinat
         membership._next_measurement = membership._clock.now() + membership._measuring_interval_s() * rng.random()
         membership.publish_coordinate()
         pause_s = membership._settings.coordinate_pause_s * len(members)
-        membership._coordinate_throttle.settled(places[name].to_wire(), -pause_s * rng.random())
+        membership._coordinate_throttle.settled(places[name], -pause_s * rng.random())
     everyone = tuple(membership._table.own for membership in members.values())
     for name, membership in members.items():
         now = membership._clock.now()

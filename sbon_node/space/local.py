@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from sbon_node.space import refit, vivaldi
-from sbon_node.space.coordinate import MAX_MS, Claim, Coordinate, distance_ms, plausible
+from sbon_node.space.coordinate import MAX_MS, Coordinate, origin
 from sbon_node.space.filters import LinkFilter, Percentile
 from sbon_node.space.load import LoadDimension
 from sbon_node.space.neighbours import Neighbours
@@ -43,7 +43,7 @@ class LocalCoordinate:
     def __init__(self, settings: SpaceSettings, rng: random.Random) -> None:
         self._settings = settings
         self._rng = random.Random(rng.getrandbits(64))
-        self._coordinate = Coordinate.origin(settings.dimensions)
+        self._coordinate = origin(settings.dimensions)
         self._load = LoadDimension(settings.load_weight_ms, settings.load_smoothing_s)
         self._links: dict[str, Link] = {}
         self._percentile = percentile_of(settings)
@@ -74,16 +74,16 @@ class LocalCoordinate:
         """Whether it has moved so seldom that each probe still brings it much nearer to its place."""
         return self._moves < 2 * self._neighbours.slots
 
-    def observe(self, peer: str, rtt_ms: float, remote: Claim | None, now: float) -> bool:
-        """Take one round-trip time to ``peer``, which claims to be at ``remote``; return False if the sample is refused.
+    def observe(self, peer: str, rtt_ms: float, remote: Coordinate | None, now: float) -> bool:
+        """Take one round-trip time to ``peer``, whose coordinate is ``remote``; return False if the sample is refused.
 
-        An implausible ``remote`` counts as none: the measurement is kept, the coordinate stays.
+        Without ``remote`` the measurement is kept, and the coordinate stays.
         """
         taken = self.take(peer, rtt_ms, remote, now)
         settle([self])
         return taken
 
-    def take(self, peer: str, rtt_ms: float, remote: Claim | None, now: float) -> bool:
+    def take(self, peer: str, rtt_ms: float, remote: Coordinate | None, now: float) -> bool:
         """Take a sample as :meth:`observe`, without the steps of ``refit``, which :func:`settle` takes for many nodes at once."""
         if not math.isfinite(rtt_ms) or not 0 <= rtt_ms <= self._settings.max_rtt_ms:
             return False
@@ -95,7 +95,7 @@ class LocalCoordinate:
         link.rtt_ms = link.filter.add(rtt_ms)
         link.measured_at = now
         slot = self._neighbours.admit(peer)
-        if remote is None or not plausible(remote, self._settings.dimensions):
+        if remote is None:
             return True
         if self._settings.algorithm == "refit":
             if slot is not None:
@@ -136,13 +136,13 @@ class LocalCoordinate:
 
     # -- whom to measure ----------------------------------------------------------------------------------------------
 
-    def choose_neighbours(self, candidates: Mapping[str, Claim | None]) -> None:
-        """Choose the neighbours to measure among all candidates and their stated coordinates; call it now and then.
+    def choose_neighbours(self, candidates: Mapping[str, Coordinate | None]) -> None:
+        """Choose the neighbours to measure among all candidates and their coordinates; call it now and then.
 
         Nearness comes from the measurement, whatever its age, else from the coordinates: so each choice of the nearest tries
         new ones.
         """
-        estimates = {name: self._estimate_ms(name, place) for name, place in candidates.items()}
+        estimates = {name: self._estimate_ms(name, coordinate) for name, coordinate in candidates.items()}
         before = {name: slot for name in self._neighbours.names() if (slot := self._neighbours.slot_of(name)) is not None}
         fresh = self._neighbours.renew(estimates, near=not self.settling, measured=self._links)
         for name, slot in before.items():
@@ -150,9 +150,9 @@ class LocalCoordinate:
                 self._cache.clear(slot)
         for slot, name in fresh:
             self._cache.clear(slot)
-            link, place = self._links.get(name), candidates[name]
-            if link is not None and place is not None and plausible(place, self.dimensions):
-                self._cache.put(slot, (*place.vector, place.height), link.rtt_ms)
+            link, coordinate = self._links.get(name), candidates[name]
+            if link is not None and coordinate is not None:
+                self._cache.put(slot, (*coordinate.vector, coordinate.height), link.rtt_ms)
 
     def next_neighbour(self) -> str | None:
         """Return the next neighbour to measure."""
@@ -161,11 +161,11 @@ class LocalCoordinate:
     def neighbours(self) -> list[str]:
         return self._neighbours.names()
 
-    def _estimate_ms(self, name: str, place: Claim | None) -> float:
+    def _estimate_ms(self, name: str, coordinate: Coordinate | None) -> float:
         link = self._links.get(name)
         if link is not None:
             return link.rtt_ms
-        return math.inf if place is None else distance_ms(self._coordinate, place)
+        return math.inf if coordinate is None else self._coordinate.distance_ms(coordinate)
 
     def _make_room(self) -> None:
         if len(self._links) >= self._settings.max_links:
@@ -173,7 +173,7 @@ class LocalCoordinate:
 
     # -- refit --------------------------------------------------------------------------------------------------------
 
-    def _refit(self, slot: int, remote: Claim, rtt_ms: float) -> None:
+    def _refit(self, slot: int, remote: Coordinate, rtt_ms: float) -> None:
         self._cache.put(slot, (*remote.vector, remote.height), rtt_ms)
         joining = refit.joins(self._moves, self._cache)
         if joining and self._moves < refit.JOIN_STARTS:
@@ -201,15 +201,15 @@ def settle(nodes: Sequence[LocalCoordinate]) -> None:
     """Take the due steps of ``refit``, side by side for nodes in one process with one kind of settings."""
     while due := [node for node in nodes if node._steps > 0]:
         first, many = due[0], len(due) > 1
-        position, places, rtt_ms, some = (
+        position, positions, rtt_ms, some = (
             np.stack(parts) if many else parts[0]
-            for parts in zip(*((n._position, n._cache.places, n._cache.rtt_ms, n._cache.known) for n in due), strict=True)
+            for parts in zip(*((n._position, n._cache.positions, n._cache.rtt_ms, n._cache.known) for n in due), strict=True)
         )
         known = None if all(node._cache.whole for node in due) else some
         few = np.array([node._among_few for node in due]) if many else first._among_few
         left = min(node._steps for node in due)
         for _ in range(left):
-            fit = refit.step(position, places, rtt_ms, known, height=first._settings.height, few=few)
+            fit = refit.step(position, positions, rtt_ms, known, height=first._settings.height, few=few)
             position = fit.position
         for number, node in enumerate(due):
             node._steps -= left

@@ -78,7 +78,7 @@ class NeighbourCache:
     """Coordinates and round-trip times of a node's neighbours, by slot."""
 
     def __init__(self, slots: int, dimensions: int) -> None:
-        self.places: Floats = np.zeros((slots, dimensions + 1))
+        self.positions: Floats = np.zeros((slots, dimensions + 1))
         self.rtt_ms: Floats = np.full(slots, MIN_RTT_MS)
         self.known: NDArray[np.bool_] = np.zeros(slots, dtype=np.bool_)
         self._unknown = slots
@@ -93,9 +93,9 @@ class NeighbourCache:
         """Whether every slot has a neighbour."""
         return not self._unknown
 
-    def put(self, slot: int, place: tuple[float, ...], rtt_ms: float) -> None:
-        """Store a neighbour's place, which is the vector and the height, and its round-trip time."""
-        self.places[slot] = place
+    def put(self, slot: int, position: tuple[float, ...], rtt_ms: float) -> None:
+        """Store a neighbour's position, the vector and the height, and its round-trip time."""
+        self.positions[slot] = position
         self.rtt_ms[slot] = rtt_ms if rtt_ms > MIN_RTT_MS else MIN_RTT_MS
         self._unknown -= not self.known[slot]
         self.known[slot] = True
@@ -109,19 +109,19 @@ def joins(probes: int, cache: NeighbourCache) -> bool:
     """Return whether a node with so many earlier probes is new among others with settled coordinates."""
     if probes >= JOIN_PROBES:
         return False
-    places, rtt_ms = cache.places[cache.known, :-1], cache.rtt_ms[cache.known]
-    spread_ms = np.linalg.norm(places - places.mean(axis=0), axis=1).mean()
+    positions, rtt_ms = cache.positions[cache.known, :-1], cache.rtt_ms[cache.known]
+    spread_ms = np.linalg.norm(positions - positions.mean(axis=0), axis=1).mean()
     return bool(spread_ms >= PLACED * rtt_ms.mean())
 
 
 def middle(cache: NeighbourCache) -> Floats:
     """Return a starting point among the neighbours, nearer ones counting more; shape [dimensions + 1], the height zero.
 
-    In each dimension a place counts as no further from their median than the longest round-trip time, whatever it claims.
+    In each dimension a position counts as no further from their median than the longest round-trip time, whatever it claims.
     """
-    places, rtt_ms = cache.places[cache.known, :-1], cache.rtt_ms[cache.known]
-    median, longest = np.median(places, axis=0), rtt_ms.max()
-    within = median + np.clip(places - median, -longest, longest)
+    positions, rtt_ms = cache.positions[cache.known, :-1], cache.rtt_ms[cache.known]
+    median, longest = np.median(positions, axis=0), rtt_ms.max()
+    within = median + np.clip(positions - median, -longest, longest)
     return np.append(np.average(within, axis=0, weights=1 / rtt_ms), 0.0)
 
 
@@ -133,24 +133,24 @@ def extra_steps(probes: int, *, joining: bool) -> int:
 
 
 def step(
-    position: Floats, places: Floats, rtt_ms: Floats, known: Known, *, height: bool = True, few: bool | Flags = False
+    position: Floats, positions: Floats, rtt_ms: Floats, known: Known, *, height: bool = True, few: bool | Flags = False
 ) -> Fit:
     """Compute one step of a node, or of many at once with leading axes.
 
-    Shapes: position [..., d + 1], places [..., s, d + 1], rtt_ms and known [..., s], at least one of them known; ``known`` is
+    Shapes: position [..., d + 1], positions [..., s, d + 1], rtt_ms and known [..., s], at least one of them known; ``known`` is
     None where all are. ``few`` [...] marks nodes settled among few neighbours. Without ``height`` the last component stays.
     """
-    rows = np.empty((*rtt_ms.shape, places.shape[-1] + 1))
+    rows = np.empty((*rtt_ms.shape, positions.shape[-1] + 1))
     slopes, missed = rows[..., :-1], rows[..., -1]
     """J of each neighbour, and beside it the residual: one product gives both sums."""
-    away = np.subtract(position[..., None, :-1], places[..., :-1], out=slopes[..., :-1])
+    away = np.subtract(position[..., None, :-1], positions[..., :-1], out=slopes[..., :-1])
     apart = np.sqrt(np.vecdot(away, away))
     away /= np.maximum(apart, _TOGETHER_MS)[..., None]
     few = np.broadcast_to(few, position.shape[:-1])
     upward: Flags = ~few if height else np.zeros_like(few)
     slopes[..., -1] = upward[..., None]
     np.subtract(rtt_ms, apart, out=missed)
-    missed -= places[..., -1]
+    missed -= positions[..., -1]
     missed -= position[..., -1:]
 
     weight, median_share = _weights(np.abs(missed), rtt_ms, known, few)

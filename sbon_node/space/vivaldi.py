@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from sbon_node.space.coordinate import MAX_MS, Claim, Coordinate
+from sbon_node.space.coordinate import MAX_MS, Coordinate
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ _TOGETHER_MS = 1e-6
 
 def update(
     local: Coordinate,
-    remote: Claim,
+    remote: Coordinate,
     rtt_ms: float,
     rng: random.Random,
     *,

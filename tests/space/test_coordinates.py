@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import msgpack
 from numpy.typing import NDArray
 
 from sbon_node.experiments.coordinates.generated_matrix import TRUTHS
 from sbon_node.space import vivaldi
-from sbon_node.space.coordinate import MAX_MS, Coordinate, from_wire
+from sbon_node.space.coordinate import MAX_MS, Coordinate, checked, origin
 from sbon_node.space.cost import cost_distances
 from sbon_node.space.filters import LinkFilter, Percentile
 from sbon_node.space.load import LoadDimension
 from sbon_node.space.local import LocalCoordinate
 from sbon_node.space.settings import SpaceSettings
-from sbon_protocol import messages
 from tests.measured import measured
 
 NAN, INF = math.nan, math.inf
 
 
-def wire(*vector: float, height: float = 0.0, error: float = 0.5, load: float = 0.0) -> messages.Coordinate:
-    return messages.Coordinate(vector=vector, height=height, error=error, load=load)
+def wire(*vector: float, height: float = 0.0, error: float = 0.5, load: float = 0.0) -> Coordinate:
+    return Coordinate(vector=vector, height=height, error=error, load=load)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def wire(*vector: float, height: float = 0.0, error: float = 0.5, load: float = 
         wire(0, 0, 0, load=MAX_MS * 2),
     ],
 )
-def test_a_place_where_no_node_can_be_is_refused(claimed: messages.Coordinate) -> None:
-    assert from_wire(claimed, 3) is None
+def test_an_impossible_coordinate_is_refused(claimed: Coordinate) -> None:
+    assert checked(claimed, 3) is None
 
 
 def test_a_coordinate_survives_the_wire() -> None:
     coordinate = Coordinate(vector=(1.5, -2.0, 3.0), height=4.0, error=0.25, load=7.0)
-    assert from_wire(coordinate.to_wire(), 3) == coordinate
+    assert checked(msgpack.decode(msgpack.encode(coordinate), type=Coordinate), 3) == coordinate
 
 
 def test_distance_is_euclidean_plus_both_heights_and_ignores_load() -> None:
@@ -117,7 +117,7 @@ def test_a_step_of_vivaldi_is_the_papers() -> None:
 
 
 def test_two_nodes_at_one_point_push_apart() -> None:
-    start = Coordinate.origin(3)
+    start = origin(3)
     after = vivaldi.update(start, start, 80.0, random.Random(1))
     assert math.hypot(*after.vector) == pytest.approx(0.25 * 0.5 * 80)
 
@@ -173,7 +173,7 @@ def engine(**knobs: object) -> LocalCoordinate:
 def test_samples_that_are_no_round_trip_time_are_refused(rtt_ms: float) -> None:
     node = engine()
     before = node.coordinate
-    assert not node.observe("peer", rtt_ms, Coordinate.origin(3), 0.0)
+    assert not node.observe("peer", rtt_ms, origin(3), 0.0)
     assert (node.coordinate, node.rtt_ms("peer", 0.0)) == (before, None)
 
 
@@ -182,7 +182,7 @@ def test_a_measurement_is_kept_without_a_coordinate_and_while_it_is_fresh() -> N
     assert node.observe("peer", 42.0, None, 10.0)
     assert node.rtt_ms("peer", 70.0) == 42.0
     assert node.rtt_ms("peer", 70.1) is None
-    assert node.coordinate == Coordinate.origin(3)
+    assert node.coordinate == origin(3)
     node.forget("peer")
     assert node.rtt_ms("peer", 10.0) is None
 
@@ -196,13 +196,13 @@ def test_links_are_bounded_and_the_stalest_goes() -> None:
 
 
 claims = st.builds(
-    messages.Coordinate,
+    Coordinate,
     vector=st.lists(st.floats(), min_size=1, max_size=8).map(tuple) | st.tuples(*[st.floats(-MAX_MS, MAX_MS)] * 3),
     height=st.floats(),
     error=st.floats(),
     load=st.floats(),
 ) | st.builds(
-    messages.Coordinate,
+    Coordinate,
     vector=st.tuples(*[st.sampled_from([0.0, 5e-324, -MAX_MS, MAX_MS, 1e-7])] * 3),
     height=st.sampled_from([0.0, MAX_MS]),
     error=st.sampled_from([0.0, 1e-300, 1.0, MAX_MS]),
@@ -213,12 +213,12 @@ claims = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(samples=st.lists(st.tuples(st.floats() | st.floats(0, 10_000), claims), max_size=30))
 def test_no_sequence_of_claims_leads_anywhere_others_would_refuse(
-    algorithm: str, samples: list[tuple[float, messages.Coordinate]]
+    algorithm: str, samples: list[tuple[float, Coordinate]]
 ) -> None:
     node = engine(algorithm=algorithm)
     for number, (rtt_ms, claim) in enumerate(samples):
-        node.observe(f"p{number % 3}", rtt_ms, from_wire(claim, 3), float(number))
-        assert from_wire(node.coordinate.to_wire(), 3) == node.coordinate
+        node.observe(f"p{number % 3}", rtt_ms, checked(claim, 3), float(number))
+        assert checked(node.coordinate, 3) == node.coordinate
         assert node.coordinate.error <= vivaldi.MAX_ERROR
 
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from sbon_cli.local.cities import cities
 from sbon_node.experiments.coordinates.generated_matrix import TRUTHS, Matrix
 from sbon_node.space import refit
-from sbon_node.space.coordinate import MAX_MS, Coordinate, from_wire
+from sbon_node.space.coordinate import MAX_MS, Coordinate, checked
 from sbon_node.space.local import LocalCoordinate, settle
 from sbon_node.space.settings import SpaceSettings
-from sbon_protocol import messages
 
 pytestmark = pytest.mark.slow
 
@@ -103,8 +102,8 @@ def test_a_few_liars_lead_nobody_far_astray(lies: list[tuple[int, float, tuple[f
     node, truth, there = copy.deepcopy(SETTLED)
     honest = list(there.items())
     for number, (liar, rtt_ms, vector, height) in enumerate(lies):
-        claim = messages.Coordinate(vector=vector, height=height, error=0.0)
-        node.observe(f"l{liar}", rtt_ms, from_wire(claim, 3), float(number))
+        claim = Coordinate(vector=vector, height=height, error=0.0)
+        node.observe(f"l{liar}", rtt_ms, checked(claim, 3), float(number))
         name, place = honest[number % HONEST]
         node.observe(name, truth.distance_ms(place), place, float(number))
         assert apart_ms(node.coordinate, truth) < LED_ASTRAY_MS
@@ -114,7 +113,10 @@ def test_a_few_liars_lead_nobody_far_astray(lies: list[tuple[int, float, tuple[f
 @given(
     start=st.tuples(*[st.floats(-MAX_MS, MAX_MS)] * 3, st.floats(0, MAX_MS)),
     cache=st.lists(
-        st.tuples(st.floats(refit.MIN_RTT_MS, 10_000), st.tuples(*[st.floats(-MAX_MS, MAX_MS)] * 3, st.floats(0, MAX_MS))),
+        st.tuples(
+            st.floats(refit.MIN_RTT_MS, 10_000),
+            st.tuples(*[st.floats(-MAX_MS, MAX_MS)] * 3, st.floats(0, MAX_MS)),
+        ),
         min_size=1,
         max_size=8,
     ),
@@ -127,7 +129,7 @@ def test_a_step_is_finite_and_no_longer_than_its_reach(
     for slot, (rtt_ms, place) in enumerate(cache):
         neighbours.put(slot, place, rtt_ms)
     position = np.array(start)
-    fit = refit.step(position, neighbours.places, neighbours.rtt_ms, neighbours.known, height=height)
+    fit = refit.step(position, neighbours.positions, neighbours.rtt_ms, neighbours.known, height=height)
     assert np.isfinite(fit.position).all()
     assert np.linalg.norm(fit.position - position) <= refit.REACH * max(rtt_ms for rtt_ms, _ in cache) * 1.001 + 1e-6
     assert (np.abs(fit.position) <= MAX_MS).all()

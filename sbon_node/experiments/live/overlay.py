@@ -8,6 +8,7 @@ exponential with the same mean.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -38,7 +39,7 @@ class Sight(NamedTuple):
     """All nodes' coordinates at a time, in seconds since all knew each other, and the members that some node lost."""
 
     at_s: float
-    places: Mapping[str, Coordinate]
+    coordinates: Mapping[str, Coordinate]
     missed: frozenset[str] = frozenset()
 
 
@@ -59,12 +60,12 @@ def figures(sights: Sequence[Sight], names: Sequence[str], rtt_ms: Sequence[Sequ
     """
     pairs = np.triu_indices(len(names), 1)
     truth = np.asarray(rtt_ms, dtype=np.float64)[pairs]
-    errors = [_errors(sight.places, names, truth, pairs) for sight in sights]
+    errors = [_errors(sight.coordinates, names, truth, pairs) for sight in sights]
     medians = [float(np.median(one)) for one in errors]
     outside = [number for number, median in enumerate(medians) if median > SETTLED_WITHIN * medians[-1]]
     settled = sights[outside[-1] + 1 if outside else 0]
     late = sights[len(sights) // 2 - 1 :]
-    latencies = [_moved_ms(one.places, other.places) for one, other in pairwise(late)]
+    latencies = [_moved_ms(one.coordinates, other.coordinates) for one, other in pairwise(late)]
     return {
         "median": medians[-1],
         "p90": float(np.percentile(errors[-1], 90)),
@@ -94,8 +95,8 @@ def victims(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names[max(2, len(names) - CRASHES) :])
 
 
-def _errors(places: Mapping[str, Coordinate], names: Sequence[str], truth: Floats, pairs: tuple[Any, Any]) -> Floats:
-    estimates = [places[names[i]].distance_ms(places[names[j]]) for i, j in zip(*pairs, strict=True)]
+def _errors(coordinates: Mapping[str, Coordinate], names: Sequence[str], truth: Floats, pairs: tuple[Any, Any]) -> Floats:
+    estimates = [coordinates[names[i]].distance_ms(coordinates[names[j]]) for i, j in zip(*pairs, strict=True)]
     found: Floats = np.abs(np.asarray(estimates) - truth) / truth
     return found
 
@@ -103,8 +104,7 @@ def _errors(places: Mapping[str, Coordinate], names: Sequence[str], truth: Float
 def _moved_ms(before: Mapping[str, Coordinate], after: Mapping[str, Coordinate]) -> float:
     """Return the mean movement over nodes."""
     latencies = [
-        float(np.linalg.norm(after[name].array - before[name].array)) + abs(after[name].height - before[name].height)
-        for name in before
+        math.dist(after[name].vector, before[name].vector) + abs(after[name].height - before[name].height) for name in before
     ]
     return sum(latencies) / len(latencies)
 
@@ -171,6 +171,6 @@ async def _crashed(cluster: SimulatedCluster, name: str) -> Crash:
 
 
 def _place(cluster: SimulatedCluster, name: str) -> Coordinate:
-    place = cluster.at(name).daemon.membership.coordinate_of(name)
-    assert place is not None
-    return place
+    coordinate = cluster.at(name).daemon.membership.coordinate_of(name)
+    assert coordinate is not None
+    return coordinate

@@ -240,8 +240,8 @@ class Swim:
                 if compared.wanted or compared.offered:
                     want = reconcile.want(self.table.own.name, compared.wanted) if compared.wanted else None
                     out.append(Send(to, want, first=first, carries=tuple(compared.offered)))
-                if compared.placed is not None:
-                    out += self._placed_by_others(self.table.own.incarnation, compared.placed)
+                if compared.own_version is not None:
+                    out += self._outpublished(self.table.own.incarnation, compared.own_version)
                 for doubted in compared.doubted:
                     if doubted.name == self.table.own.name:
                         out += self._heard_of_self(doubted)
@@ -327,7 +327,7 @@ class Swim:
 
     def _heard_of_self(self, rumour: Rumour) -> list[Instruction]:
         if isinstance(rumour, CoordinateUpdate):
-            return self._placed_by_others(rumour.incarnation, rumour.coordinate_version)
+            return self._outpublished(rumour.incarnation, rumour.coordinate_version)
         if not self.table.refute(rumour):
             return []
         own = self.table.own
@@ -337,7 +337,7 @@ class Swim:
         elsewhere = isinstance(rumour, Member) and rumour.state == "alive" and rumour.address != own.address
         return [Disputed(own.name, rumour.address)] if elsewhere and isinstance(rumour, Member) else []
 
-    def _placed_by_others(self, incarnation: int, version: int) -> list[Instruction]:
+    def _outpublished(self, incarnation: int, version: int) -> list[Instruction]:
         """Handle a version of this node's own coordinate that it has not published."""
         if not self.table.refute_coordinate(incarnation, version):
             return []

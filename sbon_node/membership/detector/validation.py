@@ -1,4 +1,7 @@
-"""Validation of a peer's messages and rumours: impossible coordinates and incarnations are refused and counted."""
+"""Validation of a peer's messages and rumours: impossible coordinates and incarnations are refused and counted.
+
+All coordinates of other nodes pass here, before the table, the gossip and the space get them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import msgspec
 from sbon_node.membership.table import MAX_INCARNATION, Table
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
-from sbon_node.space.coordinate import plausible
+from sbon_node.space.coordinate import checked
 from sbon_protocol.messages import Ack, CoordinateUpdate, Gossip, Member, Ping, Rumour, StateUpdate
 
 
@@ -23,7 +26,7 @@ class Validation:
         """Return the message, without a coordinate that is impossible or older than the known one."""
         if not isinstance(message, Ping | Ack) or message.coordinate is None:
             return message
-        if plausible(message.coordinate, self._dimensions):
+        if checked(message.coordinate, self._dimensions) is not None:
             known = self._table.get(message.source)
             if known is None or message.coordinate_version >= known.member.coordinate_version:
                 return message
@@ -45,7 +48,7 @@ class Validation:
                 self._counters.refuse("name-conflict", name=rumour.name, reason="of no instance")
                 continue
             coordinate = None if isinstance(rumour, StateUpdate) else rumour.coordinate
-            if coordinate is not None and not plausible(coordinate, self._dimensions):
+            if coordinate is not None and checked(coordinate, self._dimensions) is None:
                 self._counters.refuse("coordinate-refused", name=rumour.name)
                 if not isinstance(rumour, Member):
                     continue

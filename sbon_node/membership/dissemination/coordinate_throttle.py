@@ -41,6 +41,4 @@ class CoordinateThrottle:
 
 
 def _moved_ms(a: Coordinate, b: Coordinate) -> float:
-    if len(a.vector) != len(b.vector):
-        return math.inf
     return math.dist(a.vector, b.vector) + abs(a.height - b.height) + abs(a.load - b.load)

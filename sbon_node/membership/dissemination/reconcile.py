@@ -33,7 +33,7 @@ class Compared(msgspec.Struct):
     wanted: list[str] = []
     offered: list[Rumour] = []
     doubted: list[StateUpdate] = []
-    placed: int | None = None
+    own_version: int | None = None
     """A version of this node's own coordinate that it has not published."""
 
 
@@ -112,7 +112,7 @@ def _compare_line(table: Table, line: Known, out: Compared) -> None:
             out.doubted.append(StateUpdate(line.name, line.incarnation, line.state))
             out.offered.append(member)
         elif line.coordinate_version > member.coordinate_version:
-            out.placed = line.coordinate_version
+            out.own_version = line.coordinate_version
         return
     if line.state in GONE and member.state in GONE:
         return
