@@ -1,4 +1,4 @@
-"""The real network: UDP through asyncio-dgram's protocol, TCP through asyncio's streams."""
+"""The real network: UDP through a protocol of our own, TCP through asyncio's streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import structlog
-from asyncio_dgram.aio import Protocol as DatagramProtocol
 
 from sbon_node.clock import Clock
 from sbon_node.net.counters import Counters
@@ -64,51 +63,51 @@ class SocketTransport(Transport):
         return _SocketConnection(reader, writer, to, self._settings)
 
 
-class _Arrivals(asyncio.Queue[Any]):
-    """Replacement for asyncio-dgram's unbounded queue, which handles each datagram as soon as it is read.
+class _Datagrams(asyncio.DatagramProtocol):
+    """Hands each datagram on as soon as it is read, with the time of its arrival at the system.
 
-    So no datagram waits, and the system's own bounded buffer drops the excess. The stamp is the time of arrival at the system.
+    So no datagram waits here, and the system's own bounded buffer drops the excess. Socket errors are counted and dropped:
+    otherwise an error would hit the next send, perhaps to another peer. asyncio-dgram's streams queue both, and without bound.
     """
 
     def __init__(self, handler: DatagramHandler, clock: Clock, counters: Counters) -> None:
-        super().__init__()
         self._handler, self._clock, self._counters = handler, clock, counters
         self.closed = False
-        self.waited_s: Callable[[], float] = lambda: 0.0
+        self.writable = True
+        self._waited_s: Callable[[], float] = lambda: 0.0
         self._last_stamp = -math.inf
 
-    def put_nowait(self, item: tuple[bytes | None, Any]) -> None:
-        waited_s = self.waited_s()
-        stamp = self._last_stamp = max(self._last_stamp, self._clock.now() - waited_s)
-        payload, sender = item
-        if payload is None or self.closed:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._waited_s = WaitedInSocket(transport.get_extra_info("socket"))
+
+    def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
+        stamp = self._last_stamp = max(self._last_stamp, self._clock.now() - self._waited_s())
+        if self.closed:
             return
-        if len(payload) > MAX_DATAGRAM_BYTES:
-            self._counters.refuse("datagram-too-large", peer=str(sender), size=len(payload))
+        if len(data) > MAX_DATAGRAM_BYTES:
+            self._counters.refuse("datagram-too-large", peer=str(addr), size=len(data))
             return
-        self._counters.traffic.datagram("received", payload)
-        self._handler(payload, Address(*sender[:2]), stamp)
+        self._counters.traffic.datagram("received", data)
+        self._handler(data, Address(*addr[:2]), stamp)
 
-
-class _Errors(asyncio.Queue[Exception]):
-    """Replacement for asyncio-dgram's queue of socket errors, which counts and drops them.
-
-    Otherwise an error would hit the next send, perhaps to another peer.
-    """
-
-    def __init__(self, counters: Counters) -> None:
-        super().__init__()
-        self._counters = counters
-
-    def put_nowait(self, item: Exception) -> None:
+    def error_received(self, exc: Exception) -> None:
         self._counters.count("datagram-error")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._counters.count("datagram-error")
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
 
 
 class _SocketDatagrams(DatagramEndpoint):
     def __init__(self, handler: DatagramHandler, clock: Clock, settings: NetSettings, counters: Counters) -> None:
         self._clock, self._settings, self._counters = clock, settings, counters
-        self._arrivals = _Arrivals(handler, clock, counters)
-        self._writable = asyncio.Event()
+        self._protocol = _Datagrams(handler, clock, counters)
         self._names = Names(counters, settings.max_names)
         self._transport: Any  # asyncio's type lacks the write buffer's limits
         self._local = Address("", 0)
@@ -116,10 +115,9 @@ class _SocketDatagrams(DatagramEndpoint):
     async def open(self, bind: Address) -> None:
         """Bind the socket; raises ``OSError``."""
         self._transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
-            lambda: DatagramProtocol(self._arrivals, _Errors(self._counters), self._writable), local_addr=(bind.host, bind.port)
+            lambda: self._protocol, local_addr=(bind.host, bind.port)
         )
         self._transport.set_write_buffer_limits(high=self._settings.datagram_buffer_bytes)
-        self._arrivals.waited_s = WaitedInSocket(self._transport.get_extra_info("socket"))
         self._local = Address(*self._transport.get_extra_info("sockname")[:2])
 
     @property
@@ -129,8 +127,8 @@ class _SocketDatagrams(DatagramEndpoint):
     def send(self, payload: bytes, to: Address) -> float:
         if len(payload) > MAX_DATAGRAM_BYTES:
             raise ValueError(f"a datagram of {len(payload)} bytes, the limit is {MAX_DATAGRAM_BYTES}")
-        host = None if self._arrivals.closed else self._names.lookup(to.host)
-        if host is None or not self._writable.is_set():
+        host = None if self._protocol.closed else self._names.lookup(to.host)
+        if host is None or not self._protocol.writable:
             self._counters.count("datagram-not-sent")
             return self._clock.now()
         stamp = self._clock.now()
@@ -143,7 +141,7 @@ class _SocketDatagrams(DatagramEndpoint):
         return stamp
 
     def close(self) -> None:
-        self._arrivals.closed = True
+        self._protocol.closed = True
         self._names.close()
         self._transport.close()
 

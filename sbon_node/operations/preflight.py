@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import socket
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+
+import asyncio_dgram
 
 from sbon_node.config.config import Config
 from sbon_node.net.transport import Address
 from sbon_node.operations.examination import CheckResult, failed, ok, warning
+from sbon_protocol import datagram
+from sbon_protocol.errors import ProtocolError
+from sbon_protocol.messages import Endpoint, Nack, Packet, PingRequest
 
 CONNECT_S = 3.0
+DATAGRAMS = 3
+"""Datagrams sent to an address to join, since one may be lost."""
 LOCK = "lock"
 
 
@@ -27,7 +35,7 @@ def preflight(config: Config) -> list[CheckResult]:
         _port("port-udp", socket.SOCK_DGRAM, node.bind, node.port, "node.bind", "node.port"),
         _port("port-tcp", socket.SOCK_STREAM, node.bind, node.port, "node.bind", "node.port"),
         _port("port-api", socket.SOCK_STREAM, node.api_bind, node.api_port, "node.api_bind", "node.api_port"),
-        *(_seed(address) for address in node.seeds),
+        *(result for address in node.seeds for result in _seed(address, node.cluster)),
     ]
 
 
@@ -82,13 +90,44 @@ def _port(check: str, kind: socket.SocketKind, host: str, port: int, bind: str, 
     return ok(check, f"{what} is free")
 
 
-def _seed(address: Address) -> CheckResult:
+def _seed(address: Address, cluster: str) -> Iterator[CheckResult]:
     try:
         with closing(socket.create_connection(address, timeout=CONNECT_S)):
-            return ok(f"join {address}", "accepts connections")
+            yield ok(f"join {address}", "accepts connections")
     except OSError as error:
         remedy = "see whether a node runs there (sbon doctor on it), and whether a firewall lets TCP and UDP through"
-        return warning(f"join {address}", f"cannot be reached: {error.strerror or error}", remedy)
+        yield warning(f"join {address}", f"cannot be reached: {error.strerror or error}", remedy)
+        return
+    check = f"join-udp {address}"
+    if asyncio.run(_answers(address, cluster)):
+        yield ok(check, "answers datagrams")
+    else:
+        remedy = f"see whether a firewall lets UDP through both ways, and whether that node's cluster is {cluster!r} too"
+        yield warning(check, f"has not answered a datagram within {CONNECT_S:g} s", remedy)
+
+
+async def _answers(address: Address, cluster: str) -> bool:
+    """Return whether a node of the cluster answers over UDP. A stranger's request is declined, which is an answer."""
+    # The answer may have as many bytes as the request: the target's name leaves space for the longest.
+    request = PingRequest(1, "preflight", "x" * 63, Endpoint(*address))
+    payload = datagram.pack(Packet(cluster, request))
+    try:
+        stream = await asyncio_dgram.connect(tuple(address))
+    except OSError:
+        return False
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            for _ in range(DATAGRAMS):
+                await stream.send(payload)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(CONNECT_S / DATAGRAMS):
+                        answer, _ = await stream.recv()
+                    return isinstance(datagram.unpack(answer).message, Nack)
+    except (OSError, ProtocolError, TimeoutError):
+        pass
+    finally:
+        stream.close()
+    return False
 
 
 def not_running(api: str) -> Iterator[CheckResult]:

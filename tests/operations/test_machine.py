@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -13,12 +14,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from sbon_node.clock import Clock
 from sbon_node.config.config import Config, NodeSettings
 from sbon_node.daemon import lock_data_dir
+from sbon_node.net.counters import Counters
+from sbon_node.net.settings import NetSettings
+from sbon_node.net.sockets import SocketTransport
+from sbon_node.net.transport import Address
 from sbon_node.operations import machine
 from sbon_node.operations.examination import CheckResult
 from sbon_node.operations.machine import examine_machine
 from sbon_node.operations.preflight import holder_of, preflight
+from sbon_protocol.datagram import pack, unpack
+from sbon_protocol.messages import Nack, Packet, PingRequest
 from tests.addresses import own_host
 
 
@@ -78,6 +86,36 @@ def test_nodes_to_join_are_tried(tmp_path: Path) -> None:
         joins = (f"{own_host(2)}:{port}", f"{own_host(3)}:{port}")
         found = by_check(preflight(config(tmp_path, join=joins)))
     assert [found[f"join {address}"].verdict for address in joins] == ["ok", "warning"]
+    assert found[f"join-udp {joins[0]}"].verdict == "warning", "nothing answers datagrams there"
+    assert f"join-udp {joins[1]}" not in found
+
+
+@pytest.mark.parametrize("cluster, verdict", [("sbon", "ok"), ("another", "warning")])
+def test_a_node_to_join_is_asked_for_a_datagram(tmp_path: Path, cluster: str, verdict: str) -> None:
+    """The first datagram is lost; a node of another cluster does not answer."""
+
+    async def run() -> str:
+        lost: list[bytes] = []
+        clock = Clock.real()
+        counters = Counters(clock.now)
+        transport = SocketTransport(clock, NetSettings(), counters)
+
+        def received(payload: bytes, sender: Address, stamp: float) -> None:
+            packet = unpack(payload)
+            if not lost:
+                lost.append(payload)
+            elif packet.cluster == "sbon" and isinstance(packet.message, PingRequest):
+                there.send(pack(Packet("sbon", Nack(packet.message.sequence, "n" * 63))), sender)
+
+        with closing(socket.create_server((own_host(2), 0))) as accepting:
+            address = Address(own_host(2), accepting.getsockname()[1])
+            there = await transport.open_datagrams(address, received)
+            asked = config(tmp_path, join=(str(address),), cluster=cluster)
+            found = by_check(await asyncio.to_thread(preflight, asked))
+            there.close()
+        return found[f"join-udp {address}"].verdict
+
+    assert asyncio.run(run()) == verdict
 
 
 def test_a_disk_too_small_fails_and_a_smaller_one_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
