@@ -32,13 +32,13 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "join": Verb("sbon_cli.commands.nodes.membership:join", "Joins the cluster of the nodes at these addresses."),
         "leave": Verb("sbon_cli.commands.nodes.membership:leave", "Makes the node leave for good."),
         "drain": Verb(
-            "sbon_cli.commands.nodes.membership:drain", "Has the node take no operators, sources, sinks and queries any more."
+            "sbon_cli.commands.nodes.membership:drain", "Keeps operators, sources, sinks and queries away from the node."
         ),
         "status": Verb("sbon_cli.commands.nodes.members:status", "Shows the node asked."),
         "members": Verb("sbon_cli.commands.nodes.members:members", "Lists the nodes of the cluster as the node asked sees them."),
         "rtt": Verb("sbon_cli.commands.nodes.rtt:rtt", "Shows the round-trip time between nodes A and B."),
-        "map": Verb("sbon_cli.commands.nodes.map:map_", "Draws the cost space: who is near whom."),
-        "monitor": Verb("sbon_cli.commands.nodes.monitor:monitor", "Tells what happens at the node asked."),
+        "map": Verb("sbon_cli.commands.nodes.map:map_", "Draws the cost space: distances between nodes."),
+        "monitor": Verb("sbon_cli.commands.nodes.monitor:monitor", "Prints the events of the node asked."),
         "doctor": Verb("sbon_cli.commands.nodes.doctor:doctor", "Examines the node asked."),
         "debug": Verb("sbon_cli.commands.nodes.debug:debug", "Looks inside a running node."),
         "config": Verb("sbon_cli.commands.nodes.config:config", "Shows and checks a node's configuration."),
@@ -62,7 +62,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "experiment": Verb("sbon_cli.commands.experiments.experiment:experiment", "Repeats an experiment."),
     },
     "This command": {
-        "completion": Verb("sbon_cli.commands.completion:completion", "Prints what makes a shell complete this command."),
+        "completion": Verb("sbon_cli.commands.completion:completion", "Prints the completion script of a shell."),
     },
 }
 VERBS: dict[str, Verb] = {name: verb for section in SECTIONS.values() for name, verb in section.items()}

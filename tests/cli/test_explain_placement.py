@@ -65,7 +65,7 @@ def test_a_terminal_shows_tree_candidates_strategies_bounds_and_what_would_chang
     lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
     for line in (
         "q1 running; by consumer (now hybrid), for usage, rows to a",
-        "by the rates it was planned with; those measured are shown by: sbon explain --query q1",
+        "by the planned rates; for the measured ones: sbon explain --query q1",
         "consumer at a",
         "└─ q.b0 at a, 80.0 ms from the best point for it 20.0 kB/s over 50.0 ms (coordinates, 12 s ago)",
         "└─ source/numbers@1/x at b 80.0 kB/s over ? ms (unknown)",
@@ -79,14 +79,14 @@ def test_a_terminal_shows_tree_candidates_strategies_bounds_and_what_would_chang
         "cores a 1.50 0.10 1.40",
         "cores away ? 0.10 ?",
         "a - b 50.0 coordinates, 12 s ago below 12.5 ms q.b0 to full",
-        "3 other ways that are not measured lately would change nothing",
+        "3 other latencies that are not measured lately would change nothing",
     ):
         assert line in lines, f"{line!r} is not in\n{shown.stdout}"
     assert "ip-multicast - - - - no-routes: which routers" in " ".join(lines)
 
 
 @pytest.mark.parametrize(
-    "away, again", [("a", "now it would be q.b0 at b"), ("b", "it cannot be placed anew as long as source/")]
+    "away, again", [("a", "now it would be q.b0 at b"), ("b", "it cannot be placed again as long as source/")]
 )
 def test_who_is_away_is_told_and_without_its_source_no_placement_is_proposed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, away: str, again: str
@@ -97,11 +97,11 @@ def test_who_is_away_is_told_and_without_its_source_no_placement_is_proposed(
     show_placement(msgspec.structs.replace(found, pinned=pinned, away={away: "is dead"}, settled=1, turns=()))
     shown = capsys.readouterr().out
     what = "q.b0" if away == "a" else "source/numbers@1/x"
-    assert f"\n{away} is dead: {what}; ways to and from it count as they were known last\n" in shown
+    assert f"\n{away} is dead: {what}; its last known latencies count\n" in shown
     assert f"{what} at {away} (is dead)" in shown
     assert again in shown
     assert ("now it would be" in shown) == ("best of the candidates" in shown) == (away == "a")
-    assert "\n1 other way that is not measured lately would change nothing\n" in shown
+    assert "\n1 other latency that is not measured lately would change nothing\n" in shown
 
 
 @pytest.mark.parametrize("suffix, head", [("svg", b"<?xml"), ("png", b"\x89PNG")])

@@ -172,8 +172,8 @@ def test_rows_that_could_not_be_read_are_told_of_at_the_end(
     assert result.exit_code == 0
     on_a_terminal(monkeypatch)
     assert result.stderr.splitlines()[-3:-1] == [
-        "7 rows of m1 at london could not be read since it was attached: see sbon stream show m1",
-        "1 row of m2/jfk at london could not be read since it was attached: see sbon stream show m2",
+        "7 rows of m1 at london could not be read since it was attached; see sbon stream show m1",
+        "1 row of m2/jfk at london could not be read since it was attached; see sbon stream show m2",
     ]
     assert "7 rows of m1 at london could not be read" in run(api, "query", "show", "q1").stdout
 
@@ -196,7 +196,7 @@ def test_rows_that_were_skipped_are_told_of_at_the_end(
     result = run(api, *command)
     assert (result.exit_code, result.stderr.splitlines()[-2]) == (
         0,
-        "3 rows were skipped, as expressions raised errors: see sbon query show q1",
+        "3 rows were skipped because expressions raised errors; see sbon query show q1",
     )
 
 
@@ -207,7 +207,7 @@ def test_a_query_whose_rows_go_elsewhere_says_where_they_go(api: str, node: Any)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines() == [
         "error: q1: its rows are delivered to file /srv/x.csv",
-        "  hint: how far that is: sbon query show q1",
+        "  hint: for its progress: sbon query show q1",
     ]
 
 
@@ -389,4 +389,4 @@ def test_results_may_go_to_a_file_at_the_consumer(api: str, node: Any) -> None:
     assert (sent.sink.kind, sent.sink.options) == ("file", {"path": "/data/out.bin", "format": "parquet"})
     assert (sent.consumer, sent.strategy) == ("b", "producer")
     assert result.stdout == "q1\n"
-    assert "how far it is: sbon query show q1" in result.stderr
+    assert "for its progress: sbon query show q1" in result.stderr

@@ -76,7 +76,7 @@ def test_a_terminal_of_eighty_columns_shows_it_with_a_scale(api: str, monkeypatc
     assert result.stdout.count("•") == 4
     assert "gone" not in result.stdout
     assert any(line.startswith("├─") and line.endswith("┤ 50 ms") for line in lines)
-    assert lines[-1] == "4 nodes; two axes show 100% of the spread; heights add 2.5 to 2.5 ms a node; not placed yet: new"
+    assert lines[-1] == "4 nodes; two axes show 100% of the spread; heights add 2.5 to 2.5 ms a node; no coordinate: new"
     assert max(map(len, lines[:-1])) <= 80
 
 

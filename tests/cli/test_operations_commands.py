@@ -50,11 +50,16 @@ def test_doctor_exits_by_the_worst_finding(
     "state, trouble, verdict, remedy",
     [
         ("unreachable", "", "warning", "start the nodes that are away; see"),
-        ("paused: options.path: there is no file x", "there is no file x", "warning", "mend what paused ones wait for"),
-        ("failed: the file is another", "the file is another", "warning", "stop the queries that read those that failed, detach"),
+        (
+            "paused: options.path: there is no file x",
+            "there is no file x",
+            "warning",
+            "remove the cause that paused sources report",
+        ),
+        ("failed: the file is another", "the file is another", "warning", "stop the queries that read failed sources, detach"),
         ("paused: its subscribers have not received what there is", "", "ok", ""),
         ("idle", "", "ok", ""),
-        ("lost", "a does not know it", "warning", "stop the queries that read those that are lost, detach these"),
+        ("lost", "a does not know it", "warning", "stop the queries that read lost sources, detach these"),
     ],
 )
 def test_doctor_tells_which_sources_are_lost(
@@ -80,7 +85,7 @@ def test_doctor_tells_what_was_examined_though_streams_are_not_known(node: Scrip
         assert [(one["check"], one["verdict"], one["message"]) for one in told["findings"]] == [
             (BROKEN.check, "failed", BROKEN.message),
             ("sources", "warning", "not known: the node stops"),
-            ("queries", "ok", "1, nothing of any is lost or waits"),
+            ("queries", "ok", "1, none has lost a component or waits"),
         ]
 
 

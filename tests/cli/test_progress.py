@@ -36,7 +36,7 @@ def test_what_is_not_known_is_told_as_such() -> None:
     assert progress_text(HALF) == TOLD
     assert progress_text(ENDLESS) == "no end: clicks at paris, 1 row in, rows not known out"
     unknown = msgspec.structs.replace(ENDLESS, endless=(), rows_out=0)
-    assert progress_text(unknown) == "share of the sources read not known, 1 row in, 0 rows out"
+    assert progress_text(unknown) == "share of the sources read: unknown, 1 row in, 0 rows out"
     assert short_text(HALF) == "45 %, 40 s left, 1,204 rows in, 310 out, 120 rows/s in, lag 2.1 s"
     assert short_text(ENDLESS) == "no end, 1 row in"
 

@@ -127,7 +127,7 @@ def _word(word: str) -> Action:
         return Quit()
     if word in ("h", "help", "?"):
         return Help()
-    raise SbonError("bad-statement", f"there is no \\{word}", hint="\\help tells what there is")
+    raise SbonError("bad-statement", f"there is no \\{word}", hint="\\help lists the commands")
 
 
 def _explain(clean: str) -> Action:

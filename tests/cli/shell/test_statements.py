@@ -108,7 +108,7 @@ def test_what_a_statement_asks_for(text: str, action: object) -> None:
         ("DESCRIBE\n a b", "line 2, column 2", "write DESCRIBE STREAM"),
         ("stop", "line 1, column 5", "write STOP QUERY"),
         ("EXPLAIN", "line 1, column 8", "write EXPLAIN SELECT ..., EXPLAIN PLACEMENT SELECT ... or EXPLAIN QUERY name"),
-        ("\\dance", "", "\\help tells what there is"),
+        ("\\dance", "", "\\help lists the commands"),
     ],
 )
 def test_what_is_no_statement_is_refused_with_its_place(text: str, place: str, hint: str) -> None:

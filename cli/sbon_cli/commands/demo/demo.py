@@ -69,8 +69,10 @@ class Input(NamedTuple):
 
 @click.command()
 @strategy_option
-@click.option("--seconds", type=Number(1, 3600), default=20.0, show_default=True, help="How long the days take.")
-@click.option("--days", type=click.IntRange(1, DAYS), default=DAYS, show_default=True, help="Of the year, from its first.")
+@click.option("--seconds", type=Number(1, 3600), default=20.0, show_default=True, help="Duration of the replay.")
+@click.option(
+    "--days", type=click.IntRange(1, DAYS), default=DAYS, show_default=True, help="Days of the year to replay, from the first."
+)
 @json_option
 @reports_errors
 def demo(strategy: str, seconds: float, days: int, json_: bool) -> None:
@@ -78,7 +80,7 @@ def demo(strategy: str, seconds: float, days: int, json_: bool) -> None:
 
     A filter, a window over all airports, and a join. For each query it shows the plan, the reason for each placement, the rows as
     they arrive, and the network usage: bytes x latency, against sending all rows to the consumer. It checks every row against
-    DuckDB and stops everything it started. Where the figures go to stdout as JSON, the rest goes to stderr.
+    DuckDB and stops everything it started. If the results go to stdout as JSON, everything else goes to stderr.
     """
     nycflights.archive()
     extras.duckdb()

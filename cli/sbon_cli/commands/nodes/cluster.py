@@ -53,14 +53,14 @@ def cluster() -> None:
 
 
 @cluster.command()
-@click.option("-n", "count", type=click.IntRange(1, 250), default=3, show_default=True, help="How many nodes.")
+@click.option("-n", "count", type=click.IntRange(1, 250), default=3, show_default=True, help="Number of nodes.")
 @click.option("--latency", metavar="cities|FILE", help="Emulate a wide area: six cities, a JSON file or an .npz matrix.")
 @click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="A setting for every node; may be repeated.")
 @folder_option
 @json_option
 @reports_errors
 def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path, json_: bool) -> None:
-    """Starts the nodes and waits until all see each other. Of a cluster that runs already, starts those that are down."""
+    """Starts the nodes and waits until all see each other. In a running cluster, starts the nodes that are down."""
     old = state_in(folder)
     if old is not None and any(node.process() for node in old.nodes):
         _start_dead(old, folder, json_)
@@ -82,10 +82,8 @@ def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
     end = f"end it: {_told('down', folder)}"
     for option in ("latency", "settings"):
         if asked.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-            hint = f"start again what is down, as it was: {_told('start', folder)}; or {end}"
-            raise SbonError(
-                "cluster-exists", "a cluster runs here already, with settings of its own", where=str(folder), hint=hint
-            )
+            hint = f"start the stopped nodes again, with their settings:  {_told('start', folder)}; or {end}"
+            raise SbonError("cluster-exists", "a cluster with other settings runs here already", where=str(folder), hint=hint)
     count = asked.params["count"]
     if asked.get_parameter_source("count") is ParameterSource.COMMANDLINE and count != len(old.nodes):
         raise SbonError("cluster-exists", f"a cluster of {len(old.nodes)} runs here already", where=str(folder), hint=end)
@@ -93,7 +91,7 @@ def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
     if not down:
         raise SbonError("cluster-exists", "a cluster runs here already", where=str(folder), hint=end)
     _start(old, down, folder)
-    err().print(f"[dim]started again: {', '.join(down)}[/]")
+    err().print(f"[dim]restarted:  {', '.join(down)}[/]")
     _show(required_state(folder), json_)
 
 
@@ -106,7 +104,7 @@ def status(folder: Path, json_: bool) -> None:
     state = required_state(folder)
     if not _show(state, json_):
         if not all(node.process() for node in state.nodes):
-            err().print(f"[dim]start again what is down: {_told('start', folder)}[/]")
+            err().print(f"[dim]start the stopped nodes again:  {_told('start', folder)}[/]")
         sys.exit(EXIT_REFUSED)
 
 
@@ -132,7 +130,7 @@ def start(names: tuple[str, ...], folder: Path, json_: bool) -> None:
 def _start(state: ClusterState, names: Iterable[str], folder: Path) -> None:
     """Start nodes that are down on their data, in sequence."""
     if not all(node.arguments for node in state.nodes):
-        hint = f"end it and start it anew: {_told('down', folder)}"
+        hint = f"stop it and start it again:  {_told('down', folder)}"
         raise SbonError("bad-cluster", "an older sbon started it", where=str(folder), hint=hint)
     nodes = {node.name: node for node in state.nodes}
     for name in names:

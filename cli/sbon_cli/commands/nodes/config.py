@@ -1,4 +1,4 @@
-"""``sbon config``: what is set, where it comes from, what it means; and whether a file is right."""
+"""``sbon config``: shows settings with their origins and meanings, and checks files."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def show(
 
 @config.command()
 def reference() -> None:
-    """Prints what can be set, as docs/configuration.md has it: name, default, what is allowed, meaning."""
+    """Prints all settings, as in docs/configuration.md: name, default, allowed values, meaning."""
     click.echo(reference_text(), nl=False)
 
 
@@ -70,7 +70,7 @@ def reference() -> None:
 @click.argument("file", type=ReadablePath(), metavar="FILE|-")
 @reports_errors
 def check(file: Path) -> None:
-    """Checks FILE alone, without environment and flags; exits 2 and lists what is wrong, one line each."""
+    """Checks FILE alone, without environment and flags; exits with 2 and lists the errors, one line each."""
     load(file)
     say(f"{file}: ok")
 

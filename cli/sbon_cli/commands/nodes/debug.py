@@ -67,11 +67,11 @@ def _show(levels: LogLevels, json_: bool) -> None:
 @click.pass_obj
 @reports_errors
 def dump(api: str, out: Path | None) -> None:
-    """Writes what tells most of a node's state to one .tar.gz file, to be read later or elsewhere.
+    """Writes a debug dump of the node to one .tar.gz file.
 
     Status, readiness, members, streams, queries, metrics, configuration, what every task waits for, the ends of its logs, and
-    versions. Passwords and the like are hidden; look through it before you hand it on all the same: it holds the texts of queries
-    and the names of hosts. What the node does not answer is left out, and said in missing.txt.
+    versions. Passwords and other secrets are redacted. Read the dump before you send it to others: it contains the texts of
+    queries and the names of hosts. missing.txt lists what the node did not answer.
     """
     client = Client(api)
     files, missing = _collected(client)

@@ -21,9 +21,9 @@ from sbon_node.operations.examination import CheckResult, Examination, failed, o
 MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED"}
 REMEDIES = {
     "unreachable": "start the nodes that are away",
-    "paused": "mend what paused ones wait for, and they go on by themselves",
-    "failed": "stop the queries that read those that failed, detach these and attach them anew",
-    LOST: "stop the queries that read those that are lost, detach these and attach them anew",
+    "paused": "remove the cause that paused sources report; they continue by themselves",
+    "failed": "stop the queries that read failed sources, detach these sources and attach them again",
+    LOST: "stop the queries that read lost sources, detach these sources and attach them again",
 }
 """For sources that do not run, by the first word of their state."""
 
@@ -32,8 +32,7 @@ NOT_OVER = ("placing", "running", "unreachable", LOST)
 MAX_QUERIES = 100
 """Most queries that are checked; each asks its nodes."""
 LOST_REMEDY = (
-    "what is lost does not come back: stop the query (sbon query stop {}), attach anew those of its sources that are lost, "
-    "and submit it again"
+    "lost components do not come back: stop the query (sbon query stop {}), attach its lost sources again, and submit it again"
 )
 
 
@@ -43,20 +42,19 @@ LOST_REMEDY = (
 @click.pass_obj
 @reports_errors
 def doctor(api: str, /, config_file: Path | None, settings: tuple[str, ...], json_: bool, **named: str | None) -> None:
-    """Examines the node asked: Java, byte-code, disk, file descriptors, members, sources and queries that
-    wait or have lost something, its ports both ways, clocks, versions, addresses.
+    """Examines the node asked: Java, byte-code, disk, file descriptors, members, sources and queries that wait or have lost a
+    component, its ports in both directions, clocks, versions, addresses.
 
-    Peers are asked to reach back to it by UDP and TCP. Where no node answers, this machine is examined for one with the settings
-    given, as sbon node would take them: then ports must be free, and nodes to join within reach.
+    Peers connect back to it by UDP and TCP. If no node answers, sbon examines this machine for a node with the given settings, as
+    sbon node would take them: then ports must be free, and nodes to join within reach.
 
-    Exits 1 where something failed; warnings alone are no failure.
-    """
+    Exits with 1 if a check failed; warnings alone are no failure."""
     found = _examined(api, config_file, settings, named, json_)
     if json_:
         print_json(found)
     else:
         rows = [(MARKS[one.verdict], one.check, one.message, one.remedy) for one in found.findings]
-        print_table(("", "looked at", "found", "what to do"), rows, title=found.node or "no node runs")
+        print_table(("", "check", "finding", "remedy"), rows, title=found.node or "no node runs")
     if found.failed:
         sys.exit(EXIT_REFUSED)
 
@@ -73,7 +71,7 @@ def _sources(client: Client) -> list[CheckResult]:
         remedy = "; ".join(said for kind, said in REMEDIES.items() if kind in kinds)
         told = "; ".join(f"{one.source.stream}/{one.source.name} at {one.source.node}: {one.state}" for one in lost)
         return [warning("sources", told, f"{remedy}; see: sbon stream show, and their logs")]
-    return [ok("sources", f"{len(each)}, nothing is wrong with any")] if each else []
+    return [ok("sources", f"{len(each)}, all well")] if each else []
 
 
 def _queries(client: Client) -> list[CheckResult]:
@@ -87,7 +85,7 @@ def _queries(client: Client) -> list[CheckResult]:
     lost = [one for one in troubled if _is_lost(one)]
     found = [failed(f"query {one.id}", one.reason, LOST_REMEDY.format(one.id)) for one in lost]
     found += [warning(f"query {one.id}", one.reason, f"see: sbon query show {one.id}") for one in troubled if one not in lost]
-    return found or ([ok("queries", f"{len(each)}, nothing of any is lost or waits")] if each else [])
+    return found or ([ok("queries", f"{len(each)}, none has lost a component or waits")] if each else [])
 
 
 def _is_lost(query: QueryInfo) -> bool:
@@ -105,7 +103,7 @@ def _examined(
 ) -> Examination:
     try:
         if not json_:
-            err().print("[dim]examining; peers are asked to reach back …[/]")
+            err().print("[dim]examining; peers connect back …[/]")
         client = Client(api)
         found = client.examine()
     except SbonError as error:

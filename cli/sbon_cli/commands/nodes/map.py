@@ -36,7 +36,9 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Map(msgspec.Struct, frozen=True):
-    """``shown`` is the share of the places' variance that two axes show; ``unplaced`` have told no coordinate yet."""
+    """``shown`` is the share of the coordinates' variance that two axes show; ``unplaced`` nodes have published no coordinate
+    yet.
+    """
 
     places: tuple[Place, ...]
     shown: float
@@ -51,10 +53,10 @@ class Map(msgspec.Struct, frozen=True):
 @click.pass_obj
 @reports_errors
 def map_(api: str, file: Path | None, json_: bool) -> None:
-    """Draws the cost space: who is near whom, in milliseconds of round-trip time.
+    """Draws the cost space: distances between nodes, in milliseconds of round-trip time.
 
-    The latency dimensions are turned so that two of them show most. The picture leaves out heights, which are the way from a node
-    to the network and add to each distance, and the load; --out shows both, as size and colour.
+    The picture shows the two principal axes of the latency dimensions. It leaves out the load, and heights, which are the latency
+    from a node to the network and add to each distance; --out shows both, as size and colour.
     """
     check_suffix(file)
     found = map_of(Client(api).members())
@@ -73,7 +75,7 @@ def _legend(found: Map) -> str:
     heights = [place.height_ms for place in found.places]
     added = f"heights add {min(heights):.1f} to {max(heights):.1f} ms a node"
     text = f"{counted(len(found.places), 'node')}; {shown_share(found)}; {added}"
-    return f"{text}; not placed yet: {', '.join(found.unplaced)}" if found.unplaced else text
+    return f"{text}; no coordinate:  {', '.join(found.unplaced)}" if found.unplaced else text
 
 
 def map_of(members: Sequence[MemberInfo]) -> Map:

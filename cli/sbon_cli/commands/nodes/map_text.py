@@ -18,8 +18,7 @@ Point = tuple[str, float, float]
 def drawn(points: Sequence[Point], width: int) -> list[str]:
     """Lines of at most ``width`` characters (at least 24), and a scale below; of equal length to the eye in both directions.
 
-    Points that fall on one another share a dot. Names that have no room beside theirs are left out, which a last line says.
-    """
+    Points at the same position share a dot. Names without space beside their dot are left out, and listed in a last line."""
     width = max(width, NARROWEST)
     columns = width - min(max(len(name) for name, _, _ in points) + 2, width // 2)
     left, right = min(x for _, x, _ in points), max(x for _, x, _ in points)
@@ -34,11 +33,11 @@ def drawn(points: Sequence[Point], width: int) -> list[str]:
     unnamed = sum(_name(grid, row, column, names) for (row, column), names in sorted(dots.items()))
     lines = ["".join(line).rstrip() for line in grid]
     lines += ["", _scale(step, min(SCALE_COLUMNS, width - 12))]
-    return [*lines, f"names without room: {unnamed}"] if unnamed else lines
+    return [*lines, f"names without space:  {unnamed}"] if unnamed else lines
 
 
 def _name(grid: list[list[str]], row: int, column: int, names: Sequence[str]) -> int:
-    """Writes as many names as have room beside the dot, on the line above or on the one below; how many have none."""
+    """Write the names that fit beside the dot, on the line above or below; return the number of the others."""
     for count in range(len(names), 0, -1):
         rest = f" +{len(names) - count}" if count < len(names) else ""
         text = ", ".join(names[:count]) + rest

@@ -22,7 +22,7 @@ STATES = ("alive", "suspect", "away", "dead", "left")
     "--within",
     callback=lambda context, parameter, value: None if value is None else milliseconds_of(value, "--within"),
     metavar="DURATION",
-    help="Only nodes so near to --near, by default to the node asked, as far as that is known: 30ms, 0.5s.",
+    help="Only nodes within this round-trip time of --near, by default of the node asked: 30ms, 0.5s.",
 )
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only nodes in this state; may be repeated.")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Only nodes with this tag; may be repeated.")
@@ -62,7 +62,7 @@ def show_members(listed: Sequence[MemberInfo], near: str = "", within: float | N
                 (m.name, m.distance_ms, _kind(m.distance_ms, m.distance_measured), m.state, m.address, *_place_and_words(m))
                 for m in listed
             ],
-            empty="no node is so near",
+            empty="no node is within that distance",
         )
         return
     print_table(

@@ -19,8 +19,8 @@ def join(api: str, addresses: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.confirmation_option(prompt="The node leaves for good and stops. Go on?")
-@click.option("--force", is_flag=True, help="Leave though queries need the node: they are stopped, or fail.")
+@click.confirmation_option(prompt="The node leaves for good and stops. Continue?")
+@click.option("--force", is_flag=True, help="Leave even if queries need the node: they are stopped, or fail.")
 @click.pass_obj
 @reports_errors
 def leave(api: str, force: bool) -> None:
@@ -31,14 +31,14 @@ def leave(api: str, force: bool) -> None:
 
 
 @click.command()
-@click.confirmation_option(prompt="The node takes no part in queries from now on, for good. Go on?")
+@click.confirmation_option(prompt="The node accepts no components of queries from now on, for good. Continue?")
 @click.pass_obj
 @reports_errors
 def drain(api: str) -> None:
-    """Has the node take no operators, sources, sinks and queries any more, for good, so that it can be taken away.
+    """Keeps operators, sources, sinks and queries away from the node, for good, so that it can be removed.
 
-    It stays a member until it leaves: sbon leave. A restart changes nothing of it. Refused, with every reason, while anything
-    lives on it: nothing is moved to other nodes yet.
+    It stays a member until it leaves: sbon leave. A restart does not undo it. The node refuses, with every reason, while anything
+    is on it: components do not migrate yet.
     """
     Client(api).drain()
-    click.echo("drained; to take it out of the cluster: sbon leave")
+    click.echo("drained; to remove it from the cluster: sbon leave")

@@ -37,7 +37,7 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
     default=",".join(KINDS),
     show_default=True,
     metavar="KIND,KIND",
-    help="What to tell of.",
+    help="Kinds of events to print.",
 )
 @click.option(
     "--log-level",
@@ -51,10 +51,10 @@ def _kinds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.pass_obj
 @reports_errors
 def monitor(api: str, kinds: tuple[Kind, ...], level: Level, json_: bool) -> None:
-    """Tells what happens at the node asked, until Ctrl-C: lines on a terminal, JSON lines in a pipe.
+    """Prints the events of the node asked, until Ctrl-C: lines on a terminal, JSON lines in a pipe.
 
     Members as this node sees them, the placements and states of queries whose records it holds, the states of operators it hosts,
-    and its log. What happened before is not told; how much a slow reader missed is.
+    and its log. It prints no earlier events. A slow reader gets the number of events it missed.
     """
     for event in Client(api).node_events(kinds, level):
         if rows_output(json_) == "json":

@@ -1,4 +1,4 @@
-"""``sbon node``: runs a node in the foreground until it is told to stop."""
+"""``sbon node``: runs a node in the foreground until a signal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from sbon_node.private_files import keep_private
 
 @click.group(invoke_without_command=True, subcommand_metavar="")
 @settings_options
-@click.option("--until-stdin-closes", is_flag=True, hidden=True, help="Stop when standard input ends: with whoever started us.")
+@click.option(
+    "--until-stdin-closes", is_flag=True, hidden=True, help="Stop when standard input ends, together with the parent process."
+)
 @click.pass_context
 @reports_errors
 def node(
@@ -53,7 +55,7 @@ def node(
     sys.exit(uvloop.run(run_node(config, tap)))
 
 
-# Whoever looks for it here finds it; it is said to a running node, as all verbs beside ``join`` and ``leave`` are.
+# ``drain`` is listed here too, although it addresses a running node, like ``join`` and ``leave``.
 _drain = copy(drain)
 _drain.hidden = True
 node.add_command(_drain)

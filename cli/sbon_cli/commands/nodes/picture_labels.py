@@ -1,4 +1,4 @@
-"""Names beside points in a picture: within the frame, and where there is room beside each other."""
+"""Names beside points in a picture: within the frame, and without overlaps."""
 
 from __future__ import annotations
 

@@ -14,15 +14,15 @@ from sbon_node.model.nodes import PairInfo, RttRequest
 @click.command()
 @click.argument("a", type=NODE, metavar="A")
 @click.argument("b", type=NODE, metavar="[B]", default="")
-@click.option("--measure/--cached", default=None, help="Measure anew whatever is known, or measure nothing.")
+@click.option("--measure/--cached", default=None, help="Always measure, or never.")
 @json_option
 @click.pass_obj
 @reports_errors
 def rtt(api: str, a: str, b: str, measure: bool | None, json_: bool) -> None:
     """Shows the round-trip time between nodes A and B, by default the node asked.
 
-    By the coordinates, and measured: the least of three pings, which A sends unless B is the node asked. What was measured within
-    directory.fresh_s is not measured again.
+    Estimated from the coordinates, and measured: the least of three pings, which A sends unless B is the node asked. A pair that
+    was measured within directory.fresh_s is not measured again.
     """
     question = RttRequest(pairs=((a, b),), max_age_s=0.0 if measure else None, cached=measure is False)
     (found,) = Client(api).rtt(question)
@@ -42,11 +42,11 @@ def rtt(api: str, a: str, b: str, measure: bool | None, json_: bool) -> None:
 
 def _rows(found: PairInfo) -> list[tuple[str, float | None, str]]:
     measured = "not lately" if found.age_s is None else f"{found.age_s:.1f} s ago by {found.by}, the least of three pings"
-    used = {"probes": "this node's own probes, filtered", "unknown": "nothing is known of it"}
+    used = {"probes": "this node's own probes, filtered", "unknown": "unknown"}
     return [
         ("by the coordinates", found.coordinates_ms, ""),
         ("measured", found.measured_ms, measured),
-        ("reckoned with", found.estimate_ms, used.get(found.estimate_source, found.estimate_source)),
+        ("used by placement", found.estimate_ms, used.get(found.estimate_source, found.estimate_source)),
     ]
 
 

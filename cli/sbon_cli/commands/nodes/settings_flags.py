@@ -24,11 +24,11 @@ NAMED = {
     "data_dir": ("node.data_dir", "DIR", "Folder of identity, streams and checkpoints."),
     "bind": ("node.bind", "ADDRESS", "Address to listen at for other nodes."),
     "port": ("node.port", "PORT", "UDP and TCP port for other nodes."),
-    "advertise": ("node.advertise", "ADDRESS", "Address told to others, where it is not --bind."),
+    "advertise": ("node.advertise", "ADDRESS", "Address that other nodes use, if it differs from --bind."),
     "api_bind": ("node.api_bind", "ADDRESS", "Address of the HTTP API, which has no passwords; loopback by default."),
-    "api_advertise": ("node.api_advertise", "ADDRESS", "Address of the HTTP API told to others, where it is not --api-bind."),
+    "api_advertise": ("node.api_advertise", "ADDRESS", "Address of the HTTP API that others use, if it differs from --api-bind."),
     "api_port": ("node.api_port", "PORT", "Port of the HTTP API."),
-    "data_roots": ("connectors.data_roots", "DIR,DIR", "Folders in which sources and sinks may lie; / for anywhere."),
+    "data_roots": ("connectors.data_roots", "DIR,DIR", "Folders that sources and sinks may use; / for all."),
     "join": ("node.join", "A:PORT,B:PORT", "Nodes to join; any live one will do."),
     "emulation": ("node.emulation", "FILE", "Emulated round-trip times between nodes."),
     "log_level": ("log.level", "LEVEL", "debug, info, warning or error."),
@@ -42,7 +42,7 @@ strategy_option = click.option(
     default=DEFAULT_STRATEGY,
     show_default=True,
     metavar="NAME",
-    help="hybrid, auto (the optimum where that is cheap), producer (at the sources), consumer, or one of docs/placement.md.",
+    help="hybrid, auto (the optimum if it is cheap), producer (at the sources), consumer, or one of docs/placement.md.",
 )
 decompose_option = click.option(
     "--decompose",
@@ -59,7 +59,7 @@ on_error_option = click.option(
     type=click.Choice(get_args(OnError)),
     default="fail",
     metavar="WHAT",
-    help="Of a row: fail (the default), skip it, take null.",
+    help="On an error in a row: fail (the default), skip, null.",
 )
 
 
@@ -72,7 +72,7 @@ join_window_option = click.option(
     "join_window_ms",
     callback=_join_window,
     metavar="DURATION",
-    help="Bound of joins that have none: 500ms, 10s, 1h.",
+    help="Time bound for joins that have none: 500ms, 10s, 1h.",
 )
 
 

@@ -57,12 +57,12 @@ explain.add_command(placement)
 
 @explain.command()
 @click.argument("sql", metavar="[SQL|@FILE|-]", default="")
-@click.option("--query", "query_id", default="", type=QUERY, help="A query of the cluster instead of SQL, with what is measured.")
+@click.option("--query", "query_id", default="", type=QUERY, help="A query of the cluster instead of SQL, with its measurements.")
 @goal_options
 @decompose_option
 @join_window_option
 @on_error_option
-@click.option("--consumer", default="", type=NODE, help="The node the rows would go to; by default the one asked.")
+@click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
 @json_option
 @click.pass_obj
 @reports_errors
@@ -149,7 +149,7 @@ def show_explanation(found: Explanation) -> None:
 
 
 def tree(parts: dict[str, ExplainedComponent], root: str, width: int) -> list[str]:
-    """A line for each part, under those that read it, its figures to the right; a part that two read is shown once."""
+    """A line for each component, under its readers, with its numbers to the right. A component with two readers is shown once."""
     columns = 6 * FIGURE
     label = max(LEAST_LABEL, width - 1 - columns)
     lines = [
@@ -177,7 +177,7 @@ def tree(parts: dict[str, ExplainedComponent], root: str, width: int) -> list[st
 
 
 def _with_figures(text: str, below: str, part: ExplainedComponent, label: int) -> list[str]:
-    """Return the line; a long label has its figures on the next line."""
+    """Return the line; the numbers of a long label are on the next line."""
     if part.kind == "sink":
         return [text]
     pairs = zip(
@@ -213,7 +213,7 @@ def _short(name: str) -> str:
 
 
 def _state(part: ExplainedComponent) -> str:
-    return part.state + (f": {part.reason}" if part.reason else "") + (", by what was measured before" if part.remembered else "")
+    return part.state + (f": {part.reason}" if part.reason else "") + (", by earlier measurements" if part.remembered else "")
 
 
 def _total(how: str, usage: float | None, whole: float | None) -> str:

@@ -35,7 +35,7 @@ SHOWN = 8
 @decompose_option
 @join_window_option
 @on_error_option
-@click.option("--consumer", default="", type=NODE, help="The node the rows would go to; by default the one asked.")
+@click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
 @click.option(
     "--out",
     "file",
@@ -57,14 +57,14 @@ def placement(
     file: Path | None,
     json_: bool,
 ) -> None:
-    """Shows why operators are, or would be, where they are; starts and reserves nothing.
+    """Explains the placement of each operator; starts and reserves nothing.
 
-    For each operator the candidates, what the query would cost with it there (by the coordinates, and by what is measured),
-    and why each lost; the same query under every other strategy; what room and bounds leave; and which latencies would have to be
-    otherwise for another placement to be better.
+    It shows for each operator the candidates, the query's cost with the operator there (by the coordinates, and by measurements),
+    and why each lost; the same query under every other strategy; the slack of capacity and bounds; and the latencies at which
+    another placement would be better.
 
-    Of a QUERY that runs the placement as it stands is shown against what would be chosen now, with the options it was submitted
-    with.
+    For a running QUERY it compares the current placement with the one that would be chosen now, with the options of its
+    submission.
     """
     check_suffix(file)
     client = Client(api)
@@ -102,7 +102,7 @@ def show_placement(found: PlacementExplanation) -> None:
     for line in _away(found):
         say(f"[bold red]{escape(line)}[/]")
     if found.query:
-        say("[dim]by the rates it was planned with; those measured are shown by: sbon explain --query " + f"{found.query}[/]")
+        say("[dim]by the planned rates; for the measured ones: sbon explain --query " + f"{found.query}[/]")
     say()
     for line in _tree(found):
         say(line)
@@ -111,7 +111,7 @@ def show_placement(found: PlacementExplanation) -> None:
         say(f"it costs {_figures(found, found.stands)}")
     lost_ends = [vertex for vertex, node in found.pinned.items() if node in found.away]
     if found.query and lost_ends:
-        say(f"it cannot be placed anew as long as {escape(', '.join(lost_ends))} cannot be reached")
+        say(f"it cannot be placed again as long as {escape(', '.join(lost_ends))} cannot be reached")
     elif found.query and found.now.hosts and found.now.hosts != found.stands.hosts:
         say(f"now it would be {_moved(found.stands.hosts, found.now.hosts)}: {_figures(found, found.now)}")
     elif found.query and found.now.hosts:
@@ -126,10 +126,10 @@ def show_placement(found: PlacementExplanation) -> None:
 
 
 def _away(found: PlacementExplanation) -> list[str]:
-    """Who cannot be asked, and what of the query is there."""
+    """Return the nodes that cannot be asked, and the query's components there."""
     at = {**found.pinned, **{one.id: one.node for one in found.operators}}
     there = {node: ", ".join(vertex for vertex in at if at[vertex] == node) for node in found.away}
-    return [f"{node} {how}: {there[node]}; ways to and from it count as they were known last" for node, how in found.away.items()]
+    return [f"{node} {how}: {there[node]}; its last known latencies count" for node, how in found.away.items()]
 
 
 def _tree(found: PlacementExplanation) -> list[str]:
@@ -187,7 +187,7 @@ def _show_strategies(found: PlacementExplanation) -> None:
     base = found.stands.cost
     say()
     print_table(
-        ("strategy", "cost", "against this", "delay ms", "questions", ""),
+        ("strategy", "cost", "against this", "delay ms", "probes", ""),
         [
             (
                 one.strategy,
@@ -222,13 +222,13 @@ def _show_checks(checks: tuple[BoundCheck, ...]) -> None:
 
 def _show_turns(found: PlacementExplanation) -> None:
     say()
-    others = "1 other way that is" if found.settled == 1 else f"{found.settled} other ways that are"
+    others = "1 other latency that is" if found.settled == 1 else f"{found.settled} other latencies that are"
     rest = f"{others} not measured lately would change nothing" if found.settled else ""
     if not found.turns:
-        say(rest or "no measurement would change the choice: all ways that matter were measured lately")
+        say(rest or "no measurement would change the choice: all relevant latencies were measured lately")
         return
     print_table(
-        ("way", "ms", "known by", "the best changes", "to"),
+        ("pair", "ms", "known by", "the best changes", "to"),
         [row for turn in found.turns[:SHOWN] for row in _turn_rows(turn)],
     )
     if rest:

@@ -1,4 +1,4 @@
-"""Following a query from the command line: rows are written out, and people are told why none come."""
+"""Following a query from the command line: writes its rows, and reports why none come."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ node says that it lives, every ``api.keepalive_s`` without rows: the first is a 
 
 
 class Silence(Listening):
-    """Tells people why no rows come, as far as the query's record knows: a node that is away, a source that cannot be
-    read or has had no rows, an operator that waits."""
+    """Reports why no rows come, from the query's record: a node that is away, a source that cannot be read or has had no rows, an
+    operator that waits.
+    """
 
     def __init__(self, ask: Callable[[], str], notice: Callable[[str], None], now: Callable[[], float]) -> None:
         self._ask, self._notice, self._now = ask, notice, now
@@ -50,8 +51,9 @@ class Silence(Listening):
 
 @dataclass
 class Follower:
-    """Follows one query at its consumer's node. ``write`` must have stored the rows when it returns; ``notice`` tells people,
-    and where there are none nobody is asked why no rows come."""
+    """Follows one query at its consumer's node. ``write`` must have stored the rows when it returns; ``notice`` shows the reason
+    why no rows come. Without it, nothing is asked.
+    """
 
     client: Client
     query: str
@@ -96,9 +98,9 @@ def why_silent(info: QueryInfo) -> str:
 
 
 def unread(info: QueryInfo) -> list[str]:
-    """What the sources of a query had that could not be read, a line for each."""
+    """A line for each source of the query with unreadable rows."""
     return [
-        f"{count:,} row{'s' if count != 1 else ''} of {called(one.source)} could not be read since it was attached: "
+        f"{count:,} row{'s' if count != 1 else ''} of {called(one.source)} could not be read since it was attached; "
         f"see sbon stream show {one.source.stream}"
         for one in info.sources
         if (count := one.bad + one.too_large)
@@ -106,10 +108,10 @@ def unread(info: QueryInfo) -> list[str]:
 
 
 def skipped(info: QueryInfo) -> list[str]:
-    """What operators left out, as ``on_error`` is ``skip``: no line, or one."""
+    """A line with the rows that operators skipped (``on_error`` is ``skip``), if any."""
     count = sum(one.skipped for one in info.operators)
     rows = "row was" if count == 1 else "rows were"
-    return [f"{count:,} {rows} skipped, as expressions raised errors: see sbon query show {info.id}"] if count else []
+    return [f"{count:,} {rows} skipped because expressions raised errors; see sbon query show {info.id}"] if count else []
 
 
 def consumer_client(client: Client, consumer: str) -> Client:

@@ -13,8 +13,8 @@ from sbon_node.space.projection import principal_axes
 
 
 def save(found: PlacementExplanation, file: Path) -> None:
-    """Nodes along the two axes that show most, the query's links between them, and from the best point for each
-    operator, a cross, a line to its host.
+    """Draw nodes on the two principal axes, the query's links between them, and a line from each operator's best point, a cross,
+    to its host.
 
     Raises :class:`SbonError` ``nobody-placed``, ``input-missing`` where matplotlib is not installed, ``not-written``.
     """

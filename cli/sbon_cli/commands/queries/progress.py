@@ -1,4 +1,4 @@
-"""How far a query is: a line for people, and a bar on a terminal while it is followed."""
+"""A query's progress: a line for people, and a bar on a terminal while it is followed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERY_S = 1.0
 PATIENCE_S = 10.0
 """Longest wait for an answer to one."""
 LET_GO_S = 0.5
-"""How long the last look is waited for."""
+"""Time limit of the last request."""
 BAR_WIDTH = 10
 """So that the text beside it fits a terminal of 80 columns."""
 LINE_EVERY_S = 30.0
@@ -57,7 +57,7 @@ def short_text(found: QueryProgress) -> str:
 def _read(found: QueryProgress) -> str:
     if found.read_share is not None:
         return f"{100 * found.read_share:.0f} % of the sources read"
-    return f"no end: {', '.join(found.endless)}" if found.endless else "share of the sources read not known"
+    return f"no end: {', '.join(found.endless)}" if found.endless else "share of the sources read: unknown"
 
 
 def _span(seconds: float) -> str:
@@ -78,7 +78,7 @@ class Bar:
         self._task: TaskID | None = None
 
     def show(self, found: QueryProgress) -> None:
-        """A bar with a share where the sources have an end, else one that says that it goes on."""
+        """A bar with a share if the sources have an end; otherwise a bar without one."""
         if self._closed:
             return
         if self._shown is None:

@@ -31,7 +31,7 @@ from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import QueryList
 
 LONG_BATCH_S = 5.0
-"""A batch that is under way for longer is told of."""
+"""A batch that is under way for longer is shown."""
 
 
 @click.group()
@@ -54,7 +54,7 @@ def list_(api: str, json_: bool) -> None:
 
 
 def tell_unanswered(queries: QueryList) -> None:
-    """Who may hold more, on stderr; people are not told twice of those whose queries are in the list."""
+    """Name on stderr the nodes that may hold more queries, except those whose queries are in the list."""
     told = {query.node for query in queries if query.state == "unreachable"}
     for one in queries.unanswered:
         more = "more of its queries" if one.node in told else "queries that are not listed"
@@ -116,7 +116,11 @@ def show_query(info: QueryInfo) -> None:
     )
     for o in info.operators:
         if o.skipped:
-            say(escape(f"{o.id} has skipped {rows_text(o.skipped)}, as expressions raised errors: {o.dead_letters} at {o.node}"))
+            say(
+                escape(
+                    f"{o.id} has skipped {rows_text(o.skipped)} because expressions raised errors: {o.dead_letters} at {o.node}"
+                )
+            )
     if info.plan is not None:
         say()
         print_table(("operator", "fragment"), [(o.id, o.fragment) for o in info.plan.operators])
@@ -200,7 +204,7 @@ def show_query_usage(charged: QueryUsage) -> None:
             say(f"[dim]and {within} within a node, on {counted(len(lines) - len(between), 'link')}: free[/]")
         say()
     if charged.skipped:
-        say(f"skipped: {rows_text(charged.skipped)} as expressions raised errors; sbon query show {charged.query}")
+        say(f"skipped: {rows_text(charged.skipped)} because expressions raised errors; see sbon query show {charged.query}")
     if charged.baseline_byte_ms > 0:
         say(f"network usage: [bold]{charged.byte_ms / charged.baseline_byte_ms:.1%}[/] of sending all rows to the consumer")
 
@@ -225,7 +229,7 @@ def follow(api: str, query_id: str, rm: bool, json_: bool) -> None:
         if error.code != "not-followable" or info.sink.kind == FOLLOW:
             raise
         message = f"its rows are delivered to {info.sink.kind} {_target(info)}".rstrip()
-        hint = f"how far that is: sbon query show {info.id}"
+        hint = f"for its progress: sbon query show {info.id}"
         raise SbonError("not-followable", message, where=info.id, hint=hint) from error
 
 

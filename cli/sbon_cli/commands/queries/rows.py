@@ -103,10 +103,10 @@ def writer(json_: bool) -> Writer:
 
 
 def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_after: bool, quiet: bool = False) -> int:
-    """Prints the query's rows until it is over, and unless ``quiet`` how far it is; returns the exit code.
+    """Print the query's rows until it ends, and its progress unless ``quiet``; return the exit code.
 
-    Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to us. What has arrived is printed whole first, so
-    that the next follower begins with the rows after it; a second Ctrl-C does not wait for that.
+    Ctrl-C detaches and leaves the query running, unless ``stop_after`` ties it to this command. Rows that have arrived are
+    printed first, so that the next follower begins after them; a second Ctrl-C does not wait for that.
     """
     if stop_after:
         leave_on_signals()
@@ -123,7 +123,7 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
             client.stop_query(info.id)
             _notice(f"stopped {info.id} after {rows_text(write.rows)}")
         else:
-            _notice(f"detached after {rows_text(write.rows)}; {info.id} goes on: sbon query follow {info.id}")
+            _notice(f"detached after {rows_text(write.rows)}; {info.id} keeps running: sbon query follow {info.id}")
         return EXIT_INTERRUPTED
     except BaseException:
         if stop_after:
@@ -144,8 +144,9 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
 
 
 def _recorded(client: Client, query: str) -> QueryInfo | None:
-    """What is known of it at its end: whoever has the rows learns of those that could not be read, or how many went elsewhere.
-    None where nobody answers any more, which takes nothing from how it ended."""
+    """Return the query's record at its end, for the number of unreadable or delivered rows. None if no node answers any more;
+    that does not change the outcome.
+    """
     try:
         return client.query(query)
     except SbonError:

@@ -26,7 +26,7 @@ from sbon_node.model.plan import Decompose
 @decompose_option
 @join_window_option
 @on_error_option
-@click.option("--consumer", type=NODE, default="", help="The node the rows go to; by default the one asked.")
+@click.option("--consumer", type=NODE, default="", help="The consumer's node; by default the node asked.")
 @json_option
 @click.pass_obj
 @reports_errors
@@ -41,10 +41,10 @@ def sql(
     consumer: str,
     json_: bool,
 ) -> None:
-    """A shell for queries: their rows arrive as they come, Ctrl-C stops the query and not the shell; \\help tells the rest.
+    """A shell for queries: it prints rows as they arrive. Ctrl-C stops the query and not the shell; \\help explains the rest.
 
-    On a terminal with history and completion; else the statements of standard input, of a file or of -c run one after another,
-    until one of them fails, whose exit code is that of the command. Statements end with a semicolon; the last may do without.
+    On a terminal it has history and completion. Otherwise it runs the statements of standard input, of a file or of -c one after
+    another, until one fails; its exit code is that of the command. Statements end with a semicolon; the last may omit it.
     """
     if file is not None and command is not None:
         raise click.UsageError("give either --file or --command")

@@ -27,10 +27,10 @@ from sbon_node.model.plan import Decompose
 from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
 
 GROUPS = {
-    "Where the rows go": ("to", "format_", "options", "consumer"),
-    "How operators are placed": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "decompose"),
-    "What the query means": ("join_window_ms", "on_error"),
-    "What this command does": ("name", "follow", "rm", "quiet", "json_", "help"),
+    "Output": ("to", "format_", "options", "consumer"),
+    "Placement": ("strategy", "objective", "max_delay_ms", "min_throughput_bytes_s", "decompose"),
+    "Semantics": ("join_window_ms", "on_error"),
+    "Command": ("name", "follow", "rm", "quiet", "json_", "help"),
 }
 
 
@@ -40,7 +40,7 @@ GROUPS = {
 @decompose_option
 @join_window_option
 @on_error_option
-@click.option("--consumer", default="", type=NODE, help="The node the rows go to; else the one asked.")
+@click.option("--consumer", default="", type=NODE, help="The consumer's node; by default the node asked.")
 @click.option(
     "--to",
     "to",
@@ -54,7 +54,7 @@ GROUPS = {
     "format_",
     type=click.Choice(["csv", "ndjson", "parquet"]),
     metavar="csv|ndjson|parquet",
-    help="Of --to; else by its ending.",
+    help="Format of --to; by default its extension.",
 )
 @click.option(
     "--follow/--no-follow",
@@ -63,7 +63,7 @@ GROUPS = {
     help="Wait for the rows, or with --to for the end; the default without --to.",
 )
 @click.option("--rm", is_flag=True, help="Stop the query at the end; with --to, add --follow.")
-@click.option("--name", default="", metavar="NAME", help="Of the query; else a random one.")
+@click.option("--name", default="", metavar="NAME", help="Name of the query; by default a random one.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress on stderr.")
 @json_option
 @click.pass_obj
@@ -87,7 +87,8 @@ def submit(
 ) -> None:
     """Submits a query and prints its rows as they arrive.
 
-    SQL is the query, @FILE a file that holds it, - standard input. Ctrl-C detaches; the query goes on unless --rm was given.
+    SQL is the query, @FILE a file that holds it, - standard input. Ctrl-C detaches; the query keeps running unless --rm was
+    given.
     """
     if (format_ or options) and not to:
         raise click.UsageError("--format and --option need --to")
@@ -115,7 +116,7 @@ def submit(
         else:
             click.echo(info.id)
         if not quiet and sink.kind != FOLLOW:
-            err().print(f"[dim]delivered by {escape(info.consumer)}; how far it is: sbon query show {escape(info.id)}[/]")
+            err().print(f"[dim]delivered by {escape(info.consumer)}; for its progress: sbon query show {escape(info.id)}[/]")
         return
     if sink.kind == FOLLOW:
         sys.exit(follow_to_the_end(client, info, json_=json_, stop_after=rm, quiet=quiet))
@@ -123,7 +124,7 @@ def submit(
 
 
 def submitted(client: Client, submission: Submission, *, quiet: bool = False) -> QueryInfo:
-    """The query as it is accepted; what the node does meanwhile is told on a terminal, unless ``quiet``."""
+    """Submit the query and return it once it is accepted; show the node's steps on a terminal, unless ``quiet``."""
     console = err()
     told = not quiet and console.is_terminal
     try:
@@ -135,13 +136,13 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False) ->
             if told:
                 console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
     except KeyboardInterrupt:
-        console.print("[dim]interrupted before the query was accepted; whether any of it is left: sbon query list[/]")
+        console.print("[dim]interrupted before the query was accepted; to see whether it runs: sbon query list[/]")
         raise
     raise SbonError("node-unreachable", f"the node at {client.api} ended the connection before the query was accepted")
 
 
 def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> int:
-    """Until the query is over; its rows go to a file meanwhile, and why none do is told."""
+    """Wait until the query ends, while its rows go to a sink; report why none do."""
     said: list[str] = []
     silence = Silence(lambda: why_silent(info), said.append, time.monotonic)
     try:

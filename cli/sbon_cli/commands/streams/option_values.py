@@ -9,7 +9,7 @@ import msgspec
 
 
 def options_of(given: tuple[str, ...]) -> dict[str, Any]:
-    """Raises a usage error for what is not KEY=VALUE, and for a key that comes twice."""
+    """Raise a usage error for an option that is not KEY=VALUE, and for a repeated key."""
     chosen: dict[str, Any] = {}
     for option in given:
         key, separator, value = option.partition("=")

@@ -22,7 +22,7 @@ from sbon_node.connectors.sources.push import MAX_TOLD, Pushed, RefusedRow
 from sbon_node.errors import SbonError
 
 POST_BYTES = 1024 * 1024
-"""Of a pipe, posts hold what there is when the one before has been answered, and of a file so much."""
+"""Size of a post from a file. From a pipe, a post has the rows that are there when the post before has been answered."""
 MAX_RECORD_BYTES = 4 * POST_BYTES
 PATIENCE_S = 600.0
 PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -36,16 +36,21 @@ PASSING = frozenset(
 @click.command()
 @click.argument("stream_name", type=STREAM, metavar="STREAM")
 @click.argument("file", metavar="[FILE|-]", default="-")
-@click.option("--format", "format_", type=click.Choice(["csv", "ndjson"]), help="Else by the name, or the first byte.")
-@click.option("--source", default="", metavar="NAME", help="The source, where the stream has several that take rows.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["csv", "ndjson"]),
+    help="Format; by default the file name's extension, or the first byte.",
+)
+@click.option("--source", default="", metavar="NAME", help="The source, if the stream has several that accept rows.")
 @json_option
 @click.pass_obj
 @reports_errors
 def push(api: str, stream_name: str, file: str, format_: str | None, source: str, json_: bool) -> None:
     """Posts the rows of FILE, or of standard input, to STREAM's http source, and returns when they are stored.
 
-    Rows that cannot be read are named with their lines, and the exit code is 1. Where the node does not answer, or has no room,
-    it is asked again, and no row counts twice.
+    Unreadable rows are listed with their lines, and the exit code is 1. If the node does not answer, or has no space, the post is
+    repeated; no row counts twice.
     """
     from sbon_node.connectors.formats.text_format import TEXT_SUFFIXES  # with what reads rows, and so here alone
 
@@ -81,16 +86,17 @@ def _where(client: Client, stream: str, source: str) -> tuple[Client, str]:
     near = [s for s in taking if s.node == here] or taking
     if not near:
         hint = f"sbon stream attach {stream} --connector http"
-        raise SbonError("unknown-source", f"{stream} has no such source that takes rows", where="--source", hint=hint)
+        raise SbonError("unknown-source", f"{stream} has no such source that accepts rows", where="--source", hint=hint)
     if len(near) > 1:
         names = ", ".join(f"{s.name} at {s.node}" for s in near)
-        raise SbonError("ambiguous-source", f"{stream} has several sources that take rows: {names}", where="--source")
+        raise SbonError("ambiguous-source", f"{stream} has several sources that accept rows: {names}", where="--source")
     return client_at(client, near[0].node, "rows are taken at", "push"), near[0].name
 
 
 class Records:
-    """Complete records of a text as they come, with the line of the first. Of CSV each piece has the line of names again, alone
-    where nothing follows it: what is no line of names has to be refused."""
+    """Yield complete records of a text as they come, with the line of the first. For CSV, each piece repeats the header line,
+    which is sent even without rows, so that the node can refuse a bad one.
+    """
 
     def __init__(self, file: BinaryIO, kind: str | None, *, tabs: bool = False) -> None:
         import pyarrow as pa
@@ -104,7 +110,7 @@ class Records:
         self._csv = CsvRows(pa.schema([]), header=False, delimiter="\t" if tabs else ",", null="", timestamp_format="")
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Pieces, and what is to be added to a line in a piece for its line in the whole text."""
+        """Yield pieces, each with the offset from its line numbers to those of the whole text."""
         held, names, lines, told = self._first, b"", 0, False
         more = held
         while more or held:
@@ -146,7 +152,7 @@ class Pushing:
     now: Callable[[], float] = time.monotonic
 
     def all(self, records: Records) -> Pushed:
-        """The sum of all answers; raises what is not worth another try."""
+        """Return the sum of all answers; raise errors that a repeated post would get again."""
         run = secrets.token_hex(8)
         rows = late = bad = 0
         refused: list[RefusedRow] = []

@@ -31,11 +31,9 @@ def stream() -> None:
 @stream.command()
 @click.argument("name")
 @click.option("--schema", required=True, metavar='"ts timestamp, x double"|@FILE|-', help="Columns with Spark SQL types.")
-@click.option("--event-time", required=True, metavar="COLUMN", help="The column that says when a row happened.")
-@click.option(
-    "--delay", default="0s", show_default=True, help="How far behind the newest row a row may still come: 500ms, 10s, 5m."
-)
-@click.option("--comment", default="", help="A word about it.")
+@click.option("--event-time", required=True, metavar="COLUMN", help="The column with a row's event time.")
+@click.option("--delay", default="0s", show_default=True, help="Longest delay of a row behind the newest one: 500ms, 10s, 5m.")
+@click.option("--comment", default="", help="A comment.")
 @json_option
 @click.pass_obj
 @reports_errors
@@ -67,7 +65,7 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
 
 @stream.command()
 @click.argument("stream_name", type=STREAM, metavar="STREAM")
-@click.option("--node", "node_name", default="", type=NODE, help="Where the rows are born; by default the node asked.")
+@click.option("--node", "node_name", default="", type=NODE, help="The source's node; by default the node asked.")
 @click.option("--name", default="", help="Name of the source among the stream's; by default the node's.")
 @click.option("--connector", default="", help="file, tail, http, mqtt, generator or hostmetrics; see docs/connectors.md.")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="An option of the connector; may be repeated.")
@@ -77,11 +75,16 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
     metavar="PATH",
     help="Short for --connector file --option path=PATH, on the source's node; a relative PATH is made absolute from here.",
 )
-@click.option("--format", "format_", metavar="FORMAT", help="Of --file: csv, ndjson or parquet; else by its ending.")
-@click.option("--replay", type=float, metavar="SPEED", help="Of --file: replay at so many times event time; else at full speed.")
+@click.option("--format", "format_", metavar="FORMAT", help="Format of --file: csv, ndjson or parquet; by default its extension.")
+@click.option(
+    "--replay", type=float, metavar="SPEED", help="Replay --file at this multiple of event time; by default at full speed."
+)
 @click.option("--generator", is_flag=True, help="Short for --connector generator.")
 @click.option(
-    "--rate", type=float, metavar="ROWS_S", help="Rows a second: what --generator makes, and what is expected of others."
+    "--rate",
+    type=float,
+    metavar="ROWS_S",
+    help="Rows a second that --generator makes, or that other sources are expected to have.",
 )
 @json_option
 @click.pass_obj
@@ -109,7 +112,7 @@ def attach(api: str, /, stream_name: str, node_name: str, name: str, options: tu
 
 @stream.command()
 @click.argument("stream_name", type=STREAM, metavar="STREAM")
-@click.option("--node", "node_name", default="", type=NODE, help="The node of the source, where it has but one of the stream.")
+@click.option("--node", "node_name", default="", type=NODE, help="The node of the source, if it has only one of the stream.")
 @click.option("--name", default="", help="The name of the source.")
 @json_option
 @click.pass_obj
