@@ -54,26 +54,26 @@ MAX_REPLY_BYTES = 1024 * 1024
 _encoded = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
-def merge(mine: CatalogEntry | None, theirs: CatalogEntry) -> CatalogEntry:
+def merge(own: CatalogEntry | None, theirs: CatalogEntry) -> CatalogEntry:
     """Return the least upper bound of both entries: commutative, associative, idempotent."""
-    if mine is None or theirs.version > mine.version:
-        mine = theirs
-    elif theirs.version < mine.version:
-        theirs = mine
-    first, second = sorted((mine, theirs), key=lambda e: (e.origin, _encoded(e.declaration)))
+    if own is None or theirs.version > own.version:
+        own = theirs
+    elif theirs.version < own.version:
+        theirs = own
+    first, second = sorted((own, theirs), key=lambda e: (e.origin, _encoded(e.declaration)))
     sources: dict[str, SourceDeclaration] = {}
-    detached = {name: max(e.detached.get(name, 0) for e in (mine, theirs)) for name in {**mine.detached, **theirs.detached}}
-    for source in sorted(mine.sources + theirs.sources, key=lambda s: (s.name, -s.turn, s.node, _encoded(s))):
+    detached = {name: max(e.detached.get(name, 0) for e in (own, theirs)) for name in {**own.detached, **theirs.detached}}
+    for source in sorted(own.sources + theirs.sources, key=lambda s: (s.name, -s.turn, s.node, _encoded(s))):
         if source.turn > detached.get(source.name, 0):
             sources.setdefault(source.name, source)
-    dropped = mine.dropped or theirs.dropped
+    dropped = own.dropped or theirs.dropped
     return CatalogEntry(
         declaration=first.declaration,
         sources=() if dropped else tuple(sources.values())[:MAX_SOURCES_OF_A_STREAM],
-        version=mine.version,
+        version=own.version,
         origin=min(first.origin, second.origin),
         dropped=dropped,
-        dropped_ms=max(mine.dropped_ms, theirs.dropped_ms),
+        dropped_ms=max(own.dropped_ms, theirs.dropped_ms),
         detached={} if dropped else detached,
     )
 
@@ -100,15 +100,15 @@ def check_entry(entry: CatalogEntry) -> None:
             raise SbonError("bad-entry", f"the source {source.name!r} is of another version", where=entry.declaration.name)
 
 
-def check_leap(mine: CatalogEntry | None, theirs: CatalogEntry, most: int) -> None:
+def check_leap(own: CatalogEntry | None, theirs: CatalogEntry, most: int) -> None:
     """Raise :class:`SbonError` if the entry exceeds this node's by more than ``most`` versions or turns."""
-    known = mine.version if mine is not None else 0
+    known = own.version if own is not None else 0
     if theirs.version > known + most:
         raise SbonError("bad-entry", f"version {theirs.version} leaps above {known}", where=theirs.declaration.name)
     turns: dict[str, int] = {}
-    if mine is not None and mine.version == theirs.version:
-        turns = dict(mine.detached)
-        turns.update({source.name: max(source.turn, turns.get(source.name, 0)) for source in mine.sources})
+    if own is not None and own.version == theirs.version:
+        turns = dict(own.detached)
+        turns.update({source.name: max(source.turn, turns.get(source.name, 0)) for source in own.sources})
     for name, turn in [*theirs.detached.items(), *((source.name, source.turn) for source in theirs.sources)]:
         if turn > turns.get(name, 0) + most:
             raise SbonError("bad-entry", f"the source {name!r} leaps to turn {turn}", where=theirs.declaration.name)
@@ -145,7 +145,7 @@ class Catalogue:
                     log.warning("source-detached", stream=name, source=source.name, option=error.where, hint=hint)
                     cleaned = msgspec.structs.replace(
                         cleaned,
-                        sources=tuple(one for one in cleaned.sources if one is not source),
+                        sources=tuple(other for other in cleaned.sources if other is not source),
                         detached={**cleaned.detached, source.name: max(source.turn, cleaned.detached.get(source.name, 0))},
                     )
             if cleaned is not entry:
@@ -300,13 +300,13 @@ class Catalogue:
         self._merge_all(call.entries, caller.node, PUSHED_LEAP)
 
     async def _pulled(self, call: PullCatalogue, caller: Caller) -> CatalogueEntries:
-        mine = self._fingerprints()
-        if call.fingerprints != mine:
+        own = self._fingerprints()
+        if call.fingerprints != own:
             self._pace.stir()
         unknown: list[CatalogEntry] = []
         size = 0
         for name, entry in sorted(self._entries.items()):
-            if call.fingerprints.get(name) != mine[name]:
+            if call.fingerprints.get(name) != own[name]:
                 size += len(_encoded(entry))
                 if unknown and size > MAX_REPLY_BYTES:
                     break

@@ -74,9 +74,11 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
         full = ", ".join(name for name, nodes in capacity.items() if not nodes)
         refused = {
             name: [
-                replace(one, lost=one.lost or ("" if node == hosts.get(name) else f"nobody has room for {full}"))
+                replace(
+                    weighed_node, lost=weighed_node.lost or ("" if node == hosts.get(name) else f"nobody has room for {full}")
+                )
                 for node in nodes
-                for one in [_weighed(name, node, known, None, None)]
+                for weighed_node in [_weighed(name, node, known, None, None)]
             ]
             for name, nodes in candidates.items()
         }
@@ -88,21 +90,21 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
     predicted = measured.narrowed(chosen, known.predicted_ms)
     best = solve(measured)
     costs = with_each(measured), with_each(predicted)
-    found: dict[str, list[WeighedNode]] = {}
+    by_operator: dict[str, list[WeighedNode]] = {}
     for index, operator in enumerate(problem.operators):
         weighed = {
             node: _weighed(operator.id, node, known, by_measured, by_predicted)
             for node, by_measured, by_predicted in zip(capacity[operator.id], costs[0][index], costs[1][index], strict=True)
         }
-        listed = [weighed.get(node) or _weighed(operator.id, node, known, None, None) for node in candidates[operator.id]]
+        weighed_nodes = [weighed.get(node) or _weighed(operator.id, node, known, None, None) for node in candidates[operator.id]]
         solutions = dict(zip(capacity[operator.id], costs[0][index], strict=True))
         at = hosts.get(operator.id, "")
-        found[operator.id] = sorted(
-            (_with_reason(problem, one, at, solutions) for one in listed),
-            key=lambda one: (one.measured is None, one.measured or 0.0, one.node),
+        by_operator[operator.id] = sorted(
+            (_with_reason(problem, weighed_node, at, solutions) for weighed_node in weighed_nodes),
+            key=lambda weighed_node: (weighed_node.measured is None, weighed_node.measured or 0.0, weighed_node.node),
         )
     latencies = _open_paths(measured, best, costs[0], known)
-    return Weighed(found, measured.named(best.hosts.tolist()), turns(measured, best.hosts, latencies), len(latencies))
+    return Weighed(by_operator, measured.named(best.hosts.tolist()), turns(measured, best.hosts, latencies), len(latencies))
 
 
 def alternative(
@@ -176,11 +178,11 @@ def _weighed(operator: str, node: str, known: Known, measured: Solution | None, 
     )
 
 
-def _with_reason(problem: PlacementProblem, one: WeighedNode, at: str, solutions: Mapping[str, Solution]) -> WeighedNode:
+def _with_reason(problem: PlacementProblem, candidate: WeighedNode, at: str, solutions: Mapping[str, Solution]) -> WeighedNode:
     """Add why the node lost against ``at``, the operator's host; empty if nothing was chosen."""
-    if one.lost or one.node == at:
-        return one
-    bound, solution = problem.bounds.max_delay_ms, solutions[one.node]
+    if candidate.lost or candidate.node == at:
+        return candidate
+    bound, solution = problem.bounds.max_delay_ms, solutions[candidate.node]
     if not solution.feasible:
         late = bound is not None and solution.delay_ms > bound
         why = (
@@ -188,24 +190,24 @@ def _with_reason(problem: PlacementProblem, one: WeighedNode, at: str, solutions
             if late
             else "no room for all that would go there"
         )
-        return replace(one, lost=why)
+        return replace(candidate, lost=why)
     if at not in solutions:
-        return replace(one, lost=f"{at}, which was chosen, has no room any more" if at else "nothing is chosen now")
+        return replace(candidate, lost=f"{at}, which was chosen, has no room any more" if at else "nothing is chosen now")
     if not solutions[at].feasible:
-        return replace(one, lost=f"would do: {at}, where it is, does not keep to the bounds")
+        return replace(candidate, lost=f"would do: {at}, where it is, does not keep to the bounds")
     difference = solution.cost - solutions[at].cost
     if abs(difference) <= 1e-9 * max(1.0, abs(solution.cost)):
-        return replace(one, lost="costs the same")
+        return replace(candidate, lost="costs the same")
     if not solutions[at].cost:
-        return replace(one, lost=f"costs something, {at} nothing")
+        return replace(candidate, lost=f"costs something, {at} nothing")
     share = f"{abs(difference) / solutions[at].cost:.1%}"
     return replace(
-        one, lost=f"costs {share} more" if difference > 0 else f"would cost {share} less: not what the strategy looks at"
+        candidate, lost=f"costs {share} more" if difference > 0 else f"would cost {share} less: not what the strategy looks at"
     )
 
 
 def _open_paths(instance: Instance, best: Solution, each: list[list[Solution]], known: Known) -> list[tuple[int, int]]:
     """Return links without a recent measurement: first the best placement's, then the rivals', by cost."""
-    rivals = sorted((one for row in each for one in row if one.feasible), key=lambda one: one.cost)
-    latencies = dict.fromkeys(way for one in [best, *rivals] for way in paths_of(instance, one.hosts))
-    return [way for way in latencies if not known.settled[way]][:MAX_PATHS]
+    rivals = sorted((solution for row in each for solution in row if solution.feasible), key=lambda solution: solution.cost)
+    latencies = dict.fromkeys(path for solution in [best, *rivals] for path in paths_of(instance, solution.hosts))
+    return [path for path in latencies if not known.settled[path]][:MAX_PATHS]

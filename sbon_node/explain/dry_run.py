@@ -24,9 +24,9 @@ class DryRunView(LiveNetworkView):
 
     sparing = True
 
-    def __init__(self, context: Context, held: Mapping[str, Needs], turns: asyncio.Semaphore) -> None:
+    def __init__(self, context: Context, reserved: Mapping[str, Needs], turns: asyncio.Semaphore) -> None:
         super().__init__(context)
-        self._held, self._turns = held, turns
+        self._held, self._turns = reserved, turns
 
     async def compute(self, work: Callable[[], T], /) -> T:
         async with self._turns:

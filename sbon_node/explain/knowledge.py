@@ -42,12 +42,12 @@ class Knowledge:
 
     def links(self, problem: PlacementProblem, hosts: Mapping[str, str]) -> list[WeighedLink]:
         at = {**problem.pinned, **hosts}
-        found = []
+        links = []
         for edge in problem.edges:
             if edge.source in at and edge.target in at:
                 a, b = at[edge.source], at[edge.target]
                 known, age_s = self.source(a, b)
-                found.append(
+                links.append(
                     WeighedLink(
                         source=edge.source,
                         target=edge.target,
@@ -59,7 +59,7 @@ class Knowledge:
                         age_s=age_s,
                     )
                 )
-        return found
+        return links
 
     def node(self, node: str) -> KnownNode:
         coordinate = self._context.directory.coordinate(node)

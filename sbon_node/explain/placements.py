@@ -81,28 +81,28 @@ class PlacementExplainer:
         return await self._explain(_Subject(info.plan, info, info.sql, info.consumer, info.id, info.state, hosts))
 
     async def _explain(self, subject: _Subject) -> PlacementExplanation:
-        held = {one.id: one.needs for one in subject.plan.operators} if subject.state in LIVE else {}
+        reserved = {operator.id: operator.needs for operator in subject.plan.operators} if subject.state in LIVE else {}
         turns = asyncio.Semaphore()
-        view = DryRunView(self._context, held, turns)
+        view = DryRunView(self._context, reserved, turns)
         problem = problem_of(subject.plan, subject.consumer, None, subject.goal)
-        asked = await self._placed(problem, view, subject.goal.strategy)
+        choice = await self._placed(problem, view, subject.goal.strategy)
         # Each strategy has its own view, so that its requests are counted separately; measurements are shared.
-        others = (self._in_passing(name, problem, DryRunView(self._context, held, turns), asked) for name in STRATEGIES)
-        placed = dict(zip(STRATEGIES, await asyncio.gather(*others), strict=True))
-        chosen = asked.hosts() if isinstance(asked, Placement) else {}
+        others = (self._in_passing(name, problem, DryRunView(self._context, reserved, turns), choice) for name in STRATEGIES)
+        outcomes = dict(zip(STRATEGIES, await asyncio.gather(*others), strict=True))
+        chosen = choice.hosts() if isinstance(choice, Placement) else {}
         hosts = dict(subject.hosts) or chosen
-        virtual = _virtual(problem, view, asked)
-        candidates = self._candidates(problem, view, virtual, [hosts, *_hosts_of(asked, *placed.values())], asked)
+        virtual = _virtual(problem, view, choice)
+        candidates = self._candidates(problem, view, virtual, [hosts, *_hosts_of(choice, *outcomes.values())], choice)
         known = await self._known(problem, view, virtual, candidates)
         away = self._away({*problem.pinned.values(), *hosts.values()}, known)
         # If the host can no longer take the operator, candidates are compared with the strategy's current choice instead.
         taken = {name: node if known.answers[name, node].accepted else chosen.get(name, "") for name, node in hosts.items()}
         weighed = await self._context.computing(lambda: weigh(problem, candidates, known, taken))
-        now = _compared(subject.goal.strategy, asked, problem, view, known)
-        if isinstance(asked, Placement):
-            now = replace(now, strategy=asked.strategy)
+        now = _compared(subject.goal.strategy, choice, problem, view, known)
+        if isinstance(choice, Placement):
+            now = replace(now, strategy=choice.strategy)
         best = alternative("best of the candidates", problem, weighed.best, view.latency_ms, known)
-        stands = alternative(subject.goal.strategy, problem, hosts, view.latency_ms, known)
+        current = alternative(subject.goal.strategy, problem, hosts, view.latency_ms, known)
         names = [operator.id for operator in problem.operators]
         turning = [turning_point(turn, known, weighed.best, names) for turn in weighed.turning]
         ends = {*problem.pinned.values(), *known.nodes}
@@ -114,16 +114,16 @@ class PlacementExplainer:
             consumer=subject.consumer,
             pinned=problem.pinned,
             away=away,
-            stands=stands if subject.hosts else now,
+            stands=current if subject.hosts else now,
             now=now,
-            now_reason=asked.reason if isinstance(asked, Placement) else "",
+            now_reason=choice.reason if isinstance(choice, Placement) else "",
             best=best,
             operators=tuple(
                 WeighedOperator(
                     id=operator.id,
                     node=hosts.get(operator.id, ""),
                     now=chosen.get(operator.id, ""),
-                    reason=_reason_of(asked, operator.id),
+                    reason=_reason_of(choice, operator.id),
                     virtual=virtual.get(operator.id, ()),
                     needs=operator.needs,
                     candidates=tuple(weighed.candidates[operator.id]),
@@ -131,8 +131,8 @@ class PlacementExplainer:
                 for operator in problem.operators
             ),
             links=tuple(self._knowledge.links(problem, hosts)),
-            strategies=tuple(_compared(name, one, problem, view, known) for name, one in placed.items()),
-            checks=tuple(await self._checks(problem, view, stands)),
+            strategies=tuple(_compared(name, outcome, problem, view, known) for name, outcome in outcomes.items()),
+            checks=tuple(await self._checks(problem, view, current)),
             turns=tuple(sorted((self._knowledge.dated(turn) for turn in turning if _turns(turn)), key=_change)),
             settled=weighed.looked_at - sum(_turns(turn) for turn in turning),
             nodes=tuple(self._knowledge.node(node) for node in sorted(ends)),
@@ -147,11 +147,11 @@ class PlacementExplainer:
             return error
 
     async def _in_passing(
-        self, name: str, problem: PlacementProblem, view: DryRunView, asked: Placement | SbonError
+        self, name: str, problem: PlacementProblem, view: DryRunView, choice: Placement | SbonError
     ) -> Placement | SbonError:
         """Run a strategy within its time limit, unless the problem is too large."""
-        if isinstance(asked, Placement) and asked.strategy == name:
-            return asked
+        if isinstance(choice, Placement) and choice.strategy == name:
+            return choice
         many, limit_s = len(view.nodes()) * len(problem.operators), self._context.settings.explain_s
         if name in LOOKING_EVERYWHERE and many > MOST_LOOKED_AT:
             return SbonError("not-computed", f"too large: {many:,} places for operators, {MOST_LOOKED_AT:,} are tried in passing")
@@ -167,11 +167,11 @@ class PlacementExplainer:
         The explanation then shows its cost, and by how much it breaks the bound.
         """
         settings = replace(self._settings, exact_s=min(self._settings.exact_s, self._context.settings.explain_s / 2))
-        found = await _attempted(name, problem, view, settings)
-        if isinstance(found, SbonError) and found.code == "delay-bound":
+        outcome = await _attempted(name, problem, view, settings)
+        if isinstance(outcome, SbonError) and outcome.code == "delay-bound":
             unbounded = replace(problem, bounds=replace(problem.bounds, max_delay_ms=None))
             return await _attempted(name, unbounded, view, settings)
-        return found
+        return outcome
 
     # -- what there is to choose from ---------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class PlacementExplainer:
         view: DryRunView,
         virtual: Mapping[str, Sequence[float]],
         placements: Sequence[Mapping[str, str]],
-        asked: Placement | SbonError,
+        choice: Placement | SbonError,
     ) -> dict[str, list[str]]:
         """Return the candidates of each operator.
 
@@ -190,20 +190,20 @@ class PlacementExplainer:
         """
         hosts = set(view.nodes())
         ends = [node for node in dict.fromkeys(problem.pinned.values()) if node in hosts]
-        looked_at = {one.operator: [c.node for c in one.candidates] for one in _assignments(asked)}
-        found = {}
+        looked_at = {assignment.operator: [c.node for c in assignment.candidates] for assignment in _assignments(choice)}
+        candidates = {}
         for operator in problem.operators:
-            chosen = dict.fromkeys(one[operator.id] for one in placements if operator.id in one)
+            chosen = dict.fromkeys(hosts_of[operator.id] for hosts_of in placements if operator.id in hosts_of)
             near = [node for node, _ in view.nearest(virtual[operator.id], MAX_CANDIDATES)] if operator.id in virtual else []
             others = dict.fromkeys((*looked_at.get(operator.id, ())[: MAX_CANDIDATES // 2], *ends, *near, *sorted(hosts)))
-            found[operator.id] = [*chosen, *[node for node in others if node not in chosen][:MAX_CANDIDATES]]
-        return found
+            candidates[operator.id] = [*chosen, *[node for node in others if node not in chosen][:MAX_CANDIDATES]]
+        return candidates
 
     def _away(self, nodes: Set[str], known: Known) -> dict[str, str]:
         """Return nodes that are away or did not answer here, each with the reason."""
-        silent = {node for (_, node), answer in known.answers.items() if answer.free is None}
-        told = {node: self._context.away(node) or ("does not answer" if node in silent else "") for node in sorted(nodes)}
-        return {node: how for node, how in told.items() if how}
+        unanswered = {node for (_, node), answer in known.answers.items() if answer.free is None}
+        reasons = {node: self._context.away(node) or ("does not answer" if node in unanswered else "") for node in sorted(nodes)}
+        return {node: how for node, how in reasons.items() if how}
 
     async def _known(
         self,
@@ -214,15 +214,15 @@ class PlacementExplainer:
     ) -> Known:
         nodes = sorted({*problem.pinned.values(), *(node for some in candidates.values() for node in some)})
         answers: dict[tuple[str, str], Answer] = {}
-        told: dict[tuple[Needs, str], Answer] = {}
+        by_needs: dict[tuple[Needs, str], Answer] = {}
         distances: dict[tuple[str, str], float] = {}
         for operator in problem.operators:
-            new = [node for node in candidates[operator.id] if (operator.needs, node) not in told]
+            new = [node for node in candidates[operator.id] if (operator.needs, node) not in by_needs]
             away = {node: how for node in new if (how := self._context.away(node))}
-            told |= {(operator.needs, node): Answer(accepted=False, reason=how) for node, how in away.items()}
-            there = [node for node in new if node not in away]
-            told |= {(operator.needs, node): one for node, one in (await view.ask_all(there, operator.needs)).items()}
-            answers |= {(operator.id, node): told[operator.needs, node] for node in candidates[operator.id]}
+            by_needs |= {(operator.needs, node): Answer(accepted=False, reason=how) for node, how in away.items()}
+            present = [node for node in new if node not in away]
+            by_needs |= {(operator.needs, node): answer for node, answer in (await view.ask_all(present, operator.needs)).items()}
+            answers |= {(operator.id, node): by_needs[operator.needs, node] for node in candidates[operator.id]}
             if operator.id in virtual:
                 near = dict(view.nearest(virtual[operator.id], len(view.nodes())))
                 distances |= {(operator.id, node): near[node] for node in candidates[operator.id] if node in near}
@@ -233,14 +233,14 @@ class PlacementExplainer:
         predicted_ms, known_ms = view.known_ms(nodes, nodes, measured=False), view.latencies_ms(nodes, nodes)
         return Known(nodes, predicted_ms, known_ms, settled, answers, distances)
 
-    async def _checks(self, problem: PlacementProblem, view: DryRunView, stands: Alternative) -> list[BoundCheck]:
+    async def _checks(self, problem: PlacementProblem, view: DryRunView, current: Alternative) -> list[BoundCheck]:
         """Check the delay, and each host's room for all operators placed there."""
-        found: list[BoundCheck] = []
-        hosts = stands.hosts
-        bound, delay_ms = problem.bounds.max_delay_ms, stands.delay_ms
+        checks: list[BoundCheck] = []
+        hosts = current.hosts
+        bound, delay_ms = problem.bounds.max_delay_ms, current.delay_ms
         if bound is not None and delay_ms is not None:
             value, slack = (delay_ms, bound - delay_ms) if math.isfinite(delay_ms) else (None, None)
-            found.append(BoundCheck(bound="max_delay_ms", limit=bound, value=value, slack=slack))
+            checks.append(BoundCheck(bound="max_delay_ms", limit=bound, value=value, slack=slack))
         by_id: dict[str, Operator] = {operator.id: operator for operator in problem.operators}
         for node in sorted(set(hosts.values())):
             needs = total([by_id[operator].needs for operator, at in hosts.items() if at == node])
@@ -248,8 +248,8 @@ class PlacementExplainer:
             for name in Needs.__struct_fields__:
                 limit, value = None if answer.free is None else getattr(answer.free, name), getattr(needs, name)
                 slack = None if limit is None else limit - value
-                found.append(BoundCheck(bound=name, where=node, limit=limit, value=value, slack=slack))
-        return found
+                checks.append(BoundCheck(bound=name, where=node, limit=limit, value=value, slack=slack))
+        return checks
 
 
 async def _attempted(
@@ -261,32 +261,34 @@ async def _attempted(
         return error
 
 
-def _virtual(problem: PlacementProblem, view: DryRunView, asked: Placement | SbonError) -> dict[str, tuple[float, ...]]:
+def _virtual(problem: PlacementProblem, view: DryRunView, choice: Placement | SbonError) -> dict[str, tuple[float, ...]]:
     """Return the strategy's virtual coordinates, or the geometric median where it has none."""
     names = [operator.id for operator in problem.operators]
     try:
-        found = median_positions(names, problem.edges, pinned_positions(problem, view))
+        medians = median_positions(names, problem.edges, pinned_positions(problem, view))
     except SbonError:
         return {}
-    return found | {one.operator: one.virtual for one in _assignments(asked) if one.virtual}
+    return medians | {assignment.operator: assignment.virtual for assignment in _assignments(choice) if assignment.virtual}
 
 
-def _assignments(placed: Placement | SbonError) -> tuple[Assignment, ...]:
-    return placed.assignments if isinstance(placed, Placement) else ()
+def _assignments(outcome: Placement | SbonError) -> tuple[Assignment, ...]:
+    return outcome.assignments if isinstance(outcome, Placement) else ()
 
 
-def _reason_of(placed: Placement | SbonError, operator: str) -> str:
-    return next((one.reason for one in _assignments(placed) if one.operator == operator), "")
+def _reason_of(outcome: Placement | SbonError, operator: str) -> str:
+    return next((assignment.reason for assignment in _assignments(outcome) if assignment.operator == operator), "")
 
 
-def _hosts_of(*placed: Placement | SbonError) -> list[dict[str, str]]:
-    return [one.hosts() for one in placed if isinstance(one, Placement)]
+def _hosts_of(*outcomes: Placement | SbonError) -> list[dict[str, str]]:
+    return [outcome.hosts() for outcome in outcomes if isinstance(outcome, Placement)]
 
 
-def _compared(name: str, placed: Placement | SbonError, problem: PlacementProblem, view: DryRunView, known: Known) -> Alternative:
-    if isinstance(placed, SbonError):
-        return Alternative(strategy=name, refused=f"{placed.code}: {placed.message}")
-    return alternative(name, problem, placed.hosts(), view.latency_ms, known, probes=placed.probes)
+def _compared(
+    name: str, outcome: Placement | SbonError, problem: PlacementProblem, view: DryRunView, known: Known
+) -> Alternative:
+    if isinstance(outcome, SbonError):
+        return Alternative(strategy=name, refused=f"{outcome.code}: {outcome.message}")
+    return alternative(name, problem, outcome.hosts(), view.latency_ms, known, probes=outcome.probes)
 
 
 def _turns(turn: TurningPoint) -> bool:

@@ -125,19 +125,21 @@ def explained(
     of rows that the sink has, if its node knows it.
     """
     sink = f"{query}.sink" if query else "sink"
-    parts = {planned.source.id: _source(planned, sources.get(planned.source.id)) for planned in plan.sources}
+    components = {planned.source.id: _source(planned, sources.get(planned.source.id)) for planned in plan.sources}
     planned_rates = {planned.source.id: planned.rate for planned in plan.sources}
     estimates = {planned.source.id: planned.estimate or planned.rate for planned in plan.sources}
-    for one in plan.operators:
-        planned_rates[one.id], estimates[one.id] = one.rate, one.estimate or one.rate
-        node = hosts.get(one.id, "")
-        parts[one.id] = _operator(one, node, estimates, planned_rates, operators.get(one.id), state)
+    for operator in plan.operators:
+        planned_rates[operator.id], estimates[operator.id] = operator.rate, operator.estimate or operator.rate
+        node = hosts.get(operator.id, "")
+        components[operator.id] = _operator(operator, node, estimates, planned_rates, operators.get(operator.id), state)
     sink_state = LOST if sink_lost else state
-    parts[sink] = ExplainedComponent(id=sink, kind="sink", node=consumer, state=sink_state, reads=plan.outputs, rows=taken)
+    components[sink] = ExplainedComponent(id=sink, kind="sink", node=consumer, state=sink_state, reads=plan.outputs, rows=taken)
     links = tuple(
-        _link(parts[read], part, planned_rates[read].bytes_s, latency_ms) for part in parts.values() for read in part.reads
+        _link(components[read], component, planned_rates[read].bytes_s, latency_ms)
+        for component in components.values()
+        for read in component.reads
     )
-    whole = [(p, latency_ms(p.source.node, consumer)) for p in plan.sources if p.source.node != consumer]
+    direct = [(p, latency_ms(p.source.node, consumer)) for p in plan.sources if p.source.node != consumer]
     return Explanation(
         query=query,
         sql=sql,
@@ -145,12 +147,14 @@ def explained(
         reason=reason,
         strategy=strategy,
         consumer=consumer,
-        parts=tuple(_in_order(parts, sink)),
+        parts=tuple(_in_order(components, sink)),
         links=links,
         usage=_sum(link.usage for link in links),
-        baseline_usage=_sum(_usage(planned.rate.bytes_s, path_ms) for planned, path_ms in whole),
+        baseline_usage=_sum(_usage(planned.rate.bytes_s, path_ms) for planned, path_ms in direct),
         measured_usage=_sum(link.measured_usage for link in links),
-        measured_baseline_usage=_sum(_usage(parts[planned.source.id].measured.bytes_s, path_ms) for planned, path_ms in whole),
+        measured_baseline_usage=_sum(
+            _usage(components[planned.source.id].measured.bytes_s, path_ms) for planned, path_ms in direct
+        ),
     )
 
 
@@ -186,7 +190,7 @@ def _operator(
     query_state: str,
 ) -> ExplainedComponent:
     """Explain an operator by its last description; it is over if the query is."""
-    reads = tuple(one.stream for one in planned.inputs)
+    reads = tuple(spec.stream for spec in planned.inputs)
     measured = Flow()
     stats = info.stats if info is not None else None
     if stats is not None:
@@ -225,7 +229,7 @@ def _operator_state(info: OperatorInfo | None, query_state: str) -> str:
 
 
 def _flow(rate: Rate, reads: list[Rate] | None = None) -> Flow:
-    rows_in = sum(one.rows_s for one in reads or ())
+    rows_in = sum(rate_in.rows_s for rate_in in reads or ())
     return Flow(
         rows_s=rate.rows_s,
         bytes_s=rate.bytes_s,
@@ -260,15 +264,15 @@ def _sum(usages: Iterable[float | None]) -> float | None:
     return sum(known) if len(known) == len(each) else None
 
 
-def _in_order(parts: Mapping[str, ExplainedComponent], sink: str) -> list[ExplainedComponent]:
+def _in_order(components: Mapping[str, ExplainedComponent], sink: str) -> list[ExplainedComponent]:
     """Return each part once, before its inputs."""
-    found: dict[str, ExplainedComponent] = {}
+    ordered: dict[str, ExplainedComponent] = {}
 
     def walk(name: str) -> None:
-        if name not in found:
-            found[name] = parts[name]
-            for read in parts[name].reads:
+        if name not in ordered:
+            ordered[name] = components[name]
+            for read in components[name].reads:
                 walk(read)
 
     walk(sink)
-    return list(found.values())
+    return list(ordered.values())

@@ -45,10 +45,10 @@ class Explainer:
         info, query_usage = await self._lookup.show(query_id)
         if info.plan is None or info.placement is None:
             raise SbonError("query-not-placed", f"the query {query_id} has not been placed", where="query", hint="ask again")
-        told = _told(info, query_usage)
+        latencies = _told(info, query_usage)
 
         def latency_ms(source: str, target: str) -> float | None:
-            return told.get((source, target), self._latency_ms(source, target))
+            return latencies.get((source, target), self._latency_ms(source, target))
 
         return explained(
             info.plan,
@@ -69,10 +69,10 @@ class Explainer:
     async def _described(self, plan: Plan) -> dict[str, SourceInfo]:
         """Describe sources by id; skip dropped streams, and streams declared again under their names."""
         names = sorted({planned.source.stream for planned in plan.sources})
-        found: dict[str, SourceInfo] = {}
+        described: dict[str, SourceInfo] = {}
         for infos in await asyncio.gather(*(self._sources_of(name) for name in names)):
-            found |= {info.source.id: info for info in infos}
-        return found
+            described |= {info.source.id: info for info in infos}
+        return described
 
     async def _sources_of(self, name: str) -> Iterable[SourceInfo]:
         try:
@@ -88,6 +88,8 @@ class Explainer:
 
 def _told(info: QueryInfo, query_usage: QueryUsage) -> dict[tuple[str, str], float]:
     """Return latencies as the links' nodes report them, if known."""
-    whole = {(line.source_node, line.target_node): line.latency_ms for line in query_usage.baseline}
+    baseline = {(line.source_node, line.target_node): line.latency_ms for line in query_usage.baseline}
     links = {(link.source_node, link.target_node): link.latency_ms for link in info.links}
-    return {way: latency_ms for told in (whole, links) for way, latency_ms in told.items() if latency_ms is not None}
+    return {
+        path: latency_ms for latencies in (baseline, links) for path, latency_ms in latencies.items() if latency_ms is not None
+    }

@@ -56,11 +56,11 @@ class Reservations:
         operator runs.
         """
         self._lapse(now)
-        held = self._held.get(operator)
-        if held is not None and (held.deadline is None or (held.owner, held.needs) != (owner, needs)):
+        reservation = self._held.get(operator)
+        if reservation is not None and (reservation.deadline is None or (reservation.owner, reservation.needs) != (owner, needs)):
             raise SbonError("operator-exists", "there is an operator of that id", where=operator)
         holder = owner if holder is None else holder
-        if held is None:
+        if reservation is None:
             if reason := self.refusal(needs, now, holder):
                 raise SbonError("no-capacity", reason, where=operator)
             for other in self._beyond_shares(holder, now):
@@ -72,8 +72,8 @@ class Reservations:
     def check(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
         """Raise :class:`SbonError` ``not-reserved`` unless ``owner`` holds this room for it."""
         self._lapse(now)
-        held = self._held.get(operator)
-        if held is None or held.deadline is None or (held.owner, held.needs) != (owner, needs):
+        reservation = self._held.get(operator)
+        if reservation is None or reservation.deadline is None or (reservation.owner, reservation.needs) != (owner, needs):
             raise SbonError("not-reserved", "no such room is held for it", where=operator, hint="reserve it first")
 
     def confirm(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
@@ -87,8 +87,8 @@ class Reservations:
 
     def release(self, operator: str, owner: str = "") -> None:
         """Release the room that ``owner`` holds under that id; ignore unknown ids and those of others."""
-        held = self._held.get(operator)
-        if held is not None and held.owner == owner:
+        reservation = self._held.get(operator)
+        if reservation is not None and reservation.owner == owner:
             del self._held[operator]
 
     def free(self, now: float, holder: str | None = None) -> tuple[Needs, int]:
@@ -98,41 +98,43 @@ class Reservations:
         """
         self._lapse(now)
         given_up = set() if holder is None else set(self._beyond_shares(holder, now))
-        held = [one.needs for operator, one in self._held.items() if operator not in given_up]
+        reserved = [reservation.needs for operator, reservation in self._held.items() if operator not in given_up]
         left = Needs(
-            cores=self._capacity.cores - sum(n.cores for n in held),
-            memory_mb=self._capacity.memory_mb - sum(n.memory_mb for n in held),
-            bandwidth_bytes_s=self._capacity.bandwidth_bytes_s - sum(n.bandwidth_bytes_s for n in held),
+            cores=self._capacity.cores - sum(n.cores for n in reserved),
+            memory_mb=self._capacity.memory_mb - sum(n.memory_mb for n in reserved),
+            bandwidth_bytes_s=self._capacity.bandwidth_bytes_s - sum(n.bandwidth_bytes_s for n in reserved),
         )
-        return left, len(held)
+        return left, len(reserved)
 
     def operators(self) -> tuple[str, ...]:
         """Operators whose room is held until release."""
-        return tuple(sorted(o for o, held in self._held.items() if held.deadline is None))
+        return tuple(sorted(o for o, reservation in self._held.items() if reservation.deadline is None))
 
     def promised(self, now: float) -> tuple[str, ...]:
         """Operators with a reservation that is neither confirmed nor lapsed."""
         self._lapse(now)
-        return tuple(sorted(o for o, held in self._held.items() if held.deadline is not None))
+        return tuple(sorted(o for o, reservation in self._held.items() if reservation.deadline is not None))
 
     def _lapse(self, now: float) -> None:
-        self._held = {o: held for o, held in self._held.items() if held.deadline is None or held.deadline > now}
+        self._held = {
+            o: reservation for o, reservation in self._held.items() if reservation.deadline is None or reservation.deadline > now
+        }
         self._note(now)
 
     def _reserved(self) -> dict[str, list[str]]:
         """Unconfirmed operators by holder, the oldest reservation first."""
-        found: dict[str, list[str]] = {}
-        for operator, held in self._held.items():
-            if held.deadline is not None:
-                found.setdefault(held.holder, []).append(operator)
-        return found
+        operators: dict[str, list[str]] = {}
+        for operator, reservation in self._held.items():
+            if reservation.deadline is not None:
+                operators.setdefault(reservation.holder, []).append(operator)
+        return operators
 
     def _note(self, now: float) -> None:
-        over = (holder for holder, operators in self._reserved().items() if len(operators) > self._most)
-        self._over_since = {holder: self._over_since.get(holder, now) for holder in over}
+        excessive = (holder for holder, operators in self._reserved().items() if len(operators) > self._most)
+        self._over_since = {holder: self._over_since.get(holder, now) for holder in excessive}
 
     def _beyond_shares(self, holder: str, now: float) -> list[str]:
         """Reservations that holders other than ``holder`` have held beyond their shares for too long."""
-        late = [one for one, since in self._over_since.items() if one != holder and now - since >= self._grace_s]
+        late = [other for other, since in self._over_since.items() if other != holder and now - since >= self._grace_s]
         reserved = self._reserved() if late else {}
-        return [operator for one in late for operator in reserved.get(one, [])[self._most :]]
+        return [operator for other in late for operator in reserved.get(other, [])[self._most :]]

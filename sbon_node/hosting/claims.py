@@ -23,13 +23,13 @@ OVER = frozenset({"query-over", REFUSED, "not-owner"})
 """Final refusals: the host forgets the part."""
 
 
-def check_epoch(epoch: int, part: str) -> None:
+def check_epoch(epoch: int, component: str) -> None:
     """Raise :class:`SbonError` ``bad-epoch`` for an epoch that no new part can have."""
     if not 1 <= epoch <= MAX_EPOCH_LEAP:
-        raise SbonError("bad-epoch", f"no part begins in epoch {epoch}", where=part)
+        raise SbonError("bad-epoch", f"no part begins in epoch {epoch}", where=component)
 
 
-async def claim(context: Context, holder: str, query: str, part: str, epoch: int) -> int:
+async def claim(context: Context, holder: str, query: str, component: str, epoch: int) -> int:
     """Return the epoch in which this host now holds ``part``.
 
     Waits for an unreachable holder: consistency before availability.
@@ -38,14 +38,14 @@ async def claim(context: Context, holder: str, query: str, part: str, epoch: int
     """
     while True:
         try:
-            claimed = (await context.ask(holder, ClaimComponent(query=query, part=part, epoch=epoch), Claimed)).epoch
+            claimed = (await context.ask(holder, ClaimComponent(query=query, part=component, epoch=epoch), Claimed)).epoch
             if epoch < claimed <= epoch + MAX_EPOCH_LEAP:
                 return claimed
-            context.counters.refuse("epoch-refused", peer=holder, part=part, epoch=claimed, known=epoch)
+            context.counters.refuse("epoch-refused", peer=holder, part=component, epoch=claimed, known=epoch)
         except SbonError as error:
             if error.code in OVER:
                 raise
-            log.info("claim-waits", part=part, holder=holder, reason=str(error))
+            log.info("claim-waits", part=component, holder=holder, reason=str(error))
         await context.clock.sleep(context.settings.retry_s)
 
 

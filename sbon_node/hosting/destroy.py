@@ -22,9 +22,9 @@ class ComponentDestroyer:
         self._forget_subscribers(frozenset(call.parts))
         return ComponentsDestroyed(rows=rows, sink=sink)
 
-    def _forget_subscribers(self, parts: frozenset[str]) -> None:
+    def _forget_subscribers(self, components: frozenset[str]) -> None:
         """Remove subscriptions of parts on other nodes, which may be unable to unsubscribe themselves."""
         for stream in self._outbox.streams():
             for subscriber in self._outbox.link_counts(stream).links:
-                if subscriber.partition("#")[0] in parts:
+                if subscriber.partition("#")[0] in components:
                     self._outbox.unsubscribe(stream, subscriber)

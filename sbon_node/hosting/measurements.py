@@ -51,24 +51,24 @@ class MeasurementStore:
         context.server.handle(KeepMeasurements, self._asked_to_keep)
         context.server.handle(RecallMeasurements, self._asked_to_recall)
 
-    def keep(self, told: Iterable[OperatorMeasurement]) -> None:
+    def keep(self, reports: Iterable[OperatorMeasurement]) -> None:
         """Store measurements newer than the known ones; count and drop impossible ones."""
         now, settings = self._context.clock.now(), self._context.settings
-        for one in told:
-            found = _measurement(one)
-            if not found.is_credible() or not one.signature:
+        for report in reports:
+            measurement = _measurement(report)
+            if not measurement.is_credible() or not report.signature:
                 self._context.counters.count("measurement-refused")
                 continue
-            kept = self._kept.get(one.signature)
-            if one.age_s <= settings.measurement_age_s and (kept is None or kept.at_s <= now - one.age_s):
-                self._kept[one.signature] = Kept(found, now - one.age_s)
-                self._kept.move_to_end(one.signature)
+            kept = self._kept.get(report.signature)
+            if report.age_s <= settings.measurement_age_s and (kept is None or kept.at_s <= now - report.age_s):
+                self._kept[report.signature] = Kept(measurement, now - report.age_s)
+                self._kept.move_to_end(report.signature)
         while len(self._kept) > settings.max_measurements:
             self._kept.popitem(last=False)
 
     def recall(self, signatures: Iterable[str]) -> tuple[OperatorMeasurement, ...]:
         """Return the measurements of these signatures that are not too old."""
-        now, found = self._context.clock.now(), []
+        now, recalled = self._context.clock.now(), []
         for signature in signatures:
             kept = self._kept.get(signature)
             if kept is None:
@@ -78,13 +78,17 @@ class MeasurementStore:
                 del self._kept[signature]
                 continue
             self._kept.move_to_end(signature)
-            one = kept.measurement
-            found.append(
+            measurement = kept.measurement
+            recalled.append(
                 OperatorMeasurement(
-                    signature=signature, rows_in=one.rows_in, rows_out=one.rows_out, bytes_out=one.bytes_out, age_s=age_s
+                    signature=signature,
+                    rows_in=measurement.rows_in,
+                    rows_out=measurement.rows_out,
+                    bytes_out=measurement.bytes_out,
+                    age_s=age_s,
                 )
             )
-        return tuple(found)
+        return tuple(recalled)
 
     async def measured(self, sources: Mapping[str, str], signatures: Sequence[str]) -> Measured:
         """Ask the nodes of the sources, all at once; the newest answer counts.
@@ -98,12 +102,16 @@ class MeasurementStore:
         newest: dict[str, OperatorMeasurement] = {}
         paces: dict[str, SourcePace] = {}
         for (_, names), answer in zip(sorted(at.items()), answers, strict=True):
-            for one in answer.operators:
-                known = newest.get(one.signature)
-                if one.signature in signatures and (known is None or one.age_s < known.age_s) and _measurement(one).is_credible():
-                    newest[one.signature] = one
-            paces |= {one.source: _pace(one) for one in answer.sources if one.source in names}
-        return Measured(operators={name: _measurement(one) for name, one in newest.items()}, sources=paces)
+            for report in answer.operators:
+                known = newest.get(report.signature)
+                if (
+                    report.signature in signatures
+                    and (known is None or report.age_s < known.age_s)
+                    and _measurement(report).is_credible()
+                ):
+                    newest[report.signature] = report
+            paces |= {report.source: _pace(report) for report in answer.sources if report.source in names}
+        return Measured(operators={name: _measurement(report) for name, report in newest.items()}, sources=paces)
 
     async def _ask(self, node: str, sources: Sequence[str], signatures: Sequence[str]) -> Measurements:
         call = RecallMeasurements(sources=tuple(sources)[:MAX_MEASUREMENTS], signatures=tuple(signatures)[:MAX_MEASUREMENTS])
@@ -126,17 +134,17 @@ class MeasurementStore:
 
     async def tell(self, record: QueryRecord, operators: Iterable[OperatorInfo]) -> None:
         """Send the measurements of a query's operators to the nodes of its sources; skip unreachable nodes."""
-        told = _telling(record, operators)
+        reports = _telling(record, operators)
         nodes = sorted({planned.source.node for planned in record.plan.sources})
-        if told:
-            await asyncio.gather(*(self._tell(node, told) for node in nodes))
+        if reports:
+            await asyncio.gather(*(self._tell(node, reports) for node in nodes))
 
-    async def _tell(self, node: str, told: tuple[OperatorMeasurement, ...]) -> None:
+    async def _tell(self, node: str, reports: tuple[OperatorMeasurement, ...]) -> None:
         if node == self._context.name:
-            self.keep(told)
+            self.keep(reports)
             return
         try:
-            call = KeepMeasurements(operators=told)
+            call = KeepMeasurements(operators=reports)
             await self._context.tell(node, call, timeout_s=self._context.settings.component_timeout_s)
         except SbonError as error:
             log.info("measurements-not-told", node=node, reason=str(error))
@@ -150,28 +158,32 @@ class MeasurementStore:
 
 def _telling(record: QueryRecord, operators: Iterable[OperatorInfo]) -> tuple[OperatorMeasurement, ...]:
     described = {operator.id: operator for operator in operators}
-    found = []
+    reports = []
     for planned in record.plan.operators:
         stats = described[planned.id].stats if planned.id in described else None
         if stats is None or not planned.signature:
             continue
-        one = Measurement(rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out)
-        if one.is_telling(has_state=any(read.event_time for read in planned.inputs)):
-            found.append(
+        measurement = Measurement(rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out)
+        if measurement.is_telling(has_state=any(read.event_time for read in planned.inputs)):
+            reports.append(
                 OperatorMeasurement(
-                    signature=planned.signature, rows_in=one.rows_in, rows_out=one.rows_out, bytes_out=one.bytes_out, age_s=0.0
+                    signature=planned.signature,
+                    rows_in=measurement.rows_in,
+                    rows_out=measurement.rows_out,
+                    bytes_out=measurement.bytes_out,
+                    age_s=0.0,
                 )
             )
-    return tuple(found[:MAX_MEASUREMENTS])
+    return tuple(reports[:MAX_MEASUREMENTS])
 
 
-def _measurement(told: OperatorMeasurement) -> Measurement:
-    return Measurement(rows_in=told.rows_in, rows_out=told.rows_out, bytes_out=told.bytes_out)
+def _measurement(report: OperatorMeasurement) -> Measurement:
+    return Measurement(rows_in=report.rows_in, rows_out=report.rows_out, bytes_out=report.bytes_out)
 
 
-def _pace(told: SourceMeasurement) -> SourcePace:
+def _pace(report: SourceMeasurement) -> SourcePace:
     """Return the pace; treat values out of range as missing."""
     return SourcePace(
-        rows_s=told.rows_s if 0 < told.rows_s <= MAX_ROWS_S else None,
-        row_bytes=told.row_bytes if 0 < told.row_bytes <= MAX_ROW_BYTES else None,
+        rows_s=report.rows_s if 0 < report.rows_s <= MAX_ROWS_S else None,
+        row_bytes=report.row_bytes if 0 < report.row_bytes <= MAX_ROW_BYTES else None,
     )

@@ -109,8 +109,8 @@ class OperatorHost:
 
     def _tell(self, hosted: HostedOperator, change: str, reason: str = "") -> None:
         spec, host = hosted.spec, self._context.name
-        told = partial(OperatorChanged, query=spec.query, operator=spec.id, change=change, host=host, reason=reason)
-        self._context.bus.tell("placement", told)
+        changed = partial(OperatorChanged, query=spec.query, operator=spec.id, change=change, host=host, reason=reason)
+        self._context.bus.tell("placement", changed)
 
     def describe(self, query: str) -> list[OperatorInfo]:
         described = []
@@ -152,8 +152,8 @@ class OperatorHost:
     def waiting(self) -> list[str]:
         """Return operators that wait for a repair, with the reason; operators that only wait for rows are left out."""
         return [
-            f"{one}: {why}"
-            for one, (state, why) in sorted(self._states.items())
+            f"{operator}: {why}"
+            for operator, (state, why) in sorted(self._states.items())
             if why and state not in ("failed", "quarantined")
         ]
 
@@ -353,14 +353,14 @@ class OperatorHost:
             spec.id,
             [
                 PortInput(
-                    stream=one.stream,
-                    locate=self._locator(one.node),
-                    node=one.node,
-                    lag_ms=one.lag_ms,
-                    ahead_ms=one.ahead_ms,
-                    spill_to=self._spill(spec.id) / str(position) if one.shared else None,
+                    stream=input_spec.stream,
+                    locate=self._locator(input_spec.node),
+                    node=input_spec.node,
+                    lag_ms=input_spec.lag_ms,
+                    ahead_ms=input_spec.ahead_ms,
+                    spill_to=self._spill(spec.id) / str(position) if input_spec.shared else None,
                 )
-                for position, one in enumerate(spec.inputs)
+                for position, input_spec in enumerate(spec.inputs)
             ],
             outbox=context.outbox,
             peers=context.peers,

@@ -39,16 +39,16 @@ class Pushes:
 
     def _runner(self, stream: str, source: str) -> SourceRunner:
         entry = self._catalogue.entry(stream)
-        named = [one for one in entry.sources if source in ("", one.name)]
-        here = {one.name: runner for one in named if (runner := self._sources.runner(one.id)) is not None}
+        named = [declared for declared in entry.sources if source in ("", declared.name)]
+        here = {declared.name: runner for declared in named if (runner := self._sources.runner(declared.id)) is not None}
         taking = {name: runner for name, runner in here.items() if isinstance(runner.source, Pushable)}
         if len(taking) == 1:
             return next(iter(taking.values()))
         if taking:
             hint = f"choose with source={'|'.join(sorted(taking))}"
             raise SbonError("ambiguous-source", f"{stream} has several sources here that take rows", where="source", hint=hint)
-        known = [one for one in named if one.connector == CONNECTOR]
-        if any(one.node == self._context.name for one in known):
+        known = [declared for declared in named if declared.connector == CONNECTOR]
+        if any(declared.node == self._context.name for declared in known):
             hint = "post it again a little later"
             raise SbonError("source-stopped", "the source does not run yet", where="source", hint=hint)
         if not known:

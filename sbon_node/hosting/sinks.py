@@ -125,14 +125,14 @@ class SinkHost:
         return sorted((hosted.order.query, hosted.order.part, hosted.holder) for hosted in self._hosted.values())
 
     async def destroy(
-        self, query: str, parts: tuple[str, ...], holder: str, *, refused: bool
+        self, query: str, components: tuple[str, ...], holder: str, *, refused: bool
     ) -> tuple[int | None, SinkReport | None]:
         """Close the query's sink if it is one of ``parts``; return its last :meth:`rows` and :meth:`report`.
 
         Delivered rows stay, unless the submission was ``refused``. A sink that has taken no frame leaves nothing behind.
         """
         hosted = self._hosted.get(query)
-        if hosted is None or hosted.holder != holder or hosted.order.part not in parts:
+        if hosted is None or hosted.holder != holder or hosted.order.part not in components:
             return None, None
         for task in (f"resume {hosted.order.part}", f"sink {hosted.order.part}"):
             await self._tasks.stop(task)
@@ -244,8 +244,8 @@ class SinkHost:
             self._context, lambda: self._forget(hosted, delivered=delivered), partial(self._waits, hosted.order.part)
         )
 
-    def _waits(self, part: str, error: SbonError) -> None:
-        log.warning("sink-waits", sink=part, reason=str(error))
+    def _waits(self, component: str, error: SbonError) -> None:
+        log.warning("sink-waits", sink=component, reason=str(error))
 
     async def _run(self, hosted: HostedSink, *, fresh: bool) -> None:
         """Run the sink; raise ``query-over`` if it was destroyed while its file was created."""

@@ -75,14 +75,14 @@ class OperatorLetters:
 
     def write(self, batch: int, skipped: SkippedRows) -> None:
         at = self._at
-        again = next((one for one in at.before if one.batch >= batch), None)
+        again = next((earlier for earlier in at.before if earlier.batch >= batch), None)
         length, rows = (again.length, again.rows) if again is not None else (at.length, at.rows)
-        kept = tuple(one for one in at.before if one.batch < batch)[-MOST_BATCHES + 1 :]
+        kept = tuple(earlier for earlier in at.before if earlier.batch < batch)[-MOST_BATCHES + 1 :]
         before = (*kept, Before(batch=batch, length=length, rows=rows))
         # If the node dies here, the batch runs again and begins at these counts.
         self._store(At(length=length, rows=rows, before=before))
         self._letters.open(length)
-        self._letters.write_lines([self._line(one) for one in skipped.kept])
+        self._letters.write_lines([self._line(row) for row in skipped.kept])
         self._store(At(length=self._letters.length, rows=rows + skipped.rows, before=before))
 
     def close(self) -> None:

@@ -87,12 +87,12 @@ class SourceHost:
         entry = self._catalogue.entry(name)
         nodes = sorted({s.node for s in entry.sources})
         answers = await asyncio.gather(*(self._ask(node, name) for node in nodes))
-        silent = {node for node, infos in zip(nodes, answers, strict=True) if infos is None}
-        told = {(node, info.source.name): info for node, infos in zip(nodes, answers, strict=True) for info in infos or ()}
-        found = (told.get((s.node, s.name)) or untold_source(s, silent) for s in entry.sources)
+        unanswered = {node for node, infos in zip(nodes, answers, strict=True) if infos is None}
+        reported = {(node, info.source.name): info for node, infos in zip(nodes, answers, strict=True) for info in infos or ()}
+        infos_of = (reported.get((s.node, s.name)) or untold_source(s, unanswered) for s in entry.sources)
         return StreamInfo(
             entry=msgspec.structs.replace(entry, sources=tuple(shown_source(s) for s in entry.sources)),
-            sources=tuple(msgspec.structs.replace(info, source=shown_source(info.source)) for info in found),
+            sources=tuple(msgspec.structs.replace(info, source=shown_source(info.source)) for info in infos_of),
         )
 
     def report(self, source_id: str) -> SourceInfo | None:
@@ -105,7 +105,7 @@ class SourceHost:
 
         A node that starts reports the sources of its earlier run as ``idle``: they are not lost.
         """
-        return [report for one in streams if (report := self._report_of(one)) is not None]
+        return [report for source_id in streams if (report := self._report_of(source_id)) is not None]
 
     def _report_of(self, source_id: str) -> SourceInfo | None:
         if source_id in self._running:
@@ -132,8 +132,8 @@ class SourceHost:
         """Ask a node for its sources of a stream; None if it gives no valid answer."""
         try:
             answer = await self._context.ask(node, DescribeSources(stream=name), SourceStates)
-            told: list[SourceInfo] = [decode_record(value, SourceInfo) for value in answer.sources]
-            return [info for info in told if info.source.node == node]
+            infos: list[SourceInfo] = [decode_record(value, SourceInfo) for value in answer.sources]
+            return [info for info in infos if info.source.node == node]
         except (SbonError, ProtocolError) as error:
             log.info("sources-not-described", stream=name, node=node, reason=str(error))
             return None
@@ -150,17 +150,17 @@ class SourceHost:
     def _changed(self, entry: CatalogEntry) -> None:
         """Start new sources, and stop those that are gone or have changed."""
         name, stream = entry.declaration.name, entry.declaration
-        mine = {
+        own = {
             s.id: HostedSource(source=s, stream=stream, version=entry.version)
             for s in entry.sources
             if s.node == self._context.name
         }
         before = {i: hosted for i, hosted in self._wanted.items() if hosted.stream.name == name}
-        for source_id in before.keys() - mine.keys():
+        for source_id in before.keys() - own.keys():
             del self._wanted[source_id]
-        self._wanted |= mine
-        for source_id in sorted(before.keys() | mine.keys()):
-            if before.get(source_id) != mine.get(source_id):
+        self._wanted |= own
+        for source_id in sorted(before.keys() | own.keys()):
+            if before.get(source_id) != own.get(source_id):
                 self._tasks.start(f"switch {source_id}", self._switch(source_id))
 
     async def _switch(self, source_id: str) -> None:
@@ -223,9 +223,9 @@ class SourceHost:
         return SourceStates(sources=tuple(report for report in self.reports() if report.source.stream == call.stream))
 
 
-def untold_source(source: SourceDeclaration, silent: Collection[str]) -> SourceInfo:
+def untold_source(source: SourceDeclaration, unanswered: Collection[str]) -> SourceInfo:
     """Describe a source that its node does not report; ``silent`` nodes have not answered."""
-    if source.node in silent:
+    if source.node in unanswered:
         return SourceInfo(source=source, state="unreachable")
     return SourceInfo(source=source, state=LOST, trouble=unknown_at(source.node))
 

@@ -71,17 +71,19 @@ class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_state(self) -> bool:
         """Whether it keeps rows until the watermark releases them."""
-        return any(one.event_time for one in self.inputs)
+        return any(spec.event_time for spec in self.inputs)
 
     def views(self) -> list[list[tuple[int, InputSpec]]]:
         """Return the inputs of ``in0``, ``in1`` and so on with their positions; raise :class:`SbonError` ``bad-inputs``."""
-        found: list[list[tuple[int, InputSpec]]] = [[] for _ in range(1 + max((one.view for one in self.inputs), default=-1))]
-        for position, one in enumerate(self.inputs):
-            found[one.view].append((position, one))
-        for number, inputs in enumerate(found):
-            if not inputs or any(one.schema != inputs[0][1].schema for _, one in inputs):
+        views: list[list[tuple[int, InputSpec]]] = [
+            [] for _ in range(1 + max((input_spec.view for input_spec in self.inputs), default=-1))
+        ]
+        for position, input_spec in enumerate(self.inputs):
+            views[input_spec.view].append((position, input_spec))
+        for number, inputs in enumerate(views):
+            if not inputs or any(input_spec.schema != inputs[0][1].schema for _, input_spec in inputs):
                 raise SbonError("bad-inputs", "its inputs are none, or differ", where=f"{self.id}, in{number}")
-        return found
+        return views
 
 
 class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):

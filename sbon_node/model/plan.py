@@ -87,16 +87,16 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
             fragment=self.fragment,
             inputs=tuple(
                 InputSpec(
-                    stream=one.stream,
-                    node=hosts[one.stream],
-                    schema=one.schema,
-                    view=one.view,
-                    event_time=one.event_time,
-                    lag_ms=one.lag_ms,
-                    ahead_ms=one.ahead_ms,
-                    shared=one.shared,
+                    stream=spec.stream,
+                    node=hosts[spec.stream],
+                    schema=spec.schema,
+                    view=spec.view,
+                    event_time=spec.event_time,
+                    lag_ms=spec.lag_ms,
+                    ahead_ms=spec.ahead_ms,
+                    shared=spec.shared,
                 )
-                for one in self.inputs
+                for spec in self.inputs
             ),
             schema=self.schema,
             epoch=epoch,
@@ -120,16 +120,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def carried_bytes_s(self) -> float:
         """Return the total rate of all its links, including the link to the sink."""
-        rates = {one.source.id: one.rate for one in self.sources} | {one.id: one.rate for one in self.operators}
-        read = [one.stream for operator in self.operators for one in operator.inputs]
+        rates = {planned.source.id: planned.rate for planned in self.sources} | {
+            operator.id: operator.rate for operator in self.operators
+        }
+        read = [spec.stream for operator in self.operators for spec in operator.inputs]
         return sum(rates[stream].bytes_s for stream in (*read, *self.outputs))
 
     def readers(self, stream: str, sink: str) -> tuple[str, ...]:
         """Return the subscribers of an operator's stream: inputs of other operators, by position, and ``sink``."""
-        found = [
+        readers = [
             f"{operator.id}#{position}"
             for operator in self.operators
-            for position, one in enumerate(operator.inputs)
-            if one.stream == stream
+            for position, spec in enumerate(operator.inputs)
+            if spec.stream == stream
         ]
-        return (*found, sink) if stream in self.outputs else tuple(found)
+        return (*readers, sink) if stream in self.outputs else tuple(readers)

@@ -29,8 +29,8 @@ def parse_schema(text: str) -> Schema:
     for number, field in enumerate(re.split(r",(?![^()]*\))", text), start=1):
         match = _FIELD.match(field)
         if match is None:
-            said = f"{field.strip()!r} is not a column" if field.strip() else "a column is missing"
-            raise SbonError("bad-schema", said, where=f"column {number}", hint="write: name type, name type, ...")
+            problem = f"{field.strip()!r} is not a column" if field.strip() else "a column is missing"
+            raise SbonError("bad-schema", problem, where=f"column {number}", hint="write: name type, name type, ...")
         columns.append(
             Column(unicodedata.normalize("NFC", match[1].strip("`")), type_named(match[2], where=f"column {number}, {match[1]}"))
         )
@@ -89,8 +89,8 @@ def check_stream(declaration: StreamDeclaration) -> None:
     if declaration.event_time not in types:
         raise SbonError("bad-event-time", f"there is no column {declaration.event_time!r}", where="event_time", hint=hint)
     if types[declaration.event_time] != "timestamp":
-        said = f"{declaration.event_time!r} is of type {types[declaration.event_time]}, not timestamp"
-        raise SbonError("bad-event-time", said, where="event_time", hint=hint)
+        problem = f"{declaration.event_time!r} is of type {types[declaration.event_time]}, not timestamp"
+        raise SbonError("bad-event-time", problem, where="event_time", hint=hint)
 
 
 def check_source(source: SourceDeclaration, declaration: StreamDeclaration) -> None:

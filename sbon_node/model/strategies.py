@@ -57,11 +57,11 @@ def objective_named(name: str) -> Objective:
     if name in OBJECTIVES:
         return OBJECTIVES[name]
     weights: dict[str, float] = {}
-    for part in name.split(","):
-        key, given, weight = (word.strip() for word in part.partition("="))
+    for term in name.split(","):
+        key, given, weight = (word.strip() for word in term.partition("="))
         if key not in Objective.__struct_fields__ or not given:
             known = ", ".join(OBJECTIVES)
-            raise _no_objective(f"there is no objective {part.strip()!r}", f"there are {known}, or weights of them")
+            raise _no_objective(f"there is no objective {term.strip()!r}", f"there are {known}, or weights of them")
         if key in weights:
             raise _no_objective(f"{key} has two weights", "give it one")
         try:

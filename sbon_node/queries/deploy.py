@@ -28,7 +28,7 @@ async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]
     If any host refuses, no room stays reserved.
     """
 
-    async def one(operator: PlannedOperator) -> SbonError | None:
+    async def reserve_at_host(operator: PlannedOperator) -> SbonError | None:
         call = ReserveOperator(
             query=record.id,
             operator=operator.id,
@@ -44,7 +44,7 @@ async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]
         return None
 
     operators = record.plan.operators
-    answers = await asyncio.gather(*(one(o) for o in operators))
+    answers = await asyncio.gather(*(reserve_at_host(o) for o in operators))
     refused = {o.id: error for o, error in zip(operators, answers, strict=True) if error is not None}
     if refused:
         await destroy(context, record)
@@ -106,14 +106,14 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
     A running operator subscribes again if its source has just removed its subscription. So the sources' nodes are asked once more
     when no operator is left.
     """
-    parts = (*(o.id for o in record.plan.operators), record.sink_component)
-    call = DestroyComponents(query=record.id, parts=parts, refused=record.refused)
-    told = set(nodes) or {*record.hosts.values(), record.consumer}
-    answers = await _destroy_at_all(context, told, call)
+    components = (*(o.id for o in record.plan.operators), record.sink_component)
+    call = DestroyComponents(query=record.id, parts=components, refused=record.refused)
+    asked_nodes = set(nodes) or {*record.hosts.values(), record.consumer}
+    answers = await _destroy_at_all(context, asked_nodes, call)
     missed = {node for node, answer in answers.items() if answer is None}
     sink = answers.get(record.consumer)
     hosts = {record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts}
-    if not hosts & told:
+    if not hosts & asked_nodes:
         return Destroyed(sorted(missed), sink)
     again = {record.hosts[i.stream] for o in record.plan.operators for i in o.inputs if o.id in record.hosts}
     if not hosts & missed:

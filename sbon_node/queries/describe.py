@@ -97,21 +97,26 @@ async def describe(context: Context, record: QueryRecord) -> Description:
     A part is ``unreachable`` if its node gives no valid answer. The query's reason names the silent nodes, the sources that
     cannot be read, and the operators that wait, with what they wait for.
     """
-    parts = {o.id for o in record.plan.operators} | {record.sink_component}
+    components = {o.id for o in record.plan.operators} | {record.sink_component}
     streams = {p.source.id: p.source.node for p in record.plan.sources} | {
         o.id: record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts
     }
-    places = {**record.hosts, record.sink_component: record.consumer}
+    hosts = {**record.hosts, record.sink_component: record.consumer}
     nodes = sorted({*streams.values(), record.consumer})
     answers = dict(zip(nodes, await asyncio.gather(*(_ask(context, record, n, streams, nodes) for n in nodes)), strict=True))
-    there = {node: answer for node, answer in answers.items() if answer is not None}
-    silent = [node for node in nodes if node not in there]
-    operators = {one.id: one for told in there.values() for one in told.operators}
-    standing = {one.source.id: one for told in there.values() for one in told.sources}
-    links = [_placed(link, places, told.latencies_ms) for told in there.values() for link in told.links if link.target in parts]
-    consumer = there.get(record.consumer)
-    described = tuple(operators.get(o.id) or _untold(record, o.id, o.fragment, silent) for o in record.plan.operators)
-    sources = tuple(_of_plan(planned.source, standing.get(planned.source.id), silent) for planned in record.plan.sources)
+    reports = {node: answer for node, answer in answers.items() if answer is not None}
+    unanswered = [node for node in nodes if node not in reports]
+    operators = {operator.id: operator for report in reports.values() for operator in report.operators}
+    source_infos = {info.source.id: info for report in reports.values() for info in report.sources}
+    links = [
+        _placed(link, hosts, report.latencies_ms)
+        for report in reports.values()
+        for link in report.links
+        if link.target in components
+    ]
+    consumer = reports.get(record.consumer)
+    described = tuple(operators.get(o.id) or _untold(record, o.id, o.fragment, unanswered) for o in record.plan.operators)
+    sources = tuple(_of_plan(planned.source, source_infos.get(planned.source.id), unanswered) for planned in record.plan.sources)
     rows = consumer.rows if consumer is not None else None
     progress = progress_of(
         sources,
@@ -124,7 +129,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
     )
     sink_lost = record.state == "running" and consumer is not None and consumer.has_sink is False
     waits = [
-        *_waits(described, sources, silent),
+        *_waits(described, sources, unanswered),
         *([f"sink at {record.consumer}: {unknown_at(record.consumer)}"] if sink_lost else []),
     ]
     info = QueryInfo(
@@ -150,7 +155,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         sink_lost=sink_lost,
         sample=consumer.sample if consumer is not None else None,
     )
-    return Description(info, {node: told.latencies_ms for node, told in there.items()})
+    return Description(info, {node: report.latencies_ms for node, report in reports.items()})
 
 
 def _shown(plan: Plan) -> Plan:
@@ -164,11 +169,11 @@ def delivery_of(context: Context, answer: ComponentStates | ComponentsDestroyed)
     if answer.sink is None:
         return None
     try:
-        found: SinkReport = decode_record(answer.sink, SinkReport)
+        report: SinkReport = decode_record(answer.sink, SinkReport)
     except ProtocolError as error:
         context.counters.refuse("description-refused", reason=str(error))
         return None
-    return found
+    return report
 
 
 async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[str, str], nodes: list[str]) -> Reported | None:
@@ -187,9 +192,9 @@ async def _ask(context: Context, record: QueryRecord, node: str, streams: dict[s
         context.counters.refuse("description-refused", node=node, query=record.id, reason=str(error))
         return None
     return Reported(
-        operators=[msgspec.structs.replace(one, node=node) for one in operators if one.id in here],
-        links=[msgspec.structs.replace(one, source_node=node) for one in links if one.stream in here],
-        sources=[one for one in sources if one.source.id in here],
+        operators=[msgspec.structs.replace(operator, node=node) for operator in operators if operator.id in here],
+        links=[msgspec.structs.replace(link, source_node=node) for link in links if link.stream in here],
+        sources=[info for info in sources if info.source.id in here],
         latencies_ms=answer.latencies_ms,
         rows=answer.rows,
         delivery=delivery_of(context, answer),
@@ -202,23 +207,23 @@ def _sample_of(context: Context, answer: ComponentStates) -> Sample | None:
     if answer.sample is None:
         return None
     try:
-        found: Sample = decode_record(answer.sample, Sample)
+        sample: Sample = decode_record(answer.sample, Sample)
     except ProtocolError as error:
         context.counters.refuse("description-refused", reason=str(error))
         return None
-    return found
+    return sample
 
 
-def _placed(link: LinkInfo, places: dict[str, str], latencies_ms: dict[str, float]) -> LinkInfo:
-    target_node = places.get(link.target, "")
+def _placed(link: LinkInfo, hosts: dict[str, str], latencies_ms: dict[str, float]) -> LinkInfo:
+    target_node = hosts.get(link.target, "")
     latency_ms = latencies_ms.get(target_node) if target_node != link.source_node else 0.0
     return msgspec.structs.replace(link, target_node=target_node, latency_ms=latency_ms)
 
 
-def _untold(record: QueryRecord, operator: str, fragment: str, silent: Collection[str]) -> OperatorInfo:
+def _untold(record: QueryRecord, operator: str, fragment: str, unanswered: Collection[str]) -> OperatorInfo:
     """Describe an operator that no host reports."""
     node = record.hosts.get(operator, "")
-    if node in silent:
+    if node in unanswered:
         state, reason = "unreachable", f"no answer from {node}"
     elif record.state != "running":
         state, reason = "planned", ""
@@ -227,16 +232,16 @@ def _untold(record: QueryRecord, operator: str, fragment: str, silent: Collectio
     return OperatorInfo(id=operator, node=node, fragment=fragment, state=state, reason=reason, stats=None)
 
 
-def _of_plan(planned: SourceDeclaration, told: SourceInfo | None, silent: Collection[str]) -> SourceInfo:
-    return msgspec.structs.replace(told or untold_source(planned, silent), source=shown_source(planned))
+def _of_plan(planned: SourceDeclaration, info: SourceInfo | None, unanswered: Collection[str]) -> SourceInfo:
+    return msgspec.structs.replace(info or untold_source(planned, unanswered), source=shown_source(planned))
 
 
-def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], silent: Iterable[str]) -> list[str]:
+def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], unanswered: Iterable[str]) -> list[str]:
     """Return why the query may not progress, or is shown only partly; empty if neither holds."""
     unread = [
-        f"source {called(one.source)}{' has failed' if one.state.startswith('failed') else ''}: {one.trouble}"
-        for one in sources
-        if one.trouble
+        f"source {called(info.source)}{' has failed' if info.state.startswith('failed') else ''}: {info.trouble}"
+        for info in sources
+        if info.trouble
     ]
     waits = [f"{o.id} at {o.node}: {o.reason}" for o in operators if o.reason and o.state not in ("running", "unreachable")]
-    return [*(f"no answer from {node}" for node in silent), *unread, *waits]
+    return [*(f"no answer from {node}" for node in unanswered), *unread, *waits]

@@ -28,11 +28,11 @@ class History(Generic[P]):
     only every second point is added from then on.
     """
 
-    def __init__(self, recent: int, *points: P, whole: bool = False) -> None:
+    def __init__(self, recent: int, *points: P, complete: bool = False) -> None:
         self._recent: deque[P] = deque()
         self._older: deque[P] = deque()
         self._oldest: list[P] = []
-        self._most, self._whole = recent, whole
+        self._most, self._whole = recent, complete
         self._offered, self._every = 0, 1
         for point in points:
             self.add(point)

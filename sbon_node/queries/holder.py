@@ -58,11 +58,11 @@ class QueryHolder:
         self,
         context: Context,
         measurements: MeasurementStore,
-        parts: Callable[[], list[tuple[str, str, str]]],
+        components: Callable[[], list[tuple[str, str, str]]],
         delivered: Callable[[str], int | None],
     ) -> None:
         self._context, self._measurements = context, measurements
-        self._parts, self._delivered = parts, delivered
+        self._parts, self._delivered = components, delivered
         self._counted: dict[str, int] = {}
         self._troubles: dict[str, str] = {}
         """Reasons why running queries may not progress, as last described."""
@@ -209,8 +209,8 @@ class QueryHolder:
         return SbonError("query-over", f"the query ended while it started, {reason}", where=query)
 
     def _check_placing(self, query: str) -> None:
-        if (over := self.over(query)) is not None:
-            raise over
+        if (ended := self.over(query)) is not None:
+            raise ended
 
     def record(self, query: str) -> QueryRecord:
         record = self._records.get(query)
@@ -340,8 +340,8 @@ class QueryHolder:
         name = self._context.name
         records = [record for record in self._records.all() if call.query in ("", record.id)]
         foreign = [
-            ForeignComponent(query=query, part=part, node=name, holder=holder)
-            for query, part, holder in self._parts()
+            ForeignComponent(query=query, part=component, node=name, holder=holder)
+            for query, component, holder in self._parts()
             if holder != name and call.query in ("", query)
         ]
         return QueryRecords(queries=tuple(map(self._listing, records)), parts=tuple(foreign[:MAX_PARTS]))

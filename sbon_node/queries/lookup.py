@@ -47,9 +47,11 @@ class QueryLookup:
         answers = await self._ask_all()
         known = [info for answer in answers for info in answer.queries or ()]
         names = {info.id for info in known}
-        orphans = {query: parts for query, parts in self._orphans(answers).items() if query not in names}
-        lost = [self._without_record(query, parts, lost=False) for query, parts in orphans.items()]
-        lost += [self._without_record(query, parts, lost=True) for query, parts in (await self._forgotten(answers)).items()]
+        orphans = {query: components for query, components in self._orphans(answers).items() if query not in names}
+        lost = [self._without_record(query, components, lost=False) for query, components in orphans.items()]
+        lost += [
+            self._without_record(query, components, lost=True) for query, components in (await self._forgotten(answers)).items()
+        ]
         return QueryList([*known, *lost], self._unanswered(answers))
 
     async def is_taken(self, query: str) -> bool:
@@ -82,11 +84,11 @@ class QueryLookup:
         users = [info.id for answer in answers for info in answer.queries or () if info.state in LIVE and stream in info.streams]
         if users:
             raise SbonError("stream-in-use", f"{stream} is read by {', '.join(users)}", where="stream", hint="stop them first")
-        silent = [answer.node for answer in answers if answer.queries is None]
-        if silent:
+        unanswered = [answer.node for answer in answers if answer.queries is None]
+        if unanswered:
             hint = "try again when it is back, or has left for good"
             raise SbonError(
-                "peer-unreachable", f"no answer from {', '.join(silent)}: a query there may read it", where=stream, hint=hint
+                "peer-unreachable", f"no answer from {', '.join(unanswered)}: a query there may read it", where=stream, hint=hint
             )
 
     async def _holder(self, query: str) -> str:
@@ -109,16 +111,16 @@ class QueryLookup:
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
-        if (parts := (await self._forgotten(answers)).get(query)) is not None:
-            hosts, holder = ", ".join(sorted({part.node for part in parts})), parts[0].holder
+        if (components := (await self._forgotten(answers)).get(query)) is not None:
+            hosts, holder = ", ".join(sorted({component.node for component in components})), components[0].holder
             hint = f"start {hosts} anew, which ends them, and submit the query again"
             lost = f"{holder} has lost the record of {query!r}; parts of it are at {hosts}"
             raise SbonError("record-lost", lost, where="query", hint=hint)
         raise self._not_found(query, answers)
 
     def _not_found(self, query: str, answers: list[Answer]) -> SbonError:
-        if (parts := self._orphans(answers).get(query)) is not None:
-            hosts, holder = ", ".join(sorted({part.node for part in parts})), parts[0].holder
+        if (components := self._orphans(answers).get(query)) is not None:
+            hosts, holder = ", ".join(sorted({component.node for component in components})), components[0].holder
             return SbonError(
                 "holder-unreachable",
                 f"no answer from {self._shown(holder)}, which holds the record of {query!r}; parts of it are at {hosts}",
@@ -131,14 +133,14 @@ class QueryLookup:
         message = (
             f"no node that answers has the query {query!r}; no answer from {', '.join(map(str, unanswered))}: it may be there"
         )
-        names = " and ".join(one.node for one in unanswered)
+        names = " and ".join(answer.node for answer in unanswered)
         hint = f"start {names} again, or mend the way there; or is the name another? see: sbon query list"
         return SbonError("unknown-query", message, where="query", hint=hint)
 
     def _orphans(self, answers: Iterable[Answer]) -> dict[str, list[ForeignComponent]]:
         """Return parts by query, in order, whose query holder did not answer."""
         answered = {answer.node for answer in answers if answer.queries is not None}
-        return _by_query(answers, lambda part: part.holder not in answered)
+        return _by_query(answers, lambda component: component.holder not in answered)
 
     async def _forgotten(self, answers: Iterable[Answer]) -> dict[str, list[ForeignComponent]]:
         """Return parts by query whose holder answers but does not know the query.
@@ -146,25 +148,29 @@ class QueryLookup:
         The holder is asked twice, because a submission or an ending may have been in progress.
         """
         known = {answer.node: {info.id for info in answer.queries} for answer in answers if answer.queries is not None}
-        found = _by_query(answers, lambda part: part.query not in known.get(part.holder, {part.query}))
-        again = await asyncio.gather(*(self._ask(parts[0].holder, query) for query, parts in found.items()))
-        return {query: parts for (query, parts), answer in zip(found.items(), again, strict=True) if answer.queries == []}
+        candidates = _by_query(answers, lambda component: component.query not in known.get(component.holder, {component.query}))
+        again = await asyncio.gather(*(self._ask(components[0].holder, query) for query, components in candidates.items()))
+        return {
+            query: components
+            for (query, components), answer in zip(candidates.items(), again, strict=True)
+            if answer.queries == []
+        }
 
-    def _without_record(self, query: str, parts: list[ForeignComponent], *, lost: bool) -> QueryInfo:
+    def _without_record(self, query: str, components: list[ForeignComponent], *, lost: bool) -> QueryInfo:
         """Describe a query by its parts' hosts: its holder does not answer, or has ``lost`` the record."""
-        holder, sink = parts[0].holder, f"{query}.sink"
-        consumer = next((part.node for part in parts if part.part == sink), "")
-        left = ", ".join(f"{part.part} at {part.node}" for part in parts)
+        holder, sink = components[0].holder, f"{query}.sink"
+        consumer = next((component.node for component in components if component.part == sink), "")
+        left = ", ".join(f"{component.part} at {component.node}" for component in components)
         if lost:
-            hosts = ", ".join(sorted({part.node for part in parts}))
+            hosts = ", ".join(sorted({component.node for component in components}))
             reason = f"{holder} has lost its record; left are {left}, which end when {hosts} start anew"
         else:
             reason = f"no answer from {self._shown(holder)}, which holds its record; there are {left}"
         state: QueryState = "lost" if lost else "unreachable"
         operators = tuple(
-            OperatorInfo(id=part.part, node=part.node, fragment="", state=state, stats=None)
-            for part in parts
-            if part.part != sink
+            OperatorInfo(id=component.part, node=component.node, fragment="", state=state, stats=None)
+            for component in components
+            if component.part != sink
         )
         return QueryInfo(id=query, sql="", state=state, reason=reason, node=holder, consumer=consumer, operators=operators)
 
@@ -176,7 +182,7 @@ class QueryLookup:
         return member.state if member is not None else "unknown"
 
     def _unanswered(self, answers: Iterable[Answer]) -> list[Unanswered]:
-        return sorted(Unanswered(one.node, self._state(one.node)) for one in answers if one.queries is None)
+        return sorted(Unanswered(answer.node, self._state(answer.node)) for answer in answers if answer.queries is None)
 
     def _members(self) -> list[str]:
         """Return all members by name, this node included.
@@ -194,8 +200,8 @@ class QueryLookup:
         try:
             answer = await self._context.ask(node, call, QueryRecords, timeout_s=timeout_s)
             queries: list[QueryInfo] = [decode_record(value, QueryInfo) for value in answer.queries]
-            parts: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.parts]
-            return Answer(node, queries, tuple(part for part in parts if part.node == node))
+            components: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.parts]
+            return Answer(node, queries, tuple(component for component in components if component.node == node))
         except (SbonError, ProtocolError) as error:
             self._context.counters.refuse("queries-not-listed", node=node, reason=str(error))
             return Answer(node, None)
@@ -203,11 +209,13 @@ class QueryLookup:
 
 def _by_query(answers: Iterable[Answer], chosen: Callable[[ForeignComponent], bool]) -> dict[str, list[ForeignComponent]]:
     """Return the chosen parts by query, in order."""
-    found: dict[str, list[ForeignComponent]] = {}
-    for part in sorted((part for answer in answers for part in answer.parts), key=lambda part: (part.query, part.part)):
-        if chosen(part):
-            found.setdefault(part.query, []).append(part)
-    return found
+    by_query: dict[str, list[ForeignComponent]] = {}
+    for component in sorted(
+        (component for answer in answers for component in answer.parts), key=lambda component: (component.query, component.part)
+    ):
+        if chosen(component):
+            by_query.setdefault(component.query, []).append(component)
+    return by_query
 
 
 def _decoded(value: object, type_: type[T]) -> T:

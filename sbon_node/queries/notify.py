@@ -14,17 +14,17 @@ def notify_of_query(bus: Bus, record: QueryRecord, state: str, was: str = "", re
 
 def notify_of_placement(bus: Bus, before: QueryRecord, record: QueryRecord) -> None:
     """Announce every operator at the first placement, and later those whose host has changed."""
-    for one in record.placement.assignments if record.placement is not None else ():
-        was = before.hosts.get(one.operator, "")
-        if was != one.node:
-            placed = partial(
+    for assignment in record.placement.assignments if record.placement is not None else ():
+        was = before.hosts.get(assignment.operator, "")
+        if was != assignment.node:
+            event = partial(
                 OperatorChanged,
                 query=record.id,
-                operator=one.operator,
+                operator=assignment.operator,
                 change="re-placed" if was else "placed",
-                host=one.node,
+                host=assignment.node,
                 was=was,
                 strategy=record.strategy,
-                reason=one.reason,
+                reason=assignment.reason,
             )
-            bus.tell("placement", placed)
+            bus.tell("placement", event)

@@ -51,26 +51,26 @@ class Planning:
         self._check_alive(consumer, "consumer")
         return consumer
 
-    async def plan(self, asked: QuerySpec, query: str) -> Plan:
+    async def plan(self, spec: QuerySpec, query: str) -> Plan:
         """Plan the query with remembered measurements of equal sub-plans.
 
         Operator needs respect the requested throughput. Raises :class:`SbonError` if the node of a source is not alive.
         """
         request = PlanRequest(
-            text=asked.sql,
+            text=spec.sql,
             catalog=self._catalogue.entries,
             query=query,
-            decompose=asked.decompose,
-            join_window_ms=asked.join_window_ms,
-            on_error=asked.on_error,
+            decompose=spec.decompose,
+            join_window_ms=spec.join_window_ms,
+            on_error=spec.on_error,
         )
         analyse: Analyse = self._engine.analyse
-        if asked.on_error != "fail":
-            analyse = partial(self._engine.analyse, on_error=asked.on_error)
+        if spec.on_error != "fail":
+            analyse = partial(self._engine.analyse, on_error=spec.on_error)
         plan = await self._context.planner.plan(request, analyse, self._measurements.measured)
         for planned in plan.sources:
             self._check_alive(planned.source.node, f"source {planned.source.name!r} of {planned.source.stream}")
-        return with_capacity_to_send(plan, asked.min_throughput_bytes_s)
+        return with_capacity_to_send(plan, spec.min_throughput_bytes_s)
 
     async def place(
         self, plan: Plan, goal: Goal, consumer: str, refused: Mapping[str, frozenset[str]] | None = None

@@ -31,19 +31,19 @@ def progress_of(
     before. Once all rows have been read, the remaining work of the operators is unknown, so there is no time left.
     """
     carried = _carried(links)
-    taken = {one.source.id: carried.get(one.source.id, 0) for one in sources}
-    endless = tuple(called(one.source) for one in sources if one.state not in ("unreachable", LOST) and not one.finite)
+    taken = {info.source.id: carried.get(info.source.id, 0) for info in sources}
+    endless = tuple(called(info.source) for info in sources if info.state not in ("unreachable", LOST) and not info.finite)
     running = state == "running"
     share = 1.0 if state == "finished" else _share(sources, taken)
     left_s = elapsed_s * (1 - share) / share if running and share is not None and LEAST_SHARE < share < 1 else None
-    ends = [one for one in operators if one.id in outputs]
+    ends = [operator for operator in operators if operator.id in outputs]
     return QueryProgress(
         rows_in=sum(taken.values()),
         rows_out=rows,
         read_share=share,
         endless=endless,
-        rows_in_s=_sum(one.rows_s for one in sources if one.state != "ended") if running else None,
-        rows_out_s=_sum(one.stats.rows_out_s if one.stats else None for one in ends) if running else None,
+        rows_in_s=_sum(source.rows_s for source in sources if source.state != "ended") if running else None,
+        rows_out_s=_sum(end.stats.rows_out_s if end.stats else None for end in ends) if running else None,
         lag_ms=_lag_ms(sources, ends) if running else None,
         left_s=left_s,
     )
@@ -51,31 +51,31 @@ def progress_of(
 
 def _carried(links: Iterable[LinkInfo]) -> dict[str, int]:
     """Return carried rows by stream; of several readers, the slowest counts."""
-    found: dict[str, int] = {}
+    carried: dict[str, int] = {}
     for link in links:
-        found[link.stream] = min(link.rows, found.get(link.stream, link.rows))
-    return found
+        carried[link.stream] = min(link.rows, carried.get(link.stream, link.rows))
+    return carried
 
 
 def _share(sources: Collection[SourceInfo], taken: dict[str, int]) -> float | None:
     """Return the share of all sources' rows that the query has read; None if a source is endless or unreachable."""
-    if not sources or any(one.read_share is None for one in sources):
+    if not sources or any(info.read_share is None for info in sources):
         return None
     total = done = 0.0
-    for one in sources:
-        share = one.read_share or 0.0
+    for info in sources:
+        share = info.read_share or 0.0
         if share == 0.0:
             return 0.0
-        total += one.rows / share
-        done += min(taken[one.source.id], one.rows)
+        total += info.rows / share
+        done += min(taken[info.source.id], info.rows)
     return min(1.0, done / total) if total else 1.0
 
 
 def _lag_ms(sources: Iterable[SourceInfo], ends: Iterable[OperatorInfo]) -> int | None:
     """Return the event time between the sources' watermarks and those of the last operators."""
-    told = [one.watermark_ms for one in sources if one.watermark_ms is not None]
-    left = [one.watermark_ms for one in ends if one.watermark_ms is not None]
-    return max(0, min(told) - min(left)) if told and left else None
+    newest = [source.watermark_ms for source in sources if source.watermark_ms is not None]
+    left = [end.watermark_ms for end in ends if end.watermark_ms is not None]
+    return max(0, min(newest) - min(left)) if newest and left else None
 
 
 def _sum(rates: Iterable[float | None]) -> float | None:

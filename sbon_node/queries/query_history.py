@@ -21,7 +21,7 @@ class QueryHistories:
         self._last = ""
 
     def begin(self, query: str, *points: QueryUsagePoint) -> None:
-        self._kept[query] = History(self._context.settings.history_points, *points, whole=True)
+        self._kept[query] = History(self._context.settings.history_points, *points, complete=True)
 
     def end(self, query: str) -> None:
         self._kept.pop(query, None)

@@ -52,7 +52,7 @@ class Records:
     def _make_room(self) -> None:
         if len(self._records) < self._most:
             return
-        over = sorted((r for r in self.all() if r.state not in LIVE), key=lambda r: not r.cleaned)
-        if not over:
+        ended = sorted((r for r in self.all() if r.state not in LIVE), key=lambda r: not r.cleaned)
+        if not ended:
             raise SbonError("too-many-queries", f"{self._most} queries run from this node", hint="stop one, or submit elsewhere")
-        self.delete(over[0].id)
+        self.delete(ended[0].id)

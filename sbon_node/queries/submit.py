@@ -64,10 +64,10 @@ class Submitter:
             record = self._book.begin(record.id)
         except BaseException as error:
             log.info("submission-undone", query=record.id, reason=str(error))
-            over = self._book.over(record.id)
+            ended = self._book.over(record.id)
             await self._book.undo(record.id, str(error)[:500] or "the submission was given up")
-            if over is not None and isinstance(error, SbonError):
-                raise over from error  # the other parts then only report that they were stopped
+            if ended is not None and isinstance(error, SbonError):
+                raise ended from error  # the other parts then only report that they were stopped
             raise
         yield Accepted(query=await self._book.describe(record))
 

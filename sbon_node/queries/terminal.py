@@ -20,7 +20,7 @@ def as_terminal(info: QueryInfo) -> QueryInfo:
     """Return the last description of a query that is over; return a live query unchanged."""
     if info.state in LIVE:
         return info
-    operators = tuple(_operator(one, info.state) for one in info.operators)
+    operators = tuple(_operator(operator, info.state) for operator in info.operators)
     delivery = info.delivery and _delivery(info.delivery)
     return msgspec.structs.replace(info, operators=operators, delivery=delivery, progress=info.progress and _at_end(info))
 
@@ -35,13 +35,13 @@ def _at_end(info: QueryInfo) -> QueryProgress | None:
     )
 
 
-def _operator(one: OperatorInfo, query_state: str) -> OperatorInfo:
+def _operator(operator: OperatorInfo, query_state: str) -> OperatorInfo:
     """Clear the reason for waiting; keep the reason for a failure or for a missing report."""
-    state = state_of_component(one.state, query_state)
-    if one.state == "unreachable":
-        return msgspec.structs.replace(one, state=state, reason=f"{one.reason} at its end", stats=None)
-    reason = one.reason if state == "failed" or one.stats is None else ""
-    return msgspec.structs.replace(one, state=state, reason=reason)
+    state = state_of_component(operator.state, query_state)
+    if operator.state == "unreachable":
+        return msgspec.structs.replace(operator, state=state, reason=f"{operator.reason} at its end", stats=None)
+    reason = operator.reason if state == "failed" or operator.stats is None else ""
+    return msgspec.structs.replace(operator, state=state, reason=reason)
 
 
 def _delivery(report: SinkReport) -> SinkReport:

@@ -43,16 +43,16 @@ def query_usage_of(
         baseline_byte_ms=baseline_byte_ms,
         at_ms=at_ms,
         now=_point(described.info, at_ms, byte_ms, baseline_byte_ms),
-        skipped=sum(one.skipped for one in described.info.operators),
+        skipped=sum(operator.skipped for operator in described.info.operators),
         history=tuple(history),
     )
 
 
 def _point(info: QueryInfo, at_ms: int, byte_ms: float, baseline_byte_ms: float) -> QueryUsagePoint:
     """Return the sums, and the query's progress by the same description."""
-    first = {one.source.id for one in info.sources}
-    stats = [one.stats for one in info.operators if one.stats is not None]
-    held = [one for one in info.operators if HELD_BACK in one.reason or one.reason.endswith(AHEAD)]
+    first = {source.source.id for source in info.sources}
+    stats = [operator.stats for operator in info.operators if operator.stats is not None]
+    waiting = [operator for operator in info.operators if HELD_BACK in operator.reason or operator.reason.endswith(AHEAD)]
     return QueryUsagePoint(
         at_ms=at_ms,
         byte_ms=byte_ms,
@@ -60,17 +60,17 @@ def _point(info: QueryInfo, at_ms: int, byte_ms: float, baseline_byte_ms: float)
         rows_in=sum(link.rows for link in info.links if link.stream in first),
         rows_out=info.rows,
         lag_ms=_lag_ms(info),
-        batch_ms=max((one.batch_ms for one in stats if one.batches), default=None),
-        held_back=len(held),
+        batch_ms=max((operator_stats.batch_ms for operator_stats in stats if operator_stats.batches), default=None),
+        held_back=len(waiting),
     )
 
 
 def _lag_ms(info: QueryInfo) -> int | None:
     """Return the lag; None if no operator has a watermark yet. An operator whose output has ended has no lag."""
-    newest = [one.watermark_ms for one in info.sources if one.watermark_ms is not None]
-    known = [one.watermark_ms for one in info.operators if one.watermark_ms is not None]
+    newest = [source.watermark_ms for source in info.sources if source.watermark_ms is not None]
+    known = [operator.watermark_ms for operator in info.operators if operator.watermark_ms is not None]
     if not newest or not known:
-        return 0 if info.operators and all(one.ended for one in info.operators) else None
+        return 0 if info.operators and all(operator.ended for operator in info.operators) else None
     return max(0, max(newest) - min(known))
 
 
@@ -92,5 +92,5 @@ def _sum(lines: Iterable[LinkUsage]) -> float:
 def _latency_ms(context: Context, described: Description, source: str, target: str) -> float | None:
     if source == target:
         return 0.0
-    told = described.latencies_ms.get(source, {}).get(target)
-    return context.directory.estimate_rtt_ms(source, target).one_way_ms if told is None else told
+    reported = described.latencies_ms.get(source, {}).get(target)
+    return context.directory.estimate_rtt_ms(source, target).one_way_ms if reported is None else reported

@@ -62,12 +62,12 @@ class LiveNetworkView:
 
     def latency_ms(self, a: str, b: str) -> float:
         """Return the one-way latency from a fresh measurement if there is one, else from the coordinates."""
-        found = self._context.directory.estimate_rtt_ms(a, b).one_way_ms
-        return UNKNOWN_MS if found is None else found
+        estimate = self._context.directory.estimate_rtt_ms(a, b).one_way_ms
+        return UNKNOWN_MS if estimate is None else estimate
 
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
-        there = {self._context.name, *self._context.membership.alive()}
-        pairs = [pair for pair in pairs if there.issuperset(pair)]
+        present = {self._context.name, *self._context.membership.alive()}
+        pairs = [pair for pair in pairs if present.issuperset(pair)]
         new = {unordered(pair) for pair in pairs if self._context.directory.known(pair) is None}
         outcomes = await self._context.directory.measure(pairs, sparing=self.sparing)
         self._asked += len(new)
@@ -79,8 +79,8 @@ class LiveNetworkView:
     def known_ms(self, sources: Sequence[str], targets: Sequence[str], *, measured: bool = True) -> NDArray[np.float64]:
         """Return latencies as :meth:`latencies_ms` does; by the coordinates alone if not ``measured``."""
         rtt_ms = self._context.directory.estimates_ms(sources, targets, measured=measured)
-        found: NDArray[np.float64] = np.where(np.isnan(rtt_ms), UNKNOWN_MS, rtt_ms / 2)
-        return found
+        latencies: NDArray[np.float64] = np.where(np.isnan(rtt_ms), UNKNOWN_MS, rtt_ms / 2)
+        return latencies
 
     def route(self, source: str, target: str) -> list[str] | None:
         """Return the route; nodes do not see the routers between them."""

@@ -109,7 +109,7 @@ class Rejoin:
         if self._known.get(name) == address:
             return
         if name not in self._known and len(self._known) >= self._settings.remembered_peers:
-            gone = next((one for one in self._known if not self._others.is_alive(one)), None)
+            gone = next((peer for peer in self._known if not self._others.is_alive(peer)), None)
             if gone is None:
                 return
             del self._known[gone]

@@ -67,9 +67,9 @@ class RecordStore:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA secure_delete=ON")
         self._db.execute(f"PRAGMA synchronous={'FULL' if fsync else 'NORMAL'}")
-        found = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if found > _FORMAT:
-            raise SbonError("store-unreadable", f"written by a later sbon (format {found})", where=str(self._path))
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version > _FORMAT:
+            raise SbonError("store-unreadable", f"written by a later sbon (format {version})", where=str(self._path))
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS record (kind TEXT, key TEXT, value BLOB NOT NULL, PRIMARY KEY (kind, key)) WITHOUT ROWID"
         )
@@ -130,8 +130,8 @@ class RecordStore:
             yield
         except sqlite3.Error as error:
             # The low byte is the code, the others give details. Errors that Python's module raises itself have none.
-            found = getattr(error, "sqlite_errorcode", 0)
-            name = _NAMES.get(found) or _NAMES.get(found & 0xFF)
+            sqlite_code = getattr(error, "sqlite_errorcode", 0)
+            name = _NAMES.get(sqlite_code) or _NAMES.get(sqlite_code & 0xFF)
             if name is None:
                 raise BrokenInvariantError(f"the store was misused: {error}") from error
             code, what, hint = name

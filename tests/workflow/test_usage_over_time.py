@@ -153,7 +153,7 @@ def point(at_ms: int) -> QueryUsagePoint:
 def test_a_long_history_is_fine_where_it_is_recent_and_stays_whole_and_short() -> None:
     """A week, a point every two seconds."""
     week_ms = 7 * 86_400_000
-    history = History(300, whole=True)
+    history = History(300, complete=True)
     for at_ms in range(0, week_ms, 2000):
         history.add(point(at_ms))
     times = [one.at_ms for one in history.points()]
