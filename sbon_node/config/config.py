@@ -1,8 +1,8 @@
 """A node's configuration: defaults < TOML file < ``SBON_*`` environment < flags, every value with its origin.
 
-Each room describes its own knobs in a ``settings.py``; here they become the sections of one file. A key is written
-``section.key``: ``[streams] reconnect_s`` in the file, ``SBON_STREAMS_RECONNECT_S`` in the environment, and
-``--set streams.reconnect_s=1`` on the command line.
+Most packages describe their settings in a ``settings.py``, the node's and the API's are beside this file; here they become the
+sections of one file. A key is written ``section.key``: ``[streams] reconnect_s`` in the file, ``SBON_STREAMS_RECONNECT_S`` in the
+environment, and ``--set streams.reconnect_s=1`` on the command line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from sbon_node.api.settings import ApiSettings
+from sbon_node.config.api import ApiSettings
 from sbon_node.config.node import EVERYWHERE, FILES, SECRETS
 from sbon_node.config.node import NodeSettings as NodeSettings
 from sbon_node.config.values import allowed, from_text

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from sbon_node.api.settings import ApiSettings
+from sbon_node.config.api import ApiSettings
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, StreamDeclaration
 from sbon_node.model.delivery import Finished, Rows

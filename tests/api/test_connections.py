@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from sbon_node.api.server.http import ApiServer
-from sbon_node.api.settings import ApiSettings
+from sbon_node.config.api import ApiSettings
 from sbon_node.model.delivery import Rows
 from tests.api.switched_node import SwitchedNode
 

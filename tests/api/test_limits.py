@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from sbon_node.api.server.http import ApiServer
-from sbon_node.api.settings import ApiSettings
+from sbon_node.config.api import ApiSettings
 from sbon_node.token_buckets import TokenBucket, TokenBuckets
 from tests.api.switched_node import SETTINGS, SwitchedNode
 

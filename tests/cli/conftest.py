@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sbon_node.api.server.http import ApiServer
-from sbon_node.api.settings import ApiSettings
+from sbon_node.config.api import ApiSettings
 from tests.api.scripted_node import ScriptedNode
 
 

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from sbon_node.api.encoding import decode
 from sbon_node.api.interface import NodeInterface
-from sbon_node.api.settings import ApiSettings
+from sbon_node.config.api import ApiSettings
 from sbon_node.errors import SbonError
 from sbon_node.validation_messages import in_plain_words
 

@@ -16,7 +16,7 @@ from aiohttp.typedefs import Middleware
 
 from sbon_node.api.encoding import encode
 from sbon_node.api.server.guard import Handler
-from sbon_node.api.settings import ApiSettings
+from sbon_node.config.api import ApiSettings
 from sbon_node.net.names import site_of
 
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nRetry-After: 1\r\nConnection: close\r\n"

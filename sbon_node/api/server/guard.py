@@ -13,7 +13,7 @@ from aiohttp.typedefs import Middleware
 
 from sbon_node.api.server.hosts import Hosts
 from sbon_node.api.server.problems import RETRY_AFTER_S, Problem, status_of
-from sbon_node.api.settings import ApiSettings
+from sbon_node.config.api import ApiSettings
 from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
 from sbon_node.token_buckets import TokenBucket, TokenBuckets

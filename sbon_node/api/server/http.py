@@ -22,7 +22,7 @@ from sbon_node.api.server.hosts import Hosts
 from sbon_node.api.server.malformed import malformed_log
 from sbon_node.api.server.request_counts import RequestCounts
 from sbon_node.api.server.serving import SERVING, Serving, State, not_ready
-from sbon_node.api.settings import ApiSettings
+from sbon_node.config.api import ApiSettings
 from sbon_node.errors import SbonError
 from sbon_node.net.counters import Counters
 from sbon_node.planner.planner import CLIENT
