@@ -40,6 +40,7 @@ from sbon_node.workflow.settings import ControlSettings
 DEPENDING = {
     "connectors.data_roots": f"{FILES} in node.data_dir",
     "connectors.own_hosts": "bind, advertise, api_bind and api_advertise of the node",
+    "connectors.own_ports": "node.port and node.api_port",
     "connectors.secrets": f"{SECRETS} in node.data_dir",
 }
 """Defaults that hang on other settings, in words."""
@@ -260,6 +261,10 @@ def _completed(config: Config, given: Mapping[str, Given]) -> tuple[Config, dict
     if "connectors.own_hosts" not in given:
         connectors = msgspec.structs.replace(connectors, own_hosts=node.names)
         derived["connectors.own_hosts"] = "addresses"
+    if "connectors.own_ports" not in given:
+        derived["connectors.own_ports"] = "ports"
+    ports = tuple(dict.fromkeys((node.port, node.api_port, *connectors.own_ports)))
+    connectors = msgspec.structs.replace(connectors, own_ports=ports)
     return msgspec.structs.replace(config, node=node, connectors=connectors), derived
 
 

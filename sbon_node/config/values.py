@@ -15,7 +15,9 @@ def from_text(text: str, annotation: Any) -> Any:
     """
     kind = _bare(inspect.type_info(annotation))
     if isinstance(kind, inspect.VarTupleType | inspect.ListType):
-        return [part.strip() for part in text.split(",") if part.strip()]
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        numbers = isinstance(_bare(kind.item_type), inspect.IntType)
+        return [msgspec.convert(part, int, strict=False) for part in parts] if numbers else parts
     if isinstance(kind, inspect.DictType):
         try:
             return msgspec.json.decode(text)
@@ -51,7 +53,8 @@ def _words(kind: inspect.Type) -> str:
         return "text" + _text_limits(kind)
     if isinstance(kind, inspect.VarTupleType | inspect.ListType):
         most = f" (at most {kind.max_length})" if kind.max_length is not None else ""
-        return f"a list of {_words(kind.item_type).replace('text', 'texts', 1)}{most}"
+        items = _words(kind.item_type).replace("text", "texts", 1).replace("a whole number", "whole numbers", 1)
+        return f"a list of {items}{most}"
     if isinstance(kind, inspect.DictType):
         return "a table"
     if isinstance(kind, inspect.UnionType):

@@ -41,6 +41,14 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             "listens and what it announces",
         ),
     ] = ()
+    own_ports: Annotated[
+        tuple[Annotated[int, Meta(ge=1, le=65_535)], ...],
+        Meta(
+            max_length=64,
+            description="ports of nodes on this machine, which no source or sink reaches, whatever endpoints allows; "
+            "node.port and node.api_port always belong to them",
+        ),
+    ] = ()
     cleartext: Annotated[
         tuple[str, ...],
         Meta(

@@ -109,6 +109,14 @@ def test_files_lie_in_the_data_directory_where_nothing_else_is_said(
     assert (config.connectors.data_roots, origins["connectors.data_roots"]) == (expected, origin)
 
 
+def test_a_nodes_own_ports_are_refused_to_connectors_whatever_is_said() -> None:
+    given = {**flag("node.port", "7001"), **flag("connectors.endpoints", "*,127.0.0.0/8")}
+    assert load(flags=given)[0].connectors.own_ports == (7001, 7480)
+    config, origins = load(flags={**given, **flag("connectors.own_ports", "9000,7480")})
+    assert config.connectors.own_ports == (7001, 7480, 9000)
+    assert origins["connectors.own_ports"] == "--set connectors.own_ports"
+
+
 BAD_FILES = [
     ("[node]\nport = 70000", ":2: node.port must be a whole number from 1 to 65535, not 70000"),
     ("[node]\nport = '7400'", ":2: node.port must be a whole number from 1 to 65535, not '7400'"),

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -86,6 +87,32 @@ async def test_this_machines_own_address_is_near() -> None:
             await checked_addresses(own, 80, ConnectorSettings(endpoints=endpoints))
         assert refused.value.code == "outside-endpoints"
     assert await checked_addresses(own, 80, ConnectorSettings(endpoints=(own,))) == [own]
+
+
+OWN_PORTS = ConnectorSettings(endpoints=("*", "localhost", "127.0.0.0/8", "::1", "127.0.0.1:7480"), own_ports=(7400, 7480))
+"""What a local development cluster allows, and more."""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.10.2", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
+def test_no_entry_permits_a_port_of_nodes_on_this_machine(host: str) -> None:
+    check_sink("http", {"url": f"http://{host}:8080/hook"}, OWN_PORTS)
+    for port in (7400, 7480):
+        with pytest.raises(SbonError, match="is an address of a node on this machine") as refused:
+            check_sink("http", {"url": f"http://{host}:{port}/v1/leave"}, OWN_PORTS)
+        assert refused.value.code == "outside-endpoints"
+
+
+async def test_no_name_leads_to_a_port_of_nodes_on_this_machine(names: dict[str, list[str]]) -> None:
+    names["evil.example"], names["far.example"] = ["127.0.10.2"], ["192.0.2.9"]
+    for entry in ("evil.example", "evil.example:7480"):
+        settings = msgspec.structs.replace(OWN_PORTS, endpoints=("*", entry))
+        with pytest.raises(SbonError, match="is an address of a node on this machine"):
+            await checked_addresses("evil.example", 7480, settings)
+    assert await checked_addresses("evil.example", 8080, OWN_PORTS) == ["127.0.10.2"]
+    assert await checked_addresses("far.example", 7480, OWN_PORTS) == ["192.0.2.9"]
+    announced = msgspec.structs.replace(OWN_PORTS, endpoints=("far.example",), own_hosts=("far.example",))
+    with pytest.raises(SbonError, match="is an address of a node on this machine"):
+        await checked_addresses("far.example", 7480, announced)
 
 
 @pytest.fixture

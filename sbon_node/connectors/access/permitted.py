@@ -4,7 +4,9 @@
 
 Services on loopback and link-local addresses, and on the node's own addresses, often trust every client on this machine; this
 node's API is among them. Such an address needs an entry of ``connectors.endpoints`` that names exactly it; patterns do not match
-it. The node resolves a name once per connection and connects to an address that it checked, so a second answer of a name server
+it. No entry permits a port of nodes there (``connectors.own_ports``): a sink could command them.
+
+The node resolves a name once per connection and connects to an address that it checked, so a second answer of a name server
 changes nothing.
 """
 
@@ -37,7 +39,7 @@ def check_permitted(host: str, port: int, settings: ConnectorSettings, where: st
     else:
         host_ip = ip_of(host)
     if host_ip is not None and not is_reachable(host, host_ip, port, settings):
-        raise too_near(host, port, where)
+        raise too_near(host, port, settings, where)
 
 
 def is_named(host: str, port: int, settings: ConnectorSettings) -> bool:
@@ -61,7 +63,10 @@ def is_same_host(one: str, other: str) -> bool:
     return one.lower() == other.lower() or (ip_of(one) is not None and ip_of(one) == ip_of(other))
 
 
-def too_near(host: str, port: int, where: str) -> SbonError:
+def too_near(host: str, port: int, settings: ConnectorSettings, where: str) -> SbonError:
+    if port in settings.own_ports:
+        message = f"{host}:{port} is an address of a node on this machine"
+        return SbonError(OUTSIDE, message, where=where, hint="sources and sinks never talk to nodes here; choose another address")
     message = f"{host}:{port} is an address of this machine, or link-local"
     hint = "an entry of connectors.endpoints that names just this host allows it, such as 127.0.0.1:5432 or localhost"
     return SbonError(OUTSIDE, message, where=where, hint=hint)
@@ -70,6 +75,8 @@ def too_near(host: str, port: int, where: str) -> SbonError:
 def is_reachable(host: str, ip: Ip, port: int, settings: ConnectorSettings, own: frozenset[Ip] = frozenset()) -> bool:
     here = any(ip in network for network in _HERE) or ip in own or _is_of_this_machine(ip)
     here = here or host.lower() in {name.lower() for name in settings.own_hosts}
+    if here and port in settings.own_ports:
+        return False
     return not here or any(_names(entry, host, ip, port, whole=True) for entry in settings.endpoints)
 
 

@@ -28,7 +28,7 @@ async def checked_addresses(host: str, port: int, settings: ConnectorSettings, w
     addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
     allowed = [one for one in addresses if (ip := ip_of(one)) is not None and is_reachable(host, ip, port, settings, own)]
     if not allowed:
-        raise too_near(host, port, where)
+        raise too_near(host, port, settings, where)
     return allowed
 
 
