@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
-from sbon_cli.shell.declarations import Declaration, declaration_of, place_at
+from sbon_cli.shell.declarations import Declaration, Places, declaration_of, place_at
 from sbon_cli.shell.statements import blanked
 from sbon_node.errors import SbonError
 
@@ -120,6 +120,16 @@ def action_of(text: str) -> Action:
                 raise _bad(f"{word.upper()} takes one name", clean, at, f"{word.upper()} {of}")
             return kind(match[1].strip("`"))
     return Run(text)
+
+
+def places_of(action: Action, text: str) -> Places:
+    """Return the position of the name that a statement ends with, by the field under which the node knows it."""
+    query = action.query if isinstance(action, Explain | ShowQuery | ShowUsage | Stop) else ""
+    if not query and not isinstance(action, Describe):
+        return {}
+    name = re.search(r"[^\s;]+\s*\Z", blanked(text))
+    assert name is not None
+    return {"query" if query else "stream": place_at(text, name.start())}
 
 
 def _word(word: str) -> Action:

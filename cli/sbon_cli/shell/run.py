@@ -16,7 +16,7 @@ from sbon_cli.commands.queries.rows import follow_to_the_end
 from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.stream import show_stream, show_streams, source_of
 from sbon_cli.shell import actions
-from sbon_cli.shell.actions import HELP, Action, action_of
+from sbon_cli.shell.actions import HELP, Action, action_of, places_of
 from sbon_cli.shell.carets import complain_at
 from sbon_cli.shell.declarations import Attach, CreateStream, Declaration, Detach, DropStream, placed
 from sbon_cli.shell.statements import Statement
@@ -38,7 +38,12 @@ class Runner:
         """Return an exit code, 0 on success, or None to end the shell. Errors are shown, not raised."""
         try:
             action = action_of(statement.text)
-            return None if isinstance(action, actions.Quit) else self._do(action)
+            if isinstance(action, actions.Quit):
+                return None
+            try:
+                return self._do(action)
+            except SbonError as error:
+                raise placed(error, places_of(action, statement.text)) from error
         except SbonError as error:
             complain_at(error, statement, self._file)
             return exit_code_of(error)

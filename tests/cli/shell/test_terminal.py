@@ -140,6 +140,32 @@ def test_statements_of_a_file_run_until_one_fails(api: str, node: Any, tmp_path:
     assert run(api, "sql", "-f", str(tmp_path / "none.sql")).exit_code == 2
 
 
+@pytest.mark.parametrize(
+    "statement, column, field",
+    [
+        ("SHOW STREAM nope", 15, "stream"),
+        ("describe /* it */ `nope`", 21, "stream"),
+        ("SHOW QUERY nope", 14, "query"),
+        ("usage nope", 9, "query"),
+        ("STOP QUERY nope", 14, "query"),
+        ("EXPLAIN PLACEMENT QUERY nope", 27, "query"),
+    ],
+)
+def test_a_name_that_nobody_knows_is_pointed_at(
+    api: str, node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, column: int, field: str
+) -> None:
+    async def unknown(self: Any, *args: Any, **more: Any) -> Any:
+        raise SbonError(f"unknown-{field}", f"there is no {field} 'nope'", where=field)
+
+    for method in ("stream", "query", "query_usage", "stop_query", "explain_query", "explain_query_placement"):
+        monkeypatch.setattr(type(node), method, unknown)
+    file = tmp_path / "all.sql"
+    file.write_text(f"SHOW MEMBERS;\n  {statement};")
+    shown = run(api, "sql", "-f", str(file)).stderr.splitlines()
+    assert shown[0] == f"error: {file}, line 2, column {column}: there is no {field} 'nope'"
+    assert shown[1:3] == [f"  {statement}", " " * (column - 1) + "^"]
+
+
 def test_statements_of_a_pipe_and_of_the_command_line(api: str, node: Any) -> None:
     node.script = [[frame(1, 7), FINISHED]]
     assert [row["x"] for row in lines(run(api, "sql", stdin="SELECT x FROM flights").stdout)] == [7]
