@@ -1,15 +1,18 @@
-"""Progress of slow work, on stderr and on a terminal only, removed once it is over."""
+"""Progress of slow work on stderr: on a terminal removed once the work is over, else a line for each slow step."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PATIENCE_S = 1.0
 """Seconds below which work is not shown."""
 
+
+SLOW_S = 3.0
+"""Seconds after which a step is told in a pipe or a file."""
 
 told = False
 """Whether progress is shown. The command line sets it, so that library users of its client see none."""
@@ -29,6 +32,26 @@ def waiting(what: str) -> Iterator[None]:
     finally:
         over.set()
         shown.join()
+
+
+@contextmanager
+def slow_steps(tell: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+    """Yield a function that begins a step of this name; ``tell`` gets the names of steps that last :data:`SLOW_S`."""
+    timer: threading.Timer | None = None
+
+    def begin(step: str) -> None:
+        nonlocal timer
+        if timer is not None:
+            timer.cancel()
+        timer = threading.Timer(SLOW_S, tell, (step,))
+        timer.daemon = True
+        timer.start()
+
+    try:
+        yield begin
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def _show(what: str, over: threading.Event) -> None:

@@ -19,6 +19,7 @@ from sbon_cli.options.groups import GroupedOptions
 from sbon_cli.options.names import NODE
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, err, json_option, print_json, reports_errors, rows_text
 from sbon_cli.terminal.reading import text_of
+from sbon_cli.terminal.waiting import slow_steps
 from sbon_node.errors import SbonError
 from sbon_node.model.delivery import FOLLOW, LIVE
 from sbon_node.model.goal import Goal
@@ -124,17 +125,23 @@ def submit(
 
 
 def submitted(client: Client, submission: Submission, *, quiet: bool = False) -> QueryInfo:
-    """Submit the query and return it once it is accepted; show the node's steps on a terminal, unless ``quiet``."""
+    """Submit the query and return it once it is accepted.
+
+    Unless ``quiet``, a terminal shows each step of the node meanwhile, and a pipe or file each slow step.
+    """
     console = err()
     told = not quiet and console.is_terminal
     try:
-        for event in client.submit(submission):
-            if isinstance(event, Accepted):
-                if not quiet:
-                    console.print(f"[bold]{event.query.id}[/] runs, rows arrive at {escape(event.query.consumer)}")
-                return event.query
-            if told:
-                console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
+        with slow_steps(lambda step: None if told or quiet else console.print(f"[dim]waiting: {escape(step)}[/]")) as begin:
+            begin(f"no answer of the node at {client.api} yet")
+            for event in client.submit(submission):
+                if isinstance(event, Accepted):
+                    if not quiet:
+                        console.print(f"[bold]{event.query.id}[/] runs, rows arrive at {escape(event.query.consumer)}")
+                    return event.query
+                begin(event.message)
+                if told:
+                    console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
     except KeyboardInterrupt:
         console.print("[dim]interrupted before the query was accepted; to see whether it runs: sbon query list[/]")
         raise
