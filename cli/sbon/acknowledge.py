@@ -27,7 +27,7 @@ class Acknowledger:
 
     def __init__(self, client: Acknowledged, query: str, notice: Callable[[str], None]) -> None:
         self._client, self._query, self._notice = client, query, notice
-        self._due: dict[str, int] = {}
+        self._due = following.Unacknowledged()
         self._changed = threading.Condition()
         self._over = False
         self._thread = threading.Thread(target=self._run, name=f"acknowledge {query}", daemon=True)
@@ -35,7 +35,7 @@ class Acknowledger:
     def written(self, stream: str, number: int) -> None:
         """Record that all rows up to frame ``number`` have been written out."""
         with self._changed:
-            self._due[stream] = number
+            self._due.written(stream, number)
             self._changed.notify()
 
     def __enter__(self) -> Self:
@@ -52,8 +52,8 @@ class Acknowledger:
         failing = False
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._due or self._over)
-                over, numbers = self._over, dict(self._due)
+                self._changed.wait_for(lambda: self._due.numbers or self._over)
+                over, numbers = self._over, dict(self._due.numbers)
             if numbers:
                 refusal = self._send(numbers)
                 if refusal is not None and not failing and not over:
@@ -72,5 +72,5 @@ class Acknowledger:
         except SbonError as error:
             return error
         with self._changed:
-            self._due = following.newer(self._due, numbers)
+            self._due.sent(numbers)
         return None

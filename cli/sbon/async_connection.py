@@ -9,7 +9,6 @@ async with connect_async("http://127.0.0.1:7480") as overlay:
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -23,7 +22,7 @@ from sbon_protocol.errors import SbonError
 from . import endpoints
 from .async_follower import AsyncFollower
 from .connection import PAUSE_S
-from .described import Row, ended_well, not_accepted, over, shown, tables_of
+from .described import KnownQuery, Row, ended_well, tables_of
 from .following import LIVE, Elsewhere
 from .http import AsyncHttp
 from .model import (
@@ -31,6 +30,7 @@ from .model import (
     Explanation,
     MemberInfo,
     NodeStatus,
+    PlacementExplanation,
     Pushed,
     QueryInfo,
     QueryList,
@@ -38,8 +38,7 @@ from .model import (
     SinkSpec,
     StreamInfo,
 )
-from .placement_model import PlacementExplanation
-from .requests import DEFAULT_API, PLANNING_S
+from .requests import DEFAULT_API, PLANNING_S, not_accepted
 
 
 def connect_async(api: str = DEFAULT_API) -> Connecting:
@@ -106,7 +105,7 @@ class AsyncConnection:
         return await self._http.ask(endpoints.stream(name))
 
     async def create_stream(self, name: str, schema: str, *, event_time: str, delay_ms: int = 0, comment: str = "") -> StreamInfo:
-        return await self._http.ask(endpoints.create_stream(name, schema, event_time, delay_ms, comment))
+        return await self._http.ask(endpoints.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment)))
 
     async def drop_stream(self, name: str) -> None:
         await self._http.ask(endpoints.drop_stream(name))
@@ -123,17 +122,17 @@ class AsyncConnection:
         **options: Any,
     ) -> StreamInfo:
         at = node or (await self.status()).name
-        ask = endpoints.attach(stream, connector, file=file, node=at, name=name, rows_s=rows_s, options=options)
-        return await self._http.ask(ask)
+        source = endpoints.source_at(at, stream, connector, file=file, name=name, rows_s=rows_s, options=options)
+        return await self._http.ask(endpoints.attach(source))
 
     async def detach(self, stream: str, source: str = "") -> StreamInfo:
         return await self._http.ask(endpoints.detach(stream, source or (await self.status()).name))
 
     async def push(self, stream: str, rows: Iterable[Mapping[str, Any]], *, source: str = "", key: str = "") -> Pushed:
-        return await self._http.ask(endpoints.push(stream, rows, source, key))
+        return await self._http.ask(endpoints.push_rows(stream, rows, source, key))
 
     async def sql(self, text: str, *, to: SinkSpec | None = None, **options: Any) -> AsyncQuery:
-        async with aclosing(self._http.events(endpoints.submit(text, to, options))) as events:
+        async with aclosing(self._http.events(endpoints.submit(endpoints.submission_of(text, to, options)))) as events:
             async for event in events:
                 if isinstance(event, Accepted):
                     return AsyncQuery(self._http, event.query)
@@ -143,30 +142,24 @@ class AsyncConnection:
         return AsyncQuery(self._http, await self._http.ask(endpoints.query(query_id)))
 
     async def queries(self) -> QueryList:
-        ask = endpoints.queries()
-        answer = await self._http.answer(ask)
-        return endpoints.query_list(ask.decoded(answer.body), answer.headers.get(endpoints.UNANSWERED_HEADER, ""))
+        return endpoints.query_list(*await self._http.answer(endpoints.queries()))
 
     async def explain(self, text: str, **options: Any) -> Explanation:
-        return await self._http.ask(endpoints.explain(text, options), PLANNING_S)
+        return await self._http.ask(endpoints.explain({"sql": text, **options}), PLANNING_S)
 
     async def explain_placement(self, text: str, **options: Any) -> PlacementExplanation:
-        return await self._http.ask(endpoints.explain_placement(text, options), PLANNING_S)
+        return await self._http.ask(endpoints.explain_placement({"sql": text, **options}), PLANNING_S)
 
     async def request(self, method: str, path: str, body: Any = None) -> Any:
         return await self._http.ask(endpoints.anything(method, path, body))
 
 
-class AsyncQuery:
+class AsyncQuery(KnownQuery):
     """A query; see :class:`.connection.Query`."""
 
     def __init__(self, http: AsyncHttp, info: QueryInfo) -> None:
-        self._http, self._info = http, info
-        self._known_s = time.monotonic()
-        self._collected: list[pa.Table] = []
-
-    def __repr__(self) -> str:
-        return shown("AsyncQuery", self._info, time.monotonic() - self._known_s)
+        super().__init__(info)
+        self._http = http
 
     async def __aenter__(self) -> Self:
         return self
@@ -174,14 +167,6 @@ class AsyncQuery:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._info.state in LIVE:
             await self.stop()
-
-    @property
-    def id(self) -> str:
-        return self._info.id
-
-    @property
-    def state(self) -> str:
-        return self._info.state
 
     @property
     def schema(self) -> pa.Schema:
@@ -205,8 +190,7 @@ class AsyncQuery:
         async with aclosing(self._arriving()) as arriving:
             async for table in arriving:
                 self._collected.append(table)
-        pieces, self._collected = self._collected, []
-        return pa.concat_tables(pieces) if pieces else tables_of(await self._planned()).empty()
+        return self._all_collected(await self._planned())
 
     async def _arriving(self) -> AsyncGenerator[pa.Table, None]:
         tables = tables_of(await self._planned())
@@ -221,7 +205,7 @@ class AsyncQuery:
             if http is not self._http:
                 await http.close()
         assert follower.end is not None
-        ended_well(self._heard(over(self._info, follower.end)))
+        self._over(follower.end)
 
     async def to_pandas(self) -> Any:
         return (await self.to_arrow()).to_pandas()
@@ -249,26 +233,25 @@ class AsyncQuery:
                 for row in table.to_pylist():
                     yield row
 
-    def _heard(self, info: QueryInfo) -> QueryInfo:
-        self._info, self._known_s = info, time.monotonic()
-        return info
-
     async def _planned(self) -> QueryInfo:
         return self._info if self._info.plan is not None else await self.info()
 
     async def _at_consumer(self) -> AsyncHttp:
-        consumer = self._info.consumer
-        if not consumer or (await self._http.ask(endpoints.status())).name == consumer:
+        elsewhere = Elsewhere(self._info.consumer)
+        if not elsewhere.name or (await self._http.ask(endpoints.status())).name == elsewhere.name:
             return self._http
-        elsewhere = Elsewhere(consumer)
         member = elsewhere.member(await self._http.ask(endpoints.members()))
-        http = AsyncHttp(member.api)
+        there = AsyncHttp(f"http://{member.api}")
         try:
-            name = (await http.ask(endpoints.status())).name
-            why = f"the node {name} answers there"
-        except SbonError as error:
-            name, why = (consumer, "") if error.code in ("starting", "stopping") else ("", error.message)
-        if name == consumer:
-            return http
-        await http.close()
-        raise elsewhere.unreachable(member, why)
+            elsewhere.check(member, await _own_name(there))
+        except SbonError:
+            await there.close()
+            raise
+        return there
+
+
+async def _own_name(http: AsyncHttp) -> str | SbonError:
+    try:
+        return (await http.ask(endpoints.status())).name
+    except SbonError as error:
+        return error

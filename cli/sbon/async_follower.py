@@ -73,19 +73,19 @@ class _Acknowledger:
 
     def __init__(self, http: AsyncHttp, query: str) -> None:
         self._http, self._query = http, query
-        self._due: dict[str, int] = {}
+        self._due = following.Unacknowledged()
         self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"acknowledge {query}")
 
     def written(self, frame: Rows) -> None:
-        self._due[frame.stream] = frame.number
+        self._due.written(frame.stream, frame.number)
         self._changed.set()
 
     async def close(self) -> None:
         """Try once more, so that the next follower begins where this follower ended."""
         self._task.cancel()
         await asyncio.wait([self._task])
-        if not self._due:
+        if not self._due.numbers:
             return
         try:
             async with asyncio.timeout(LAST_S):
@@ -97,15 +97,15 @@ class _Acknowledger:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            while self._due:
+            while self._due.numbers:
                 sent = await self._send()
                 await asyncio.sleep(following.ACKNOWLEDGE_PAUSE_S if sent else following.ACKNOWLEDGE_RETRY_S)
 
     async def _send(self) -> bool:
-        numbers = dict(self._due)
+        numbers = dict(self._due.numbers)
         try:
             await self._http.ask(endpoints.acknowledge(self._query, numbers))
         except SbonError:
             return False
-        self._due = following.newer(self._due, numbers)
+        self._due.sent(numbers)
         return True

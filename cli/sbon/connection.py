@@ -20,19 +20,18 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from sbon_protocol.errors import SbonError
-
 from . import endpoints
-from .described import Row, ended_well, not_accepted, over, shown, tables_of
+from .client import Client
+from .described import KnownQuery, Row, ended_well, tables_of
 from .follower import Follower
 from .following import LIVE, Elsewhere
-from .http import Http
 from .model import (
     Accepted,
     Explanation,
     Finished,
     MemberInfo,
     NodeStatus,
+    PlacementExplanation,
     Pushed,
     QueryInfo,
     QueryList,
@@ -41,8 +40,7 @@ from .model import (
     SinkSpec,
     StreamInfo,
 )
-from .placement_model import PlacementExplanation
-from .requests import DEFAULT_API, PLANNING_S
+from .requests import DEFAULT_API, PLANNING_S, not_accepted
 
 PAUSE_S = 0.2
 """Seconds between two looks at a query while waiting for it."""
@@ -50,7 +48,7 @@ PAUSE_S = 0.2
 
 def connect(api: str = DEFAULT_API) -> Connection:
     """Connect to the node whose HTTP API is at ``api``; raise ``node-unreachable``."""
-    connection = Connection(Http(api))
+    connection = Connection(Client(api))
     try:
         connection.status()
     except BaseException:
@@ -62,11 +60,11 @@ def connect(api: str = DEFAULT_API) -> Connection:
 class Connection:
     """A connection to one node. Queries continue when it is closed."""
 
-    def __init__(self, http: Http) -> None:
-        self._http = http
+    def __init__(self, client: Client) -> None:
+        self._client = client
 
     def __repr__(self) -> str:
-        return f"<Connection to {self._http.api}>"
+        return f"<Connection to {self._client.api}>"
 
     def __enter__(self) -> Self:
         return self
@@ -75,30 +73,30 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        self._http.close()
+        self._client.close()
 
     def status(self) -> NodeStatus:
-        return self._http.ask(endpoints.status())
+        return self._client.status()
 
     def members(self) -> list[MemberInfo]:
-        return self._http.ask(endpoints.members())
+        return self._client.members()
 
     def streams(self) -> list[StreamInfo]:
-        return self._http.ask(endpoints.streams())
+        return self._client.streams()
 
     def stream(self, name: str) -> StreamInfo:
-        return self._http.ask(endpoints.stream(name))
+        return self._client.stream(name)
 
     def create_stream(self, name: str, schema: str, *, event_time: str, delay_ms: int = 0, comment: str = "") -> StreamInfo:
         """Declare a stream.
 
         ``schema`` is as in SQL: ``"ts timestamp, price double"``; rows may come ``delay_ms`` behind the newest.
         """
-        return self._http.ask(endpoints.create_stream(name, schema, event_time, delay_ms, comment))
+        return self._client.create_stream(endpoints.declared(name, schema, event_time, delay_ms, comment))
 
     def drop_stream(self, name: str) -> None:
         """Drop a stream with its sources and their stored rows; rejected while a query reads it."""
-        self._http.ask(endpoints.drop_stream(name))
+        self._client.drop_stream(name)
 
     def attach(
         self,
@@ -116,19 +114,19 @@ class Connection:
         ``file`` is short for the connector ``file`` and its ``path``.
         """
         at = node or self.status().name
-        ask = endpoints.attach(stream, connector, file=file, node=at, name=name, rows_s=rows_s, options=options)
-        return self._http.ask(ask)
+        source = endpoints.source_at(at, stream, connector, file=file, name=name, rows_s=rows_s, options=options)
+        return self._client.attach_source(source)
 
     def detach(self, stream: str, source: str = "") -> StreamInfo:
         """Detach a source by name, by default the connected node's; rejected while a query reads the stream."""
-        return self._http.ask(endpoints.detach(stream, source or self.status().name))
+        return self._client.detach_source(stream, source or self.status().name)
 
     def push(self, stream: str, rows: Iterable[Mapping[str, Any]], *, source: str = "", key: str = "") -> Pushed:
         """Post rows to the stream's ``http`` source at this node; they are durable when it returns.
 
         Only one of several posts with the same ``key`` counts.
         """
-        return self._http.ask(endpoints.push(stream, rows, source, key))
+        return self._client.ask(endpoints.push_rows(stream, rows, source, key))
 
     def sql(self, text: str, *, to: SinkSpec | None = None, **options: Any) -> Query:
         """Submit a query and wait until it runs.
@@ -136,46 +134,40 @@ class Connection:
         ``options`` are the fields of a ``Submission`` (docs/api.md): ``name``, ``strategy``, ``objective``, ``max_delay_ms``,
         ``min_throughput_bytes_s``, ``consumer`` and so on; with ``to`` its rows go to a sink.
         """
-        with closing(self._http.events(endpoints.submit(text, to, options))) as events:
+        with closing(self._client.events(endpoints.submit(endpoints.submission_of(text, to, options)))) as events:
             for event in events:
                 if isinstance(event, Accepted):
-                    return Query(self._http, event.query)
-        raise not_accepted(self._http.api)
+                    return Query(self._client, event.query)
+        raise not_accepted(self._client.api)
 
     def query(self, query_id: str) -> Query:
-        return Query(self._http, self._http.ask(endpoints.query(query_id)))
+        return Query(self._client, self._client.query(query_id))
 
     def queries(self) -> QueryList:
         """Return all queries; ``unanswered`` of the list names the members that may hold more."""
-        ask = endpoints.queries()
-        answer = self._http.answer(ask)
-        return endpoints.query_list(ask.decoded(answer.body), answer.headers.get(endpoints.UNANSWERED_HEADER, ""))
+        return self._client.queries()
 
     def explain(self, text: str, **options: Any) -> Explanation:
-        return self._http.ask(endpoints.explain(text, options), PLANNING_S)
+        return self._client.ask(endpoints.explain({"sql": text, **options}), PLANNING_S)
 
     def explain_placement(self, text: str, **options: Any) -> PlacementExplanation:
-        return self._http.ask(endpoints.explain_placement(text, options), PLANNING_S)
+        return self._client.ask(endpoints.explain_placement({"sql": text, **options}), PLANNING_S)
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         """Send any other request of docs/api.md with a JSON answer: ``request("POST", "/v1/doctor")``."""
-        return self._http.ask(endpoints.anything(method, path, body))
+        return self._client.ask(endpoints.anything(method, path, body))
 
 
-class Query:
+class Query(KnownQuery):
     """A query that runs or has ended. Its rows can be taken once, by any of its methods.
 
     Asking for the next frame acknowledges the previous frame, so that unfinished rows come again after a crash. As a context
     manager it stops the query at the end of the block, unless the query is over.
     """
 
-    def __init__(self, http: Http, info: QueryInfo) -> None:
-        self._http, self._info = http, info
-        self._known_s = time.monotonic()
-        self._collected: list[pa.Table] = []
-
-    def __repr__(self) -> str:
-        return shown("Query", self._info, time.monotonic() - self._known_s)
+    def __init__(self, client: Client, info: QueryInfo) -> None:
+        super().__init__(info)
+        self._client = client
 
     def __enter__(self) -> Self:
         return self
@@ -185,22 +177,13 @@ class Query:
             self.stop()
 
     @property
-    def id(self) -> str:
-        return self._info.id
-
-    @property
-    def state(self) -> str:
-        """The last known state: ``running``, ``finished``, ``stopped``, ``failed``. :meth:`info` asks again."""
-        return self._info.state
-
-    @property
     def schema(self) -> pa.Schema:
         """The schema of its rows."""
         return tables_of(self._planned()).schema
 
     def info(self) -> QueryInfo:
         """Return the query's present record."""
-        return self._heard(self._http.ask(endpoints.query(self.id)))
+        return self._heard(self._client.query(self.id))
 
     def __iter__(self) -> Iterator[Row]:
         with closing(self.tables()) as tables:
@@ -224,18 +207,17 @@ class Query:
         with closing(self._arriving()) as arriving:
             for table in arriving:
                 self._collected.append(table)
-        pieces, self._collected = self._collected, []
-        return pa.concat_tables(pieces) if pieces else tables_of(self._planned()).empty()
+        return self._all_collected(self._planned())
 
     def _arriving(self) -> Generator[pa.Table, None, Finished]:
         tables = tables_of(self._planned())
-        http = self._at_consumer()
+        client = self._client.at(Elsewhere(self._info.consumer))
         try:
-            end = yield from _each(Follower(_Node(http), self.id), tables.of)
+            end = yield from _each(Follower(client, self.id), tables.of)
         finally:
-            if http is not self._http:
-                http.close()
-        ended_well(self._heard(over(self._info, end)))
+            if client is not self._client:
+                client.close()
+        self._over(end)
         return end
 
     def to_pandas(self) -> Any:
@@ -249,61 +231,20 @@ class Query:
         return ended_well(info)
 
     def stop(self) -> QueryInfo:
-        return self._heard(self._http.ask(endpoints.stop(self.id)))
+        return self._heard(self._client.stop_query(self.id))
 
     def query_usage(self) -> QueryUsage:
-        return self._http.ask(endpoints.query_usage(self.id))
+        return self._client.query_usage(self.id)
 
     def explain(self) -> Explanation:
         """Explain the running query, with its measurements."""
-        return self._http.ask(endpoints.explain_query(self.id))
+        return self._client.explain_query(self.id)
 
     def explain_placement(self) -> PlacementExplanation:
-        return self._http.ask(endpoints.explain_query_placement(self.id), PLANNING_S)
-
-    def _heard(self, info: QueryInfo) -> QueryInfo:
-        self._info, self._known_s = info, time.monotonic()
-        return info
+        return self._client.explain_query_placement(self.id)
 
     def _planned(self) -> QueryInfo:
         return self._info if self._info.plan is not None else self.info()
-
-    def _at_consumer(self) -> Http:
-        """Return a client of the query's consumer; raise ``unknown-node``, ``consumer-unreachable``."""
-        consumer = self._info.consumer
-        if not consumer or self._http.ask(endpoints.status()).name == consumer:
-            return self._http
-        elsewhere = Elsewhere(consumer)
-        member = elsewhere.member(self._http.ask(endpoints.members()))
-        http = Http(member.api)
-        try:
-            name = http.ask(endpoints.status()).name
-            why = f"the node {name} answers there"
-        except SbonError as error:
-            name, why = (consumer, "") if error.code in ("starting", "stopping") else ("", error.message)
-        if name == consumer:
-            return http
-        http.close()
-        raise elsewhere.unreachable(member, why)
-
-
-class _Node:
-    """The requests that a follower makes to a node."""
-
-    def __init__(self, http: Http) -> None:
-        self._http = http
-        self.api = http.api
-
-    def rows(
-        self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = lambda: None
-    ) -> Iterator[Rows | Finished]:
-        return self._http.events(endpoints.rows(query_id, after or {}), idle)
-
-    def query(self, query_id: str) -> QueryInfo:
-        return self._http.ask(endpoints.query(query_id))
-
-    def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
-        self._http.ask(endpoints.acknowledge(query_id, numbers))
 
 
 def _each(follower: Follower, table_of: Callable[[Rows], pa.Table]) -> Generator[pa.Table, None, Finished]:

@@ -1,15 +1,16 @@
-"""A query's record for people and programs: its representation, its tables, its end. Pure."""
+"""What a query object knows of its query: the last record and its age, its tables, its end."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
 from sbon_protocol.errors import SbonError
 
 from .model import Finished, QueryInfo
-from .requests import unreachable
 from .schema import Tables
 
 Row = dict[str, Any]
@@ -17,6 +18,40 @@ Row = dict[str, Any]
 
 SQL_SHOWN = 60
 """Number of SQL characters in a representation."""
+
+
+class KnownQuery:
+    """A query as its node last described it, and the rows that an interrupted call has collected."""
+
+    def __init__(self, info: QueryInfo) -> None:
+        self._info = info
+        self._known_s = time.monotonic()
+        self._collected: list[pa.Table] = []
+
+    def __repr__(self) -> str:
+        return shown(type(self).__name__, self._info, time.monotonic() - self._known_s)
+
+    @property
+    def id(self) -> str:
+        return self._info.id
+
+    @property
+    def state(self) -> str:
+        """The last known state: ``running``, ``finished``, ``stopped``, ``failed``. :meth:`info` asks again."""
+        return self._info.state
+
+    def _heard(self, info: QueryInfo) -> QueryInfo:
+        self._info, self._known_s = info, time.monotonic()
+        return info
+
+    def _over(self, end: Finished) -> None:
+        """Record the end of the rows; raise ``query-failed`` if the query failed."""
+        ended_well(self._heard(over(self._info, end)))
+
+    def _all_collected(self, planned: QueryInfo) -> pa.Table:
+        """Return the collected rows as one table, and forget them."""
+        pieces, self._collected = self._collected, []
+        return pa.concat_tables(pieces) if pieces else tables_of(planned).empty()
 
 
 def shown(kind: str, info: QueryInfo, age_s: float) -> str:
@@ -46,7 +81,3 @@ def ended_well(info: QueryInfo) -> QueryInfo:
     if info.state == "failed":
         raise SbonError("query-failed", info.reason, where=info.id)
     return info
-
-
-def not_accepted(api: str) -> SbonError:
-    return unreachable(api, "the connection ended before the query was accepted")

@@ -1,4 +1,4 @@
-"""The requests of connections and queries, with and without asyncio. Pure."""
+"""Requests of the HTTP API, each with the type of its answer. Pure."""
 
 from __future__ import annotations
 
@@ -9,35 +9,72 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from .columns import columns_of
 from .model import (
     Accepted,
     Explanation,
     Finished,
+    Joined,
     MemberInfo,
     NodeStatus,
+    PairInfo,
+    PlacementExplanation,
     Progress,
     Pushed,
     QueryInfo,
     QueryList,
+    QuerySpec,
     QueryUsage,
+    Readiness,
     Rows,
+    RttRequest,
     SinkSpec,
+    SourceDeclaration,
+    StreamDeclaration,
     StreamInfo,
+    Submission,
     Unanswered,
 )
-from .placement_model import PlacementExplanation
 from .requests import Ask
-from .schema import columns_of
 
 UNANSWERED_HEADER = "Sbon-Unanswered"
+
+
+def ready() -> Ask[Readiness]:
+    """Return the request for readiness; a node that is not ready answers with an error."""
+    return Ask("GET", "/readyz", Readiness)
+
+
+def metrics() -> Ask[None]:
+    """Return the request for metrics; the answer is text in Prometheus' format."""
+    return Ask("GET", "/metrics", type(None))
 
 
 def status() -> Ask[NodeStatus]:
     return Ask("GET", "/v1/status", NodeStatus)
 
 
-def members() -> Ask[list[MemberInfo]]:
-    return Ask("GET", "/v1/members", list[MemberInfo])
+def members(near: str = "", within_ms: float | None = None) -> Ask[list[MemberInfo]]:
+    """Return the request for all members, or for those within a round-trip time of the node ``near``."""
+    asked = {"near": near, "within_ms": "" if within_ms is None else repr(within_ms)}
+    query = urlencode({name: value for name, value in asked.items() if value})
+    return Ask("GET", f"/v1/members?{query}" if query else "/v1/members", list[MemberInfo])
+
+
+def rtt(question: RttRequest) -> Ask[list[PairInfo]]:
+    return Ask("POST", "/v1/rtt", list[PairInfo], msgspec.json.encode(question))
+
+
+def join(addresses: Iterable[str]) -> Ask[Joined]:
+    return Ask("POST", "/v1/join", Joined, msgspec.json.encode({"addresses": list(addresses)}))
+
+
+def drain() -> Ask[None]:
+    return Ask("POST", "/v1/drain", type(None))
+
+
+def leave(*, force: bool = False) -> Ask[None]:
+    return Ask("POST", "/v1/leave?force=true" if force else "/v1/leave", type(None))
 
 
 def streams() -> Ask[list[StreamInfo]]:
@@ -48,70 +85,79 @@ def stream(name: str) -> Ask[StreamInfo]:
     return Ask("GET", f"/v1/streams/{_part(name)}", StreamInfo)
 
 
-def create_stream(name: str, schema: str, event_time: str, delay_ms: int, comment: str) -> Ask[StreamInfo]:
-    """Return the request for a new stream; ``schema`` is as in SQL: ``"ts timestamp, price double"``."""
-    declared = {
-        "name": name,
-        "schema": columns_of(schema),
-        "event_time": event_time,
-        "delay_ms": delay_ms,
-        "comment": comment,
-    }
-    return Ask("POST", "/v1/streams", StreamInfo, msgspec.json.encode(declared))
+def create_stream(declaration: StreamDeclaration) -> Ask[StreamInfo]:
+    return Ask("POST", "/v1/streams", StreamInfo, msgspec.json.encode(declaration))
+
+
+def declared(name: str, schema: str, event_time: str, delay_ms: int, comment: str) -> StreamDeclaration:
+    """Return the declaration of a stream; ``schema`` is as in SQL: ``"ts timestamp, price double"``."""
+    columns = tuple(columns_of(schema))
+    return StreamDeclaration(name=name, schema=columns, event_time=event_time, delay_ms=delay_ms, comment=comment)
 
 
 def drop_stream(name: str) -> Ask[None]:
     return Ask("DELETE", f"/v1/streams/{_part(name)}", type(None))
 
 
-def attach(
+def attach(source: SourceDeclaration) -> Ask[StreamInfo]:
+    return Ask("POST", f"/v1/streams/{_part(source.stream)}/sources", StreamInfo, msgspec.json.encode(source))
+
+
+def source_at(
+    node: str,
     stream_name: str,
     connector: str,
     *,
     file: str | Path | None,
-    node: str,
     name: str,
     rows_s: float | None,
     options: Mapping[str, Any],
-) -> Ask[StreamInfo]:
-    """Return the request for a new source at ``node``; ``file`` is short for the connector ``file`` and its ``path``."""
-    of_file = {"path": str(Path(file).absolute())} if file is not None else {}
-    source: dict[str, Any] = {
-        "stream": stream_name,
-        "name": name or node,
-        "node": node,
-        "connector": connector or ("file" if file is not None else ""),
-        "options": {**of_file, **options},
-    }
-    if rows_s is not None:
-        source["rows_s"] = rows_s
-    return Ask("POST", f"/v1/streams/{_part(stream_name)}/sources", StreamInfo, msgspec.json.encode(source))
+) -> SourceDeclaration:
+    """Return the declaration of a source at ``node``; ``file`` is short for the connector ``file`` and its ``path``."""
+    path = {"path": str(Path(file).absolute())} if file is not None else {}
+    return SourceDeclaration(
+        stream=stream_name,
+        name=name or node,
+        node=node,
+        connector=connector or ("file" if file is not None else ""),
+        options={**path, **options},
+        rows_s=rows_s,
+    )
 
 
 def detach(stream_name: str, source: str) -> Ask[StreamInfo]:
     return Ask("DELETE", f"/v1/streams/{_part(stream_name)}/sources/{_part(source)}", StreamInfo)
 
 
-def push(stream_name: str, rows: Iterable[Mapping[str, Any]], source: str, key: str) -> Ask[Pushed]:
-    body = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+def push(stream_name: str, body: bytes, media_type: str, source: str = "", key: str = "") -> Ask[Pushed]:
+    """Return a post of rows; only one of several posts with the same ``key`` counts."""
     query = "?" + urlencode({"source": source}) if source else ""
-    return Ask("POST", f"/v1/streams/{_part(stream_name)}/rows{query}", Pushed, body, "application/x-ndjson", key)
+    return Ask("POST", f"/v1/streams/{_part(stream_name)}/rows{query}", Pushed, body, media_type, key)
 
 
-def submit(text: str, to: SinkSpec | None, options: Mapping[str, Any]) -> Ask[Progress | Accepted]:
-    """Return the request of a submission. The node checks ``options`` (docs/api.md) and names the wrong field."""
-    asked = {"sql": text, **options} if to is None else {"sql": text, "sink": to, **options}
-    return Ask("POST", "/v1/queries", Progress | Accepted, msgspec.json.encode(asked))  # type: ignore[arg-type]
+def push_rows(stream_name: str, rows: Iterable[Mapping[str, Any]], source: str, key: str) -> Ask[Pushed]:
+    body = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+    return push(stream_name, body, "application/x-ndjson", source, key)
+
+
+def submit(submission: Submission | Mapping[str, Any]) -> Ask[Progress | Accepted]:
+    """Return the request of a submission; the node checks its fields (docs/api.md) and names a wrong field."""
+    return Ask("POST", "/v1/queries", Progress | Accepted, msgspec.json.encode(submission))  # type: ignore[arg-type]
+
+
+def submission_of(text: str, to: SinkSpec | None, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a submission, with ``options`` as the user gives them."""
+    return {"sql": text, **options} if to is None else {"sql": text, "sink": to, **options}
 
 
 def queries() -> Ask[list[QueryInfo]]:
     return Ask("GET", "/v1/queries", list[QueryInfo])
 
 
-def query_list(found: list[QueryInfo], unanswered: str) -> QueryList:
-    """Return the list with the members that the header names: ``new-york=dead, paris=away``."""
-    pairs = (part.strip().partition("=") for part in unanswered.split(","))
-    return QueryList(found, (Unanswered(node, state) for node, _, state in pairs if node and state))
+def query_list(body: bytes, headers: Mapping[str, str]) -> QueryList:
+    """Return the list with the members that a header names: ``new-york=dead, paris=away``."""
+    pairs = (part.strip().partition("=") for part in headers.get(UNANSWERED_HEADER, "").split(","))
+    return QueryList(queries().decoded(body), (Unanswered(node, state) for node, _, state in pairs if node and state))
 
 
 def query(query_id: str) -> Ask[QueryInfo]:
@@ -126,16 +172,16 @@ def query_usage(query_id: str) -> Ask[QueryUsage]:
     return Ask("GET", f"/v1/queries/{_part(query_id)}/usage", QueryUsage)
 
 
-def explain(text: str, options: Mapping[str, Any]) -> Ask[Explanation]:
-    return Ask("POST", "/v1/explain", Explanation, msgspec.json.encode({"sql": text, **options}))
+def explain(question: QuerySpec | Mapping[str, Any]) -> Ask[Explanation]:
+    return Ask("POST", "/v1/explain", Explanation, msgspec.json.encode(question))
 
 
 def explain_query(query_id: str) -> Ask[Explanation]:
     return Ask("GET", f"/v1/queries/{_part(query_id)}/explain", Explanation)
 
 
-def explain_placement(text: str, options: Mapping[str, Any]) -> Ask[PlacementExplanation]:
-    return Ask("POST", "/v1/explain/placement", PlacementExplanation, msgspec.json.encode({"sql": text, **options}))
+def explain_placement(question: QuerySpec | Mapping[str, Any]) -> Ask[PlacementExplanation]:
+    return Ask("POST", "/v1/explain/placement", PlacementExplanation, msgspec.json.encode(question))
 
 
 def explain_query_placement(query_id: str) -> Ask[PlacementExplanation]:

@@ -92,30 +92,47 @@ def connection_ended(api: str) -> SbonError:
     return SbonError("node-unreachable", f"the node at {api} ended the connection")
 
 
-def newer(due: Mapping[str, int], sent: Mapping[str, int]) -> dict[str, int]:
-    """Return the frame numbers still to be acknowledged after ``sent``."""
-    return {stream: number for stream, number in due.items() if number > sent.get(stream, 0)}
+class Unacknowledged:
+    """The newest frame number of each stream that is written out but not acknowledged."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def written(self, stream: str, number: int) -> None:
+        """Record that all rows up to frame ``number`` have been written out."""
+        self.numbers[stream] = number
+
+    def sent(self, numbers: Mapping[str, int]) -> None:
+        """Record that these numbers have been acknowledged; later numbers stay."""
+        self.numbers = {stream: number for stream, number in self.numbers.items() if number > numbers.get(stream, 0)}
 
 
 class Elsewhere:
-    """Texts of errors about the node that delivers or takes rows: ``why_there``, and ``what`` can be done there."""
+    """The node that delivers or takes rows. Errors say ``why_there``, and ``what`` can be done at its machine instead."""
 
     def __init__(self, name: str, why_there: str = "the rows arrive at", what: str = "follow the query") -> None:
-        self._name, self._why_there, self._what = name, why_there, what
+        self.name, self._why_there, self._what = name, why_there, what
 
     def member(self, members: list[M]) -> M:
         """Return the member; raise ``unknown-node``."""
-        found = next((m for m in members if m.name == self._name), None)
+        found = next((m for m in members if m.name == self.name), None)
         if found is None:
-            message = f"{self._why_there} {self._name!r}, which is not known here"
+            message = f"{self._why_there} {self.name!r}, which is not known here"
             raise SbonError("unknown-node", message, hint="see: sbon members")
         return found
 
+    def check(self, member: Member, answer: str | SbonError) -> None:
+        """Raise ``consumer-unreachable`` unless the node answers there with its name, or is about to start or stop."""
+        if isinstance(answer, str) and answer != self.name:
+            raise self.unreachable(member, f"the node {answer} answers there")
+        if isinstance(answer, SbonError) and answer.code not in ("starting", "stopping"):
+            raise self.unreachable(member, answer.message)
+
     def unreachable(self, member: Member, why: str) -> SbonError:
-        away = f"{self._name} is {member.state}: start it again"
+        away = f"{self.name} is {member.state}: start it again"
         reached = (
-            f"{self._what} on the machine of {self._name}, or start that node with --api-bind at an address reached from here "
+            f"{self._what} on the machine of {self.name}, or start that node with --api-bind at an address reached from here "
             "(the API has no passwords)"
         )
-        message = f"{self._why_there} {self._name}, whose API cannot be reached from here at {member.api}: {why}"
+        message = f"{self._why_there} {self.name}, whose API cannot be reached from here at {member.api}: {why}"
         return SbonError("consumer-unreachable", message, hint=reached if member.state == "alive" else away)

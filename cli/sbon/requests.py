@@ -80,6 +80,10 @@ def unreachable(api: str, why: object) -> SbonError:
     )
 
 
+def not_accepted(api: str) -> SbonError:
+    return unreachable(api, "the connection ended before the query was accepted")
+
+
 def base_url(api: str) -> str:
     """Return ``http://HOST:PORT`` for that or ``HOST:PORT``; raise ``bad-address``."""
     try:

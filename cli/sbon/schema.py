@@ -1,9 +1,8 @@
-"""Schemas as text, and rows of frames as Arrow tables: the types behind the API's JSON. Pure."""
+"""Rows of frames as Arrow tables: the types behind the API's JSON. Pure."""
 
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -12,11 +11,9 @@ import pyarrow as pa
 
 from sbon_protocol.errors import SbonError
 
+from .columns import DECIMAL
 from .model import Column, Rows
 
-_FIELD = re.compile(r"\s*(`[^`]*`|[^\s:,]+)(?:\s*:\s*|\s+)([A-Za-z_]+\s*(?:\([^)]*\))?)\s*\Z")
-_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\((\d+)(?:,(\d+))?\))?\Z")
-_SYNONYMS = {"bool": "boolean", "byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
 _TYPES = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -30,25 +27,6 @@ _TYPES = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
-
-
-def columns_of(text: str) -> list[Column]:
-    """Return the columns of ``ts timestamp, delay double``; the node checks types. Raise :class:`SbonError` ``bad-schema``."""
-    columns = []
-    for number, field in enumerate(re.split(r",(?![^()]*\))", text), start=1):
-        match = _FIELD.match(field)
-        if match is None:
-            said = f"{field.strip()!r} is not a column" if field.strip() else "a column is missing"
-            raise SbonError("bad-schema", said, where=f"column {number}", hint="write: name type, name type, ...")
-        columns.append(Column(match[1].strip("`"), _named(match[2])))
-    return columns
-
-
-def _named(type_: str) -> str:
-    """Return the type as the node writes it: ``integer`` is ``int``, ``decimal(5)`` is ``decimal(5,0)``."""
-    name = re.sub(r"\s+", "", type_.lower())
-    decimal = _DECIMAL.match(name)
-    return f"decimal({decimal[1] or 10},{decimal[2] or 0})" if decimal else _SYNONYMS.get(name, name)
 
 
 class Tables:
@@ -74,7 +52,7 @@ class Tables:
 
 
 def _type(column: Column) -> pa.DataType:
-    decimal = _DECIMAL.match(column.type)
+    decimal = DECIMAL.match(column.type)
     found = pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)) if decimal else _TYPES.get(column.type)
     if found is None:
         raise SbonError("bad-type", f"no type {column.type!r}", where=f"column {column.name}")

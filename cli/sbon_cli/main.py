@@ -143,8 +143,8 @@ def _plain(message: str) -> str:
 
 
 def _end_without_output(error: OSError) -> NoReturn:
+    from sbon import SbonError
     from sbon_cli.terminal.output import complain
-    from sbon_node.errors import SbonError
 
     abandon_output()
     complain(SbonError("not-written", f"cannot be written: {error.strerror}", where="standard output"))

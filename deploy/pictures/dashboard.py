@@ -18,11 +18,9 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration, Submission
 from sbon_cli.client import Client
-from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.queries import SinkSpec, Submission
 
 OUT = Path(__file__).resolve().parents[2] / "docs" / "dashboard.png"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

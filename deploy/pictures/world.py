@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sbon_cli.local.cities import CITIES, rtt_between_ms
+from sbon.local.wide_area import CITIES, rtt_between_ms
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.logging.output import LogSettings, configure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -66,7 +66,20 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
         return ASSUMED_ROW_BYTES if self.row_bytes is None else self.row_bytes
 
 
-def called(source: SourceDeclaration) -> str:
+class NamedSource(Protocol):
+    """The part of a source's declaration that names it."""
+
+    @property
+    def stream(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def node(self) -> str: ...
+
+
+def called(source: NamedSource) -> str:
     """Return a name for users: the stream, the source's own name if it differs from its node's, and the node."""
     own = f"/{source.name}" if source.name != source.node else ""
     return f"{source.stream}{own} at {source.node}"

@@ -6,14 +6,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from sbon_node.errors import SbonError
-
 MIN_FREE_BYTES = 64 * 1024 * 1024
 """Least free disk space of a ready node: with less, an operator's next batch may fail."""
 MIN_FREE_INODES = 1000
-
-UNREADY = ("starting", "stopping", "low-disk", "data-dir", "not-stored", "engine-failed")
-"""Codes of reasons that make a node unready."""
 
 Weight = Literal["unready", "impaired"]
 
@@ -32,16 +27,6 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
 
     ready: bool
     reasons: tuple[Reason, ...] = ()
-
-
-def unready(refusal: SbonError) -> Readiness:
-    """Return the refusal of /readyz: its details are all reasons, the worst first."""
-    worst = Reason(code=refusal.code, weight="unready", message=refusal.message, hint=refusal.hint)
-    others = tuple(
-        Reason(code=code, weight="unready" if code in UNREADY else "impaired", message=message)
-        for code, _, message in (line.partition(": ") for line in refusal.details[1:])
-    )
-    return Readiness(ready=False, reasons=(worst, *others))
 
 
 class Condition(NamedTuple):

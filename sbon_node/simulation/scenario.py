@@ -20,7 +20,6 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.schema import to_arrow
-from sbon_node.net.delays import MAX_RTT_MS
 from sbon_node.simulation.cluster import SYNCED, SimulatedCluster
 from sbon_node.simulation.engine.duck import run
 from sbon_node.simulation.faults.plan import MAX_TIME_S, AtCall, AtFailpoint, Fault
@@ -31,6 +30,7 @@ from sbon_node.simulation.query_run import Asked, QueryRun
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings
 from sbon_node.validation_messages import in_plain_words
+from sbon_protocol.rtt_matrix import MAX_RTT_MS
 
 QUERY = "query"
 MAX_ROWS = 10_000_000

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis import Case
 from schemathesis.checks import positive_data_acceptance
 
-from sbon_cli.local.cluster import LocalCluster
+from sbon.local.cluster import LocalCluster
 from sbon_node.api.routes.openapi import description_of
 from sbon_node.api.routes.table import ROUTES
 

@@ -7,10 +7,11 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import aiohttp
+import msgspec
 import pytest
 
+from sbon import endpoints
 from sbon.model import Rows
-from sbon_cli import endpoints
 from sbon_node.errors import SbonError
 from sbon_node.model.delivery import Finished
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, Submission
@@ -22,7 +23,7 @@ async def test_a_submission_is_told_step_by_step(node: SwitchedNode, client: Asy
     query = QueryInfo(id="q1", sql="select 1", state="running")
     node.steps = [Progress(step="parsing", message="reading"), Accepted(query=query)]
     told = [event async for event in client.events(endpoints.submit(Submission(sql="select 1")))]
-    assert told == node.steps
+    assert [msgspec.to_builtins(event) for event in told] == [msgspec.to_builtins(step) for step in node.steps]
     assert node.submitted == [Submission(sql="select 1")]
 
 

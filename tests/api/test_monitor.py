@@ -9,7 +9,7 @@ from functools import partial
 import aiohttp
 import pytest
 
-from sbon_cli import endpoints
+from sbon_cli import operations
 from sbon_node.api.server.http import ApiServer
 from sbon_node.api.server.problems import Problem
 from sbon_node.events import Listening, LogLine, Lost, MemberChanged, NodeEvent
@@ -22,7 +22,7 @@ def line(message: str) -> partial[LogLine]:
 
 
 async def test_listeners_hear_what_they_asked_for_and_are_forgotten(node: SwitchedNode, client: AsyncClient) -> None:
-    events = client.events(endpoints.events(["membership"], "info"))
+    events = client.events(operations.events(["membership"], "info"))
     assert await anext(events) == Listening(node="a", at_ms=0, kinds=("membership",), level="info")
     node.bus.tell("logs", line("not asked for"))
     node.bus.tell("membership", partial(MemberChanged, member="b", change="suspected", state="suspect"))
@@ -55,7 +55,7 @@ async def test_a_slow_listener_is_told_how_many_events_it_lost_and_the_others_go
         node.bus.tell("logs", line(f"{number} {text}"))
         if number % 500 == 0:
             await asyncio.sleep(0)
-    quick = client.events(endpoints.events(["logs"], "info"))
+    quick = client.events(operations.events(["logs"], "info"))
     assert isinstance(await anext(quick), Listening)
     reader._transport.resume_reading()  # type: ignore[attr-defined]
     told, lost = 0, 0
@@ -64,7 +64,7 @@ async def test_a_slow_listener_is_told_how_many_events_it_lost_and_the_others_go
             data = await reader.readline()
             assert data, "the connection was closed"
             if data.startswith(b"data: "):
-                event = endpoints.events(["logs"], "info").decoded(data[6:])
+                event = operations.events(["logs"], "info").decoded(data[6:])
                 if isinstance(event, Lost):
                     lost += event.count
                 elif isinstance(event, LogLine):
@@ -93,7 +93,7 @@ async def test_a_node_that_stops_ends_them(node: SwitchedNode) -> None:
     await served.start("127.0.0.1", 0)
     served.set_ready()
     async with AsyncClient(f"http://127.0.0.1:{served.port}") as opened:
-        events: AsyncIterator[NodeEvent | Problem] = opened.events(endpoints.events([], "info"))
+        events: AsyncIterator[NodeEvent | Problem] = opened.events(operations.events([], "info"))
         await anext(events)
         await served.close()
         with pytest.raises(Exception, match="no node answers"):

@@ -9,7 +9,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sbon_cli import endpoints
+from sbon import endpoints
+from sbon_cli import operations
 from sbon_cli.client import Client
 from sbon_node.api.server.http import ApiServer
 from sbon_node.errors import SbonError
@@ -102,8 +103,8 @@ async def test_draining(node: SwitchedNode, client: AsyncClient) -> None:
 async def test_log_levels_are_set_at_run_time(client: AsyncClient, session: aiohttp.ClientSession) -> None:
     wanted = LogLevels(level="warning", loggers={"sbon_node.net": "debug"})
     try:
-        assert await client.ask(endpoints.set_log_levels(wanted)) == wanted == levels()
-        assert await client.ask(endpoints.log_levels()) == wanted
+        assert await client.ask(operations.set_log_levels(wanted)) == wanted == levels()
+        assert await client.ask(operations.log_levels()) == wanted
         for body, where in (
             ({"level": "loud"}, "level"),
             ({"level": "info", "loggers": {"sbon_node.nett": "info"}}, "loggers"),
@@ -120,5 +121,5 @@ async def test_log_levels_are_set_at_run_time(client: AsyncClient, session: aioh
 
 
 async def test_an_examination_and_the_inside(node: SwitchedNode, client: AsyncClient) -> None:
-    assert await client.ask(endpoints.examine()) == node.operations.examination
-    assert (await client.ask(endpoints.debug_dump())).config == {"node": {"name": "a"}}
+    assert await client.ask(operations.examine()) == node.operations.examination
+    assert (await client.ask(operations.debug_dump())).config == {"node": {"name": "a"}}

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sbon_cli.local.cities import CITIES, cities, great_circle_km, load_wide_area, of_mapping
-from sbon_cli.local.cluster import LocalCluster
+from sbon.local.cluster import LocalCluster
+from sbon.local.wide_area import CITIES, cities, great_circle_km, load_wide_area, of_mapping
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.generated_matrix import TRUTHS
 from tests.measured import measured

@@ -15,22 +15,23 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-import sbon_cli
-from sbon import model, placement_model
+import sbon
+from sbon import connect, connect_async, model
 from sbon.schema import Tables
-from sbon_cli import connect, connect_async
 from sbon_node.api.encoding import encode
+from sbon_node.api.routes.bodies import Joined
 from sbon_node.connectors.sources.push import Pushed
 from sbon_node.errors import SbonError
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.columns import Column
 from sbon_node.model.delivery import Finished, Rows
-from sbon_node.model.nodes import MemberInfo, NodeStatus
+from sbon_node.model.nodes import MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.plan import Plan
-from sbon_node.model.queries import Accepted, Progress, QueryInfo
+from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
 from sbon_node.model.streams import StreamInfo
 from sbon_node.model.usage import QueryUsage
+from sbon_node.operations.readiness import Readiness
 from sbon_node.queries.listing import Unanswered
 from tests.api.scripted_node import WAIT
 from tests.cli.commands import FINISHED, frame
@@ -207,7 +208,7 @@ def test_a_program_ends_though_a_query_does_not(api: str, planned: Any) -> None:
     planned.script = [[frame(1, 1), WAIT]]
     program = f"""
 import asyncio
-from sbon_cli import connect_async
+from sbon import connect_async
 
 async def main():
     overlay = await connect_async({api!r})
@@ -278,7 +279,7 @@ async def test_rows_at_another_node_that_cannot_be_reached_are_refused_with_what
 
 def test_types_of_answers_are_those_of_the_api() -> None:
     """What the client knows of an answer is all the node tells, under the same names."""
-    known = {name: kind for module in (model, placement_model) for name, kind in vars(module).items() if _is_answer(kind)}
+    known = {name: kind for name, kind in vars(model).items() if _is_answer(kind)}
     told = {kind.__name__: kind for kind in _described()}
     assert len(known) > 30
     assert {name for name in known if name not in told} == set()
@@ -308,7 +309,7 @@ def _described() -> set[Any]:
 
     for kind in (NodeStatus, MemberInfo, StreamInfo, Pushed, QueryInfo, QueryUsage, Explanation, PlacementExplanation):
         look(kind)
-    for kind in (Accepted, Progress, Rows, Finished):
+    for kind in (Accepted, Progress, Rows, Finished, Submission, QuerySpec, RttRequest, PairInfo, Joined, Readiness):
         look(kind)
     return found
 
@@ -324,6 +325,6 @@ async def test_leaving_off_in_the_middle_lets_the_next_one_follow(api: str, plan
 
 
 def test_what_is_offered_is_there() -> None:
-    assert all(hasattr(sbon_cli, name) for name in sbon_cli.__all__)
+    assert all(hasattr(sbon, name) for name in sbon.__all__)
     with pytest.raises(AttributeError, match="nothing"):
-        _ = sbon_cli.nothing
+        _ = sbon.nothing

@@ -17,10 +17,10 @@ import duckdb
 import psutil
 import pytest
 
+from sbon.local.processes import MARK, processes_of
+from sbon.local.wide_area import cities
 from sbon_cli.commands.demo.demo import CONSUMER, Input, compare, sources_of, write_inputs
 from sbon_cli.commands.demo.queries import QUERIES, DemoQuery
-from sbon_cli.local.cities import cities
-from sbon_cli.local.processes import MARK, processes_of
 from sbon_node.experiments.suite.nycflights import AIRPORTS, FLIGHTS
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from sbon_cli.local.cities import cities
-from sbon_cli.local.cluster import LocalCluster, LocalNode
+from sbon.local.cluster import LocalCluster
+from sbon.local.node import LocalNode
+from sbon.local.wide_area import cities
 from tests.cli.commands import lines, run
 
 pytestmark = pytest.mark.live

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.local.cluster import LocalCluster
+from sbon.local.cluster import LocalCluster
 
 BOUND = 65_536
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from sbon_cli.local.cluster import LocalCluster
-from sbon_cli.local.processes import MARK, processes_of
+from sbon.local.cluster import LocalCluster
+from sbon.local.processes import MARK, processes_of
 from sbon_cli.main import sbon
 from tests.addresses import own_host
 
@@ -165,7 +165,7 @@ def test_a_failing_block_leaves_nothing_either() -> None:
 
 def test_nodes_stop_when_whoever_holds_the_cluster_is_killed(tmp_path: Path) -> None:
     script = (
-        "from pathlib import Path; from sbon_cli.local.cluster import LocalCluster; import sys, time\n"
+        "from pathlib import Path; from sbon.local.cluster import LocalCluster; import sys, time\n"
         "with LocalCluster(2, folder=Path(sys.argv[1])) as c: print(c.mark, flush=True); time.sleep(600)\n"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)

@@ -13,8 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from sbon.local.cluster import LocalCluster
+from sbon.local.node import LocalNode
 from sbon_cli.commands.streams.push import Records
-from sbon_cli.local.cluster import LocalCluster, LocalNode
 from sbon_node.connectors.formats import frames
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column

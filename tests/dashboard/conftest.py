@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.queries import SinkSpec, Submission
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration, Submission
 from tests.browsers import opened_browser
 
 QUERY = "warm"

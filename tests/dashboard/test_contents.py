@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from sbon_cli.local.cluster import LocalCluster
-from sbon_node.model.queries import SinkSpec, Submission
+from sbon.local.cluster import LocalCluster
+from sbon.model import SinkSpec, Submission
 from tests.dashboard.conftest import ARCHIVED, MARKUP, QUERY, SQL
 from tests.dashboard.looking import PATIENCE_MS, looking, middle, texts
 

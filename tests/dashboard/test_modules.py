@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 
-from sbon_cli.local.cluster import LocalCluster
+from sbon.local.cluster import LocalCluster
 from sbon_node.space.projection import principal_axes
 from tests.dashboard.looking import looking
 

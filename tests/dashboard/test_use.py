@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from sbon_cli.local.cluster import LocalCluster
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
+from sbon.local.cluster import LocalCluster
+from sbon.model import Column, SourceDeclaration, StreamDeclaration
 from tests.dashboard.conftest import QUERY
 from tests.dashboard.looking import PATIENCE_MS, looking, middle, texts
 

@@ -23,10 +23,10 @@ import duckdb
 import pytest
 import yaml
 
+from sbon.model import SinkSpec, Submission
 from sbon_cli.client import Client
 from sbon_node.errors import SbonError
 from sbon_node.experiments.suite.nycflights import AIRPORTS, FLIGHTS, flight_rows, write_airports
-from sbon_node.model.queries import SinkSpec, Submission
 from tests.deploy.docker_engine import DOCKER, Engine, NoEngineError, engine, make_base
 
 pytestmark = [pytest.mark.alone, pytest.mark.live, pytest.mark.thorough("tests of the image and of Compose")]

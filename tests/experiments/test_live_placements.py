@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_cli.local.cities import cities
+from sbon.local.wide_area import cities
 from sbon_node.experiments.bench.usage import Area, Run, run_query
 from sbon_node.experiments.live.placements import judged, summary
 from sbon_node.experiments.suite.cases import chosen

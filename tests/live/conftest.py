@@ -8,7 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sbon_cli.local.cluster import PORT, SHORT_LIVED, LocalCluster
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.node import PORT
 from tests.live.relay import Relay
 from tests.live.world import EVENT_S, NODES, ROWS, SITES, World
 

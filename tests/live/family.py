@@ -11,7 +11,7 @@ from typing import Literal
 
 import psutil
 
-from sbon_cli.local.cluster import LocalNode
+from sbon.local.node import LocalNode
 from tests.live.world import wait_for
 
 Kind = Literal["daemon", "host", "jvm", "zygote", "worker"]

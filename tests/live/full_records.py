@@ -16,10 +16,11 @@ from typing import Any
 
 import msgspec
 
-from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster, LocalNode
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.node import LocalNode
+from sbon.model import Column, StreamDeclaration
+from sbon_cli.client import Client
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import StreamDeclaration
-from sbon_node.model.columns import Column
 from tests.engine.no_space import fill
 
 OVERRIDES = {**SHORT_LIVED, "membership.rejoin_s": 0.5, "membership.rejoin_max_s": 2.0}
@@ -71,7 +72,7 @@ def main(folder: Path) -> None:
             fill(out)
         acknowledged, told["refused"] = create_many(one, "full")
         told["while_full"] = codes(one)
-        told["doctor"] = [f"{f.check}: {f.message}" for f in one.client.examine().findings if f.verdict != "ok"]
+        told["doctor"] = [f"{f.check}: {f.message}" for f in Client(one.api).examine().findings if f.verdict != "ok"]
         # Somebody joins, whom the node cannot store.
         two.start()
         two.wait_ready()

@@ -12,12 +12,11 @@ from typing import Any, Literal
 import duckdb
 import pytest
 
-from sbon.model import Rows
-from sbon_cli.client import Client
+from sbon.client import Client
+from sbon.local.cluster import LocalCluster
+from sbon.local.node import PORT
+from sbon.model import Column, Rows, SourceDeclaration, StreamDeclaration
 from sbon_cli.commands.queries.follow import Follower
-from sbon_cli.local.cluster import PORT, LocalCluster
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
 from sbon_node.net.settings import NetSettings
 from sbon_node.streams.settings import StreamSettings
 from tests.live.family import Memory

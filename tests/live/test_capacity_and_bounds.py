@@ -10,9 +10,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster, LocalNode
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.node import LocalNode
+from sbon.model import QueryInfo, QuerySpec, SinkSpec
 from sbon_node.errors import SbonError
-from sbon_node.model.queries import QueryInfo, QuerySpec, SinkSpec
 from sbon_node.queries.records import LIVE
 from tests.live.world import World, finished, submit, wait_for
 

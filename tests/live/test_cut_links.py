@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.model.queries import SinkSpec
+from sbon.model import SinkSpec
 from tests.live.relay import Manner, Relay
 from tests.live.world import NODES, SITES, SQL, World, finished, stored, submit, wait_for
 

@@ -10,10 +10,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster, LocalNode
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.queries import SinkSpec
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.node import LocalNode
+from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration
 from tests.live.world import READINGS, submit, wait_for
 
 pytestmark = pytest.mark.live

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.explain.plan_explanation import ExplainedComponent, Explanation
-from sbon_node.model.queries import QuerySpec, SinkSpec
+from sbon.model import ExplainedComponent, Explanation, QuerySpec, SinkSpec
 from tests.cli.commands import run
 from tests.live.world import SITES, World, submit, wait_for
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.model import Submission
 from sbon_cli.commands.queries.follow import Follower
-from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster
-from sbon_node.model.queries import Submission
 from tests.live.world import NODES, World
 
 pytestmark = pytest.mark.live

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.local.cluster import LocalNode
+from sbon.local.node import LocalNode
 from tests.cli.commands import run
 from tests.live.world import World, finished, wait_for
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from sbon_node.model.queries import SinkSpec
+from sbon.model import SinkSpec
 from tests.connectors.servers import PASSWORD, Postgres
 from tests.live.world import SQL, World, finished, submit, wait_for
 

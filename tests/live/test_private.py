@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sbon_cli.local.cluster import LocalCluster
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.queries import SinkSpec, Submission
+from sbon.local.cluster import LocalCluster
+from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration, Submission
 from tests.live.world import wait_for
 
 pytestmark = pytest.mark.live

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from sbon_node.model.queries import SinkSpec
+from sbon.model import SinkSpec
 from tests.addresses import own_host
 from tests.connectors.servers import Server, program
 from tests.live.world import World, submit, wait_for

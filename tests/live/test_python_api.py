@@ -6,7 +6,7 @@ from datetime import UTC
 
 import pytest
 
-from sbon_cli import connect, connect_async
+from sbon import connect, connect_async
 from tests.live.world import World, wait_for
 
 pytestmark = pytest.mark.live

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from sbon.model import Rows
+from sbon.model import Rows, SinkSpec
 from sbon_cli.commands.queries.follow import Follower
 from sbon_node.errors import SbonError
-from sbon_node.model.queries import SinkSpec
 from tests.live.family import engine_process
 from tests.live.world import SITES, SQL, World, finished, stored, submit, wait_for
 

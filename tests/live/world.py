@@ -9,10 +9,9 @@ from typing import Any
 
 import duckdb
 
-from sbon_cli.local.cluster import LocalCluster, LocalNode
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column
-from sbon_node.model.queries import QueryInfo, Submission
+from sbon.local.cluster import LocalCluster
+from sbon.local.node import LocalNode
+from sbon.model import Column, QueryInfo, SourceDeclaration, StreamDeclaration, Submission
 
 SITES = ("ada", "bob", "cyd")
 NODES = (*SITES, "dee")

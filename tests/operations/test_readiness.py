@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sbon.readiness import UNREADY, unready
 from sbon_node.errors import SbonError
-from sbon_node.operations.readiness import UNREADY, Condition, readiness_of, unready
+from sbon_node.operations.readiness import Condition, readiness_of
 
 WELL = Condition(
     engine="running", free_bytes=10**12, free_inodes=10**6, alone=False, drained=False, failed=(), quarantined=(), waiting=()

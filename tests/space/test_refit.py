@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon_cli.local.cities import cities
+from sbon.local.wide_area import cities
 from sbon_node.experiments.coordinates.generated_matrix import TRUTHS, Matrix
 from sbon_node.space import refit
 from sbon_node.space.coordinate import MAX_MS, Coordinate, checked

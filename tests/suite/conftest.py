@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon_node.experiments.suite.reference import Reference
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
 from tests.suite.runs import CONSUMER, Runs

@@ -8,11 +8,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
-from sbon_cli.local.cluster import LocalCluster
+from sbon.local.cluster import LocalCluster
+from sbon.model import QueryInfo, SinkSpec, Submission
 from sbon_node.errors import SbonError
 from sbon_node.experiments.suite.cases import Case
 from sbon_node.experiments.suite.streams import SITES
-from sbon_node.model.queries import QueryInfo, SinkSpec, Submission
 from tests.live.world import finished, wait_for
 
 CONSUMER = "home"

@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sbon_cli.local.cluster import LocalCluster
+from sbon.local.cluster import LocalCluster
+from sbon.model import OperatorInfo
 from sbon_node.experiments.suite.cases import Case, cases
 from sbon_node.experiments.suite.reference import Reference, differences, stored
 from sbon_node.experiments.suite.streams import SITES, SuiteStream
-from sbon_node.model.queries import OperatorInfo
 from tests.live.family import engine_process
 from tests.live.world import finished, wait_for
 from tests.suite.runs import ASKED, ASKS_EVERY_S, PATIENCE_S, submission

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
-from sbon_node.errors import SbonError
+from sbon import SbonError
 
 PATIENCE_S = 1.0
 """Longest wait of a shell for the node, in seconds."""
@@ -49,8 +49,8 @@ def _queries(api: str) -> Iterable[str]:
 
 
 def _live_queries(api: str) -> Iterable[str]:
+    from sbon.following import LIVE
     from sbon_cli.client import Client
-    from sbon_node.model.delivery import LIVE
 
     return (info.id for info in Client(api, patience_s=PATIENCE_S).queries() if info.state in LIVE)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+from sbon import SbonError
 from sbon_cli.shell.declarations import Declaration, Places, declaration_of, place_at
 from sbon_cli.shell.statements import blanked
-from sbon_node.errors import SbonError
 
 HELP = """\
 SELECT ...;                        runs a query: its rows as they arrive; Ctrl-C stops it

@@ -6,9 +6,9 @@ import re
 
 from rich.markup import escape
 
+from sbon import SbonError
 from sbon_cli.shell.statements import Statement
 from sbon_cli.terminal.output import err
-from sbon_node.errors import SbonError
 
 _PLACE = re.compile(r"line (\d+), column (\d+)")
 MARGIN = 2

@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon import SbonError
+from sbon.model import SourceDeclaration, StreamDeclaration
+from sbon_cli.options.checked import checked
+from sbon_node.model import catalogue
 from sbon_node.model.schema import parse_schema
 from sbon_node.sql.syntax.durations import parse_ms
 from sbon_node.validation_messages import in_plain_words
@@ -28,6 +30,8 @@ FORMS = {
     "drop": "DROP STREAM name",
 }
 CONNECTORS = ("FILE", "tail", "http", "mqtt", "generator", "hostmetrics")
+
+D = TypeVar("D")
 
 NAMES = "lower-case letters, digits and _ are allowed, at most 63, a letter first"
 
@@ -213,7 +217,7 @@ def _create(reader: Reader) -> CreateStream:
         else:
             break
     reader.ended(None)
-    return CreateStream(_checked(fields, StreamDeclaration, places), places)
+    return CreateStream(_checked(fields, StreamDeclaration, catalogue.StreamDeclaration, places), places)
 
 
 def _delay_ms(reader: Reader, places: dict[str, str]) -> int:
@@ -266,7 +270,7 @@ def _attach(reader: Reader) -> Attach:
         _options(reader, options, places)
     reader.ended(None)
     found = Attach(stream, connector, node, name, options, places)
-    _checked(msgspec.structs.asdict(found.source("here")), SourceDeclaration, places)
+    _checked(msgspec.structs.asdict(found.source("here")), SourceDeclaration, catalogue.SourceDeclaration, places)
     return found
 
 
@@ -299,10 +303,10 @@ def _detach(reader: Reader) -> Detach:
     return reader.ended(Detach(stream, name, node, places))  # type: ignore[no-any-return]
 
 
-def _checked(fields: dict[str, Any], kind: type[Any], places: Places) -> Any:
+def _checked(fields: dict[str, Any], kind: type[D], node_kind: type[msgspec.Struct], places: Places) -> D:
     try:
-        return msgspec.convert(fields, kind, from_attributes=True)
+        return checked(fields, kind, node_kind)
     except msgspec.ValidationError as error:
-        field, message = in_plain_words(error, kind)
+        field, message = in_plain_words(error, node_kind)
         hint = NAMES if field == "name" else ""
         raise SbonError("bad-statement", message, where=places.get(field, field), hint=hint) from error

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from sbon import SbonError
+from sbon.following import LIVE
+from sbon.model import StreamInfo
 from sbon_cli.client import Client
-from sbon_node.errors import SbonError
-from sbon_node.model.delivery import LIVE
-from sbon_node.model.streams import StreamInfo
 
 T = TypeVar("T")
 

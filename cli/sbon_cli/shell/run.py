@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sbon import SbonError
+from sbon.model import QuerySpec, Submission
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.members import show_members
 from sbon_cli.commands.queries.explain import show_explanation
@@ -21,8 +23,6 @@ from sbon_cli.shell.carets import complain_at
 from sbon_cli.shell.declarations import Attach, CreateStream, Declaration, Detach, DropStream, placed
 from sbon_cli.shell.statements import Statement
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, err, exit_code_of, print_json, say
-from sbon_node.errors import SbonError
-from sbon_node.model.queries import QuerySpec, Submission
 
 
 class Runner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbon_node.errors import SbonError
+from sbon import SbonError
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2

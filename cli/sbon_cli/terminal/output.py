@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from sbon import SbonError
 from sbon_cli.terminal.exit_codes import EXIT_INTERRUPTED as EXIT_INTERRUPTED
 from sbon_cli.terminal.exit_codes import EXIT_REFUSED as EXIT_REFUSED
 from sbon_cli.terminal.exit_codes import exit_code_of as exit_code_of
 from sbon_cli.terminal.standard_streams import abandon_output
-from sbon_node.errors import SbonError
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.generated_matrix import MADE
-from sbon_node.net.delays import timeouts_text as timeouts_text
-from sbon_node.net.delays import without_timeouts
+from sbon_protocol.rtt_matrix import timeouts_text as timeouts_text
+from sbon_protocol.rtt_matrix import without_timeouts
 
 Floats = NDArray[np.float64]
 
@@ -78,7 +78,7 @@ class RttMatrix:
 def read_matrix(path: Path, weather: Weather = QUEUES) -> RttMatrix:
     """Read the array ``rtt_ms`` of an .npz file, [n, n] or [t, n, n], in milliseconds; drop nodes without any RTT.
 
-    An RTT is missing if it is not positive, or a timeout (:func:`~sbon_node.net.delays.without_timeouts`).
+    An RTT is missing if it is not positive, or a timeout (:func:`~sbon_protocol.rtt_matrix.without_timeouts`).
 
     Raises :class:`SbonError` ``bad-matrix``.
     """

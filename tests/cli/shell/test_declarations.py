@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from sbon.model import Column
 from sbon_cli.shell.actions import action_of
 from sbon_cli.shell.declarations import Attach, CreateStream, Detach, DropStream, placed
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Column
 from tests.cli.commands import lines, run
 
 CREATE = """create stream trades (ts timestamp, price decimal(10,2), -- in euros

@@ -12,24 +12,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 from rich.console import Console
 
-from sbon.model import Rows
+from sbon import SbonError
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.wide_area import cities
+from sbon.model import Accepted, QueryInfo, QueryUsage, Rows, SourceDeclaration, StreamDeclaration, Submission
 from sbon_cli.commands.demo.queries import QUERIES, DemoQuery
 from sbon_cli.commands.demo.show import Show
 from sbon_cli.commands.nodes.settings_flags import strategy_option
 from sbon_cli.commands.queries.follow import Follower
-from sbon_cli.local.cities import cities
-from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster
 from sbon_cli.options.types import Number
 from sbon_cli.terminal.output import EXIT_REFUSED, json_option, print_json, reports_errors, rows_text
 from sbon_node import extras
-from sbon_node.errors import SbonError
 from sbon_node.experiments.suite import nycflights
 from sbon_node.experiments.suite.nycflights import AIRPORTS, FLIGHTS, WEATHER, flight_rows, weather_rows, write_airports
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.queries import Accepted, QueryInfo, Submission
-from sbon_node.model.usage import QueryUsage
 
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}
 CONSUMER = "singapore"
@@ -133,10 +131,12 @@ def _deaf() -> None:
 def write_inputs(folder: Path, days: int) -> list[Input]:
     last = (datetime(2013, 1, 1) + timedelta(days=days)).isoformat(sep=" ") if days < DAYS else "2014"
     made = ((FLIGHTS, flight_rows(last=last)), (WEATHER, weather_rows(last=last)))
-    return [
-        Input(declaration, write_airports(folder, declaration, rows), {airport: len(of) for airport, of in rows.items()})
-        for declaration, rows in made
-    ]
+    inputs = []
+    for written, rows in made:
+        declaration = msgspec.convert(written, StreamDeclaration, from_attributes=True)
+        counts = {airport: len(of) for airport, of in rows.items()}
+        inputs.append(Input(declaration, write_airports(folder, written, rows), counts))
+    return inputs
 
 
 def declare(cluster: LocalCluster, inputs: list[Input], seconds: float, days: int) -> None:

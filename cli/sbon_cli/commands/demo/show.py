@@ -13,16 +13,14 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 from rich.tree import Tree
 
-from sbon.model import Rows
+from sbon import model
+from sbon.local.cluster import LocalCluster
+from sbon.local.wide_area import cities
+from sbon.model import QueryInfo, QueryUsage, Rows
 from sbon_cli.commands.demo.queries import DemoQuery
 from sbon_cli.commands.queries.rows import LineWriter
-from sbon_cli.local.cities import cities
-from sbon_cli.local.cluster import LocalCluster
 from sbon_cli.terminal.output import bytes_text
-from sbon_node.model import queries
 from sbon_node.model.catalogue import is_source
-from sbon_node.model.queries import QueryInfo
-from sbon_node.model.usage import QueryUsage
 
 SHOWN_ROWS = 4
 """Number of rows shown for each branch."""
@@ -62,7 +60,7 @@ class Show:
             task = progress.add_task(text, total=None)
             yield lambda changed: progress.update(task, description=escape(changed))
 
-    def step(self, passed_s: float, step: queries.Progress) -> None:
+    def step(self, passed_s: float, step: model.Progress) -> None:
         text = f"[dim]{passed_s:6.1f} s[/]  {escape(step.message)}"
         terminal = self._console.is_terminal
         self._console.print(text, no_wrap=True, overflow="ellipsis" if terminal else "ignore", crop=terminal)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from sbon_cli.local.cities import cities
+from sbon.local.wide_area import cities
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 

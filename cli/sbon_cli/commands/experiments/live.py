@@ -14,15 +14,17 @@ from threading import Lock
 from typing import Any
 
 import click
+import msgspec
 
-from sbon_cli.client import Client
-from sbon_cli.local.cities import WideArea, load_wide_area
-from sbon_cli.local.cluster import SHORT_LIVED, LocalCluster
+from sbon import SbonError
+from sbon.client import Client
+from sbon.following import LIVE
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.local.wide_area import WideArea, load_wide_area
+from sbon.model import QueryInfo, SinkSpec, Submission
 from sbon_cli.options.types import names_option
 from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors, say
-from sbon_node.errors import SbonError
-from sbon_node.model.delivery import LIVE
-from sbon_node.model.queries import QueryInfo, SinkSpec, Submission
+from sbon_node.model import queries
 from sbon_node.model.strategies import STRATEGY_NAMES
 
 AT_A_TIME = 3
@@ -134,7 +136,7 @@ def _row(
         info = _finished(client, info)
     except SbonError as error:
         return row | {"failed": str(error)}
-    row |= experiment.judged(info, experiment.Area(*area))
+    row |= experiment.judged(msgspec.convert(info, queries.QueryInfo, from_attributes=True), experiment.Area(*area))
     return row
 
 

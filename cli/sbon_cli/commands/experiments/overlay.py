@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
+from sbon.local.cluster import LocalCluster
+from sbon.local.node import LocalNode
+from sbon.local.wide_area import WideArea, load_wide_area
 from sbon_cli.commands.experiments.bench import show_result
-from sbon_cli.local.cities import WideArea, load_wide_area
-from sbon_cli.local.cluster import LocalCluster, LocalNode
 from sbon_cli.options.types import Number
 from sbon_cli.terminal.output import err, json_option, reports_errors
 from sbon_node.logging import output

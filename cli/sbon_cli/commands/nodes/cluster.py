@@ -14,14 +14,15 @@ import click
 import psutil
 from click.core import ParameterSource
 
+from sbon import SbonError
+from sbon.local.cluster import LocalCluster
+from sbon.local.node import LocalNode
+from sbon.local.processes import end_all
 from sbon_cli.client import Client
+from sbon_cli.commands.nodes.cluster_state import STATE, ClusterState, NodeState, required_state, state_in
 from sbon_cli.commands.nodes.settings_flags import flags_of
-from sbon_cli.local.cluster import LocalCluster, LocalNode
-from sbon_cli.local.processes import end_all
-from sbon_cli.local.state import STATE, ClusterState, NodeState, required_state, state_in
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
 from sbon_node.config.config import load
-from sbon_node.errors import SbonError
 
 FOLDER = Path(".sbon-cluster")
 

@@ -14,9 +14,9 @@ from typing import Any
 import click
 import msgspec
 
+from sbon import SbonError
 from sbon_cli.client import Client
 from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors
-from sbon_node.errors import SbonError
 from sbon_node.logging.levels import LEVELS, Level, LogLevels
 from sbon_node.redaction import redacted
 

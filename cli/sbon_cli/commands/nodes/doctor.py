@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from sbon import SbonError
+from sbon.model import QueryInfo, SourceInfo
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
 from sbon_node.config.config import load
-from sbon_node.errors import SbonError
-from sbon_node.model.queries import QueryInfo
-from sbon_node.model.streams import LOST, SourceInfo
+from sbon_node.model.streams import LOST
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
 
 MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED"}

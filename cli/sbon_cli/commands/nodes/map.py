@@ -10,13 +10,13 @@ import click
 import msgspec
 from rich.markup import escape
 
+from sbon import SbonError
+from sbon.model import MemberInfo
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.map_text import drawn
 from sbon_cli.commands.nodes.picture_labels import label
 from sbon_cli.terminal.output import counted, err, json_option, out, print_json, reports_errors, say
-from sbon_node.errors import SbonError
 from sbon_node.extras import matplotlib_figure
-from sbon_node.model.nodes import MemberInfo
 from sbon_node.space.projection import principal_axes
 
 SUFFIXES = (".png", ".svg", ".pdf")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import click
 import msgspec
 
+from sbon.model import MemberInfo
 from sbon_cli.client import Client
 from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.options.names import NODE
 from sbon_cli.terminal.output import cell_text, json_option, print_json, print_table, reports_errors
-from sbon_node.model.nodes import MemberInfo
 
 STATES = ("alive", "suspect", "away", "dead", "left")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from sbon import SbonError
+from sbon.model import PairInfo, RttRequest
 from sbon_cli.client import Client
 from sbon_cli.options.names import NODE
 from sbon_cli.terminal.output import json_option, print_json, print_table, reports_errors
-from sbon_node.errors import SbonError
-from sbon_node.model.nodes import PairInfo, RttRequest
 
 
 @click.command()

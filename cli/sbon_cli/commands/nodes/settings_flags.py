@@ -7,10 +7,10 @@ from typing import ParamSpec, TypeVar, get_args
 
 import click
 
+from sbon import SbonError
 from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.terminal.reading import ReadablePath
 from sbon_node.config.config import Given
-from sbon_node.errors import SbonError
 from sbon_node.model.operators import OnError
 from sbon_node.model.plan import Decompose
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES

@@ -8,6 +8,7 @@ from itertools import groupby
 import click
 from rich.markup import escape
 
+from sbon.model import ExplainedComponent, Explanation, QuerySpec
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.commands.queries.explain_placement import QUERY_NAME, placement
@@ -25,11 +26,9 @@ from sbon_cli.terminal.output import (
     say,
 )
 from sbon_cli.terminal.reading import text_of
-from sbon_node.explain.plan_explanation import ExplainedComponent, Explanation
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError
 from sbon_node.model.plan import Decompose
-from sbon_node.model.queries import QuerySpec
 
 FIGURE = 7
 """Columns a number takes, the space before it included."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
+from sbon.model import Alternative, BoundCheck, PlacementExplanation, QuerySpec, TurningPoint, WeighedOperator
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.map import check_suffix
 from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
@@ -16,11 +17,9 @@ from sbon_cli.commands.queries.placement_picture import save
 from sbon_cli.options.names import NODE, QUERY
 from sbon_cli.terminal.output import bytes_text, cell_text, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
-from sbon_node.explain.placement_explanation import Alternative, BoundCheck, PlacementExplanation, TurningPoint, WeighedOperator
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError
 from sbon_node.model.plan import Decompose
-from sbon_node.model.queries import QuerySpec
 from sbon_node.placement.model.from_plan import CONSUMER
 
 QUERY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

@@ -6,18 +6,19 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
-from sbon import follower
+from sbon import SbonError, follower
+from sbon.client import Client
 from sbon.follower import Listening
 from sbon.following import Elsewhere
-from sbon.model import Finished, Rows
-from sbon_cli.client import Client
+from sbon.model import Finished, QueryInfo, Rows
 from sbon_cli.terminal.interrupts import whole
-from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import called
-from sbon_node.model.queries import QueryInfo
+
+C = TypeVar("C", bound=Client)
 
 SILENT_S, SILENT_MOST_S = 9.0, 300.0
 """Without rows, after which the query's record is asked why; each time after twice as long, up to the second. That is when the
@@ -114,29 +115,9 @@ def skipped(info: QueryInfo) -> list[str]:
     return [f"{count:,} {rows} skipped because expressions raised errors; see sbon query show {info.id}"] if count else []
 
 
-def consumer_client(client: Client, consumer: str) -> Client:
-    """A client of the node where the query's rows arrive; raises ``unknown-node``, ``consumer-unreachable``."""
-    return client_at(client, consumer, "the rows arrive at", "follow the query")
-
-
-def client_at(client: Client, consumer: str, why_there: str, what: str) -> Client:
-    """A client of another node; raises ``unknown-node``, ``consumer-unreachable`` saying why it is needed, and that one could do
-    ``what`` there."""
-    if not consumer or client.status().name == consumer:
-        return client
-    elsewhere = Elsewhere(consumer, why_there, what)
-    member = elsewhere.member(client.members())
-    found = Client(f"http://{member.api}")
-    try:
-        name = found.status().name
-        why = f"the node {name} answers there"
-    except SbonError as error:
-        name, why = "", error.message
-        if error.code in ("starting", "stopping"):
-            return found
-    if name == consumer:
-        return found
-    raise elsewhere.unreachable(member, why)
+def consumer_client(client: C, consumer: str) -> C:
+    """Return a client of the node where the query's rows arrive; raise ``unknown-node``, ``consumer-unreachable``."""
+    return client.at(Elsewhere(consumer))
 
 
 def row_line(frame: Rows, row: tuple[object, ...]) -> bytes:

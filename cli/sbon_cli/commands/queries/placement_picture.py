@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sbon import SbonError
+from sbon.model import PlacementExplanation
 from sbon_cli.commands.nodes.map import write_figure
 from sbon_cli.commands.nodes.picture_labels import label
-from sbon_node.errors import SbonError
-from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.extras import matplotlib_figure
 from sbon_node.space.projection import principal_axes
 

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
+from sbon import SbonError
+from sbon.following import LIVE
+from sbon.model import QueryInfo, QueryProgress
 from sbon_cli.client import Client
 from sbon_cli.terminal.output import err, rows_text
-from sbon_node.errors import SbonError
-from sbon_node.model.delivery import LIVE
-from sbon_node.model.queries import QueryInfo, QueryProgress
 
 EVERY_S = 1.0
 """Between looks at a query that is followed; the first one after as long."""

@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 import click
 from rich.markup import escape
 
+from sbon import SbonError
+from sbon.model import FOLLOW, OperatorInfo, QueryInfo, QueryList, QueryUsage
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import unread
 from sbon_cli.commands.queries.progress import progress_text
@@ -24,11 +26,6 @@ from sbon_cli.terminal.output import (
     rows_text,
     say,
 )
-from sbon_node.errors import SbonError
-from sbon_node.model.delivery import FOLLOW
-from sbon_node.model.queries import OperatorInfo, QueryInfo
-from sbon_node.model.usage import QueryUsage
-from sbon_node.queries.listing import QueryList
 
 LONG_BATCH_S = 5.0
 """A batch that is under way for longer is shown."""

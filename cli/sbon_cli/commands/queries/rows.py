@@ -9,15 +9,13 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 
-from sbon.model import Rows
+from sbon import SbonError
+from sbon.model import FOLLOW, QueryInfo, Rows
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import Follower, consumer_client, row_line, skipped, unread
 from sbon_cli.commands.queries.progress import watched
 from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, Output, cell_text, err, out, plain, rows_output, rows_text
-from sbon_node.errors import SbonError
-from sbon_node.model.delivery import FOLLOW
-from sbon_node.model.queries import QueryInfo
 
 MAX_WIDTH = 40
 

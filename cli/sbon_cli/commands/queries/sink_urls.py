@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import click
 
+from sbon.model import SinkSpec
 from sbon_cli.commands.streams.option_values import options_of
-from sbon_node.model.queries import SinkSpec
 
 _SCHEME = re.compile(r"^([a-z][a-z0-9_-]{0,62})(\+[a-z]+)?:")
 _DATABASES = ("postgres", "postgresql")

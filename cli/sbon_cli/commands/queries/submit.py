@@ -8,6 +8,9 @@ import time
 import click
 from rich.markup import escape
 
+from sbon import SbonError
+from sbon.following import LIVE
+from sbon.model import FOLLOW, Accepted, QueryInfo, SinkSpec, Submission
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.commands.queries.follow import Silence, consumer_client, skipped, unread, why_silent
@@ -20,12 +23,9 @@ from sbon_cli.options.names import NODE
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, err, json_option, print_json, reports_errors, rows_text
 from sbon_cli.terminal.reading import text_of
 from sbon_cli.terminal.waiting import slow_steps
-from sbon_node.errors import SbonError
-from sbon_node.model.delivery import FOLLOW, LIVE
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError
 from sbon_node.model.plan import Decompose
-from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
 
 GROUPS = {
     "Output": ("to", "format_", "options", "consumer"),

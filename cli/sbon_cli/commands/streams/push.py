@@ -14,12 +14,13 @@ from typing import BinaryIO
 
 import click
 
+from sbon import SbonError
+from sbon.following import Elsewhere
+from sbon.model import Pushed, RefusedRow
 from sbon_cli.client import Client
-from sbon_cli.commands.queries.follow import client_at
 from sbon_cli.options.names import STREAM
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, reports_errors
-from sbon_node.connectors.sources.push import MAX_TOLD, Pushed, RefusedRow
-from sbon_node.errors import SbonError
+from sbon_node.connectors.sources.push import MAX_TOLD
 
 POST_BYTES = 1024 * 1024
 """Size of a post from a file. From a pipe, a post has the rows that are there when the post before has been answered."""
@@ -90,7 +91,7 @@ def _where(client: Client, stream: str, source: str) -> tuple[Client, str]:
     if len(near) > 1:
         names = ", ".join(f"{s.name} at {s.node}" for s in near)
         raise SbonError("ambiguous-source", f"{stream} has several sources that accept rows: {names}", where="--source")
-    return client_at(client, near[0].node, "rows are taken at", "push"), near[0].name
+    return client.at(Elsewhere(near[0].node, "rows are taken at", "push")), near[0].name
 
 
 class Records:

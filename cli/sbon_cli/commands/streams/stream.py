@@ -9,17 +9,18 @@ from typing import Any
 import click
 import msgspec
 
+from sbon import SbonError
+from sbon.model import SourceDeclaration, StreamDeclaration, StreamInfo
 from sbon_cli.client import Client
 from sbon_cli.commands.streams.option_values import options_of
 from sbon_cli.commands.streams.push import push
+from sbon_cli.options.checked import checked
 from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.options.names import NODE, STREAM
 from sbon_cli.terminal.output import bytes_text, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of
-from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model import catalogue
 from sbon_node.model.schema import parse_schema
-from sbon_node.model.streams import StreamInfo
 from sbon_node.validation_messages import in_plain_words
 
 
@@ -40,7 +41,7 @@ def stream() -> None:
 def create(api: str, name: str, schema: str, event_time: str, delay: str, comment: str, json_: bool) -> None:
     """Declares the stream NAME; attach sources to it next."""
     try:
-        declaration = msgspec.convert(
+        declaration = checked(
             {
                 "name": name,
                 "schema": parse_schema(text_of(schema, "--schema").strip()),
@@ -49,7 +50,7 @@ def create(api: str, name: str, schema: str, event_time: str, delay: str, commen
                 "comment": comment,
             },
             StreamDeclaration,
-            from_attributes=True,
+            catalogue.StreamDeclaration,
         )
     except msgspec.ValidationError as error:
         raise _misused(
@@ -104,7 +105,7 @@ def attach(api: str, /, stream_name: str, node_name: str, name: str, options: tu
     if short["rate"] is not None:
         fields["rows_s"] = short["rate"]
     try:
-        source = msgspec.convert(fields, SourceDeclaration)
+        source = checked(fields, SourceDeclaration, catalogue.SourceDeclaration)
     except msgspec.ValidationError as error:
         raise _misused(error, {"rows_s": "--rate", "stream": "STREAM", "node": "--node", "name": "--name"}) from error
     _tell(client.attach_source(source), json_, f"{source.name} attached to {stream_name} at {at}")

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from sbon_cli.local.cluster import STATE as STATE
-from sbon_cli.local.cluster import LocalNode
-from sbon_node.errors import SbonError
+from sbon import SbonError
+from sbon.local.cluster import STATE as STATE
+from sbon.local.node import LocalNode
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             name=node.name,
             address=node.address,
-            api=node.client.api,
+            api=node.api,
             pid=node.pid,
             created_s=created_s,
             arguments=node.arguments,

@@ -1,21 +1,13 @@
-"""A placement's explanation from the API: the alternatives and their costs (docs/api.md)."""
+"""Explanation of a placement: the alternatives and their costs (docs/api.md)."""
 
 from __future__ import annotations
 
 import msgspec
 
-
-class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all answers."""
+from .plans import Needs
 
 
-class Needs(_Answer, frozen=True, kw_only=True):
-    cores: float = 0.1
-    memory_mb: float = 150.0
-    bandwidth_bytes_s: float = 0.0
-
-
-class WeighedNode(_Answer, frozen=True, kw_only=True):
+class WeighedNode(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     distance_ms: float | None = None
     predicted: float | None = None
@@ -25,7 +17,7 @@ class WeighedNode(_Answer, frozen=True, kw_only=True):
     lost: str = ""
 
 
-class WeighedOperator(_Answer, frozen=True, kw_only=True):
+class WeighedOperator(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     node: str
     now: str
@@ -35,7 +27,7 @@ class WeighedOperator(_Answer, frozen=True, kw_only=True):
     candidates: tuple[WeighedNode, ...] = ()
 
 
-class WeighedLink(_Answer, frozen=True, kw_only=True):
+class WeighedLink(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     target: str
     source_node: str
@@ -46,7 +38,7 @@ class WeighedLink(_Answer, frozen=True, kw_only=True):
     age_s: float | None
 
 
-class Alternative(_Answer, frozen=True, kw_only=True):
+class Alternative(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     hosts: dict[str, str] = {}
     cost: float | None = None
@@ -58,7 +50,7 @@ class Alternative(_Answer, frozen=True, kw_only=True):
     breaks: str = ""
 
 
-class BoundCheck(_Answer, frozen=True, kw_only=True):
+class BoundCheck(msgspec.Struct, frozen=True, kw_only=True):
     bound: str
     where: str = ""
     limit: float | None
@@ -66,7 +58,7 @@ class BoundCheck(_Answer, frozen=True, kw_only=True):
     slack: float | None
 
 
-class TurningPoint(_Answer, frozen=True, kw_only=True):
+class TurningPoint(msgspec.Struct, frozen=True, kw_only=True):
     a: str
     b: str
     latency_ms: float | None
@@ -78,7 +70,7 @@ class TurningPoint(_Answer, frozen=True, kw_only=True):
     moves_above: dict[str, str] = {}
 
 
-class KnownNode(_Answer, frozen=True, kw_only=True):
+class KnownNode(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     vector: tuple[float, ...] | None
     height_ms: float = 0.0
@@ -86,7 +78,7 @@ class KnownNode(_Answer, frozen=True, kw_only=True):
     age_s: float | None = None
 
 
-class PlacementExplanation(_Answer, frozen=True, kw_only=True):
+class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True):
     """Costs are by the objective; usage is in bytes in transit, latencies are one-way in milliseconds."""
 
     strategy: str = ""

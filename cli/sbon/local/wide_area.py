@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 import zipfile
 import zlib
@@ -14,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sbon_cli.terminal.output import err
-from sbon_node.errors import SbonError
-from sbon_node.net.delays import MAX_RTT_MS, timeouts_text, without_timeouts
+from sbon_protocol.errors import SbonError
+from sbon_protocol.rtt_matrix import MAX_RTT_MS, timeouts_text, without_timeouts
 
 CITIES = {
     "new-york": (40.71, -74.01),
@@ -107,7 +107,7 @@ def load_wide_area(path: Path) -> WideArea:
     except ValueError as error:
         raise SbonError("bad-latency", str(error), where=str(path), hint="rtt_ms is in milliseconds") from error
     if count:
-        err().print(f"{path}: {timeouts_text(count)}", markup=False)
+        print(f"{path}: {timeouts_text(count)}", file=sys.stderr)
     if matrix.ndim == 3:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # a pair missing in every round stays missing

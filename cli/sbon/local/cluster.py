@@ -1,7 +1,7 @@
-"""A cluster of real nodes on this machine: one process each on loopback addresses of their own, in an emulated wide area.
+"""A cluster of real nodes on this machine: a process each on a loopback address of its own, in an emulated wide area.
 
-with LocalCluster(3, latency="cities") as cluster:
-    cluster.nodes[0].client.members()
+with LocalCluster(3, latency="cities") as cluster, cluster.nodes[0].connect() as overlay:
+    overlay.members()
 """
 
 from __future__ import annotations
@@ -14,152 +14,28 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Self
 
-from sbon_cli.client import Client
-from sbon_cli.local.cities import WideArea, cities, load_wide_area, of_mapping
-from sbon_cli.local.processes import MARK, end_all
-from sbon_node.connectors.access.secrets import PREFIX
-from sbon_node.errors import SbonError
-from sbon_node.operations.readiness import Reason
-from sbon_node.private_files import make_private
+from sbon_protocol.errors import SbonError
 
-PORT, API_PORT = 7400, 7480
+from .node import API_PORT, PORT, LocalNode, make_private
+from .processes import end_all
+from .wide_area import WideArea, cities, load_wide_area, of_mapping
+
 STATE = "cluster.json"
 """Name of the state file of a cluster whose nodes outlive the command that started them."""
 LOCAL_ENDPOINTS = "*,localhost,127.0.0.0/8,::1"
 """Allowed endpoints: sources and sinks may use this machine's services, because all nodes belong to the same user."""
 Latency = str | Path | Mapping[tuple[str, str], float] | WideArea | None
-"""``cities``, a file (see :func:`sbon_cli.local.cities.load_wide_area`), round-trip times by pair of names, or none."""
-
-LACKING = ("low-disk", "data-dir")
-"""Codes of reasons against readiness that do not pass by themselves."""
+"""``cities``, a file (see :func:`.wide_area.load_wide_area`), round-trip times by pair of names, or none."""
 
 SHORT_LIVED: Mapping[str, Any] = {"engine.jit": "c1"}
 """Settings for clusters that last some minutes: C2 would compile during all of their life."""
-
-
-class LocalNode:
-    """The process of one node."""
-
-    def __init__(self, name: str, host: str, folder: Path, arguments: Sequence[str], mark: str, *, tied: bool) -> None:
-        self.name, self.host, self.folder = name, host, folder
-        self.client = Client(f"http://{host}:{API_PORT}")
-        self.log = folder / "log"
-        self.arguments, self._mark, self._tied = tuple(arguments), mark, tied
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        return f"{self.host}:{PORT}"
-
-    @property
-    def data_dir(self) -> Path:
-        return self.folder / "data"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, f"{self.name} was never started"
-        return self._process.pid
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def start(self, held: Sequence[int] = ()) -> None:
-        """Start the process without waiting; ``held`` descriptors stay open in it."""
-        assert not self.running, f"{self.name} runs"
-        make_private(self.folder)
-        tie = ("--until-stdin-closes",) if self._tied else ()
-        command = [sys.executable, "-m", "sbon_cli.main", "node", "--data-dir", str(self.data_dir), *self.arguments, *tie]
-        command += ["--set", f"log.file={self.log}"]  # limited by log.file_bytes; also takes the first lines
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SBON_") or k.startswith(PREFIX)}
-        environment[MARK] = self._mark
-        with open(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE if self._tied else subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-                pass_fds=tuple(held),
-            )
-
-    def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Wait until the node is ready.
-
-        Raises ``node-failed`` with the reason if it ends or lacks something that waiting does not bring, and with the end of
-        its log after the timeout.
-        """
-        deadline = time.monotonic() + timeout_s
-        while (lacks := self._unready()) is not None:
-            if lacks:
-                raise SbonError(
-                    "node-failed", f"{self.name} is not ready: {lacks.message}", where=str(self.data_dir), hint=lacks.hint
-                )
-            if not self.running or time.monotonic() > deadline:
-                raise self.failure("is not ready")
-            time.sleep(0.05)
-
-    def _unready(self) -> Reason | Literal[False] | None:
-        """Return None if it is ready; the reason against it if it has started, and False while it starts."""
-        try:
-            found = self.client.readiness()
-        except SbonError as error:
-            if error.code == "node-unreachable":
-                return False
-            raise
-        if found.ready:
-            return None
-        lasting = [reason for reason in found.reasons if reason.weight == "unready" and reason.code in LACKING]
-        return lasting[0] if lasting else False
-
-    def failure(self, reason: str) -> SbonError:
-        code = self._process.poll() if self._process is not None else None
-        ended = f"ended with exit code {code}" if code is not None else reason
-        return SbonError("node-failed", f"{self.name} {ended}", where=str(self.log), details=self.log_tail())
-
-    def log_tail(self, lines: int = 10) -> tuple[str, ...]:
-        text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        return tuple(text.splitlines()[-lines:])
-
-    def kill(self, signum: signal.Signals = signal.SIGKILL, *, wait_s: float = 60.0) -> None:
-        """Send the signal to the daemon alone and wait until it is gone; its engine host notices by itself."""
-        self.signal(signum)
-        self.wait(wait_s)
-
-    def signal(self, signum: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(signum)
-
-    def pause(self) -> None:
-        self.signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.signal(signal.SIGCONT)
-
-    def wait(self, timeout_s: float = 60.0) -> int:
-        """Return the exit code; raise ``subprocess.TimeoutExpired``."""
-        assert self._process is not None
-        code = self._process.wait(timeout_s)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        return code
-
-    def restart(self, timeout_s: float = 60.0) -> None:
-        """Restart it on its data directory, ending it first if it runs, and wait until its API answers."""
-        if self.running:
-            self.kill(signal.SIGTERM)
-        self.start()
-        self.wait_ready(timeout_s)
 
 
 class LocalCluster:
@@ -206,12 +82,13 @@ class LocalCluster:
         ]
 
     def __getitem__(self, name: str) -> LocalNode:
+        """Return the node of that name."""
         return next(node for node in self.nodes if node.name == name)
 
     def start(self) -> None:
         """Start all and wait until each knows every other alive; raise ``node-failed`` or ``not-converged``."""
         for position, node in enumerate(self.nodes):
-            node.start(held=(self._lock.fileno(),))
+            node.start(inherited=(self._lock.fileno(),))
             if position == 0:
                 node.wait_ready(self._timeout_s)
         for node in self.nodes:

@@ -1,0 +1,178 @@
+"""A client with a method for each request of the API; :class:`.connection.Connection` is more convenient for most programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Self
+from urllib.parse import urlsplit
+
+from sbon_protocol.errors import SbonError
+
+from . import endpoints
+from .following import Elsewhere
+from .http import Http
+from .model import (
+    Accepted,
+    Explanation,
+    Finished,
+    MemberInfo,
+    NodeStatus,
+    PairInfo,
+    PlacementExplanation,
+    Progress,
+    Pushed,
+    QueryInfo,
+    QueryList,
+    QuerySpec,
+    QueryUsage,
+    Readiness,
+    Rows,
+    RttRequest,
+    SourceDeclaration,
+    StreamDeclaration,
+    StreamInfo,
+    Submission,
+)
+from .readiness import UNREADY, unready
+from .requests import DEFAULT_API, PLANNING_S, base_url, not_accepted
+
+
+class Client(Http):
+    """A client of one node. Every method raises :class:`SbonError`: the node's own error, or ``node-unreachable``."""
+
+    def __init__(self, api: str = DEFAULT_API) -> None:
+        super().__init__(api)
+        self.host = urlsplit(base_url(api)).hostname or ""
+
+    def readiness(self) -> Readiness:
+        """Return whether the node can do its work, with the worst reason against it first."""
+        try:
+            return self.ask(endpoints.ready())
+        except SbonError as error:
+            if error.code not in UNREADY:
+                raise
+            return unready(error)
+
+    def ready(self) -> bool:
+        """Whether the node is reachable and has started."""
+        try:
+            return self.readiness().ready
+        except SbonError as error:
+            if error.code == "node-unreachable":
+                return False
+            raise
+
+    def metrics(self) -> bytes:
+        """Return the metrics in Prometheus' format."""
+        return self.answer(endpoints.metrics()).body
+
+    def status(self) -> NodeStatus:
+        return self.ask(endpoints.status())
+
+    def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
+        """Return all members, or those within a round-trip time of the node ``near``."""
+        return self.ask(endpoints.members(near, within_ms))
+
+    def rtt(self, question: RttRequest) -> list[PairInfo]:
+        return self.ask(endpoints.rtt(question))
+
+    def join(self, *addresses: str) -> int:
+        """Join the cluster of the nodes at these addresses; return the number of its known members."""
+        return self.ask(endpoints.join(addresses)).members
+
+    def drain(self) -> None:
+        self.ask(endpoints.drain())
+
+    def leave(self, *, force: bool = False) -> None:
+        self.ask(endpoints.leave(force=force))
+
+    def streams(self) -> list[StreamInfo]:
+        return self.ask(endpoints.streams())
+
+    def stream(self, name: str) -> StreamInfo:
+        return self.ask(endpoints.stream(name))
+
+    def create_stream(self, declaration: StreamDeclaration) -> StreamInfo:
+        return self.ask(endpoints.create_stream(declaration))
+
+    def attach_source(self, source: SourceDeclaration) -> StreamInfo:
+        return self.ask(endpoints.attach(source))
+
+    def detach_source(self, stream: str, source: str) -> StreamInfo:
+        return self.ask(endpoints.detach(stream, source))
+
+    def drop_stream(self, name: str) -> None:
+        self.ask(endpoints.drop_stream(name))
+
+    def push(self, name: str, body: bytes, media_type: str, *, source: str = "", key: str = "") -> Pushed:
+        """Post rows to the stream's source at this node; they are durable when it returns."""
+        return self.ask(endpoints.push(name, body, media_type, source, key))
+
+    def queries(self) -> QueryList:
+        """Return all queries; ``unanswered`` of the list names the members that may hold more."""
+        return endpoints.query_list(*self.answer(endpoints.queries()))
+
+    def query(self, query_id: str) -> QueryInfo:
+        return self.ask(endpoints.query(query_id))
+
+    def stop_query(self, query_id: str) -> QueryInfo:
+        return self.ask(endpoints.stop(query_id))
+
+    def query_usage(self, query_id: str) -> QueryUsage:
+        return self.ask(endpoints.query_usage(query_id))
+
+    def explain(self, question: QuerySpec) -> Explanation:
+        """Explain a query; wait as long as an engine may take to start."""
+        return self.ask(endpoints.explain(question), PLANNING_S)
+
+    def explain_query(self, query_id: str) -> Explanation:
+        return self.ask(endpoints.explain_query(query_id))
+
+    def explain_placement(self, question: QuerySpec) -> PlacementExplanation:
+        """Explain a placement; wait as long as an engine may take to start."""
+        return self.ask(endpoints.explain_placement(question), PLANNING_S)
+
+    def explain_query_placement(self, query_id: str) -> PlacementExplanation:
+        return self.ask(endpoints.explain_query_placement(query_id), PLANNING_S)
+
+    def submit(self, submission: Submission) -> Iterator[Progress | Accepted]:
+        """Yield the steps of a submission; the last is :class:`Accepted`."""
+        return self.events(endpoints.submit(submission))
+
+    def submitted(self, submission: Submission) -> QueryInfo:
+        """Submit a query, and wait until it runs."""
+        for event in self.submit(submission):
+            if isinstance(event, Accepted):
+                return event.query
+        raise not_accepted(self.api)
+
+    def rows(
+        self, query_id: str, after: dict[str, int] | None = None, idle: Callable[[], None] = lambda: None
+    ) -> Iterator[Rows | Finished]:
+        """Yield frames after those numbers, until the query is over or the connection is lost; ``idle`` as in :meth:`events`."""
+        return self.events(endpoints.rows(query_id, after or {}), idle)
+
+    def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
+        self.ask(endpoints.acknowledge(query_id, numbers))
+
+    def at(self, elsewhere: Elsewhere) -> Self:
+        """Return a client of that node, or this client if its node is the same.
+
+        Raises ``unknown-node`` and ``consumer-unreachable``.
+        """
+        if not elsewhere.name or self.status().name == elsewhere.name:
+            return self
+        member = elsewhere.member(self.members())
+        there = type(self)(f"http://{member.api}")
+        try:
+            elsewhere.check(member, there._own_name())
+        except SbonError:
+            there.close()
+            raise
+        return there
+
+    def _own_name(self) -> str | SbonError:
+        try:
+            return self.status().name
+        except SbonError as error:
+            return error

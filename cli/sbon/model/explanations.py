@@ -1,0 +1,63 @@
+"""Explanation of a plan."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Flow(msgspec.Struct, frozen=True, kw_only=True):
+    rows_s: float | None = None
+    bytes_s: float | None = None
+    row_bytes: float | None = None
+    selectivity: float | None = None
+
+
+class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    kind: str
+    node: str
+    state: str
+    reason: str = ""
+    reads: tuple[str, ...] = ()
+    fragment: str = ""
+    signature: str = ""
+    estimated: Flow = Flow()
+    measured: Flow = Flow()
+    remembered: bool = False
+    late: int | None = None
+    rows: int | None = None
+    watermark_ms: int | None = None
+    ended: bool = False
+    batch_ms: float | None = None
+    under_way_s: float | None = None
+    under_way_rows: int = 0
+    under_way_bytes: int = 0
+
+
+class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
+    stream: str
+    source_node: str
+    target: str
+    target_node: str
+    latency_ms: float | None
+    bytes_s: float
+    usage: float | None
+    measured_bytes_s: float | None = None
+    measured_usage: float | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan; usages are sums over links, in bytes in flight."""
+
+    query: str
+    sql: str
+    state: str
+    reason: str = ""
+    strategy: str
+    consumer: str
+    parts: tuple[ExplainedComponent, ...]
+    links: tuple[ExplainedLink, ...]
+    usage: float | None
+    baseline_usage: float | None
+    measured_usage: float | None = None
+    measured_baseline_usage: float | None = None

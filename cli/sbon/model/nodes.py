@@ -1,0 +1,90 @@
+"""Nodes, members, round-trip times and readiness."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    cluster: str
+    address: str
+    api: str
+    version: str
+    engine: str
+    coordinate: tuple[float, ...]
+    height: float
+    error: float
+    load: float
+    members: int
+    operators: tuple[str, ...]
+    load_per_core: float | None = None
+    drained: bool = False
+    counters: dict[str, int]
+
+
+class MemberInfo(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    state: str
+    address: str
+    api: str
+    incarnation: int
+    coordinate: tuple[float, ...] | None
+    rtt_ms: float | None
+    measured: bool
+    height_ms: float | None = None
+    load_ms: float | None = None
+    load_per_core: float | None = None
+    distance_ms: float | None = None
+    distance_measured: bool = False
+    tags: dict[str, str] = {}
+    cores: float = 0.0
+    memory_mb: float = 0.0
+    version: str = ""
+
+
+class RttRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Request for round-trip times; an empty name is the node that is asked. ``cached`` measures nothing."""
+
+    pairs: tuple[tuple[str, str], ...]
+    max_age_s: float | None = None
+    cached: bool = False
+
+
+class PairInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Round-trip times between two nodes; ``code``, ``reason``, ``where`` and ``hint`` say why a measurement failed."""
+
+    a: str
+    b: str
+    coordinates_ms: float | None
+    measured_ms: float | None = None
+    age_s: float | None = None
+    by: str = ""
+    estimate_ms: float | None
+    estimate_source: str
+    code: str = ""
+    reason: str = ""
+    where: str = ""
+    hint: str = ""
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of the members known after a join."""
+
+    members: int
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """A reason against readiness; ``weight`` is ``unready`` or ``impaired``."""
+
+    code: str
+    weight: str
+    message: str
+    hint: str = ""
+
+
+class Readiness(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the node can do its work; ``reasons`` start with the worst."""
+
+    ready: bool
+    reasons: tuple[Reason, ...] = ()

@@ -1,0 +1,192 @@
+"""Queries: submissions, records, and the events of a submission and of a query's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from .plans import Placement, Plan
+from .streams import SourceInfo
+
+FOLLOW = "follow"
+"""The sink whose rows a follower reads; any other sink delivers by itself."""
+
+
+class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A sink with its options (docs/connectors.md): ``SinkSpec(kind="file", options={"path": "/srv/rows.csv"})``."""
+
+    kind: str = FOLLOW
+    options: dict[str, Any] = {}
+
+
+class QuerySpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A query and the goal of its placement; the node checks the values (docs/api.md)."""
+
+    sql: str
+    strategy: str = "hybrid"
+    objective: str = "usage"
+    max_delay_ms: float | None = None
+    min_throughput_bytes_s: float | None = None
+    decompose: str = "auto"
+    join_window_ms: int | None = None
+    on_error: str = "fail"
+    consumer: str = ""
+
+
+class Submission(QuerySpec, frozen=True, kw_only=True):
+    """A query to run."""
+
+    name: str = ""
+    sink: SinkSpec = SinkSpec()
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """The newest rows of a query, as shortened texts for people."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+
+
+class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
+    state: str
+    rows: int = 0
+    refused: int = 0
+    dead_letters: str = ""
+    retries: int = 0
+
+
+class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    batches: int = 0
+    batch_ms: float = 0.0
+    rows_out_s: float | None = None
+    bytes_out_s: float | None = None
+    under_way_s: float | None = None
+    under_way_rows: int = 0
+    under_way_bytes: int = 0
+
+
+class SpillCount(msgspec.Struct, frozen=True, kw_only=True):
+    frames: int = 0
+    bytes: int = 0
+    now_bytes: int = 0
+
+
+class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    node: str
+    fragment: str
+    state: str
+    reason: str = ""
+    stats: OperatorStats | None = OperatorStats()
+    spilled: SpillCount = SpillCount()
+    watermark_ms: int | None = None
+    ended: bool = False
+    skipped: int = 0
+    dead_letters: str = ""
+
+
+class LinkInfo(msgspec.Struct, frozen=True, kw_only=True):
+    stream: str
+    source_node: str
+    target: str
+    target_node: str
+    rows: int
+    bytes: int
+    latency_ms: float | None
+    dropped: int = 0
+    failed: str = ""
+
+
+class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """Progress of a query: ``read_share`` (0 to 1) of its sources; None if a source has no end, or its end is unknown."""
+
+    rows_in: int
+    rows_out: int | None
+    read_share: float | None
+    endless: tuple[str, ...] = ()
+    rows_in_s: float | None = None
+    rows_out_s: float | None = None
+    lag_ms: int | None = None
+    left_s: float | None = None
+
+
+class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    sql: str
+    state: str
+    reason: str = ""
+    submitted_ms: int = 0
+    node: str = ""
+    consumer: str = ""
+    sink: SinkSpec = SinkSpec()
+    strategy: str = ""
+    objective: str = ""
+    max_delay_ms: float | None = None
+    min_throughput_bytes_s: float | None = None
+    on_error: str = ""
+    plan: Plan | None = None
+    placement: Placement | None = None
+    operators: tuple[OperatorInfo, ...] = ()
+    links: tuple[LinkInfo, ...] = ()
+    rows: int | None = None
+    delivery: SinkReport | None = None
+    sink_lost: bool = False
+    sample: Sample | None = None
+    streams: tuple[str, ...] = ()
+    sources: tuple[SourceInfo, ...] = ()
+    progress: QueryProgress | None = None
+
+
+class Unanswered(NamedTuple):
+    """A member that did not answer, with its state at the node that asked."""
+
+    node: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"{self.node} ({self.state})"
+
+
+class QueryList(list[QueryInfo]):
+    """Queries; the members in ``unanswered`` may hold more."""
+
+    def __init__(self, queries: Iterable[QueryInfo] = (), unanswered: Iterable[Unanswered] = ()) -> None:
+        super().__init__(queries)
+        self.unanswered = tuple(unanswered)
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_field="event"):
+    """A step of a submission."""
+
+    step: str
+    message: str
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_field="event"):
+    """The query runs."""
+
+    query: QueryInfo
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True, tag="rows", tag_field="event"):
+    """The rows of one frame, identified by ``stream`` and ``number``."""
+
+    stream: str
+    number: int
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    watermark_ms: int
+    delay_ms: int
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag="finished", tag_field="event"):
+    """No row will follow."""
+
+    state: str
+    reason: str = ""

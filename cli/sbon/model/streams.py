@@ -1,0 +1,92 @@
+"""Streams and their sources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column; ``type`` is a Spark SQL type in lower case: ``bigint``, ``timestamp``, ``decimal(10,2)``."""
+
+    name: str
+    type: str
+
+
+class StreamDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    schema: tuple[Column, ...]
+    event_time: str
+    delay_ms: int = 0
+    comment: str = ""
+
+
+class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
+    stream: str
+    name: str
+    node: str
+    connector: str
+    options: dict[str, Any] = {}
+    rows_s: float | None = None
+    row_bytes: float | None = None
+    version: int = 1
+    turn: int = 1
+    sampled: bool = False
+
+    @property
+    def id(self) -> str:
+        """The name of its stream of frames in plans and links."""
+        again = f"~{self.turn}" if self.turn > 1 else ""
+        return f"source/{self.stream}@{self.version}/{self.name}{again}"
+
+
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    declaration: StreamDeclaration
+    sources: tuple[SourceDeclaration, ...] = ()
+    version: int = 1
+    origin: str = ""
+    dropped: bool = False
+    dropped_ms: int = 0
+    detached: dict[str, int] = {}
+
+
+class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    source: SourceDeclaration
+    state: str
+    trouble: str = ""
+    rows: int = 0
+    bytes: int = 0
+    late: int = 0
+    bad: int = 0
+    too_large: int = 0
+    dropped: int = 0
+    dead_letters: str = ""
+    rows_s: float | None = None
+    bytes_s: float | None = None
+    paced: bool = False
+    watermark_ms: int | None = None
+    finite: bool = False
+    read_share: float | None = None
+
+
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    entry: CatalogEntry
+    sources: tuple[SourceInfo, ...] = ()
+
+
+class RefusedRow(msgspec.Struct, frozen=True, kw_only=True):
+    line: int
+    reason: str
+
+
+class Pushed(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of a post whose rows are durable; ``rows`` excludes ``late`` and ``bad`` rows."""
+
+    source: str
+    rows: int
+    late: int = 0
+    bad: int = 0
+    refused: tuple[RefusedRow, ...] = ()
+    ignored: tuple[str, ...] = ()
+    repeated: bool = False

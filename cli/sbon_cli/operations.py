@@ -1,0 +1,36 @@
+"""Requests for the keeper of a node. Their answers are the node's own types, which commands also make without a node."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from urllib.parse import urlencode
+
+import msgspec
+
+from sbon.requests import Ask
+from sbon_node.events import Kind, Level, NodeEvent
+from sbon_node.logging.levels import LogLevels
+from sbon_node.operations.debug_dump_types import DebugDump
+from sbon_node.operations.examination import Examination
+
+
+def examine() -> Ask[Examination]:
+    return Ask("POST", "/v1/doctor", Examination)
+
+
+def debug_dump() -> Ask[DebugDump]:
+    return Ask("GET", "/v1/debug", DebugDump)
+
+
+def log_levels() -> Ask[LogLevels]:
+    return Ask("GET", "/v1/log", LogLevels)
+
+
+def set_log_levels(levels: LogLevels) -> Ask[LogLevels]:
+    return Ask("PUT", "/v1/log", LogLevels, msgspec.json.encode(levels))
+
+
+def events(kinds: Collection[Kind], level: Level) -> Ask[NodeEvent]:
+    """Return the request for events at the node from now on; no kinds means all."""
+    query = urlencode({"kinds": ",".join(kinds), "level": level})
+    return Ask("GET", f"/v1/events?{query}", NodeEvent)  # type: ignore[arg-type]
