@@ -113,7 +113,7 @@ class SimulatedCluster:
         self.met = self.spent()
         """Cost until all nodes knew each other, or cost so far."""
         self._users: dict[str, asyncio.Task[Any]] = {}
-        self._acquainted = False
+        self._warm = False
 
     def at(self, name: str) -> SimulatedNode:
         return self.nodes[name]
@@ -211,7 +211,7 @@ class SimulatedCluster:
     def config_of(self, node: SimulatedNode) -> Config:
         first = next(iter(self.nodes.values()))
         config = self.configs.get(node.name, self.config)
-        alone = node is first or (self._acquainted and node.lives == 1)
+        alone = node is first or (self._warm and node.lives == 1)
         join = config.node.join or (() if alone else (str(first.address),))
         settings = NodeSettings(
             name=config.node.name or node.name,
@@ -273,13 +273,13 @@ class SimulatedCluster:
 
     # -- waiting -------------------------------------------------------------------------------------------------------
 
-    async def acquainted(self, places: Mapping[str, Coordinate]) -> None:
+    async def warm_start(self, coordinates: Mapping[str, Coordinate]) -> None:
         """Boot all nodes, and return when they are as after a long time together at these coordinates."""
-        self._acquainted = True
+        self._warm = True
         self.start()
         await self.until(lambda: all(node.ready for node in self.nodes.values()), pause_s=0.001)
         members = {name: node.daemon.membership for name, node in self.nodes.items()}
-        warm_start(members, places, random.Random(f"acquainted/{self.seed}"))
+        warm_start(members, coordinates, random.Random(f"warm-start/{self.seed}"))
         self.met = self.spent()
 
     async def together(self) -> None:

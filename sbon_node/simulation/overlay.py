@@ -98,9 +98,9 @@ class Overlay:
         """Run a function in the site's process."""
         site.process.context.copy().run(work)
 
-    def know_each_other(self, places: Mapping[str, Coordinate]) -> None:
+    def warm_start(self, coordinates: Mapping[str, Coordinate]) -> None:
         """Start all sites as if they had been together for long."""
-        warm_start({site.name: site.membership for site in self.living()}, places, self.rng)
+        warm_start({site.name: site.membership for site in self.living()}, coordinates, self.rng)
 
     def agreed(self) -> bool:
         """Whether every living site regards exactly the living sites as alive or suspected."""

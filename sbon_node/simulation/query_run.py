@@ -41,7 +41,7 @@ class QueryRun:
 
     ``faults`` strike once all queries run. ``random_faults`` more are drawn from the cluster's seed, for the hosts of the
     operators. Before the first submission, the nodes have ``settle_s`` seconds for their coordinates to settle; with
-    ``places`` they begin as if they had been together at these for long.
+    ``coordinates`` they begin as if they had been together at these for long.
     """
 
     queries: tuple[Asked, ...]
@@ -52,7 +52,7 @@ class QueryRun:
     faults: tuple[Fault, ...] = ()
     random_faults: int = 0
     settle_s: float = 0.0
-    places: Mapping[str, Coordinate] = field(default_factory=dict)
+    coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
 
     async def plan(self, query: Asked) -> Plan:
         """Return the plan of the node that takes the submission."""
@@ -64,8 +64,8 @@ class QueryRun:
 
     async def run(self, cluster: SimulatedCluster, output: Path) -> dict[str, Rows]:
         """Return the rows that each sink has written, in the folder ``output``."""
-        if self.places:
-            await cluster.acquainted(self.places)
+        if self.coordinates:
+            await cluster.warm_start(self.coordinates)
         else:
             cluster.start()
             await cluster.together()

@@ -74,7 +74,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A simulated cluster, its query and its faults.
 
     ``answer`` is DuckDB's SQL for ``sql``, where it differs. ``faults`` strike once the query runs; ``random_faults`` more
-    are drawn from the seed. Nodes that are ``acquainted`` begin as if they had been together for long.
+    are drawn from the seed. With ``warm_start`` the nodes begin with coordinates that have converged.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     faults: tuple[Fault, ...] = ()
     random_faults: Annotated[int, Meta(ge=0, le=1000)] = 0
     max_time_s: Annotated[float, Meta(gt=0, le=MAX_TIME_S)] = 1800.0
-    acquainted: bool = False
+    warm_start: bool = False
 
     def named(self) -> list[tuple[str, str]]:
         """Return every node that is named outside ``nodes``, with the field that names it."""
@@ -113,11 +113,11 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             holder=self.submit_at,
             faults=self.faults,
             random_faults=self.random_faults,
-            places=dict.fromkeys(self.nodes, self._place) if self.acquainted else {},
+            coordinates=dict.fromkeys(self.nodes, self._coordinate) if self.warm_start else {},
         )
 
     @property
-    def _place(self) -> Coordinate:
+    def _coordinate(self) -> Coordinate:
         """The coordinate of every node if all are equally far apart: equal vectors, each with the latency as height."""
         return Coordinate(vector=(0.0,) * SpaceSettings().dimensions, height=self.latency_ms)
 

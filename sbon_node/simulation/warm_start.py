@@ -18,15 +18,15 @@ SETTLED_MOVES = 1000
 """Number of moves of a coordinate that has been at rest for long."""
 
 
-def warm_start(members: Mapping[str, Membership], places: Mapping[str, Coordinate], rng: random.Random) -> None:
+def warm_start(members: Mapping[str, Membership], coordinates: Mapping[str, Coordinate], rng: random.Random) -> None:
     """Give every node all members, its coordinate, its neighbours' latencies, and no rumours to send."""
     for name, membership in members.items():
-        _settle(membership._space, name, places)
+        _settle(membership._space, name, coordinates)
         membership._measurements = rng.randrange(CHOOSE_EVERY)
         membership._next_measurement = membership._clock.now() + membership._measuring_interval_s() * rng.random()
         membership.publish_coordinate()
         pause_s = membership._settings.coordinate_pause_s * len(members)
-        membership._coordinate_throttle.settled(places[name], -pause_s * rng.random())
+        membership._coordinate_throttle.settled(coordinates[name], -pause_s * rng.random())
     everyone = tuple(membership._table.own for membership in members.values())
     for name, membership in members.items():
         now = membership._clock.now()
@@ -36,12 +36,12 @@ def warm_start(members: Mapping[str, Membership], places: Mapping[str, Coordinat
             membership._gossip.forget(member.name)
 
 
-def _settle(space: LocalCoordinate, name: str, places: Mapping[str, Coordinate]) -> None:
-    place = places[name]
+def _settle(space: LocalCoordinate, name: str, coordinates: Mapping[str, Coordinate]) -> None:
+    place = coordinates[name]
     space._coordinate = place
     space._position = np.array([*place.vector, place.height])
     space._moves = SETTLED_MOVES
-    space.choose_neighbours({other: there for other, there in places.items() if other != name})
+    space.choose_neighbours({other: there for other, there in coordinates.items() if other != name})
     for other in space.neighbours():
-        space.take(other, place.distance_ms(places[other]), places[other], 0.0)
+        space.take(other, place.distance_ms(coordinates[other]), coordinates[other], 0.0)
     space._steps = 0

@@ -50,8 +50,8 @@ class Trial:
         sites = [self.new() for _ in range(self._nodes)]
         for site in sites:
             await self.overlay.boot(site)
-        places = {name: Coordinate(vector=(*point, 0.0), height=HEIGHT_MS, error=0.1) for name, point in self.points.items()}
-        self.overlay.know_each_other(places)
+        coordinates = {name: Coordinate(vector=(*point, 0.0), height=HEIGHT_MS, error=0.1) for name, point in self.points.items()}
+        self.overlay.warm_start(coordinates)
         await asyncio.sleep(SETTLE_S)
 
     def new(self) -> Site:
