@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from sbon_cli.commands.experiments import placement
+from sbon_cli.commands.experiments import options
 from sbon_cli.main import sbon
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.embedding import estimates_ms, refitted, vivaldi_positions
@@ -82,7 +82,7 @@ def test_what_there_is_not_is_wrong_usage(arguments: tuple[str, ...]) -> None:
 
 
 def test_help_names_all_topologies() -> None:
-    assert set(placement.TOPOLOGIES.split(", ")) == set(TOPOLOGIES)
+    assert set(options.TOPOLOGIES.split(", ")) == set(TOPOLOGIES)
 
 
 def test_lightest_paths_are_by_weight_and_told_by_latency() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from sbon_cli.commands.experiments.placement import placement_options, run_experiment
+from sbon_cli.commands.experiments.options import placement_options
+from sbon_cli.commands.experiments.placement import run_experiment
 from sbon_cli.options.types import KnownName, names_option
 from sbon_cli.terminal.output import reports_errors
 

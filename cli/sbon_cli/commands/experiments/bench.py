@@ -1,4 +1,4 @@
-"""``sbon bench``: figures of this machine."""
+"""``sbon bench``: measurements of this machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 
 from sbon.local.wide_area import cities
+from sbon_cli.commands.experiments.options import seed_option, suite_queries_option
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
@@ -20,8 +21,8 @@ def bench() -> None:
 
 
 @bench.command()
-@click.option("--quick", is_flag=True, help="Few rows and one turn: shows that it works, measures little.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the rows and of when they arrive.")
+@click.option("--quick", is_flag=True, help="Few rows and a single turn: shows that it works, measures little.")
+@seed_option("the rows, and of their arrival times")
 @json_option
 @reports_errors
 def engine(quick: bool, seed: int, json_: bool) -> None:
@@ -36,14 +37,16 @@ def engine(quick: bool, seed: int, json_: bool) -> None:
 
 
 @bench.command()
-@click.option("--queries", type=click.IntRange(4, 1_000_000), default=500, show_default=True, help="One after another.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the rows.")
+@click.option(
+    "--queries", type=click.IntRange(4, 1_000_000), default=500, show_default=True, help="Number of queries, one after another."
+)
+@seed_option("the rows")
 @json_option
 @reports_errors
 def endurance(queries: int, seed: int, json_: bool) -> None:
     """Short queries one after another on one engine: whether its threads, descriptors, heap and time a query grow.
 
-    Compares the first hundred queries with the last, and ends with code 1 where one has grown by more than 5 %. Takes about a
+    Compares the first hundred queries with the last, and ends with code 1 if any of these grew by more than 5 %. Takes about a
     second a query; run it on a machine that does nothing else.
     """
     run: Any = importlib.import_module("sbon_node.experiments.bench.endurance").run
@@ -55,8 +58,8 @@ def endurance(queries: int, seed: int, json_: bool) -> None:
 
 
 @bench.command()
-@click.option("--queries", "-q", "names", multiple=True, metavar="NAME", help="Of the suite, repeated; all by default.")
-@click.option("--turns", type=click.IntRange(1, 1000), default=3, show_default=True, help="Of which the medians count.")
+@suite_queries_option("--queries", "names", "all by default")
+@click.option("--turns", type=click.IntRange(1, 1000), default=3, show_default=True, help="Number of turns; the medians count.")
 @json_option
 @reports_errors
 def planning(names: tuple[str, ...], turns: int, json_: bool) -> None:
@@ -69,27 +72,20 @@ def planning(names: tuple[str, ...], turns: int, json_: bool) -> None:
 
 
 @bench.command("usage")
-@click.option(
-    "--queries",
-    "-q",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Of the suite, repeated; all by default but those that only Spark computes.",
-)
+@suite_queries_option("--queries", "names", "all by default but those that only Spark computes")
 @click.option(
     "--strategy",
     type=click.Choice([AUTO, *STRATEGY_NAMES]),
     default=DEFAULT_STRATEGY,
     show_default=True,
     metavar="NAME",
-    help="That places them.",
+    help="Strategy that places them.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the simulated network and engine.")
+@seed_option("the simulated network and engine")
 @json_option
 @reports_errors
 def query_usage(names: tuple[str, ...], strategy: str, seed: int, json_: bool) -> None:
-    """What each query of the suite costs the network, against sending all rows to the consumer.
+    """Network usage of each query of the suite, against sending all rows to the consumer.
 
     Whole nodes in six cities, in virtual time; each result is compared with DuckDB's. Some seconds a query.
     """

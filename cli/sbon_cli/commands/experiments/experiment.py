@@ -1,4 +1,4 @@
-"""``sbon experiment``: what the algorithms reach on measured and simulated networks; a seed gives the same figures again."""
+"""``sbon experiment``: results of the algorithms on measured and simulated networks, reproducible by seed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import click
 
 from sbon_cli.commands.experiments import ants, growth, live, placement
 from sbon_cli.commands.experiments.bench import show_result
+from sbon_cli.commands.experiments.options import out_option, repeated, rtt_files_option, seed_option
 from sbon_cli.commands.experiments.overlay import overlay
-from sbon_cli.options.types import Folder, KnownName, Number
+from sbon_cli.options.types import KnownName, Number
 from sbon_cli.terminal.output import err, headings, json_option, print_json, print_table, reports_errors, say
 from sbon_node.logging import output
 
@@ -22,15 +23,9 @@ def experiment() -> None:
 
 
 @experiment.command()
+@rtt_files_option("NaN (or above 60 s)")
 @click.option(
-    "--data",
-    multiple=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE.npz",
-    help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds, NaN (or above 60 s) where missing; repeated.",
-)
-@click.option(
-    "--made", multiple=True, metavar="KIND:NODES", help="Times that are generated, such as access:200 or inflated:200; repeated."
+    "--made", multiple=True, metavar="KIND:NODES", help="Generated times, such as access:200 or inflated:200; repeated."
 )
 @click.option(
     "--noise",
@@ -39,17 +34,13 @@ def experiment() -> None:
     show_default=True,
     help="Standard deviation of symmetric noise on each sample, as a share of its time.",
 )
+@click.option("--queueing/--no-queueing", default=True, show_default=True, help="Let some samples take longer, up to five times.")
+@click.option("--algorithm", multiple=True, metavar="NAME", help="An algorithm, such as refit, vivaldi, serf or floor; repeated.")
+@seed_option("neighbours, samples, liars, and the nodes that join")
 @click.option(
-    "--queueing/--no-queueing", default=True, show_default=True, help="Samples that take longer, some five times as long."
+    "--probes", type=click.IntRange(24, 100_000), default=720, show_default=True, help="Probes of each node until it has settled."
 )
-@click.option("--algorithm", multiple=True, metavar="NAME", help="Such as refit, vivaldi, serf or floor; repeated.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=1, show_default=True, help="Of neighbours, samples, liars, and who joins."
-)
-@click.option(
-    "--probes", type=click.IntRange(24, 100_000), default=720, show_default=True, help="Of each node, until it is settled."
-)
-@click.option("--out", type=Folder(), metavar="DIR", help="Write pictures and the JSON there.")
+@out_option
 @json_option
 @reports_errors
 def coordinates(
@@ -63,7 +54,7 @@ def coordinates(
     out: Path | None,
     json_: bool,
 ) -> None:
-    """How well coordinates tell round-trip times: the daemon's own, beside Serf's and what any could reach.
+    """How well coordinates predict round-trip times: the daemon's own, beside Serf's and the best possible.
 
     Relative errors of all pairs and of those never measured, how much coordinates move, how soon they settle, how well a node
     that joins fares, how many of the ten nearest are found, and what liars can do. Minutes for some hundred nodes.
@@ -94,7 +85,7 @@ def _cell(value: object) -> object:
 
 
 @experiment.command()
-@click.option("--nodes", multiple=True, type=click.IntRange(4, 4000), metavar="N", help="Repeated; 100 and 1,000 by default.")
+@repeated("--nodes", "nodes", click.IntRange(4, 4000), "Number of nodes, repeated; 100 and 1,000 by default.")
 @click.option(
     "--scenario",
     "-s",
@@ -102,7 +93,7 @@ def _cell(value: object) -> object:
     multiple=True,
     type=KnownName("sbon_node.experiments.live.membership:SCENARIOS"),
     metavar="NAME",
-    help="Repeated; all by default.",
+    help="A scenario, repeated; all by default.",
 )
 @click.option(
     "--minutes",
@@ -111,15 +102,17 @@ def _cell(value: object) -> object:
     show_default=True,
     help="How long weather and partition last, and, if it is less, oneway, loss and churn: 10, 5 and 3 minutes.",
 )
-@click.option("--preset", type=click.Choice(["wan", "lan"]), default="wan", show_default=True, help="Of membership's knobs.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the network, and of every node.")
+@click.option(
+    "--preset", type=click.Choice(["wan", "lan"]), default="wan", show_default=True, help="Preset of the membership settings."
+)
+@seed_option("the network, and of every node")
 @json_option
 @reports_errors
 def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: float, preset: str, seed: int, json_: bool) -> None:
     """Failure detection and gossip of the daemon's own code: times, false deaths, healing, bytes.
 
-    Scenarios that wait for something, as crash, join, restart and what heals a partition, take the time they take. How fast it
-    runs is told on stderr.
+    Scenarios that wait for an event, such as crash, join, restart or a healed partition, take as long as needed. Speed is
+    printed on stderr.
     """
     output.silence()
     module: Any = importlib.import_module("sbon_node.experiments.live.membership")

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from sbon_cli.commands.experiments.placement import placement_options, run_experiment
+from sbon_cli.commands.experiments.options import placement_options, repeated
+from sbon_cli.commands.experiments.placement import run_experiment
 from sbon_cli.options.types import Number, names_option
 from sbon_cli.terminal.output import reports_errors
 from sbon_node.model.strategies import STRATEGY_NAMES
@@ -16,24 +17,18 @@ from sbon_node.model.strategies import STRATEGY_NAMES
 
 @click.command()
 @placement_options(10, "1-3")
-@click.option("--sources", multiple=True, type=click.IntRange(1, 256), metavar="N", help="Repeated; 2 to 32 by default.")
-@click.option(
-    "--iterations",
-    multiple=True,
-    type=click.IntRange(1, 1_000_000),
-    metavar="N",
-    help="Of IFCOP, repeated; 1 to 1,000 by default.",
-)
+@repeated("--sources", "sources", click.IntRange(1, 256), "Sources of a query, repeated; 2 to 32 by default.")
+@repeated("--iterations", "iterations", click.IntRange(1, 1_000_000), "Iterations of IFCOP, repeated; 1 to 1,000 by default.")
 @click.option(
     "--load",
     type=Number(0, 1),
     default=0.8,
     show_default=True,
-    help="Of its cores each node has given away a share between nothing and this.",
+    help="Largest share of its cores that a node has given away.",
 )
 @reports_errors
 def nes(out: Path | None, json_: bool, sources: tuple[int, ...], iterations: tuple[int, ...], **options: Any) -> None:
-    """NES's Bottom-Up, Top-Down and IFCOP on a hierarchy with little room, and local search from these."""
+    """NES's Bottom-Up, Top-Down and IFCOP on a hierarchy with little capacity, and local search from these."""
     module: Any = importlib.import_module("sbon_node.experiments.nes.figures")
     options |= {"sources": sources or module.SOURCES, "iterations": iterations or module.ITERATIONS}
     run_experiment("nes.figures", "draw_nes", out, json_, options, "nes.pictures")
@@ -41,18 +36,16 @@ def nes(out: Path | None, json_: bool, sources: tuple[int, ...], iterations: tup
 
 @click.command()
 @placement_options(5, "1")
-@click.option(
-    "--operators", multiple=True, type=click.IntRange(1, 256), metavar="N", help="Of a query, repeated; 1 to 50 by default."
-)
-@names_option("--strategy", "strategies", click.Choice(STRATEGY_NAMES), "Repeated; hybrid and relaxation by default.")
+@repeated("--operators", "operators", click.IntRange(1, 256), "Operators of a query, repeated; 1 to 50 by default.")
+@names_option("--strategy", "strategies", click.Choice(STRATEGY_NAMES), "A strategy, repeated; hybrid and relaxation by default.")
 @click.option(
     "--sequence",
     type=click.IntRange(0, 100_000),
     default=1000,
     show_default=True,
-    help="Queries that follow each other while nodes fill up; 0 for none.",
+    help="Number of queries in sequence while nodes fill up; 0 for none.",
 )
-@click.option("--sequence-only", is_flag=True, help="Nothing but the sequence.")
+@click.option("--sequence-only", is_flag=True, help="Run only the sequence.")
 @reports_errors
 def scale(
     out: Path | None,
@@ -64,7 +57,7 @@ def scale(
 ) -> None:
     """Time, memory and messages of a placement, by nodes and operators; and many queries one after another.
 
-    On networks of 100 to 10,000 nodes, unless others are named. Minutes, most of them for the coordinates of 10,000 nodes.
+    On networks of 100 to 10,000 nodes, by default. Takes minutes, mostly for the coordinates of 10,000 nodes.
     """
     module: Any = importlib.import_module("sbon_node.experiments.nes.scale")
     options["operators"] = () if sequence_only else operators or module.OPERATORS

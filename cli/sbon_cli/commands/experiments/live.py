@@ -22,6 +22,7 @@ from sbon.following import LIVE
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import WideArea, load_wide_area
 from sbon.model import QueryInfo, SinkSpec, Submission
+from sbon_cli.commands.experiments.options import area_file_option, suite_queries_option
 from sbon_cli.options.types import names_option
 from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors, say
 from sbon_node.model import queries
@@ -39,27 +40,22 @@ EVERY = "all"
 """Value in place of the names of queries."""
 SETTINGS = {**SHORT_LIVED, "engine.max_operators": 30, "directory.fresh_s": FRESH_S}
 IN_EXPERIMENTS_ALONE = ("ip-multicast",)
-"""Needs routes, which no daemon knows."""
+"""Strategies that need routes, which no daemon knows."""
 
 
 @click.command(name="live")
-@click.option(
-    "--data",
-    required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Round-trip times, as for cluster up --latency: the first nodes of it.",
-)
+@area_file_option
 @click.option("--nodes", type=click.IntRange(4, 60), default=12, show_default=True)
-@names_option("--strategy", "strategies", click.Choice(STRATEGY_NAMES), "Repeated; all but ip-multicast by default.")
-@click.option("--query", "-q", "queries", multiple=True, metavar="NAME", help="Of the suite, repeated, or all; six by default.")
+@names_option("--strategy", "strategies", click.Choice(STRATEGY_NAMES), "A strategy, repeated; all but ip-multicast by default.")
+@suite_queries_option("--query", "queries", "all for every query, six by default")
 @json_option
 @reports_errors
 def live(data: Path, nodes: int, strategies: tuple[str, ...], queries: tuple[str, ...], json_: bool) -> None:
-    """Queries of the suite on real nodes in an emulated area: bytes counted x latency, beside what was predicted and the exact
-    optimum. Rows are compared with DuckDB's. Streams are born at three of the nodes and consumed at another.
-    They are placed at one node, one at a time, and what was measured for one is forgotten before the next: no strategy has what
-    another asked for.
+    """Measured costs of each strategy's placements on real nodes in an emulated area: bytes x latency.
+
+    The prediction and the exact optimum stand beside these. Rows are compared with DuckDB's. Three of the nodes have sources,
+    another is the consumer. One node places the queries, one at a time, and forgets its measurements before the next, so that
+    strategies share none.
 
     A line for each strategy: of_optimum is over the queries that ran under all; --json has a line for each query as well. Takes
     about four minutes and fifteen seconds for each query and strategy.

@@ -1,4 +1,4 @@
-"""``sbon experiment overlay``: real daemons in an emulated wide area, beside the same ones in virtual time."""
+"""``sbon experiment overlay``: real daemons in an emulated wide area, compared with simulated ones in virtual time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sbon.local.cluster import LocalCluster
 from sbon.local.node import LocalNode
 from sbon.local.wide_area import WideArea, load_wide_area
 from sbon_cli.commands.experiments.bench import show_result
+from sbon_cli.commands.experiments.options import area_file_option, seed_option
 from sbon_cli.options.types import Number
 from sbon_cli.terminal.output import err, json_option, reports_errors
 from sbon_node.logging import output
@@ -24,23 +25,19 @@ EVERY_S = 10.0
 
 
 @click.command()
-@click.option(
-    "--data",
-    required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Round-trip times, as for cluster up --latency: the first nodes of it.",
-)
+@area_file_option
 @click.option("--nodes", type=click.IntRange(2, 250), default=24, show_default=True)
-@click.option("--minutes", type=Number(0.5, 600), default=10.0, show_default=True, help="After all know each other.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the simulation.")
+@click.option(
+    "--minutes", type=Number(0.5, 600), default=10.0, show_default=True, help="Minutes after all nodes know each other."
+)
+@seed_option("the simulation")
 @json_option
 @reports_errors
 def overlay(data: Path, nodes: int, minutes: float, seed: int, json_: bool) -> None:
-    """Nodes that only know each other: their error, movement, processor time and memory, and how far the simulation agrees.
+    """Nodes without queries: error, movement, processor time and memory, and how far the simulation agrees.
 
     Shares are of one core, memory is what a daemon has for itself and its part of what it shares. Lasts a little longer than
-    the minutes asked for; run it on a machine that does nothing else.
+    the given minutes; run it on a machine that does nothing else.
     """
     output.silence()
     module: Any = importlib.import_module("sbon_node.experiments.live.overlay")

@@ -1,57 +1,17 @@
-"""``sbon experiment sbon-table1``, ``penalty``, ``sand`` and ``opb-table1``: strategies compared with the best there is."""
+"""``sbon experiment sbon-table1``, ``penalty``, ``sand`` and ``opb-table1``: strategies compared with the optimum."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sbon_cli.options.types import Folder, KnownName, Seeds, names_option
-from sbon_cli.terminal.output import err, headings, json_option, print_json, print_table, reports_errors, say
-
-TOPOLOGIES = "ts100, ts208, ts300, ts1000, ts1064, ts1550, ts3000, ts10000, edge-fog-cloud, geometric"
-"""Names in sbon_node.experiments.harness.topologies, which help does not import."""
-
-
-def placement_options(queries: int, seeds: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the options that placement experiments share; ``queries`` and ``seeds`` are defaults."""
-    options = (
-        click.option(
-            "--data",
-            multiple=True,
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            metavar="FILE.npz",
-            help="Round-trip times: an array rtt_ms, [n, n] or [t, n, n], milliseconds, NaN where missing; repeated.",
-        ),
-        click.option(
-            "--topology",
-            multiple=True,
-            metavar="NAME",
-            help=f"{TOPOLOGIES}; repeated.",
-        ),
-        click.option("--queries", type=click.IntRange(1, 100_000), default=queries, show_default=True, help="Of each seed."),
-        click.option(
-            "--seeds", type=Seeds(), default=seeds, show_default=True, help="Of network, coordinates and queries: 1,2,5 or 1-10."
-        ),
-        click.option("--out", type=Folder(), metavar="DIR", help="Write pictures and the JSON there."),
-        click.option(
-            "--dump",
-            type=Folder(),
-            metavar="DIR",
-            help="Write every instance and placement there, as lines of JSON, for other programs to check.",
-        ),
-        json_option,
-    )
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+from sbon_cli.commands.experiments.options import placement_options, repeated
+from sbon_cli.options.types import KnownName, names_option
+from sbon_cli.terminal.output import err, headings, print_json, print_table, reports_errors, say
 
 
 @click.command(name="sbon-table1")
@@ -64,11 +24,12 @@ def sbon_table1(out: Path | None, json_: bool, **options: Any) -> None:
 
 @click.command()
 @placement_options(8, "1,2")
-@click.option(
+@repeated(
     "--operators",
-    multiple=True,
-    type=click.Choice(["1", "3", "7", "15", "31"]),
-    help="Of a query, repeated; 1, 3, 7 and 15 by default.",
+    "operators",
+    click.Choice(["1", "3", "7", "15", "31"]),
+    "Operators of a query, repeated; 1, 3, 7 and 15 by default.",
+    metavar=None,
 )
 @names_option(
     "--variant",
@@ -78,7 +39,7 @@ def sbon_table1(out: Path | None, json_: bool, **options: Any) -> None:
 )
 @reports_errors
 def penalty(out: Path | None, json_: bool, operators: tuple[str, ...], variants: tuple[str, ...], **options: Any) -> None:
-    """How much more than the exact optimum placements cost: by strategy, size of the query, network, and hardship."""
+    """Cost of placements over the exact optimum, by strategy, size of the query, network and variant."""
     module: Any = importlib.import_module("sbon_node.experiments.sbon.penalty")
     options["operators"] = tuple(int(size) for size in operators) or module.OPERATORS
     options["variants"] = variants or module.VARIANTS
@@ -87,7 +48,7 @@ def penalty(out: Path | None, json_: bool, operators: tuple[str, ...], variants:
 
 @click.command()
 @placement_options(20, "1-5")
-@click.option("--figure", "figures", multiple=True, type=click.IntRange(6, 12), help="Of the paper, repeated; all by default.")
+@repeated("--figure", "figures", click.IntRange(6, 12), "A figure of the paper, repeated; all by default.", metavar=None)
 @reports_errors
 def sand(out: Path | None, json_: bool, figures: tuple[int, ...], **options: Any) -> None:
     """SAND's Figures 6 to 12: bandwidth and delay beside sending all rows to the consumer, under bounds on delay."""
@@ -128,7 +89,7 @@ def run_experiment(
     options: dict[str, Any],
     pictures: str = "harness.placement_pictures",
 ) -> None:
-    """Runs it on the networks that ``options`` name, draws by ``drawing`` of the module ``pictures``, and prints the table."""
+    """Run an experiment on the networks in ``options``, draw with ``drawing`` of the module ``pictures``, print the table."""
     experiment: Any = importlib.import_module(f"sbon_node.experiments.{module}")
     tell_timeouts(options["data"])
     with err().status("placing") as status:

@@ -1,4 +1,4 @@
-"""``sbon simulate``: whole daemons in virtual time, as a scenario has them."""
+"""``sbon simulate``: whole daemons in virtual time, by a scenario."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sbon_cli.terminal.reading import ReadablePath
 from sbon_node.logging import output
 
 TRACE_LINES = 60
-"""The last ones before a failure."""
+"""Number of lines shown before a failure."""
 COLUMNS = ("seed", "ending", "nodes", "checks", "events", "virtual_s")
 
 
@@ -37,15 +37,17 @@ class Seeds(click.ParamType[range]):
 
 @click.command()
 @click.argument("scenario", type=ReadablePath(), metavar="SCENARIO.toml|-")
-@click.option("--seed", "--seeds", "seeds", type=Seeds(), default="1", show_default=True, help="Of a run, or of one run each.")
-@click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N", help="As many nodes in all; more join those it names.")
-@click.option("--trace", is_flag=True, help="Print what happened, step by step, to stderr.")
+@click.option(
+    "--seed", "--seeds", "seeds", type=Seeds(), default="1", show_default=True, help="Seed of a run, or seeds of several."
+)
+@click.option("--nodes", type=click.IntRange(1, 100_000), metavar="N", help="Total number of nodes, with those of the scenario.")
+@click.option("--trace", is_flag=True, help="Print each step to stderr.")
 @json_option
 @reports_errors
 def simulate(scenario: Path, seeds: range, nodes: int | None, trace: bool, json_: bool) -> None:
     """Runs whole daemons through a scenario in virtual time, with every check on.
 
-    What is printed depends on the seeds alone; how long it took goes to stderr. A run that fails ends with its trace and the
+    The output depends on the seeds alone; times go to stderr. A run that fails ends with its trace and the
     command that runs it again, and exits 1.
     """
     output.silence()
