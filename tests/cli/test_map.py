@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbon_cli.commands.nodes.map_text import CELL_ASPECT, NARROWEST, ROWS, drawn
+from sbon_cli.commands.nodes.map_text import CELL_ASPECT, LISTED, NARROWEST, ROWS, drawn
 from sbon_cli.commands.nodes.picture_labels import label
 from sbon_node.model.nodes import MemberInfo
 from tests.cli.commands import on_a_terminal, run
@@ -133,9 +133,28 @@ points = st.lists(
 def test_no_line_is_too_long_and_every_name_is_there_or_counted(points: list[tuple[str, float, float]], width: int) -> None:
     lines = drawn(points, width)
     assert all(len(line) <= max(width, NARROWEST) for line in lines)
-    assert len(lines) <= ROWS + 3
+    assert len(lines) <= ROWS + 4 + LISTED
     assert 1 <= sum(line.count("•") for line in lines) <= len(points)
     assert any(line.startswith("├") and line.endswith(" ms") for line in lines)
+    text = "\n".join(lines)
+    assert all(name in text for name, _, _ in points) or any(sign in text for sign in ("+", "…", "names without space"))
+
+
+def test_long_names_on_one_line_have_space_above_and_below() -> None:
+    places = [("frankfurt-am-main", 0.0, 0.0), ("london-docklands-1", 5.0, 0.0), ("amsterdam-science", 10.0, 0.0)]
+    lines = drawn(places, 40)
+    assert [name for name, _, _ in places if name not in "\n".join(lines)] == []
+    assert not any(line.startswith("names without space") for line in lines)
+
+
+def test_names_without_space_are_listed_whole() -> None:
+    places = [(f"node-with-a-long-name-{i}", i * 1.0, 0.0) for i in range(7)]
+    lines = drawn(places, 60)
+    assert any(line.startswith("names without space: node-with") for line in lines)
+    assert [name for name, _, _ in places if name not in "\n".join(lines)] == []
+    assert max(map(len, lines)) <= 60
+    many = drawn([(f"node-with-a-long-name-{i}", i * 0.1, 0.0) for i in range(70)], 60)
+    assert many[-1].endswith(" …")
 
 
 def test_a_millisecond_is_as_long_upwards_as_to_the_right() -> None:
@@ -151,7 +170,7 @@ def test_names_do_not_hide_dots_or_each_other() -> None:
     rng = random.Random(2)
     places = [(f"node-{i}", rng.gauss(0, 100), rng.gauss(0, 50)) for i in range(20)]
     text = "\n".join(drawn(places, 100))
-    left_out = next((int(line.split()[-1]) for line in text.splitlines() if line.startswith("names")), 0)
+    left_out = next((len(line.split(",")) for line in text.splitlines() if line.startswith("names")), 0)
     words = text.replace("•", " ").replace(",", " ").split()
     assert sum(name in words for name, _, _ in places) >= 20 - left_out - text.count("+")
     assert left_out <= 2

@@ -75,7 +75,7 @@ def _legend(found: Map) -> str:
     heights = [place.height_ms for place in found.places]
     added = f"heights add {min(heights):.1f} to {max(heights):.1f} ms a node"
     text = f"{counted(len(found.places), 'node')}; {shown_share(found)}; {added}"
-    return f"{text}; no coordinate:  {', '.join(found.unplaced)}" if found.unplaced else text
+    return f"{text}; no coordinate: {', '.join(found.unplaced)}" if found.unplaced else text
 
 
 def map_of(members: Sequence[MemberInfo]) -> Map:
