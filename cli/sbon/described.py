@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -15,6 +16,13 @@ from .schema import Tables
 
 Row = dict[str, Any]
 """Values by column: ``timestamp`` is an aware ``datetime``, ``decimal`` a ``Decimal``, ``binary`` ``bytes``, NULL ``None``."""
+
+_ADVICE = re.compile(r" \(sbon submit --on-error [^()]*\)\Z")
+"""The node's advice for the command line, at the end of a reason."""
+_BAD_ROWS = re.compile(r"SQLSTATE: 22")
+"""Data exceptions (ISO 9075), in a reason that was cut off before the advice."""
+_GO_ON = 'submit it with on_error="skip", or "null", which goes on after such rows'
+_LOOK = "info() of the query has the state of each operator"
 
 SQL_SHOWN = 60
 """Number of SQL characters in a representation."""
@@ -79,5 +87,8 @@ def over(info: QueryInfo, end: Finished) -> QueryInfo:
 def ended_well(info: QueryInfo) -> QueryInfo:
     """Return the record; raise ``query-failed`` if the query failed."""
     if info.state == "failed":
-        raise SbonError("query-failed", info.reason, where=info.id)
+        advice = _ADVICE.search(info.reason)
+        bad_rows = advice is not None or _BAD_ROWS.search(info.reason) is not None
+        message = info.reason[: advice.start()] if advice else info.reason
+        raise SbonError("query-failed", message, where=info.id, hint=_GO_ON if bad_rows else _LOOK)
     return info

@@ -72,6 +72,9 @@ def test_values_are_what_they_were_before_the_api_wrote_them_as_json(type_: str)
     assert Tables((model.Column("v", type_),)).of(sent).column("v").to_pylist() == values
 
 
+DIVIDED = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012 in 1 / n"
+
+
 def test_numbers_that_are_none_are_none() -> None:
     frame = Rows(stream="o", number=1, columns=("v",), rows=((math.nan,),), watermark_ms=0, delay_ms=0)
     sent = msgspec.json.decode(encode(frame), type=model.Rows)
@@ -111,6 +114,22 @@ def test_a_query_that_fails_says_why(api: str, planned: Any) -> None:
     with pytest.raises(SbonError, match="no more memory") as failed:
         connect(api).query("q1").to_arrow()
     assert failed.value.code == "query-failed"
+
+
+@pytest.mark.parametrize(
+    "reason, message, hint",
+    [
+        (f"o1: {DIVIDED} (sbon submit --on-error skip, or null, goes on after such rows)", f"o1: {DIVIDED}", 'on_error="skip"'),
+        (DIVIDED, DIVIDED, 'on_error="skip"'),
+        ("no more memory", "no more memory", "info()"),
+    ],
+)
+def test_a_query_that_fails_says_what_to_do(api: str, planned: Any, reason: str, message: str, hint: str) -> None:
+    planned.script = [[msgspec.structs.replace(FINISHED, state="failed", reason=reason)]]
+    with pytest.raises(SbonError) as failed:
+        connect(api).query("q1").to_arrow()
+    assert failed.value.message == message
+    assert hint in failed.value.hint
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ descendant, or by the data directory on its command line.
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import psutil
@@ -26,19 +27,25 @@ def processes_of(mark: str, folder: Path) -> list[psutil.Process]:
     return [process for pid, process in found.items() if pid not in own]
 
 
-def end_all(mark: str, folder: Path, *, wait_s: float = 10.0) -> int:
-    """Kill the remaining processes of the cluster, and those that they start meanwhile; return their number."""
+def end_all(mark: str, folder: Path, *, grace_s: float = 0.0, wait_s: float = 10.0) -> int:
+    """Kill the remaining processes of the cluster, and those that they start meanwhile; return the number of killed ones.
+
+    Those that end by themselves within ``grace_s`` are not killed.
+    """
+    deadline = time.monotonic() + grace_s
+    while (left := processes_of(mark, folder)) and time.monotonic() < deadline:
+        psutil.wait_procs(left, timeout=deadline - time.monotonic())
     ended: set[int] = set()
     for _ in range(5):
         left = processes_of(mark, folder)
         if not left:
             break
         for process in left:
-            ended.add(process.pid)
             try:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
+            ended.add(process.pid)
         psutil.wait_procs(left, timeout=wait_s)
     return len(ended)
 

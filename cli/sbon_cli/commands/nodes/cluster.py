@@ -25,6 +25,8 @@ from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json,
 from sbon_node.config.config import load
 
 FOLDER = Path(".sbon-cluster")
+ENGINES_END_S = 10.0
+"""Longest wait for the engines of ended nodes, which end by themselves."""
 
 
 class Seen(NamedTuple):
@@ -155,7 +157,7 @@ def down(purge: bool, folder: Path) -> None:
         for signum in (signal.SIGCONT, signal.SIGTERM):
             _signal(process, signum)
     psutil.wait_procs(going, timeout=15.0)
-    killed = end_all(state.mark, folder.absolute())
+    killed = end_all(state.mark, folder.absolute(), grace_s=ENGINES_END_S)
     (folder / STATE).unlink(missing_ok=True)
     if purge:
         _purge(folder, state)
