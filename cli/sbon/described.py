@@ -1,4 +1,4 @@
-"""What a query object knows of its query: the last record and its age, its tables, its end."""
+"""The state that both kinds of query objects share: the last record and its age, its tables, its end."""
 
 from __future__ import annotations
 

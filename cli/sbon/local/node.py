@@ -46,7 +46,7 @@ class LocalNode:
 
     @property
     def address(self) -> str:
-        """Where other nodes reach it."""
+        """Its address for other nodes, ``HOST:PORT``."""
         return f"{self.host}:{PORT}"
 
     @property

@@ -1,4 +1,4 @@
-"""``sbon demo``: real streams, six cities, three queries; what each cost the network; and a check of every row."""
+"""``sbon demo``: three queries over real streams in six cities, with their network usage and a check of every row."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Result(NamedTuple):
 
 
 class Input(NamedTuple):
-    """One stream's rows, a file for each airport."""
+    """The rows of a stream, a file for each airport."""
 
     declaration: StreamDeclaration
     files: Mapping[str, Path]

@@ -76,7 +76,7 @@ def check(file: Path) -> None:
 
 
 def reference_text() -> str:
-    """Markdown: a table for each section."""
+    """Return Markdown with a table for each section."""
     lines = [REFERENCE_HEAD]
     section = ""
     for name, key in keys().items():

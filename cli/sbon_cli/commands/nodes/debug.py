@@ -122,7 +122,7 @@ def _json(value: Any) -> bytes:
 
 
 def _write(path: Path, folder: str, files: dict[str, bytes]) -> None:
-    """Whole or not at all; for the user's own eyes."""
+    """Write the file completely or not at all, readable only by its user."""
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w:gz") as archive:
         for name, content in sorted(files.items()):

@@ -94,8 +94,10 @@ def map_of(members: Sequence[MemberInfo]) -> Map:
 
 
 def save(found: Map, file: Path) -> None:
-    """Larger is higher, darker is more loaded. Raises :class:`SbonError` ``input-missing`` where matplotlib is not installed,
-    ``not-written`` where the file cannot be."""
+    """Draw the map: larger points are higher, darker points more loaded.
+
+    Raises :class:`SbonError` ``input-missing`` without matplotlib, and ``not-written``.
+    """
     figure = matplotlib_figure()()
     places = found.places
     axes = figure.add_subplot()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 ROWS = 24
 NARROWEST = 24
 CELL_ASPECT = 2.0
-"""A character is about so many times higher than wide."""
+"""Ratio of a character's height to its width."""
 SCALE_COLUMNS = 20
 LISTED = 3
 """Most lines of names without space."""
@@ -18,7 +18,7 @@ Cell = tuple[int, int]
 """Row and column of a character."""
 
 Point = tuple[str, float, float]
-"""A name, and where it is: to the right, and upwards."""
+"""A name and its position: to the right, and upwards."""
 
 
 def drawn(points: Sequence[Point], width: int) -> list[str]:
@@ -75,7 +75,7 @@ def _beside(row: int, column: int, length: int) -> Iterator[tuple[int, int]]:
 
 
 def _fits(grid: list[list[str]], row: int, begin: int, length: int, dot: int | None) -> bool:
-    """With a free cell on either side, but for its own dot."""
+    """Whether the name fits with a free cell on either side, except for its own dot."""
     if not 0 <= row < len(grid) or begin < 0 or begin + length > len(grid[row]):
         return False
     around = range(max(0, begin - 1), min(len(grid[row]), begin + length + 1))
@@ -83,7 +83,7 @@ def _fits(grid: list[list[str]], row: int, begin: int, length: int, dot: int | N
 
 
 def _scale(step: float, columns: int) -> str:
-    """A bar of 1, 2 or 5 times a power of ten milliseconds."""
+    """Return a bar of 1, 2 or 5 times a power of ten milliseconds."""
     most = step * columns
     power = 10.0 ** math.floor(math.log10(most))
     length = max(factor * power for factor in (1, 2, 5) if factor * power <= most)

@@ -1,4 +1,4 @@
-"""``sbon members`` and ``sbon status``: who is there, and how the node asked is doing."""
+"""``sbon members`` and ``sbon status``: the cluster, and the state of a node."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _wanted(tags: tuple[str, ...]) -> dict[str, str]:
 
 
 def show_members(listed: Sequence[MemberInfo], near: str = "", within: float | None = None) -> None:
-    """The members for people; with distances where some were asked for."""
+    """Print the members as a table, with distances if requested."""
     if near or within is not None:
         print_table(
             ("node", f"from {near or 'here'} ms", "", "state", "address", "coordinate", "tags"),

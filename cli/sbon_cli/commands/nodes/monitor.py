@@ -1,4 +1,4 @@
-"""``sbon monitor``: what happens at a node, as it happens."""
+"""``sbon monitor``: the events of a node, as they happen."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def monitor(api: str, kinds: tuple[Kind, ...], level: Level, json_: bool) -> Non
 
 
 def line_of(event: NodeEvent) -> str:
-    """An event for people, with markup."""
+    """Return an event as a line with markup."""
     at = datetime.fromtimestamp(event.at_ms / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
     kind = event.__struct_config__.tag
     return f"[dim]{at}Z  {kind:<10}[/]  {_words(event)}"

@@ -62,7 +62,7 @@ node.add_command(_drain)
 
 
 def _end_with_stdin() -> None:
-    """The pipe's other end is held by our starter alone: its end, however it came, is ours."""
+    """Stop the node once stdin closes: only the process that started it has the other end."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

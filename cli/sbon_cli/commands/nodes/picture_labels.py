@@ -21,8 +21,10 @@ Named = tuple[str, float, float]
 
 
 def label(figure: Any, axes: Any, points: Sequence[Named], *, size: float = 7.0) -> None:
-    """Widens the frame where names need it, then writes each name at the first spot where it covers none written before; where
-    there is none, at the first within the frame. Call it once everything else is drawn."""
+    """Write each name at its first free spot, in a frame widened as needed. Call it after everything else is drawn.
+
+    A name without a free spot is at the first spot within the frame.
+    """
     texts = [axes.annotate(name, (x, y), xytext=(0, 0), textcoords="offset points", fontsize=size) for name, x, y in points]
     axes.margins(MARGIN)
     figure.draw_without_rendering()
@@ -39,7 +41,7 @@ def label(figure: Any, axes: Any, points: Sequence[Named], *, size: float = 7.0)
 
 
 def _put(text: Any, frame: Any, written: Iterable[Any], dots: Iterable[Any]) -> Any:
-    """Its box on the canvas."""
+    """Return the name's box on the canvas."""
     fallback = None
     for right, up, across, down in SPOTS:
         _move(text, right, up, across, down)

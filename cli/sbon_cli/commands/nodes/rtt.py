@@ -1,4 +1,4 @@
-"""``sbon rtt``: how far two nodes are from each other, by the coordinates and measured."""
+"""``sbon rtt``: the round-trip time of two nodes, by the coordinates and measured."""
 
 from __future__ import annotations
 

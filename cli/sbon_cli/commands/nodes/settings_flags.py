@@ -1,4 +1,4 @@
-"""The flags through which commands set configuration, with their origin."""
+"""Flags for settings, with their origin."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ join_window_option = click.option(
 
 
 def settings_options(command: Callable[P, R]) -> Callable[P, R]:
-    """``--config``, the named flags and ``--set``."""
+    """Add ``--config``, the named flags and ``--set``."""
     command = click.option(
         "--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any other setting; may be repeated."
     )(command)
@@ -94,7 +94,7 @@ def settings_options(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def flags_of(settings: tuple[str, ...], named: Mapping[str, str | None]) -> dict[str, Given]:
-    """Flags by ``section.key``; raises :class:`SbonError` ``bad-config`` for a ``--set`` without ``=``."""
+    """Return flags by ``section.key``; raise :class:`SbonError` ``bad-config`` for a ``--set`` without ``=``."""
     found = {NAMED[p][0]: Given(value, _flag(p), text=True) for p, value in named.items() if value is not None}
     for setting in settings:
         name, separator, value = setting.partition("=")

@@ -1,4 +1,4 @@
-"""``sbon explain``: a query's plan as a tree, with what flows in it, estimated and measured; and its placement."""
+"""``sbon explain``: a query's plan as a tree with estimated and measured rates, and its placement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sbon_node.model.operators import OnError
 from sbon_node.model.plan import Decompose
 
 FIGURE = 7
-"""Columns a number takes, the space before it included."""
+"""Width of a number in characters, with the space before it."""
 LEAST_LABEL = 24
 
 
@@ -191,7 +191,7 @@ def _with_figures(text: str, below: str, part: ExplainedComponent, label: int) -
 
 
 def figure_text(value: float | None) -> str:
-    """Three digits, within six characters: ``0.333``, ``12.3``, ``1.2k``; a dash for nothing."""
+    """Return three digits within six characters: ``0.333``, ``12.3``, ``1.2k``; a dash for None."""
     if value is None:
         return "-"
     if value == 0 or 0.001 <= value < 999.5:
@@ -206,7 +206,7 @@ def figure_text(value: float | None) -> str:
 
 
 def _short(name: str) -> str:
-    """A source without what its stream's declarations number: ``flights/jfk``."""
+    """Return a source without the versions of its declarations: ``flights/jfk``."""
     stream, at, rest = name.removeprefix("source/").partition("@")
     return f"{stream}/{rest.partition('/')[2]}" if at and name.startswith("source/") else name
 

@@ -1,4 +1,4 @@
-"""``sbon explain placement``: where a query's operators are, what else there was, and what the choice hangs on."""
+"""``sbon explain placement``: the hosts of a query's operators, the alternatives, and what decides."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from sbon_node.model.plan import Decompose
 from sbon_node.placement.model.from_plan import CONSUMER
 
 QUERY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-"""No SQL is one word."""
+"""A single word is the name of a query: no SQL is a single word."""
 SHOWN = 8
-"""Candidates of an operator, and turning points, on a terminal; JSON has all."""
+"""Most candidates of an operator, and most turning points, on a terminal; JSON has all."""
 
 
 @click.command()
@@ -89,7 +89,7 @@ def placement(
 
 
 def show_placement(found: PlacementExplanation) -> None:
-    """For people, in the width of the terminal."""
+    """Show the explanation in the width of the terminal."""
     what = f"[bold]{escape(found.query)}[/] {found.state}" if found.query else "not submitted"
     taken = f" (now {found.now.strategy})" if found.now.strategy != found.strategy else ""
     say(f"{what}; by {found.strategy}{taken}, for {escape(found.objective)}, rows to {escape(found.consumer)}")
@@ -132,7 +132,7 @@ def _away(found: PlacementExplanation) -> list[str]:
 
 
 def _tree(found: PlacementExplanation) -> list[str]:
-    """From the sink down to the sources; what two read is shown once with what it reads itself."""
+    """Return a line for each component, from the sink to the sources; a component with two readers has its inputs once."""
     at = {**found.pinned, **{one.id: one.node for one in found.operators}}
     distance_ms = {(one.id, c.node): c.distance_ms for one in found.operators for c in one.candidates}
     lines: list[str] = []
@@ -256,7 +256,7 @@ def _figures(found: PlacementExplanation, one: Alternative) -> str:
 
 
 def _cost(found: PlacementExplanation, cost: float | None) -> str | None:
-    """In the unit of the objective, where it has one."""
+    """Return a cost in the unit of the objective, if it has one."""
     if cost is None:
         return None
     if found.objective in ("delay", "latency"):

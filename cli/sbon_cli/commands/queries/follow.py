@@ -21,8 +21,9 @@ from sbon_node.model.catalogue import called
 C = TypeVar("C", bound=Client)
 
 SILENT_S, SILENT_MOST_S = 9.0, 300.0
-"""Without rows, after which the query's record is asked why; each time after twice as long, up to the second. That is when the
-node says that it lives, every ``api.keepalive_s`` without rows: the first is a little less than the 10 s these are by default."""
+"""First and longest time in seconds without rows, after which the query's record is asked for the reason; it doubles each time.
+
+The node sends a sign of life every ``api.keepalive_s``, 10 s by default; the first time is a little less."""
 
 
 class Silence(Listening):
@@ -35,11 +36,11 @@ class Silence(Listening):
         self.broken()
 
     def broken(self) -> None:
-        """Something has come, and the reader is back from it."""
+        """Rows have come, and the reader has handled them."""
         self._since, self._ask_after_s, self._told = self._now(), SILENT_S, ""
 
     def lasts(self) -> None:
-        """Nothing has, but the node is there."""
+        """No rows have come, but the node answers."""
         silent_s = self._now() - self._since
         if silent_s < self._ask_after_s:
             return
@@ -64,7 +65,7 @@ class Follower:
     now: Callable[[], float] = time.monotonic
 
     def run(self) -> Finished:
-        """Until the query is over; raises :class:`SbonError` where it cannot be followed (any more)."""
+        """Follow until the query ends; raise :class:`SbonError` if it cannot be followed, or no longer."""
         with closing(self._following().frames()) as frames:
             while True:
                 try:
@@ -90,7 +91,7 @@ class Follower:
 
 
 def why_silent(info: QueryInfo) -> str:
-    """Why a query may give no rows, as far as its record knows; empty where it does not."""
+    """Return why a query may give no rows, by its record; empty if unknown."""
     return info.reason or "; ".join(
         f"source {called(one.source)} has had no rows yet"
         for one in info.sources
@@ -99,7 +100,7 @@ def why_silent(info: QueryInfo) -> str:
 
 
 def unread(info: QueryInfo) -> list[str]:
-    """A line for each source of the query with unreadable rows."""
+    """Return a line for each source of the query with unreadable rows."""
     return [
         f"{count:,} row{'s' if count != 1 else ''} of {called(one.source)} could not be read since it was attached; "
         f"see sbon stream show {one.source.stream}"
@@ -109,7 +110,7 @@ def unread(info: QueryInfo) -> list[str]:
 
 
 def skipped(info: QueryInfo) -> list[str]:
-    """A line with the rows that operators skipped (``on_error`` is ``skip``), if any."""
+    """Return a line with the rows that operators skipped (``on_error`` is ``skip``), if any."""
     count = sum(one.skipped for one in info.operators)
     rows = "row was" if count == 1 else "rows were"
     return [f"{count:,} {rows} skipped because expressions raised errors; see sbon query show {info.id}"] if count else []
@@ -121,5 +122,5 @@ def consumer_client(client: C, consumer: str) -> C:
 
 
 def row_line(frame: Rows, row: tuple[object, ...]) -> bytes:
-    """One row as a line of NDJSON."""
+    """Return a row as a line of NDJSON."""
     return msgspec.json.encode(dict(zip(frame.columns, row, strict=True)))

@@ -1,4 +1,4 @@
-"""The flags that say how a query is to be placed."""
+"""Flags for the goal of a query's placement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 
 
 def bytes_s_of(rate: str, flag: str) -> float:
-    """``10kB/s``, ``1.5MB/s``; raises a usage error that names the flag."""
+    """Convert ``10kB/s`` or ``1.5MB/s``; raise a usage error that names the flag."""
     found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*(B|kB|MB|GB)/s\s*", rate, re.ASCII)
     bytes_s = float(found[1]) * _UNITS_BYTES[found[2]] if found else 0.0
     if bytes_s <= 0:
@@ -76,7 +76,7 @@ _OPTIONS = (
 
 
 def goal_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--strategy``, ``--objective``, ``--max-delay`` and ``--min-throughput``; the command is given them as ``goal``."""
+    """Add ``--strategy``, ``--objective``, ``--max-delay`` and ``--min-throughput``; the command gets them as ``goal``."""
 
     @wraps(command)
     def run(*args: Any, **given: Any) -> Any:

@@ -19,19 +19,19 @@ from sbon_cli.client import Client
 from sbon_cli.terminal.output import err, rows_text
 
 EVERY_S = 1.0
-"""Between looks at a query that is followed; the first one after as long."""
+"""Seconds between requests for the record of a followed query, and before the first."""
 PATIENCE_S = 10.0
-"""Longest wait for an answer to one."""
+"""Longest wait for an answer, in seconds."""
 LET_GO_S = 0.5
 """Time limit of the last request."""
 BAR_WIDTH = 10
-"""So that the text beside it fits a terminal of 80 columns."""
+"""Width of the bar: the text beside it fits a terminal of 80 columns."""
 LINE_EVERY_S = 30.0
-"""Between lines where there is no terminal for a bar."""
+"""Seconds between lines, without a terminal for a bar."""
 
 
 def progress_text(found: QueryProgress) -> str:
-    """``45 % of the sources read, 1,204 rows in, 310 rows out, 120 rows/s in, lag 2.1 s, about 40 s left``."""
+    """Return ``45 % of the sources read, 1,204 rows in, 310 rows out, 120 rows/s in, lag 2.1 s, about 40 s left``."""
     parts = [_read(found), f"{rows_text(found.rows_in)} in", f"{rows_text(found.rows_out)} out"]
     parts += [
         f"{rate:,.0f} rows/s {way}" for rate, way in ((found.rows_in_s, "in"), (found.rows_out_s, "out")) if rate is not None
@@ -44,7 +44,7 @@ def progress_text(found: QueryProgress) -> str:
 
 
 def short_text(found: QueryProgress) -> str:
-    """Beside a bar: ``45 %, 40 s left, 1,204 rows in, 310 out, 120 rows/s in, lag 2.1 s``."""
+    """Return the text beside a bar: ``45 %, 40 s left, 1,204 rows in, 310 out, 120 rows/s in, lag 2.1 s``."""
     share = "" if found.read_share is None else f"{100 * found.read_share:.0f} %"
     parts = [share or ("no end" if found.endless else "")]
     parts.append("" if found.left_s is None else f"{_span(found.left_s)} left")
@@ -69,7 +69,7 @@ def _span(seconds: float) -> str:
 
 
 class Bar:
-    """Shown from the first report on; ``console`` is where lines may be printed meanwhile."""
+    """A bar that appears with the first report; lines may be printed on ``console`` meanwhile."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -78,7 +78,7 @@ class Bar:
         self._task: TaskID | None = None
 
     def show(self, found: QueryProgress) -> None:
-        """A bar with a share if the sources have an end; otherwise a bar without one."""
+        """Show the share if the sources have an end, else a bar without a share."""
         if self._closed:
             return
         if self._shown is None:
@@ -104,7 +104,7 @@ class Bar:
 
 @contextmanager
 def watched(client: Client, info: QueryInfo, *, quiet: bool = False, rows_above: bool = True) -> Iterator[Console | None]:
-    """Shows a bar while the block lasts, where stderr is a terminal, and else a line now and then.
+    """Show a bar while the block lasts; without a terminal on stderr, a line now and then.
 
     Yields where rows are to be printed, None for standard output itself. Rows that go to the same terminal are printed above the
     bar; where they cannot be (``rows_above``), there is none.
@@ -128,7 +128,7 @@ def watched(client: Client, info: QueryInfo, *, quiet: bool = False, rows_above:
 
 
 class _Lines:
-    """A line on stderr every :data:`LINE_EVERY_S`."""
+    """Print a line on stderr every :data:`LINE_EVERY_S`."""
 
     def __init__(self, query: str) -> None:
         self._query = query
@@ -142,7 +142,7 @@ class _Lines:
 
 @contextmanager
 def _asking(client: Client, query: str, show: Callable[[QueryProgress], None], over: threading.Event) -> Iterator[None]:
-    """In a thread of its own; a node that does not answer is asked again."""
+    """Ask for progress in a separate thread; ask again if the node does not answer."""
     patient = Client(client.api, patience_s=PATIENCE_S)
 
     def ask() -> None:

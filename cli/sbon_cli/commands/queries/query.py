@@ -1,4 +1,4 @@
-"""``sbon query``: what runs, where, what it costs; and its end."""
+"""``sbon query``: lists, shows, follows and stops queries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sbon_cli.terminal.output import (
 )
 
 LONG_BATCH_S = 5.0
-"""A batch that is under way for longer is shown."""
+"""Age in seconds from which a running batch is shown."""
 
 
 @click.group()
@@ -59,7 +59,7 @@ def tell_unanswered(queries: QueryList) -> None:
 
 
 def show_queries(queries: QueryList) -> None:
-    """The queries for people."""
+    """Print the queries as a table."""
     print_table(
         ("query", "state", "consumer", "strategy", "submitted", "rows", "sql"),
         [(q.id, _state(q), q.consumer, q.strategy, _time(q.submitted_ms), q.rows, _short(q.sql)) for q in queries],
@@ -82,7 +82,7 @@ def show(api: str, query_id: str, json_: bool) -> None:
 
 
 def show_query(info: QueryInfo) -> None:
-    """The query for people."""
+    """Print the query for people."""
     reason = f" ({info.reason})" if info.reason else ""
     say(f"[bold]{escape(info.id)}[/] {info.state}{escape(reason)}, {rows_text(info.rows)} at {escape(info.consumer)}")
     if info.progress is not None:
@@ -130,7 +130,7 @@ def show_query(info: QueryInfo) -> None:
 
 
 def _doing(operator: OperatorInfo) -> str:
-    """Its state, with why it waits and what it works on: a batch that takes long is no hang."""
+    """Return its state, why it waits, and its batch: a long batch is no hang."""
     told = [operator.reason] if operator.reason else []
     stats = operator.stats
     if stats is not None and stats.under_way_s is not None and stats.under_way_s >= LONG_BATCH_S:
@@ -139,7 +139,7 @@ def _doing(operator: OperatorInfo) -> str:
 
 
 def _show_delivery(info: QueryInfo) -> None:
-    """Where rows go, and how that goes."""
+    """Print the sink and its progress."""
     say(f"to {escape(info.sink.kind)} {escape(_target(info))} {escape(str(info.sink.options.get('table', '')))}".rstrip())
     found = info.delivery
     if found is not None:
@@ -182,7 +182,7 @@ def query_usage(api: str, query_id: str, json_: bool) -> None:
 
 
 def show_query_usage(charged: QueryUsage) -> None:
-    """Network usage for people, against sending all rows to the consumer. Sums leave out links within a node."""
+    """Print the network usage, against sending all rows to the consumer. Sums leave out links within a node."""
     for title, lines, total in (
         (f"{charged.query}, placed by {charged.strategy}", charged.links, charged.byte_ms),
         ("with all rows sent to the consumer", charged.baseline, charged.baseline_byte_ms),
@@ -231,7 +231,7 @@ def follow(api: str, query_id: str, rm: bool, json_: bool) -> None:
 
 
 def _state(query: QueryInfo) -> str:
-    """With the reason, where it is not what one would expect of a query in that state."""
+    """Return the state, with the reason if it is unusual for that state."""
     expected = query.state in ("finished", "stopped") or not query.reason
     return query.state if expected else f"{query.state}: {_short(query.reason)}"
 

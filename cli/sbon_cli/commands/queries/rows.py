@@ -1,4 +1,4 @@
-"""Rows as they arrive: aligned lines for people, NDJSON for machines."""
+"""Output of rows as they arrive: aligned lines for people, NDJSON for programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_WIDTH = 40
 
 
 class LineWriter:
-    """Aligned columns, numbers to the right, as wide as the first frame needs; printed on ``console``, else on stdout."""
+    """Writer of aligned columns, as wide as the first frame needs, on ``console`` or else on stdout."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console
@@ -46,7 +46,7 @@ class LineWriter:
         console.file.flush()
 
     def _line(self, cells: list[str]) -> str:
-        """A negative width is that of numbers."""
+        """Return the aligned line; a negative width aligns numbers to the right."""
         aligned = []
         for cell, width in zip(cells, self._widths, strict=True):
             room = " " * (abs(width) - cell_len(cell))
@@ -59,7 +59,7 @@ def _number(frame: Rows, position: int) -> bool:
 
 
 class NdjsonWriter:
-    """A line of JSON for each row, on stdout."""
+    """Writer of a line of JSON for each row, on stdout."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -72,7 +72,7 @@ class NdjsonWriter:
 
 
 def _cell(value: object) -> str:
-    """Numbers in twelve digits; of texts, what would break the line or command the terminal as Python writes it."""
+    """Return numbers with twelve digits, and texts with control characters escaped as in Python."""
     if isinstance(value, float):
         return f"{value:.12g}"
     text = str(value) if isinstance(value, int) else cell_text(value)
@@ -80,7 +80,7 @@ def _cell(value: object) -> str:
 
 
 class TextWriter:
-    """A line for each row, on stdout: values between tabs, without headings; NULL is nothing."""
+    """Writer of a line for each row, on stdout: values between tabs, no headings, nothing for NULL."""
 
     def __init__(self) -> None:
         self.rows = 0

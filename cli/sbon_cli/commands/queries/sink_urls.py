@@ -1,4 +1,4 @@
-"""Where ``--to`` leads: a file by its path, anything else by a URL."""
+"""Sinks by the value of ``--to``: a file by its path, any other sink by a URL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DATABASES = ("postgres", "postgresql")
 
 
 def sink_of(to: str, format_: str | None, options: tuple[str, ...]) -> SinkSpec:
-    """A path is taken from here, however it is written at the consumer's node; raises a usage error.
+    """Return the sink; a relative path is made absolute from here. Raises a usage error.
 
     ``postgres://HOST/DATABASE/TABLE``, ``http://HOST/PATH``, ``blackhole:``, ``file:PATH``, and ``NAME:...`` for any other sink,
     whose option ``url`` it becomes.

@@ -76,7 +76,7 @@ def sql(
 
 
 def statements_of(text: str) -> list[Statement]:
-    """Also the last one, where no semicolon ends it; words to the shell have lines of their own."""
+    """Return the statements, with a last statement that has no semicolon. Shell commands have lines of their own."""
     found: list[Statement] = []
     kept = list(text.split("\n"))
     for number, line in enumerate(kept):

@@ -1,4 +1,4 @@
-"""``sbon submit``: a query from words to rows."""
+"""``sbon submit``: submits a query and prints its rows."""
 
 from __future__ import annotations
 

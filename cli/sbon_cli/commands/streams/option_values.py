@@ -1,4 +1,4 @@
-"""``--option KEY=VALUE``: what a user says to a connector."""
+"""``--option KEY=VALUE``: options of a connector."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def options_of(given: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Numbers, truth and JSON as what they are, everything else as text."""
+    """Return a number, true, false or JSON as a value, anything else as text."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:

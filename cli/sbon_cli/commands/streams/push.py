@@ -81,7 +81,7 @@ def _opened(file: str) -> BinaryIO:
 
 
 def _where(client: Client, stream: str, source: str) -> tuple[Client, str]:
-    """A client of the node that has the source, and the source's name; raises ``unknown-source``."""
+    """Return a client of the source's node, and the source's name; raise ``unknown-source``."""
     here = client.status().name
     taking = [s for s in client.stream(stream).entry.sources if s.connector == "http" and source in ("", s.name)]
     near = [s for s in taking if s.node == here] or taking
@@ -143,7 +143,7 @@ class Records:
 
 @dataclass
 class Pushing:
-    """Posts, each under a key of its own, until it has been answered."""
+    """Posts with a key each, repeated until the node answers."""
 
     client: Client
     stream: str

@@ -1,4 +1,4 @@
-"""``sbon stream``: what streams there are, and where their rows are born."""
+"""``sbon stream``: streams and their sources."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def detach(api: str, stream_name: str, node_name: str, name: str, json_: bool) -
 
 
 def source_of(info: StreamInfo, name: str, node: str) -> str:
-    """The one source of that name, at that node; empty for any."""
+    """Return the single source of that name, at that node; an empty name or node means any."""
     stream, sources = info.entry.declaration.name, info.entry.sources
     found = [s.name for s in sources if (not name or s.name == name) and (not node or s.node == node)]
     if len(found) == 1:
@@ -157,7 +157,7 @@ def list_(api: str, json_: bool) -> None:
 
 
 def show_streams(streams: Sequence[StreamInfo]) -> None:
-    """The streams for people."""
+    """Print the streams as a table."""
     print_table(
         ("stream", "columns", "event time", "delay ms", "sources"),
         [
@@ -189,7 +189,7 @@ def show(api: str, name: str, json_: bool) -> None:
 
 
 def show_stream(info: StreamInfo) -> None:
-    """A stream for people."""
+    """Print a stream with its columns and sources."""
     declaration = info.entry.declaration
     say(f"[bold]{declaration.name}[/] by {declaration.event_time}, delay {declaration.delay_ms:,} ms {declaration.comment}")
     print_table(("column", "type"), [(c.name, c.type) for c in declaration.schema])
@@ -233,7 +233,7 @@ stream.add_command(push)
 
 
 def _misused(error: msgspec.ValidationError, flags: dict[str, str]) -> click.UsageError:
-    """The refusal of a declaration, in the words of the command line."""
+    """Return the refusal of a declaration as a usage error that names the flag."""
     field, message = in_plain_words(error)
     return click.UsageError(f"{flags.get(field, field)}: {message}" if field else message)
 
@@ -248,7 +248,7 @@ def connector_of(
     generator: bool,
     rate: float | None,
 ) -> tuple[str, dict[str, Any]]:
-    """Connector and options that the flags mean; raises a usage error where they contradict each other."""
+    """Return the connector and its options by the flags; raise a usage error for contradictions."""
     named = [c for c, given in (("file", path is not None), ("generator", generator), (connector, bool(connector))) if given]
     if len(set(named)) != 1:
         raise click.UsageError("name one source: --file PATH, --generator, or --connector NAME with --option KEY=VALUE")
