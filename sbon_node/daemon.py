@@ -66,7 +66,9 @@ async def _run(config: Config, tap: LogTap, stopping: asyncio.Event) -> int:
     try:
         await api.start(config.node.api_bind, config.node.api_port)
         if not is_loopback(config.node.api_bind):
-            log.warning("api-open", bind=config.node.api_bind, hint="it has no passwords: whoever reaches it commands this node")
+            log.warning(
+                "api-open", bind=config.node.api_bind, hint="it has no passwords: everyone who reaches it controls this node"
+            )
         starting = asyncio.ensure_future(_start(node, config))
         stopped = asyncio.ensure_future(stopping.wait())
         left = asyncio.ensure_future(node.leaving.wait())

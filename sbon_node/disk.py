@@ -20,7 +20,7 @@ def named_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise SbonError("disk-full", "no room for more", where=str(path), hint="free space") from error
+            raise SbonError("disk-full", "no space for more", where=str(path), hint="free space") from error
         reason = error.strerror or str(error)
         raise SbonError(
             "disk-error", f"cannot be used: {reason}", where=str(path), hint="check the disk and its rights"

@@ -88,7 +88,7 @@ def check_entry(entry: CatalogEntry) -> None:
     if not 1 <= entry.version <= MAX_VERSION or len(entry.sources) > MAX_SOURCES_OF_A_STREAM:
         raise SbonError("bad-entry", "the version, or the number of sources, is out of bounds", where=entry.declaration.name)
     if entry.dropped != (0 < entry.dropped_ms <= MAX_VERSION):
-        raise SbonError("bad-entry", "what is dropped says since when, and nothing else does", where=entry.declaration.name)
+        raise SbonError("bad-entry", "a dropped stream has the time of its drop, and no other has", where=entry.declaration.name)
     if len(entry.detached) > MAX_DETACHED or not all(0 < turn <= MAX_VERSION for turn in entry.detached.values()):
         raise SbonError("bad-entry", "the sources that were detached are out of bounds", where=entry.declaration.name)
     for source in entry.sources:

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much callers may ask of this node at once."""
+    """Limits on requests to this node."""
 
     max_body_bytes: Annotated[
         int,
@@ -20,8 +20,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(
             ge=1,
             le=65_536,
-            description="open connections, one per follower and per browser; one more takes the place of "
-            "one that waits for a request, or gets the hint to come back",
+            description="open connections, one per follower and per browser; one more replaces one that waits for a request, "
+            "or gets the hint to retry",
         ),
     ] = 256
     max_connections_per_address: Annotated[
@@ -29,16 +29,17 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(
             ge=1,
             le=65_536,
-            description="open connections of one client address; one more takes the place of one that waits for a request, or "
-            "gets the hint to come back; raise it where many clients share an address, as behind a proxy",
+            description="open connections of one client address; one more replaces one that waits for a request, or gets the "
+            "hint to retry; raise it if many clients share an address, as behind a proxy",
         ),
     ] = 128
     header_s: Annotated[
         float,
-        Meta(gt=0, le=600, description="seconds in which the headers of a request must come, else the connection is closed"),
+        Meta(gt=0, le=600, description="seconds in which the headers of a request must arrive, else the connection is closed"),
     ] = 5.0
     body_s: Annotated[
-        float, Meta(gt=0, le=3600, description="seconds in which the JSON body of a request must come; raise it for slow uplinks")
+        float,
+        Meta(gt=0, le=3600, description="seconds in which the JSON body of a request must arrive; raise it for slow uplinks"),
     ] = 30.0
     hosts: Annotated[
         tuple[str, ...],
@@ -46,7 +47,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             max_length=256,
             description="further host names by which this API may be called, patterns too (*.example.org); addresses, "
             "localhost and the names in node.bind, advertise, api_bind and api_advertise always may; others are refused, "
-            "or a web page could command the node through a name of its own",
+            "because a web page could control the node through a name of its own",
         ),
     ] = ()
     keepalive_s: Annotated[
@@ -57,7 +58,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(
             gt=0,
             le=1e6,
-            description="requests a second that one client address may make for long; more get the hint to come back",
+            description="requests a second that one client address may make in the long run; more get the hint to retry",
         ),
     ] = 500.0
     request_burst: Annotated[

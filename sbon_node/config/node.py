@@ -1,4 +1,4 @@
-"""Knobs of the node itself: its name, where it listens, and what it tells others of that."""
+"""Knobs of the node itself: its name, its addresses, and the nodes to join."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Host = Annotated[str, Meta(max_length=253)]
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 
 EVERYWHERE = ("0.0.0.0", "::")
-"""What is bound to listen at all addresses of the machine."""
+"""Bind addresses that stand for all addresses of the machine."""
 FILES = "files"
-"""The folder of a data directory in which sources and sinks may lie where nothing else is said."""
+"""Folder of a data directory for the files of sources and sinks, by default."""
 
 SECRETS = "secrets"
 """The folder of a data directory for secrets that sources and sinks refer to."""
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who this node is, where it listens, and whom it joins."""
+    """The node's name, its addresses, and the nodes to join."""
 
     name: Annotated[
         Annotated[str, Meta(max_length=63, pattern=r"^([a-z0-9]([a-z0-9._-]*[a-z0-9])?)?$")],
@@ -37,17 +37,19 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Host, Meta(min_length=1, description="address to listen at for other nodes; 0.0.0.0 for all of this machine's")
     ] = "127.0.0.1"
     port: Annotated[Port, Meta(description="UDP and TCP port for other nodes")] = 7400
-    advertise: Annotated[Host, Meta(description="address given to others, where it is not bind: behind a NAT or 0.0.0.0")] = ""
+    advertise: Annotated[
+        Host, Meta(description="address that other nodes use, if it is not bind: behind a NAT, or with 0.0.0.0")
+    ] = ""
     api_bind: Annotated[
         Host,
         Meta(
             min_length=1,
-            description="address of the HTTP API, which has no passwords: whoever reaches it commands the node; on loopback, "
-            "rows can be followed only on this machine",
+            description="address of the HTTP API, which has no passwords: everyone who reaches it controls the node; on "
+            "loopback, rows can be followed only on this machine",
         ),
     ] = "127.0.0.1"
     api_advertise: Annotated[
-        Host, Meta(description="address of the HTTP API given to others, where it is not api_bind, or not advertise for 0.0.0.0")
+        Host, Meta(description="address of the HTTP API that others use, if it is not api_bind, or not advertise with 0.0.0.0")
     ] = ""
     api_port: Annotated[Port, Meta(description="TCP port of the HTTP API")] = 7480
     join: Annotated[
@@ -68,7 +70,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def announced_api(self) -> Address:
-        """Where others are told that the HTTP API is: on loopback, nobody but this machine."""
+        """The advertised address of the HTTP API; on loopback, only this machine reaches it."""
         everywhere = self.api_bind in EVERYWHERE
         return Address(self.api_advertise or (self.announced.host if everywhere else self.api_bind), self.api_port)
 

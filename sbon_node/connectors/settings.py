@@ -1,4 +1,4 @@
-"""What may be tuned about sources and sinks, with the reason to tune it."""
+"""Settings of sources and sinks, each with the reason to change it."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         tuple[str, ...],
         Meta(
             max_length=256,
-            description="folders in which the files of sources and sinks must lie, since any peer and any user of the API may "
-            "name one; / for anywhere; by default the folder files in the data directory",
+            description="folders that must contain the files of sources and sinks, since any peer and any user of the API "
+            "may name one; / for all; by default the folder files in the data directory",
         ),
     ] = ANYWHERE
     endpoints: Annotated[
         tuple[str, ...],
         Meta(
             max_length=256,
-            description="hosts that sources and sinks may talk to, since any peer and any user of the API may name one: names, "
-            "patterns of names or networks, each with a port or without (db.example.org:5432, *.example.org, 10.0.0.0/8); "
-            "by default any, but loopback, link-local and this machine's own addresses, which need an entry that names just them",
+            description="hosts to which sources and sinks may connect, since any peer and any user of the API may name one: "
+            "names, patterns of names or networks, each with a port or without (db.example.org:5432, *.example.org, "
+            "10.0.0.0/8); by default any except loopback, link-local and this machine's own addresses, which need an entry "
+            "that names them alone",
         ),
     ] = ("*",)
     own_hosts: Annotated[
         tuple[str, ...],
         Meta(
             max_length=64,
-            description="names and addresses by which others reach this node, taken for this machine's own; by default where it "
-            "listens and what it announces",
+            description="names and addresses of this machine, as others reach it; by default its listening and advertised "
+            "addresses",
         ),
     ] = ()
     own_ports: Annotated[
@@ -76,8 +77,8 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=KIB,
             le=4 * MIB,
-            description="bytes a file source reads and parses in one step; lower it where probes are answered late while "
-            "files are read, raise it for faster reading",
+            description="bytes a file source reads and parses in one step; lower it if probes are answered late while files "
+            "are read, raise it for faster reading",
         ),
     ] = 256 * KIB
     max_record_bytes: Annotated[
@@ -118,8 +119,8 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             ge=0,
             le=2**42,
-            description="largest sum in bytes of all dead-letter files of a node; beyond it those written to longest ago "
-            "are deleted when an operator ends and when the node starts, but for those of operators that run",
+            description="largest sum in bytes of all dead-letter files of a node; beyond it the files written longest ago "
+            "are deleted when an operator ends and when the node starts, except those of running operators",
         ),
     ] = 256 * MIB
     dead_letter_text_bytes: Annotated[
@@ -130,8 +131,8 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Meta(
             gt=0,
             le=3600,
-            description="seconds before what fails for the time being is tried again, a full disk or what a source or sink "
-            "talks to; doubles up to the maximum",
+            description="seconds before a source or sink tries again after a temporary error, such as a full disk or an "
+            "unreachable host; doubles up to the maximum",
         ),
     ] = 0.5
     retry_max_s: Annotated[float, Meta(gt=0, le=3600, description="longest pause in seconds between such tries")] = 30.0
@@ -148,5 +149,5 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         ),
     ] = 64 * MIB
     push_timeout_s: Annotated[
-        float, Meta(gt=0, le=3600, description="seconds the body of a post may take to come; raise it for slow uplinks")
+        float, Meta(gt=0, le=3600, description="seconds in which the body of a post must arrive; raise it for slow uplinks")
     ] = 60.0

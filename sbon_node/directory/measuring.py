@@ -142,7 +142,7 @@ class Measurer:
 
     def _refusal(self, pair: Pair) -> SbonError | None:
         if pair[0] == pair[1]:
-            message = f"the way from {pair[0]} to itself is not measured"
+            message = f"the latency from {pair[0]} to itself is not measured"
             return SbonError("bad-pair", message, where="pairs", hint="name two nodes")
         try:
             for node in pair:
@@ -168,7 +168,7 @@ class Measurer:
         again_s = take(len(new), now)
         if again_s > 0:
             self._counters.count("measurement-refused")
-            rest = "; what is left is kept for placing queries" if spared else ""
+            rest = "; the rest is reserved for placing queries" if spared else ""
             message = f"{self._membership.own_name} has measured, or had measured, as much as it may for now{rest}"
             hint = f"come again in {math.ceil(again_s * 10) / 10:.1f} s"
             raise SbonError("too-many-measurements", message, where="pairs", hint=hint)

@@ -10,11 +10,11 @@ from msgspec import Meta
 
 NO_ARCHIVE = "-"
 LOCAL_MASTER = re.compile(r"local(\[([1-9][0-9]{0,3}|\*)\])?\Z")
-"""Those of Spark's masters that run here: rows reach the engine over loopback, and its Python processes are forked here."""
+"""Supported masters of Spark: rows reach the engine over loopback, and its Python processes are forked here."""
 
 
 class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How Spark runs on this node."""
+    """Spark on this node: memory, limits and restarts."""
 
     master: Annotated[
         str,
@@ -44,9 +44,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = 180.0
     poll_s: Annotated[
         float,
-        Meta(
-            gt=0, le=60, description="an idle operator asks for news this rarely; seconds; longer costs nothing but a slower stop"
-        ),
+        Meta(gt=0, le=60, description="longest wait of an idle operator for new frames; seconds; longer only delays its stop"),
     ] = 1.0
     restart_s: Annotated[
         float,
@@ -66,20 +64,24 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=1,
             le=1000,
-            description="an operator that kills the engine so often is set aside until its node starts again: quarantined; the "
-            "others go on",
+            description="an operator that kills the engine this many times is quarantined until its node starts again; the "
+            "others continue",
         ),
     ] = 2
     stop_s: Annotated[
         float,
-        Meta(gt=0, le=600, description="a stop waits for the batch under way; seconds; what is not done by then is run again"),
+        Meta(
+            gt=0,
+            le=600,
+            description="time for which a stop waits for the batch under way; seconds; an unfinished batch is run again",
+        ),
     ] = 10.0
     skipped_rows: Annotated[
         int,
         Meta(
             ge=0,
             le=10_000,
-            description="rows of a batch kept as dead letters where --on-error skip leaves them out; more are only counted",
+            description="skipped rows of a batch kept as dead letters (--on-error skip); more are only counted",
         ),
     ] = 100
     frame_bytes: Annotated[
@@ -90,29 +92,39 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(ge=65_536, le=1 << 40, description="engine.log beyond this becomes engine.log.1; bytes; raise it to keep more"),
     ] = 16 * 1024 * 1024
     footprint_s: Annotated[
-        float, Meta(gt=0, le=86_400, description="looks this often at how full the engine is; seconds; a look costs little")
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="interval between two checks of the engine's heap, threads and descriptors; seconds; a check costs "
+            "little",
+        ),
     ] = 10.0
     replace_heap_percent: Annotated[
         int,
         Meta(
             ge=10,
             le=100,
-            description="live objects above this share of the heap, after a full collection: the engine is replaced by a fresh "
-            "one, its operators go on from their checkpoints; raise heap_mb where that comes often; 100 never",
+            description="live objects above this share of the heap, after a full collection, a new engine replaces this one, "
+            "and its operators continue from their checkpoints; raise heap_mb if that happens often; 100 never",
         ),
     ] = 85
     replace_threads: Annotated[
-        int, Meta(ge=100, le=1_000_000, description="more threads of the host and its JVM replace the engine likewise")
+        int, Meta(ge=100, le=1_000_000, description="threads of the host and its JVM above which the engine is replaced likewise")
     ] = 1500
     replace_descriptors: Annotated[
-        int, Meta(ge=200, le=10_000_000, description="more open descriptors of the host and its JVM replace the engine likewise")
+        int,
+        Meta(
+            ge=200,
+            le=10_000_000,
+            description="open descriptors of the host and its JVM above which the engine is replaced likewise",
+        ),
     ] = 4000
     replace_every_s: Annotated[
         float,
         Meta(
             ge=0,
             le=86_400,
-            description="operators work so long on an engine before it is replaced in its turn; seconds; longer leaves a heap "
-            "that is too small alone",
+            description="shortest time between two replacements of the engine; seconds; raise it if a small heap causes too many",
         ),
     ] = 600.0

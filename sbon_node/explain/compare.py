@@ -75,7 +75,8 @@ def weigh(problem: PlacementProblem, candidates: Mapping[str, Sequence[str]], kn
         refused = {
             name: [
                 replace(
-                    weighed_node, lost=weighed_node.lost or ("" if node == hosts.get(name) else f"nobody has room for {full}")
+                    weighed_node,
+                    lost=weighed_node.lost or ("" if node == hosts.get(name) else f"no node has capacity for {full}"),
                 )
                 for node in nodes
                 for weighed_node in [_weighed(name, node, known, None, None)]
@@ -188,11 +189,11 @@ def _with_reason(problem: PlacementProblem, candidate: WeighedNode, at: str, sol
         why = (
             f"{solution.delay_ms - (bound or 0.0):.1f} ms over the bound at least"
             if late
-            else "no room for all that would go there"
+            else "no capacity for all operators that would go there"
         )
         return replace(candidate, lost=why)
     if at not in solutions:
-        return replace(candidate, lost=f"{at}, which was chosen, has no room any more" if at else "nothing is chosen now")
+        return replace(candidate, lost=f"{at}, the chosen node, has no capacity any more" if at else "nothing is chosen now")
     if not solutions[at].feasible:
         return replace(candidate, lost=f"would do: {at}, where it is, does not keep to the bounds")
     difference = solution.cost - solutions[at].cost

@@ -74,7 +74,7 @@ class Reservations:
         self._lapse(now)
         reservation = self._held.get(operator)
         if reservation is None or reservation.deadline is None or (reservation.owner, reservation.needs) != (owner, needs):
-            raise SbonError("not-reserved", "no such room is held for it", where=operator, hint="reserve it first")
+            raise SbonError("not-reserved", "no such capacity is reserved for it", where=operator, hint="reserve it first")
 
     def confirm(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
         """Turn the reservation into room held until release; raises as :meth:`check` does."""

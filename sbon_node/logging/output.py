@@ -19,11 +19,11 @@ from sbon_node.logging.tap import LogTap
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is logged and in which form."""
+    """Level, format and file of the log."""
 
     level: Annotated[
         Level,
-        Meta(description="least severity that is written; debug covers every operator and link, error of failures only"),
+        Meta(description="least severity that is written; debug covers every operator and link, error only failures"),
     ] = "info"
     format: Annotated[
         Literal["auto", "console", "json"],

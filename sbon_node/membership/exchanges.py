@@ -141,7 +141,7 @@ class Exchanges:
         )
         if known.state == "away":
             hint = "start it on the data directory it had before, or choose another name"
-            return SbonError("name-taken", f"{told}; it is expected back", where="name", hint=hint)
+            return SbonError("name-taken", f"{told}; it is expected to return", where="name", hint=hint)
         told = f"{told}; if it has died, its name is free in at most {free_s:.0f} s"
         hint = "choose another name, use the data directory it had before, or have the other one leave"
         return SbonError("name-taken", told, where="name", hint=hint)

@@ -2,9 +2,9 @@
 
 A crash is found about ``probe_timeout_s + indirect_timeout_s + suspicion_min_s`` after the first probe that meets it, which comes
 after ``probe_interval_s`` in the mean (the probes of all members together are a Poisson process), if ``suspicion_confirmations``
-others confirm it; where nobody can, as between two nodes, it takes ``suspicion_max_factor`` times ``suspicion_min_s``. Others
-hear of it within some ``gossip_interval_s x log2(n + 1)``. No live node is taken for dead that answers within
-``indirect_timeout_s + suspicion_min_s`` of its probe's being late, whatever datagrams are lost: it is asked over TCP as long.
+others confirm it; without other members it takes ``suspicion_max_factor`` times ``suspicion_min_s``. Others hear of it within
+some ``gossip_interval_s x log2(n + 1)``. A live node is never declared dead if it answers within ``indirect_timeout_s +
+suspicion_min_s`` after its late probe, whatever datagrams are lost: it is asked over TCP for that long.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ Seconds = Annotated[float, Meta(gt=0, le=60)]
 
 
 class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How quickly failures are found, and how much gossip that costs (SWIM: Das, Gupta, Motivala, DSN 2002; Lifeguard: Dadgar,
-    Phillips, Currey, DSN 2018). n is the number of living members, this one included."""
+    """Speed of failure detection, and its cost in gossip (SWIM: Das, Gupta, Motivala, DSN 2002; Lifeguard: Dadgar, Phillips,
+    Currey, DSN 2018). n is the number of living members, this one included.
+    """
 
     preset: Annotated[
         Preset,
@@ -33,15 +34,15 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         tuple[Annotated[str, Meta(pattern=r"^[^=,]{1,32}=[^=,]{1,32}$")], ...],
         Meta(
             max_length=8,
-            description="words about this node that others are told, as zone=eu-1,rack=7; at most eight; parent=NODE names the "
-            "node that this one hangs from in a hierarchy, for strategies that place along one",
+            description="tags of this node that all members see, as zone=eu-1,rack=7; at most eight; parent=NODE names this "
+            "node's parent in a hierarchy, for strategies that place along one",
         ),
     ] = ()
     probe_interval_s: Annotated[
         Seconds,
         Meta(
-            description="one member is probed in each interval, in turn or, every other time at most, a neighbour whose distance "
-            "is to be measured; seconds; shorter finds failures sooner, and costs 2 datagrams / interval"
+            description="one member is probed in each interval, in turn, or, at most every other time, a neighbour whose "
+            "distance has to be measured; seconds; shorter finds failures sooner, and costs 2 datagrams / interval"
         ),
     ] = 1.0
     probe_timeout_s: Annotated[
@@ -60,14 +61,14 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Meta(
             ge=0,
             le=16,
-            description="bound of the awareness score s, in which a node counts signs that it is ill itself: probe interval and "
-            "timeouts are x (s + 1); 0 turns it off",
+            description="bound of the awareness score s, in which a node counts signs of its own bad health: probe interval "
+            "and timeouts are x (s + 1); 0 turns it off",
         ),
     ] = 8
     suspicion_min_s: Annotated[
         Seconds,
         Meta(
-            description="a suspect is dead so long after its probe failed, if enough others confirm it; above the longest pause "
+            description="time from a suspect's failed probe to its death, if enough others confirm it; above the longest pause "
             "of a live node less indirect_timeout_s; seconds"
         ),
     ] = 2.6
@@ -76,36 +77,40 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Meta(
             ge=1,
             le=100,
-            description="of c of the wanted k confirmations: time = max(min, max - (max - min) x log(c + 1) / log(k + 1)), where "
+            description="with c of k confirmations: time = max(min, max - (max - min) x log(c + 1) / log(k + 1)), where "
             "max = factor x min",
         ),
     ] = 4.0
     suspicion_confirmations: Annotated[
-        int, Meta(ge=0, le=16, description="k of the formula above: others that found the suspect silent themselves")
+        int, Meta(ge=0, le=16, description="k of the formula above: other nodes whose own probes of the suspect failed")
     ] = 3
     insist_s: Annotated[
         Seconds,
         Meta(
-            description="who found a suspect silent pings it again this often until the matter is settled: a live one that "
-            "stands still hears suspicion_min_s / insist_s of them, and needs one answer to arrive; seconds"
+            description="a node whose probe of a suspect failed pings it at this interval until the suspicion is settled: a "
+            "stalled live node gets suspicion_min_s / insist_s pings, and needs one answer to arrive; seconds"
         ),
     ] = 0.25
     gossip_interval_s: Annotated[
         Seconds,
-        Meta(description="while there are rumours they are also sent this often, beside the probes; seconds"),
+        Meta(description="interval at which pending rumours are sent, in addition to probes; seconds"),
     ] = 0.25
     gossip_fanout: Annotated[int, Meta(ge=1, le=16, description="random members a rumour is sent to in each gossip interval")] = 3
     gossip_to_dead_s: Annotated[
         float,
-        Meta(ge=0, le=3600, description="the dead are gossiped to like the living for so long, so that one that lives objects"),
+        Meta(
+            ge=0,
+            le=3600,
+            description="time for which a dead member still gets gossip, so that it can refute if it lives; seconds",
+        ),
     ] = 30.0
     retransmit_margin: Annotated[
         float,
         Meta(
             ge=0,
             le=100,
-            description="a rumour is sent ceil(ln(n + 1) + margin) times by each member that knows it; somebody misses it in "
-            "about exp(-margin) of all cases",
+            description="a rumour is sent ceil(ln(n + 1) + margin) times by each member that knows it; some member misses it "
+            "in about exp(-margin) of all cases",
         ),
     ] = 6.0
     coordinate_factor: Annotated[
@@ -115,15 +120,15 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         ),
     ] = 0.3
     coordinate_step_ms: Annotated[
-        float, Meta(ge=0, le=1000, description="others are told of a coordinate again once it has moved so far; milliseconds")
+        float, Meta(ge=0, le=1000, description="a coordinate is published again after it has moved this far; milliseconds")
     ] = 2.0
     coordinate_pause_s: Annotated[
         float,
         Meta(
             ge=0,
             le=60,
-            description="and only min(pause x n, as long as this node has run) seconds after it told the last: coordinates cost "
-            "a node at most 80 x coordinate_factor x log2(n + 1) / pause bytes a second",
+            description="and at the earliest min(pause x n, this node's uptime) seconds after the last publication: "
+            "coordinates cost a node at most 80 x coordinate_factor x log2(n + 1) / pause bytes a second",
         ),
     ] = 0.4
     sync_interval_s: Annotated[
@@ -131,8 +136,8 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Meta(
             gt=0,
             le=3600,
-            description="mean time between reconciliations with a random member, 3 of 10 times with one thought dead, which "
-            "heals partitions; seconds; a digest costs 4 bytes for every 4 to 8 members",
+            description="mean time between reconciliations with a random member, 3 of 10 times with a member declared dead, "
+            "which heals partitions; seconds; a digest costs 4 bytes for every 4 to 8 members",
         ),
     ] = 10.0
     tombstone_s: Annotated[
@@ -140,18 +145,18 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Meta(
             gt=0,
             le=1e6,
-            description="dead and left members are remembered so long: longer partitions heal only through seeds; seconds",
+            description="time for which dead and left members are remembered; longer partitions heal only through seeds; seconds",
         ),
     ] = 86_400.0
     join_timeout_s: Annotated[
-        float, Meta(ge=0, le=600, description="at its start a node asks its seeds again for so long, then gives up; seconds")
+        float, Meta(ge=0, le=600, description="time for which a starting node asks its seeds again before it gives up; seconds")
     ] = 20.0
     rejoin_s: Annotated[
         float,
         Meta(
             gt=0,
             le=600,
-            description="a node that has lost everybody tries again after so long; seconds; doubles up to the maximum",
+            description="pause before a node that has lost all members tries again; seconds; doubles up to the maximum",
         ),
     ] = 1.0
     rejoin_max_s: Annotated[
@@ -159,7 +164,7 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Meta(
             gt=0,
             le=3600,
-            description="longest pause between two such tries, and between two looks for one that is remembered and not seen; "
+            description="longest pause between two such tries, and between two tries of remembered members that are missing; "
             "seconds; lower finds the others sooner",
         ),
     ] = 30.0
@@ -181,19 +186,19 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         Meta(
             ge=1,
             le=2**20,
-            description="hearsay that raises an incarnation, or the version of a coordinate, by more than this above what is "
-            "known is refused, counted, and the member asked itself",
+            description="a rumour that raises an incarnation, or the version of a coordinate, by more than this above the "
+            "known value is refused and counted, and the member itself is asked",
         ),
     ] = 1024
 
     @property
     def stand_still_s(self) -> float:
-        """How long a live node may stand still once its probe is late, whatever datagrams are lost."""
+        """Longest stall of a live node after a late probe that is not declared a death, whatever datagrams are lost."""
         return self.indirect_timeout_s + self.suspicion_min_s
 
     @property
     def name_free_s(self) -> float:
-        """How long after its death a node's name may still be held, all but one time in 150: the probes are a Poisson process."""
+        """Time after a node's death by which its name is free, except one time in 150: the probes are a Poisson process."""
         found_s = 5 * self.probe_interval_s + self.probe_timeout_s + self.indirect_timeout_s
         return found_s + self.suspicion_max_factor * self.suspicion_min_s
 
@@ -214,7 +219,7 @@ PRESETS: dict[Preset, dict[str, Any]] = {
         "sync_interval_s": 5.0,
     },
 }
-"""What differs from the defaults."""
+"""Differences of each preset from the defaults."""
 
 
 def preset(name: Preset, **knobs: Any) -> MembershipSettings:

@@ -1,4 +1,4 @@
-"""Knobs of the network room."""
+"""Knobs of the network package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         float, Meta(gt=0, le=120, description="wait for a connection and its handshake; seconds; raise it on very slow links")
     ] = 5.0
     call_timeout_s: Annotated[
-        float, Meta(gt=0, le=600, description="wait for the answer to a request, where the caller says nothing else; seconds")
+        float, Meta(gt=0, le=600, description="wait for the answer to a request, if the caller sets no other limit; seconds")
     ] = 10.0
     max_connections: Annotated[
         int, Meta(ge=1, le=65_536, description="connections accepted at once, and kept to others; more are closed unanswered")
@@ -28,7 +28,7 @@ class NetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(
             ge=1,
             le=65_536,
-            description="of these, connections accepted from one address; more are closed unanswered; raise it where many nodes "
+            description="of these, connections accepted from one address; more are closed unanswered; raise it if many nodes "
             "share an address",
         ),
     ] = 256
@@ -43,12 +43,12 @@ class NetSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Meta(
             ge=4,
             le=3600,
-            description="a connection whose other side acknowledges nothing for so long is taken for lost; seconds; "
-            "raise it where links come and go",
+            description="a connection counts as lost if its other side acknowledges nothing for this time; seconds; raise it "
+            "for unstable links",
         ),
     ] = 20.0
     linger_s: Annotated[
-        float, Meta(gt=0, le=600, description="time a closed connection has to deliver what was written before; seconds")
+        float, Meta(gt=0, le=600, description="time for which a closed connection still delivers written bytes; seconds")
     ] = 10.0
     write_buffer_bytes: Annotated[
         int, Meta(ge=64 * KIB, le=2**30, description="bytes queued on a connection above which its writer waits")

@@ -33,7 +33,7 @@ class Doctor:
     async def examine(self, readiness: Readiness) -> Examination:
         """Examine this node; takes some seconds. Raises :class:`SbonError` ``examination-under-way``."""
         if self._busy:
-            raise SbonError("examination-under-way", "somebody examines this node already", hint="try again in some seconds")
+            raise SbonError("examination-under-way", "an examination of this node is under way", hint="try again in some seconds")
         self._busy = True
         try:
             machine = await self._context.executor(partial(examine_machine, self._config))
@@ -110,7 +110,7 @@ def _reachable(one: Reached, port: int) -> CheckResult:
             wrong.append(f"TCP from it: {one.answer.tcp}")
     if not wrong:
         assert one.answer is not None
-        return ok(check, f"UDP and TCP both ways, {one.ping_ms:.1f} ms there and back")
+        return ok(check, f"UDP and TCP in both directions, {one.ping_ms:.1f} ms there and back")
     remedy = (
         f"let UDP and TCP to port {port} through the firewalls on both sides; behind a NAT forward the port and set "
         f"node.advertise to the outer address; run sbon doctor on {one.node} too"
@@ -127,7 +127,7 @@ def _address(answered: list[Reached], announced: Address) -> CheckResult:
         remedy = f"set node.advertise to an address that they reach, perhaps {seen[0]}"
         return failed("address", f"{told}; {', '.join(unreached)} cannot reach it there", remedy)
     if is_loopback(announced.host) and any(not is_loopback(address) for address in seen):
-        return failed("address", told, f"nobody elsewhere reaches a loopback address: set node.advertise, perhaps to {seen[0]}")
+        return failed("address", told, f"no other machine reaches a loopback address: set node.advertise, perhaps to {seen[0]}")
     stale = sorted({one.node for one in answered if one.answer is not None and _shown(one) != announced})
     if stale:
         return warning("address", f"{told}; {', '.join(stale)} know another address of it", "wait for gossip, then look again")
@@ -161,7 +161,7 @@ def _agreement(well: list[Reached]) -> str:
     names = ", ".join(one.node for one in well)
     off_ms = max(abs(one.offset_ms) - one.uncertain_ms for one in well)
     if off_ms > 0:
-        return f"at least one is {off_ms:.0f} ms off, which is well: {names}"
+        return f"at least one is {off_ms:.0f} ms off, which is tolerable: {names}"
     return f"no difference from those of {names}; one of {max(one.uncertain_ms for one in well):.0f} ms would be seen"
 
 

@@ -35,6 +35,6 @@ class Draining:
 
     def _needed_for(self) -> list[str]:
         """Return a line for each part or record that would have to move, or cannot."""
-        promised = [f"holds room for {operator}" for operator in self._operators.promised()]
+        promised = [f"holds capacity for {operator}" for operator in self._operators.promised()]
         pinned = [f"has the source {report.source.id}" for report in self._sources.reports()]
         return [*self._leaving.needed_for(), *promised, *pinned]

@@ -26,8 +26,7 @@ class Leaving:
         """Return a line for each part, record or source that would be missed."""
         hosted = [f"hosts {part} of query {query}" for query, part, _ in self._parts()]
         kept = [
-            f"keeps the record of query {record.id}"
-            + ("" if record.state in LIVE else ", of whose end some nodes have yet to be told")
+            f"keeps the record of query {record.id}" + ("" if record.state in LIVE else "; some nodes do not know of its end yet")
             for record in self._book.held()
             if record.state in LIVE or not record.cleaned
         ]

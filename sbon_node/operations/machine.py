@@ -103,7 +103,7 @@ def _disk(data_dir: Path, *, fsync: bool) -> list[CheckResult]:
     # Some file systems create inodes on demand, and report none.
     if system.f_files:
         left = f"{inodes:,} inodes free"
-        remedy = "delete small files nobody needs: find DIR -xdev -type f | cut -d/ -f2-4 | sort | uniq -c"
+        remedy = "delete small files that you do not need: find DIR -xdev -type f | cut -d/ -f2-4 | sort | uniq -c"
         found.append(
             failed("inodes", left, remedy)
             if inodes < MIN_FREE_INODES

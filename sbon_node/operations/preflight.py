@@ -102,7 +102,7 @@ def _seed(address: Address, cluster: str) -> Iterator[CheckResult]:
     if asyncio.run(_answers(address, cluster)):
         yield ok(check, "answers datagrams")
     else:
-        remedy = f"see whether a firewall lets UDP through both ways, and whether that node's cluster is {cluster!r} too"
+        remedy = f"check that firewalls let UDP through in both directions, and that the other node's cluster is {cluster!r} too"
         yield warning(check, f"has not answered a datagram within {CONNECT_S:g} s", remedy)
 
 

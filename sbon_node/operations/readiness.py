@@ -65,7 +65,7 @@ def _reasons(condition: Condition) -> list[Reason]:
         found.append(Reason(code="low-disk", weight="unready", message=room, hint="free some space: operators wait for it"))
     elif condition.free_inodes < MIN_FREE_INODES:
         room = f"{condition.free_inodes} inodes are left on the disk of the data directory, a node needs {MIN_FREE_INODES}"
-        found.append(Reason(code="low-disk", weight="unready", message=room, hint="delete files nobody needs"))
+        found.append(Reason(code="low-disk", weight="unready", message=room, hint="delete files that you do not need"))
     if condition.unstored:
         told = f"records cannot be stored: {condition.unstored}"
         hint = "free some space, or see to the disk: what waits is stored by itself then, nothing acknowledged is lost"
@@ -85,7 +85,7 @@ def _reasons(condition: Condition) -> list[Reason]:
         told = "; ".join(condition.quarantined)
         found.append(Reason(code="operators-quarantined", weight="impaired", message=told, hint=hint))
     if condition.waiting:
-        hint = "mend what they wait for, and they go on by themselves"
+        hint = "remove the cause; they continue by themselves"
         found.append(Reason(code="operators-wait", weight="impaired", message="; ".join(condition.waiting), hint=hint))
     if condition.drained:
         hint = "to end it for good: sbon leave"

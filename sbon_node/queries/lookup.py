@@ -125,7 +125,7 @@ class QueryLookup:
                 "holder-unreachable",
                 f"no answer from {self._shown(holder)}, which holds the record of {query!r}; parts of it are at {hosts}",
                 where="query",
-                hint=f"start {holder} again, or mend the way to it; until then nothing but the query's rows can be had",
+                hint=f"start {holder} again, or restore the network to it; until then only the query's rows are available",
             )
         unanswered = self._unanswered(answers)
         if not unanswered:
@@ -134,7 +134,7 @@ class QueryLookup:
             f"no node that answers has the query {query!r}; no answer from {', '.join(map(str, unanswered))}: it may be there"
         )
         names = " and ".join(answer.node for answer in unanswered)
-        hint = f"start {names} again, or mend the way there; or is the name another? see: sbon query list"
+        hint = f"start {names} again, or restore the network to them; or check the name: sbon query list"
         return SbonError("unknown-query", message, where="query", hint=hint)
 
     def _orphans(self, answers: Iterable[Answer]) -> dict[str, list[ForeignComponent]]:

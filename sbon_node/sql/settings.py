@@ -1,4 +1,4 @@
-"""Knobs of planning: bounds on what users and peers may send and on what it may cost, and when operators read in partitions."""
+"""Knobs of planning: bounds on texts of users and peers, and on the cost of planning them; when operators read in partitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long and deep a query may be, and where the fast reader begins."""
+    """Limits on the length and depth of a query, and the rate for the fast reader."""
 
     max_text: Annotated[
         int, Meta(ge=100, le=65_000, description="characters of a query; longer ones are refused before they are parsed")
@@ -51,8 +51,8 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=1,
             le=1_000_000,
-            description="how many times as long as the values of a row functions such as repeat and concat may make one, inside "
-            "one another and over all columns; lower it where engines are short of memory",
+            description="largest factor by which functions such as repeat and concat may lengthen the values of a row, "
+            "nested and over all columns; lower it if engines are short of memory",
         ),
     ] = 1000
     partitioned_rows_s: Annotated[
@@ -66,18 +66,18 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=0,
             le=1e9,
-            description="seconds of event time an input of a join or union may be ahead of the others, beyond what their windows "
-            "and delays make of it; lower it where operators are short of memory, raise it where rows wait for quiet streams",
+            description="seconds of event time an input of a join or union may be ahead of the others, beyond their windows "
+            "and delays; lower it if operators are short of memory, raise it if rows wait for quiet streams",
         ),
     ] = 600.0
     max_relations: Annotated[
-        int, Meta(ge=1, le=64, description="streams and sub-queries one query may read, each counted as often as it is written")
+        int, Meta(ge=1, le=64, description="streams and sub-queries one query may read, each counted at every occurrence")
     ] = 16
     decompose_below: Annotated[
         float,
         Meta(
             gt=0,
             le=1,
-            description="an aggregate is split into partial ones where the links then carry less than this share of the bytes",
+            description="an aggregate is split into partial ones if the links then carry less than this share of the bytes",
         ),
     ] = 0.8

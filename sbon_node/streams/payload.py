@@ -42,7 +42,7 @@ def unpack(payload: bytes) -> pa.RecordBatch:
         raise ValueError(f"{declared:,} bytes unpacked are over the limit of {MAX_UNPACKED_BYTES:,}")
     with pa.ipc.open_stream(stream) as reader:
         if (folded := next((field for field in reader.schema if _folds(field.type)), None)) is not None:
-            raise ValueError(f"values of {folded.type} may stand for many times their bytes")
+            raise ValueError(f"values of {folded.type} may unpack to many times their bytes")
         rows = next(iter(reader), None)
         if rows is None:
             raise ValueError("no record batch")

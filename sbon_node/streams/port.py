@@ -269,7 +269,7 @@ class NodePort:
             assert spill is not None
             raise SbonError(
                 "held-too-long",
-                f"{spill.bytes:,} bytes of {full[0].stream} wait for inputs that have told nothing new for "
+                f"{spill.bytes:,} bytes of {full[0].stream} wait for inputs that have had no news for "
                 f"{self._settings.spill_patience_s:g} s",
                 where=self.operator,
                 hint="see why the others are behind; raise streams.spill_max_bytes or query.ahead_slack_s",

@@ -1,4 +1,4 @@
-"""What may be tuned about streams, with the reason to tune it."""
+"""Settings of streams, each with the reason to change it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             ge=1,
             le=2**40,
             description="bytes of a stream its subscribers have not received, above which its producer pauses; "
-            "raise it where consumers are often away and the disk is large",
+            "raise it if consumers are often away and the disk is large",
         ),
     ] = 32 * MIB
     outbox_max_bytes: Annotated[
@@ -37,15 +37,15 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=0,
             le=2**50,
-            description="largest size of the outbox database in bytes, 0 for as much as the disk holds; "
-            "set it where other programs share the disk",
+            description="largest size of the outbox database in bytes, 0 for the whole disk; set it if other programs share "
+            "the disk",
         ),
     ] = 0
     fsync: Annotated[
         bool,
         Meta(
-            description="sync outbox, records and checkpoints before a batch becomes visible, so that the loss of power loses "
-            "nothing either; each batch then waits for the disk"
+            description="sync outbox, records and checkpoints before a batch becomes visible, so that loss of power loses no "
+            "rows either; each batch then waits for the disk"
         ),
     ] = False
     batch_span_bytes: Annotated[
@@ -54,7 +54,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             ge=1,
             le=2**32,
             description="bytes of input one batch may take over all inputs, one frame at least; "
-            "lower it where the engine is short of memory; keep it at most half of inbox_credit_bytes",
+            "lower it if the engine is short of memory; keep it at most half of inbox_credit_bytes",
         ),
     ] = 8 * MIB
     batch_span_rows: Annotated[
@@ -92,11 +92,11 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             ge=1,
             le=2**50,
             description="bytes of a live source a subscriber may leave unacknowledged before its subscription fails (at least "
-            "live_retention_bytes counts); raise it where consumers are away for long",
+            "live_retention_bytes counts); raise it if consumers are away for long",
         ),
     ] = 512 * MIB
     trim_frames: Annotated[
-        int, Meta(ge=1, le=2**20, description="frames deleted in one transaction; lower it where deleting delays other work")
+        int, Meta(ge=1, le=2**20, description="frames deleted in one transaction; lower it if deleting delays other work")
     ] = 1024
     max_subscribers: Annotated[int, Meta(ge=1, le=65_536, description="subscribers one stream may have; one more is refused")] = (
         256
@@ -106,8 +106,8 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=0,
             le=2**50,
-            description="bytes an input keeps on disk while it is held back for inputs that are behind, before it makes its "
-            "producer wait; raise it where a stream is joined with something of its own that comes much later",
+            description="bytes an input keeps on disk while it is held back for inputs that are behind, before its producer "
+            "must wait; raise it if a stream is joined with a much later part of itself",
         ),
     ] = 1024 * MIB
     spill_patience_s: Annotated[
@@ -115,8 +115,8 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             gt=0,
             le=1e9,
-            description="seconds an operator waits for inputs that are behind once what it holds back has filled "
-            "spill_max_bytes; then its query fails; raise it where nodes are away for long",
+            description="seconds an operator waits for inputs that are behind after it has filled spill_max_bytes; then its "
+            "query fails; raise it if nodes are away for long",
         ),
     ] = 600.0
     reconnect_s: Annotated[

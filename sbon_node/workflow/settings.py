@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long the workflows wait for peers, and how much they keep."""
+    """Timeouts of workflows between peers, and limits of what they keep."""
 
     call_timeout_s: Annotated[
         float, Meta(gt=0, le=600, description="wait for a peer's short answer; seconds; raise it on very slow links")
@@ -20,20 +20,20 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(gt=0, le=3600, description="wait for an operator to run, engine start included; seconds; raise it on slow machines"),
     ] = 240.0
     reservation_s: Annotated[
-        float, Meta(gt=0, le=3600, description="capacity is held so long for an operator that is about to come; seconds")
+        float, Meta(gt=0, le=3600, description="lifetime of a reservation whose operator has not started; seconds")
     ] = 300.0
     reserved_share: Annotated[
         float,
         Meta(
             gt=0,
             le=1,
-            description="share of engine.max_operators that one other node may hold reserved for long while others ask for "
-            "capacity; what it holds beyond that is given to them; nodes that are no members count as one",
+            description="share of engine.max_operators that another node may hold reserved while others ask for capacity; "
+            "they get the excess; all nodes that are no members count as one",
         ),
     ] = 0.5
     reserved_s: Annotated[
         float,
-        Meta(gt=0, le=3600, description="how long a node may hold more than that share all the same, to start a query; seconds"),
+        Meta(gt=0, le=3600, description="time for which a node may hold more than that share, to start a query; seconds"),
     ] = 15.0
     placement_rounds: Annotated[
         int, Meta(ge=1, le=20, description="placements tried when a chosen node refuses after all; then the query is refused")
@@ -43,13 +43,12 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         Meta(
             gt=0,
             le=3600,
-            description="how long the strategies that an explanation compares may take; of others it says that they were not "
-            "done; seconds",
+            description="time limit of the strategies that an explanation compares; it lists those that did not finish; seconds",
         ),
     ] = 15.0
     retry_s: Annotated[float, Meta(gt=0, le=600, description="pause before asking an unreachable peer again; seconds")] = 1.0
     retry_max_s: Annotated[
-        float, Meta(gt=0, le=3600, description="longest such pause, for hosts that have to be told of a query's end; seconds")
+        float, Meta(gt=0, le=3600, description="longest such pause, for hosts that must learn of a query's end; seconds")
     ] = 30.0
     sync_interval_s: Annotated[
         float,
@@ -69,7 +68,7 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_inputs: Annotated[int, Meta(ge=1, le=4096, description="streams one operator or sink may take; more are refused")] = 1024
     max_streams: Annotated[int, Meta(ge=1, le=2048, description="streams in the catalogue; more are refused")] = 1024
     kept_events: Annotated[
-        int, Meta(ge=0, le=4096, description="last events of members, placements and queries kept for whoever listens later")
+        int, Meta(ge=0, le=4096, description="last events of members, placements and queries kept for later listeners")
     ] = 256
     history_interval_s: Annotated[
         float,
@@ -79,21 +78,30 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         int, Meta(ge=2, le=100_000, description="newest points kept of each history; with 2 s between them ten minutes")
     ] = 300
     history_queries: Annotated[
-        int, Meta(ge=0, le=2048, description="queries of which a point is taken at a time, in turn; each asks its parts' hosts")
+        int,
+        Meta(
+            ge=0,
+            le=2048,
+            description="queries that get a point at a time, in turn; each point asks the hosts of the query's components",
+        ),
     ] = 8
     measure_interval_s: Annotated[
         float,
-        Meta(gt=0, le=86_400, description="pause between rounds that remember what running queries' operators did; seconds"),
+        Meta(gt=0, le=86_400, description="pause between rounds that remember measurements of running operators; seconds"),
     ] = 30.0
     max_measurements: Annotated[
-        int, Meta(ge=0, le=65_536, description="operators one node remembers measurements of, for later plans; the oldest go")
+        int, Meta(ge=0, le=65_536, description="operators whose measurements one node remembers, for later plans; the oldest go")
     ] = 4096
     measurement_age_s: Annotated[
         float, Meta(gt=0, le=1e9, description="older measurements do not count in a plan; seconds; lower it where streams change")
     ] = 86_400.0
     bandwidth_bytes_s: Annotated[
         float,
-        Meta(gt=0, le=1e12, description="what this node may send for operators; bytes a second; set it to the site's uplink"),
+        Meta(
+            gt=0,
+            le=1e12,
+            description="throughput that operators of this node may use; bytes a second; set it to the site's uplink",
+        ),
     ] = 125_000_000.0
     cores: Annotated[float, Meta(ge=0, le=4096, description="cores operators may reserve; 0 takes what the machine has")] = 0.0
     memory_mb: Annotated[
@@ -102,5 +110,7 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def component_timeout_s(self) -> float:
-        """For a call on the way of another: whoever waits for the whole, for ``call_timeout_s``, still gets what there is."""
+        """Timeout of a call within another call, so that the outer caller, who waits ``call_timeout_s``, still gets a partial
+        answer.
+        """
         return self.call_timeout_s / 3

@@ -26,7 +26,7 @@ No other process should lock it.
 """
 
 _NAMES: dict[int, tuple[str, str, str]] = {
-    sqlite3.SQLITE_FULL: ("disk-full", "no room for more records", "free some space"),
+    sqlite3.SQLITE_FULL: ("disk-full", "no space for more records", "free some space"),
     sqlite3.SQLITE_BUSY: (
         "store-busy",
         "another process has it locked",

@@ -32,7 +32,7 @@ async def test_a_refused_submission_is_a_problem_at_once_or_at_the_end(
     node: SwitchedNode, client: AsyncClient, steps_before: int
 ) -> None:
     node.steps = [Progress(step="parsing", message="reading")] * steps_before
-    node.steps.append(SbonError("no-capacity", "no node has room", details=("a: full", "b: full")))
+    node.steps.append(SbonError("no-capacity", "no node has capacity", details=("a: full", "b: full")))
     told: list[object] = []
 
     async def read_all() -> None:

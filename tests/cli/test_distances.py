@@ -81,7 +81,7 @@ WRONG = [
     (("rtt", "londn"), "error: node: there is no node 'londn'", "  hint: did you mean london?"),
     (("rtt", "london", "paris", "--cached"), "error: node: there is no node 'paris'", "  hint: see: sbon members"),
     (("members", "--near", "franfkurt"), "error: node: there is no node 'franfkurt'", "  hint: did you mean frankfurt?"),
-    (("rtt", "london"), "error: pairs: the way from london to itself is not measured", "  hint: name two nodes"),
+    (("rtt", "london"), "error: pairs: the latency from london to itself is not measured", "  hint: name two nodes"),
 ]
 
 

@@ -52,11 +52,11 @@ def test_many_frames_cost_few_acknowledgements(api: str, node: Any) -> None:
 
 def test_a_refused_acknowledgement_is_made_again(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "ACKNOWLEDGE_RETRY_S", 0.0)
-    node.refuse_acknowledgements = [SbonError("disk-full", "no room for more"), SbonError("not-received", "not yet")]
+    node.refuse_acknowledgements = [SbonError("disk-full", "no space for more"), SbonError("not-received", "not yet")]
     node.script = [[frame(1, 1), FINISHED]]
     result = run(api, "query", "follow", "q1")
     assert (result.exit_code, node.acknowledged) == (0, [{"o1": 1}])
-    assert result.stderr.count("cannot acknowledge rows yet: no room for more") == 1
+    assert result.stderr.count("cannot acknowledge rows yet: no space for more") == 1
 
 
 def test_whoever_detaches_has_acknowledged_what_was_printed(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,12 +364,14 @@ def test_ctrl_c_before_a_query_is_accepted_says_where_to_look(api: str, monkeypa
 
 
 def test_a_refused_submission_lists_who_refused(api: str, node: Any) -> None:
-    node.refuse_submit = SbonError("no-capacity", "no node has room for o1", hint="add nodes", details=("a: cores", "b: memory"))
+    node.refuse_submit = SbonError(
+        "no-capacity", "no node has capacity for o1", hint="add nodes", details=("a: cores", "b: memory")
+    )
     result = run(api, "submit", "select 1")
     assert result.exit_code == 1
     assert result.stdout == ""
     lines = result.stderr.splitlines()
-    assert lines[-4:] == ["error: no node has room for o1", "  - a: cores", "  - b: memory", "  hint: add nodes"]
+    assert lines[-4:] == ["error: no node has capacity for o1", "  - a: cores", "  - b: memory", "  hint: add nodes"]
 
 
 def test_sql_comes_from_a_file_or_standard_input(api: str, node: Any, tmp_path: Path) -> None:

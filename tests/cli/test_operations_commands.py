@@ -96,7 +96,7 @@ def test_doctor_tells_what_was_examined_though_streams_are_not_known(node: Scrip
         ({"state": "lost", "reason": "a has lost its record"}, "failed"),
         ({"state": "unreachable", "reason": "no answer from a"}, "warning"),
         ({"operators": (waits("lost"),), "reason": "q1.b0 at b: b does not know it"}, "failed"),
-        ({"operators": (waits("stopped"),), "reason": "q1.b0 at b: no room for the checkpoint"}, "warning"),
+        ({"operators": (waits("stopped"),), "reason": "q1.b0 at b: no space for the checkpoint"}, "warning"),
     ],
 )
 def test_doctor_tells_what_queries_have_lost_and_what_they_wait_for(

@@ -99,7 +99,7 @@ def test_a_full_disk_pauses_and_loses_nothing(tmp_path: Path, name: str, monkeyp
     monkeypatch.setattr(SinkRunner, "_enter", lambda self, *how: (states.append(how), enter(self, *how)))
     world.run()
     assert world.rows() == EXPECTED
-    assert any(how[0] == "paused" and "no room" in how[1] for how in states)
+    assert any(how[0] == "paused" and "no space" in how[1] for how in states)
 
 
 def test_parquet_parts_roll_by_rows(tmp_path: Path) -> None:

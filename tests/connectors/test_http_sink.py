@@ -304,7 +304,7 @@ async def test_a_disk_that_is_full_when_it_states_and_a_kill_then_lose_nothing(
         full = True
         running = asyncio.create_task(sinking.runner.run())
         await until(lambda: len(hook.posts) > 3 * len({key for key, _ in hook.posts}))
-        assert "no room for more" in sinking.runner.describe().state
+        assert "no space for more" in sinking.runner.describe().state
         assert (sinking.acknowledged, sinking.runner.rows) == ({}, 0)
         running.cancel()
         await asyncio.wait([running])

@@ -56,13 +56,13 @@ def test_a_full_disk_pauses_and_loses_nothing(tmp_path: Path) -> None:
 
     def full(self: Outbox, *args: Any) -> None:
         if next(refusals, False):
-            raise SbonError("disk-full", "no room for more frames")
+            raise SbonError("disk-full", "no space for more frames")
         write(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Outbox, "write_source", full)
         assert numbers(world.run()) == [0, 2, 3]
-    assert ("paused", "no room for more frames") in world.states
+    assert ("paused", "no space for more frames") in world.states
     assert world.states[-1] == ("ended", "")
     assert len(world.letters()) == 1
 

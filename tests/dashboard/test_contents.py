@@ -28,7 +28,7 @@ def row(page: Page, table: str, first: str) -> dict[str, str]:
 def test_the_map_shows_nodes_what_is_on_them_and_what_flows(browser: Browser, cluster: LocalCluster) -> None:
     with looking(browser, cluster["london"].client.api) as page:
         link = page.locator("[data-link='new-york singapore']")
-        expect(link.locator("title")).to_have_text(re.compile(r"^new-york to singapore: [\d.]+ k?B/s, 1\d\d ms one way$"))
+        expect(link.locator("title")).to_have_text(re.compile(r"^new-york to singapore: [\d.]+ k?B/s, 1\d\d ms latency$"))
         assert sorted(node.get_attribute("data-node") for node in page.locator(".node").all()) == NODES
         label = page.locator("[data-node='new-york']")
         expect(label).to_have_attribute(
@@ -36,7 +36,7 @@ def test_the_map_shows_nodes_what_is_on_them_and_what_flows(browser: Browser, cl
         )
         expect(page.locator("[data-node='singapore']")).to_have_attribute("aria-label", re.compile(", 1 sink$"))
         expect(page.locator("[data-node='london'] .name")).to_have_text("london, this node")
-        assert float(link.locator(".way").get_attribute("stroke-width") or 0) > 1
+        assert float(link.locator(".traffic").get_attribute("stroke-width") or 0) > 1
         drawn = {name: page.locator(f"[data-node='{name}'] .hit").bounding_box() for name in NODES}
         places = {name: (box["x"], box["y"]) for name, box in drawn.items() if box}
 
@@ -52,7 +52,7 @@ def test_a_node_is_shown_closely(browser: Browser, cluster: LocalCluster) -> Non
         expect(page.locator("#place-title")).to_have_text("new-york")
         place = page.locator("#place")
         expect(place).to_contain_text("source readings/harbour, running")
-        expect(place).to_contain_text(re.compile(r"to singapore: [\d.]+ k?B/s, 1\d\d ms one way"))
+        expect(place).to_contain_text(re.compile(r"to singapore: [\d.]+ k?B/s, 1\d\d ms latency"))
         page.mouse.move(*middle(page, "singapore"))
         expect(page.locator("#place-title")).to_have_text("singapore")
         expect(place).to_contain_text(f"sink of {QUERY}, running")
@@ -98,8 +98,8 @@ def test_a_query_is_told_with_its_text_as_text(browser: Browser, cluster: LocalC
         assert page.locator("img").count() == 0
         expect(page.locator("#why tbody tr")).to_have_count(3)
         expect(page.locator("#why tbody tr").first).to_contain_text("new-york")
-        page.get_by_role("button", name="Weigh the alternatives now").click()
-        expect(page.locator("#why [role=status]")).to_have_text("Weighed by what is known now.")
+        page.get_by_role("button", name="Compare the alternatives now").click()
+        expect(page.locator("#why [role=status]")).to_have_text("Compared by the latencies known now.")
         page.locator("summary", has_text="What other strategies would do").click()
         expect(page.locator("#why")).to_contain_text("relaxation")
 

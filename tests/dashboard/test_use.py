@@ -198,7 +198,7 @@ def test_a_page_nobody_sees_asks_nothing(browser: Browser, cluster: LocalCluster
     with looking(browser, cluster["london"].client.api) as page:
         expect(page.locator(".card")).to_have_count(7)
         page.evaluate(hide, True)
-        expect(page.locator("#connection")).to_have_text("Paused while nobody looks")
+        expect(page.locator("#connection")).to_have_text("Paused while the page is hidden")
         asked: list[str] = []
         page.on("request", lambda request: asked.append(request.url))
         page.wait_for_timeout(6000)
@@ -222,7 +222,7 @@ def test_nodes_that_die_are_shown_dead(browser: Browser, cluster: LocalCluster) 
         expect(page.locator("#members-note")).to_have_text("3 of 4 alive")
         expect(page.locator("#log li", has_text="frankfurt is dead")).to_be_visible()
         own.kill()
-        expect(page.locator("#connection")).to_contain_text("No news: the node does not answer; trying again")
+        expect(page.locator("#connection")).to_contain_text("No answer: the node does not answer; trying again")
         expect(page.locator("#age")).to_contain_text("as of")
         expect(page.locator(".node")).to_have_count(4)
         own.restart()

@@ -154,7 +154,7 @@ def test_a_node_that_died_is_no_longer_asked_nor_believed(tmp_path: Path) -> Non
 
 
 SILLY = [
-    (("ab", "cc"), "bad-pair", "the way from c to itself is not measured"),
+    (("ab", "cc"), "bad-pair", "the latency from c to itself is not measured"),
     (("ax",), "unknown-node", "there is no node 'x'"),
     (("xa",), "unknown-node", "there is no node 'x'"),
     (("ab", "ac", "ad", "bc"), "too-many-pairs", "4 pairs, at most 3 are measured at once"),

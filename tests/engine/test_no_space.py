@@ -30,7 +30,7 @@ def test_an_operator_whose_checkpoint_has_no_room_waits_for_it(tmp_path: Path) -
     told = told_by("tests.engine.no_space", tmp_path)
 
     oracle = duckdb.sql(f"SELECT k * 2 FROM range({FRAMES * ROWS}) AS t(k) WHERE k % 3 = 0 ORDER BY k").fetchall()
-    assert "no room for the checkpoint" in told["reason"]
+    assert "no space for the checkpoint" in told["reason"]
     assert told["shown_while_full"] == 0
     assert told["rows"] == [k for (k,) in oracle]
     assert told["failed"] == 0
@@ -46,7 +46,7 @@ def test_a_first_batch_without_room_waits_for_it_wherever_the_disk_was_full(tmp_
     for operator, was in told.items():
         stopped = [reason for state, reason in was["states"] if state == "stopped"]
         assert stopped, operator
-        assert all("no room for the checkpoint" in reason for reason in stopped), operator
+        assert all("no space for the checkpoint" in reason for reason in stopped), operator
         assert "failed" not in [state for state, _ in was["states"]], was["states"]
         assert sorted((row["k"], row["n"]) for row in was["rows"]) == oracle, operator
         assert len(was["left"]) <= 1, operator

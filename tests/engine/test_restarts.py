@@ -154,9 +154,9 @@ async def test_a_refused_commit_is_the_operators_failure(tmp_path: Path, error: 
 async def test_a_commit_waits_for_room_and_says_so(tmp_path: Path) -> None:
     async with bench(tmp_path) as it:
         port = await it.start("full")
-        port.commit_refusal = SbonError("disk-full", "no room for more frames")
+        port.commit_refusal = SbonError("disk-full", "no space for more frames")
         await port.feed(row(0), ended=True)
-        assert await it.states.wait("full", "running", 2) == "no room for more frames"
+        assert await it.states.wait("full", "running", 2) == "no space for more frames"
         port.commit_refusal = None
         assert (await port.wait_ended())["n"].to_pylist() == [0]
         assert it.states.told["full"][-1] == ("running", "")

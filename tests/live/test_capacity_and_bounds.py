@@ -121,7 +121,10 @@ def test_nodes_are_filled_and_no_further_and_room_that_comes_free_is_given_again
     assert refused.value.code == "no-capacity"
     assert {detail.split(":")[0] for detail in refused.value.details} == set(NODES)
     told = [detail.split(": ", 1)[1] for detail in refused.value.details]
-    assert set(told) <= {"100 MB free, 150 needed", "has room for it, but not for all of this query that would have to go there"}
+    assert set(told) <= {
+        "100 MB free, 150 needed",
+        "has capacity for it, but not for all of the query's operators that would have to go there",
+    }
     at = Counter(operator.node for info in running for operator in dee.client.query(info.id).operators)
     assert max(at.values()) <= EACH, at
     assert sum(at.values()) >= EACH * (len(NODES) - 1), "they went on to the nodes that had room"

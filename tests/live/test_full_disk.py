@@ -28,7 +28,7 @@ def test_an_operator_without_room_waits_for_it(readings: list[Path]) -> None:
 
         reasons: set[str] = set()
         deadline = time.monotonic() + 240
-        while not any("no room for more frames" in reason for reason in reasons):
+        while not any("no space for more frames" in reason for reason in reasons):
             assert time.monotonic() < deadline, reasons
             reasons |= {operator.reason for operator in dee.client.query(info.id).operators}
             time.sleep(0.1)

@@ -19,7 +19,7 @@ CASES = [
     ({"engine": "failed: no Java"}, False, ["engine-failed"]),
     ({"free_bytes": 1000}, False, ["low-disk"]),
     ({"free_inodes": 3}, False, ["low-disk"]),
-    ({"unstored": "no room for more records"}, False, ["not-stored"]),
+    ({"unstored": "no space for more records"}, False, ["not-stored"]),
     ({"alone": True}, True, ["alone"]),
     ({"drained": True}, True, ["drained"]),
     ({"failed": ("q1.1: it broke",)}, True, ["parts-failed"]),

@@ -32,7 +32,7 @@ async def test_where_all_can_be_measured_it_is_the_best_of_all_placements(seed: 
     problem, view = few(seed)
     placed = await auto(problem, view, SETTINGS)
     assert placed.strategy == "optimal"
-    assert placed.reason == "auto took optimal: all ways are measured, and of 81 placements the best can be found"
+    assert placed.reason == "auto took optimal: all latencies are measured, and 81 placements are few enough for an exact search"
     everywhere = ({"a": a, "b": b} for a, b in product(view.nodes(), repeat=2))
     assert placed.usage == pytest.approx(min(cost(problem, hosts, view.truth) for hosts in everywhere))
     assert placed.probes == view.probes == len(list(combinations(view.nodes(), 2))) + len(set(placed.hosts().values()))
@@ -55,8 +55,8 @@ class Silent(Winding):
     [
         (Winding, SETTINGS, 80, "9 hosts for 2 operators are more than 80 placements"),
         (Winding, PlacementSettings(measure=False), 1000, "nothing may be measured"),
-        (Refusing, SETTINGS, 1000, "not all ways are measured: as much as it may for now"),
-        (Silent, SETTINGS, 1000, "8 of 36 ways could not be measured"),
+        (Refusing, SETTINGS, 1000, "not all latencies are measured: as much as it may for now"),
+        (Silent, SETTINGS, 1000, "8 of 36 latencies could not be measured"),
     ],
 )
 async def test_elsewhere_it_is_hybrid_s(

@@ -75,7 +75,7 @@ async def test_the_refusal_tells_the_way_and_what_is_missing(plane: Any) -> None
 async def test_what_is_not_known_of_a_way_is_no_promise(plane: Any) -> None:
     view = plane(POINTS, capacity={"c": 2.0})
     view.latency_ms = lambda a, b: UNKNOWN_MS if "p2" in (a, b) and a != b else 10.0
-    with pytest.raises(SbonError, match="not all ways are known") as refused:
+    with pytest.raises(SbonError, match="not all latencies are known") as refused:
         await place(problem(max_delay_ms=100.0), view, SETTINGS, "consumer")
     assert refused.value.details[0] == "s2 at p2 to join at c: not known"
 

@@ -144,7 +144,7 @@ async def test_a_bound_on_delay_is_kept_at_a_price_or_refused() -> None:
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 async def test_a_bound_on_throughput_needs_bandwidth_at_the_hosts(name: str) -> None:
     problem = made(TREE, 4, bounds=Bounds(min_throughput_bytes_s=5e9))
-    with pytest.raises(SbonError, match="no node has room") as refused:
+    with pytest.raises(SbonError, match="no node has capacity") as refused:
         await STRATEGIES[name](problem, world(4), SETTINGS)
     assert {detail.split(": ")[1] for detail in refused.value.details} == {"a gigabyte a second is all there is"}
 

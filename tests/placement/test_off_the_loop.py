@@ -103,7 +103,9 @@ async def test_who_looks_everywhere_refuses_networks_that_are_too_large_for_it(m
             refused[name] = refusal
     too_large = {name: refusal.message for name, refusal in refused.items() if refusal.code == "too-large"}
     assert too_large.keys() == set(LOOKING_EVERYWHERE)
-    assert [text for text in too_large.values() if "ways between all nodes; of 40 these are more than 1,000" not in text] == []
+    assert [
+        text for text in too_large.values() if "latencies between all nodes; of 40 these are more than 1,000" not in text
+    ] == []
 
 
 async def test_a_matrix_is_asked_for_in_parts_and_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ async def test_of_too_many_nodes_not_all_are_considered(plane: Any, monkeypatch:
     needy = msgspec.structs.replace(
         problem, operators=tuple(msgspec.structs.replace(o, needs=Needs(cores=0.1)) for o in problem.operators)
     )
-    with pytest.raises(SbonError, match="edge reckons with the ways between all nodes") as refused:
+    with pytest.raises(SbonError, match="edge uses the latencies between all nodes") as refused:
         await STRATEGIES["edge"](needy, plane(at, capacity=dict.fromkeys(problem.pinned.values(), 0.0)), SETTINGS)
     assert refused.value.code == "too-large"
 
@@ -195,7 +195,7 @@ async def test_a_full_proxy_and_a_bound_are_met_elsewhere_or_refused(name: str, 
         assert all(hosts.count(node) <= view.capacity[node] for node in hosts)
         met += 1
     assert met
-    assert set(refused) <= {"no placement was found that takes at most the bound and for which nodes have room"}
+    assert set(refused) <= {"no placement within the bound was found whose nodes have capacity"}
 
 
 def test_the_convex_set_is_nearer_to_every_child_than_any_other_is(plane: Any) -> None:

@@ -56,7 +56,7 @@ async def test_consumer_falls_back_to_the_nearest(plane: Any) -> None:
     assert (await STRATEGIES["consumer"](PROBLEM, roomy, SETTINGS)).hosts() == {"f1": "c", "join": "c"}
     placed = await STRATEGIES["consumer"](PROBLEM, plane(POINTS, capacity={"c": 0.0}), SETTINGS)
     assert placed.hosts() == {"f1": "m", "join": "n"}
-    assert "1 before it had no room" in placed.assignments[0].reason
+    assert "1 before it had no capacity" in placed.assignments[0].reason
 
 
 async def test_producer_picks_among_its_own_producers(plane: Any) -> None:

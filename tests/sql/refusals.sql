@@ -117,7 +117,7 @@ SELECT `carrier FROM flights
 SELECT /* carrier FROM flights
 --
 -- expect: forbidden-comment 1:29
--- says: a comment may not end in a back-slash (Spark goes on with it): -- \
+-- says: a comment may not end in a back-slash (Spark continues it on the next line): -- \
 -- hint: remove the back-slash
 SELECT carrier FROM flights -- \
 , origin
@@ -243,22 +243,22 @@ SELECT carrier FROM flights LEFT JOIN weather USING (origin)
 SELECT carrier, count(*) FROM flights GROUP BY carrier
 --
 -- expect: aggregate-without-window 1:8
--- says: a stream has no end, so what is aggregated needs one: count(*)
+-- says: a stream has no end, so an aggregate needs a window: count(*)
 -- hint: GROUP BY window(ts, '1 hour')
 SELECT count(*) FROM flights
 --
 -- expect: aggregate-without-window 1:8
--- says: a stream has no end, so what is aggregated needs one: sum(dep_delay)
+-- says: a stream has no end, so an aggregate needs a window: sum(dep_delay)
 -- hint: GROUP BY window(ts, '1 hour')
 SELECT sum(dep_delay) FROM flights
 --
 -- expect: aggregate-without-window 1:8
--- says: a stream has no end, so what is aggregated needs one: avg(dep_delay) AS a
+-- says: a stream has no end, so an aggregate needs a window: avg(dep_delay) AS a
 -- hint: GROUP BY window(ts, '1 hour')
 SELECT avg(dep_delay) AS a FROM flights
 --
 -- expect: aggregate-without-window 1:8
--- says: a stream has no end, so what is aggregated needs one: carrier
+-- says: a stream has no end, so an aggregate needs a window: carrier
 -- hint: GROUP BY window(ts, '1 hour')
 SELECT carrier FROM flights HAVING count(*) > 1
 --
@@ -576,7 +576,7 @@ GROUP BY carrier
 HAVING count(*) > 3
 --
 -- expect: aggregate-without-window 1:8
--- says: a stream has no end, so what is aggregated needs one: max(n) AS m
+-- says: a stream has no end, so an aggregate needs a window: max(n) AS m
 -- hint: GROUP BY window, or GROUP BY window(window_time(window), '1 day')
 SELECT max(n) AS m FROM (SELECT window, carrier, count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), carrier)
 --
@@ -741,7 +741,7 @@ SELECT upper(origin) AS o, count(*) AS n FROM flights GROUP BY window(ts, '1 hou
 SELECT count(*) AS n FROM flights GROUP BY window(ts, '1 hour') HAVING carrier = 'AA'
 --
 -- expect: aggregate-without-window 1:8
--- says: a stream has no end, so what is aggregated needs one: carrier
+-- says: a stream has no end, so an aggregate needs a window: carrier
 -- hint: GROUP BY window(ts, '1 hour')
 SELECT carrier FROM flights HAVING carrier = 'AA'
 --
@@ -782,12 +782,12 @@ SELECT first(carrier) AS n FROM flights GROUP BY window(ts, '1 hour')
 --
 -- expect: unsupported-aggregate 1:12
 -- says: count has no place here: count(*)
--- hint: aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query
+-- hint: aggregates are allowed in SELECT and HAVING; to aggregate an aggregate, group a sub-query
 SELECT sum(count(*)) AS n FROM flights GROUP BY window(ts, '1 hour')
 --
 -- expect: unsupported-aggregate 1:12
 -- says: avg has no place here: avg(dep_delay)
--- hint: aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query
+-- hint: aggregates are allowed in SELECT and HAVING; to aggregate an aggregate, group a sub-query
 SELECT max(avg(dep_delay)) AS n FROM flights GROUP BY window(ts, '1 hour'), carrier
 --
 -- expect: bad-sql 1:8
@@ -807,12 +807,12 @@ SELECT sum(*) AS n FROM flights GROUP BY window(ts, '1 hour')
 --
 -- expect: unsupported-aggregate 1:35
 -- says: count has no place here: count(*)
--- hint: aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query
+-- hint: aggregates are allowed in SELECT and HAVING; to aggregate an aggregate, group a sub-query
 SELECT carrier FROM flights WHERE count(*) > 3
 --
 -- expect: unsupported-aggregate 1:47
 -- says: avg has no place here: avg(dep_delay)
--- hint: aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query
+-- hint: aggregates are allowed in SELECT and HAVING; to aggregate an aggregate, group a sub-query
 SELECT carrier FROM flights WHERE dep_delay > avg(dep_delay)
 --
 -- expect: aggregate-without-window 1:82
@@ -822,7 +822,7 @@ SELECT carrier, count(*) FILTER (WHERE dep_delay > 3) AS n FROM flights GROUP BY
 --
 -- expect: unsupported-aggregate 1:66
 -- says: sum has no place here: sum(distance)
--- hint: aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query
+-- hint: aggregates are allowed in SELECT and HAVING; to aggregate an aggregate, group a sub-query
 SELECT count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), sum(distance)
 --
 -- expect: not-repeatable 1:66
@@ -837,7 +837,7 @@ SELECT count(*) AS n FROM flights GROUP BY window(current_timestamp(), '1 hour')
 --
 -- expect: unsupported-aggregate 1:8
 -- says: count has no place here: count(*)
--- hint: aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query
+-- hint: aggregates are allowed in SELECT and HAVING; to aggregate an aggregate, group a sub-query
 SELECT count(*) AS n FROM flights GROUP BY window(ts, '1 hour'), 1
 --
 -- expect: unknown-column 1:66
@@ -1069,7 +1069,7 @@ SELECT x.carrier FROM flights f JOIN weather w ON f.origin = w.origin AND f.ts =
 --
 -- expect: unsupported-aggregate 1:91
 -- says: count has no place here: count(*)
--- hint: aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query
+-- hint: aggregates are allowed in SELECT and HAVING; to aggregate an aggregate, group a sub-query
 SELECT f.carrier FROM flights f JOIN weather w ON f.origin = w.origin AND f.ts = w.ts AND count(*) > 1
 --
 -- expect: join-without-equality 1:38
@@ -1118,7 +1118,7 @@ SELECT carrier FROM flights WHERE origin IN (SELECT origin, ts FROM weather)
 SELECT carrier FROM flights WHERE (origin, ts) IN (SELECT origin, ts FROM weather)
 --
 -- expect: unsupported-subquery 1:45
--- says: only SELECT ... FROM ... WHERE can stand here: (SELECT origin FROM weather GROUP BY window(ts, '1 hour')...
+-- says: only SELECT ... FROM ... WHERE is allowed here: (SELECT origin FROM weather GROUP BY window(ts, '1 hour')...
 -- hint: join with the sub-query instead
 SELECT carrier FROM flights WHERE origin IN (SELECT origin FROM weather GROUP BY window(ts, '1 hour'), origin)
 --
@@ -1363,12 +1363,12 @@ SELECT count(*) FROM (SELECT window(ts, '1 minute') AS w, count(*) AS n FROM fli
 --
 -- expect: bad-operand 1:8
 -- says: carrier is a string, and no number: dep_delay + carrier
--- hint: CAST(carrier AS double), or TRY_CAST, which gives NULL for what is no number; || joins strings
+-- hint: CAST(carrier AS double), or TRY_CAST, which gives NULL for a text that is no number; || joins strings
 SELECT dep_delay + carrier AS x FROM flights
 --
 -- expect: bad-operand 1:39
 -- says: origin is a string, and no number: 2 * origin
--- hint: CAST(origin AS double), or TRY_CAST, which gives NULL for what is no number; || joins strings
+-- hint: CAST(origin AS double), or TRY_CAST, which gives NULL for a text that is no number; || joins strings
 SELECT carrier FROM flights WHERE 1 < 2 * origin
 --
 -- expect: bad-literal 1:46
@@ -1388,7 +1388,7 @@ SELECT carrier FROM flights WHERE ts BETWEEN '2013-01-01 10:00:00' AND 'tomorrow
 --
 -- expect: bad-literal 1:13
 -- says: this is no double: 'x1'
--- hint: write one, or TRY_CAST, which gives NULL for what is none
+-- hint: write one, or TRY_CAST, which gives NULL for an invalid text
 SELECT CAST('x1' AS double) AS x FROM flights
 --
 -- expect: bad-literal 2:32

@@ -52,7 +52,7 @@ def test_a_record_whose_hosts_have_yet_to_be_told_keeps_its_node(tmp_path: Path)
         cluster.crash(cluster.nodes["b"])
         await ask(cluster, "a", cluster.nodes["a"].daemon.stop_query("q"))
         error = await refusal(cluster, "a", cluster.nodes["a"].daemon.leave())
-        assert error.details[0] == "keeps the record of query q, of whose end some nodes have yet to be told"
+        assert error.details[0] == "keeps the record of query q; some nodes do not know of its end yet"
 
     in_cluster(tmp_path, "abc", test)
 

@@ -40,7 +40,7 @@ def test_a_consumer_away_too_long_loses_rows_that_are_counted_and_its_query_fail
         while (info := await state_of(cluster, "b")).state == "running":
             await loop.clock().sleep(1)
         assert info.state == "failed"
-        assert f"fell behind what is kept for it, and {lost:,} rows were dropped" in info.reason
+        assert f"fell behind its retained frames, and {lost:,} rows were dropped" in info.reason
         assert await dropped() == lost
         report = (await ask(cluster, "a", source.stream("numbers"))).sources[0]
         assert (report.state, lost < report.rows) == ("running", True)

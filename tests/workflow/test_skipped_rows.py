@@ -98,7 +98,7 @@ def test_a_full_disk_is_told_and_the_next_try_is_whole(tmp_path: Path, monkeypat
     with monkeypatch.context() as patched:
 
         def full(self: DeadLetters, lines: object) -> None:
-            raise SbonError("disk-full", "no room for more")
+            raise SbonError("disk-full", "no space for more")
 
         patched.setattr(DeadLetters, "write_lines", full)
         with pytest.raises(SbonError):

@@ -1,4 +1,4 @@
-// Asks this node, and nobody else.
+// Requests to this node, and to no other.
 
 const PATIENCE_MS = 20_000;
 

@@ -13,7 +13,7 @@ const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 
 
 export class Chart {
   /**
-   * `lines` are names of the points' fields, null where there is nothing to draw; `read(point)` is told what the cursor is at, null
+   * `lines` are names of the points' fields, null where there is nothing to draw; `read(point)` gets the point at the cursor, null
    * for the newest. `tick` puts a value of the axis into few characters, `least` is the least that the axis reaches to.
    */
   constructor(parent, lines, label, read, { height = HEIGHT, tick = bytes, least = 1 } = {}) {
@@ -68,8 +68,8 @@ export class Chart {
 
   ticks(from, to, levels, width) {
     const up = levels.map((value, i) => ({ key: `y${i}`, value }));
-    const room = width - EDGE.left - EDGE.right;
-    const apart = STEPS_S.find((s) => room * ((1000 * s) / Math.max(SPARE_MS, to - from)) >= (s < 60 ? WORD : SHORT_WORD)) ?? STEPS_S.at(-1);
+    const inner = width - EDGE.left - EDGE.right;
+    const apart = STEPS_S.find((s) => inner * ((1000 * s) / Math.max(SPARE_MS, to - from)) >= (s < 60 ? WORD : SHORT_WORD)) ?? STEPS_S.at(-1);
     const along = [];
     const offset = new Date(from).getTimezoneOffset() * 60_000;
     for (let at = Math.ceil((from - offset) / (apart * 1000)) * apart * 1000 + offset; at <= to; at += apart * 1000) along.push({ key: `x${along.length}`, at });

@@ -1,12 +1,12 @@
-// What the node tells as it happens (GET /v1/events), as entries of the log: members come and go, operators are placed, queries end.
+// Events of the node (GET /v1/events) as entries of the log: members, placements, queries.
 
 import { paths } from "./api.js";
 import { partName } from "./format.js";
 
-/** Calls `told({at, kind, text, state})` for every event, and `broken(reason)` when the stream of events is cut, "" when it is back. */
+/** Calls `heard({at, kind, text, state})` for every event, and `broken(reason)` when the stream of events is cut, "" when it is back. */
 export class Events {
-  constructor(told, broken) {
-    Object.assign(this, { told, broken, source: null });
+  constructor(heard, broken) {
+    Object.assign(this, { heard, broken, source: null });
     document.addEventListener("visibilitychange", () => (document.hidden ? this.stop() : this.start()));
   }
 
@@ -24,7 +24,7 @@ export class Events {
       source.addEventListener(kind, (message) => {
         const event = JSON.parse(message.data);
         const { text, state } = entry(event);
-        this.told({ at: event.at_ms, kind: WORDS[kind], text, state, event });
+        this.heard({ at: event.at_ms, kind: WORDS[kind], text, state, event });
       });
     }
   }

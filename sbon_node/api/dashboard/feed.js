@@ -1,4 +1,4 @@
-// Polling with manners: one request of a kind at a time, pauses between them, longer ones after failures, none while nobody looks.
+// Polling: one request of a kind at a time, pauses between them, longer ones after failures, none while the page is hidden.
 
 import { Unreachable, get } from "./api.js";
 
@@ -28,8 +28,8 @@ export class Feed {
     const path = this.path();
     const asking = (this.asking = new AbortController());
     try {
-      const told = path === null ? null : await answer(path, asking.signal);
-      if (this.asking === asking && told) this.take(told, path);
+      const value = path === null ? null : await answer(path, asking.signal);
+      if (this.asking === asking && value) this.take(value, path);
     } finally {
       if (this.asking === asking) {
         this.asking = null;
@@ -102,7 +102,7 @@ export class Line {
     if (back) this.hurry();
   }
 
-  /** The node is there again: nobody waits out a long pause. */
+  /** The node answers again: end the long pause. */
   hurry() {
     for (const feed of this.feeds) if (feed.failures && !feed.asking) feed.start();
   }

@@ -1,4 +1,4 @@
-// Small drawings that tell states and kinds apart by shape, not by colour alone.
+// Small drawings that distinguish states and kinds by shape, not by colour alone.
 
 import { svg } from "./dom.js";
 
@@ -23,7 +23,7 @@ const TONES = {
   dead: "bad", failed: "bad", unreachable: "bad", lost: "bad", quarantined: "bad", left: "done",
 };
 
-/** good, warn, bad or done: what a state's first word stands for. */
+/** The class of a state by its first word: good, warn, bad or done. */
 export function tone(state) {
   return TONES[state.split(":")[0]] ?? "done";
 }

@@ -1,11 +1,11 @@
-// How far each part of a plan is in event time: its watermark, and how far that is behind the sources it stands on.
+// Event-time progress of each component of a plan: its watermark, and its lag behind the sources below it.
 
 import { moment, span } from "./format.js";
 
 const OVER = new Set(["over", "failed"]);
 const NOW_MS = 86_400_000;
 
-/** The newest watermark among the sources below a part; null where none has one. */
+/** The newest watermark among the sources below a component; null if none has one. */
 export function reached(part, byId, seen = new Set()) {
   if (seen.has(part.id)) return null;
   seen.add(part.id);

@@ -27,7 +27,7 @@ export class LogView {
     return el("label", {}, box, { member: "members", placement: "placements", query: "queries" }[kind]);
   }
 
-  /** What has been told before, as after a lost connection, is not told again. */
+  /** Add an entry, unless it is listed already, as after a lost connection. */
   add(entry) {
     const same = ({ at, kind, text }) => at === entry.at && kind === entry.kind && text === entry.text;
     if (this.entries.some(same)) return;
@@ -48,18 +48,18 @@ export class LogView {
     keep(this.list, shown, (entry) => entry.number, () => el("li", {}, el("time"), badge(), el("span", { class: "text" })), (item, entry) => {
       const [time, mark, text] = item.children;
       time.dateTime = new Date(entry.at).toISOString();
-      say(time, told(entry.at));
+      say(time, timeText(entry.at));
       showBadge(mark, entry.state);
       say(text, entry.text);
     });
     this.box.hidden = !shown.length;
-    say(this.none, shown.length ? "" : "Nothing has happened since the node was started.");
+    say(this.none, shown.length ? "" : "No events since the node's start.");
     say(this.note, this.reason || (this.entries.length === MOST ? `the last ${MOST}` : ""));
   }
 }
 
-/** The time of day; and the day where that is not today. */
-function told(at) {
+/** The time of day, with the day if that is not today. */
+function timeText(at) {
   const day = new Date(at).toLocaleDateString();
   return day === new Date().toLocaleDateString() ? clock(at) : `${day} ${clock(at)}`;
 }

@@ -1,4 +1,4 @@
-// What the page's own node takes of its machine: processor and memory, of its own process and of its engine.
+// Use of the machine by the page's own node: processor and memory of its process and of its engine.
 
 import { el, say } from "./dom.js";
 import { bytes } from "./format.js";

@@ -105,12 +105,12 @@ const line = new Line(
 const events = new Events((entry) => log.add(entry), (reason) => log.broken(reason));
 
 function showLine(state, reason) {
-  const words = { connecting: "Connecting", live: "Live", paused: "Paused while nobody looks", lost: `No news: ${reason}; trying again` };
+  const words = { connecting: "Connecting", live: "Live", paused: "Paused while the page is hidden", lost: `No answer: ${reason}; trying again` };
   say(byId("connection"), words[state]);
   set(document.body, { "data-line": state });
 }
 
-/** How old what is shown is; told where it is more than the pause between two questions. */
+/** Show the age of the data if it exceeds the pause between two requests. */
 function showAge() {
   const ageMs = Date.now() - line.heardMs;
   say(byId("age"), line.heardMs && ageMs > 6000 ? `as of ${span(ageMs)} ago` : "");

@@ -115,7 +115,7 @@ export class MapView {
       class: `node ${member.state}${chosen ? " chosen" : ""}${node.name === this.model.preview ? " pointed" : ""}`,
       tabindex: node.name === this.at ? 0 : -1,
       "aria-pressed": String(chosen),
-      "aria-label": this.told(node),
+      "aria-label": this.description(node),
       "data-node": node.name,
     });
     const [, , gauge, mark, text, kinds] = group.children;
@@ -132,48 +132,48 @@ export class MapView {
     });
   }
 
-  told({ label, member, here, has }) {
+  description({ label, member, here, has }) {
     const rtt = member.rtt_ms === null ? "" : `, ${ms(member.rtt_ms)} away`;
     const busy = member.load_per_core === null ? "" : `, load ${load(member.load_per_core)}`;
     return `${label}, ${member.state}${rtt}${busy}${has.map((kind) => `, ${plural(here[kind].length, kind)}`).join("")}`;
   }
 
-  /** The links that are shown, each with its shape. */
-  ways() {
+  /** The shown links, each with its shape. */
+  traffic() {
     const places = new Map(this.nodes.map((node) => [node.name, [node.x, node.y]]));
     return this.model
       .traffic()
-      .filter((way) => places.has(way.source) && places.has(way.target))
-      .map((way) => ({ ...way, shape: linkShape(places.get(way.source), places.get(way.target), thickness(way.bytesS)) }))
-      .filter((way) => way.shape);
+      .filter((link) => places.has(link.source) && places.has(link.target))
+      .map((link) => ({ ...link, shape: linkShape(places.get(link.source), places.get(link.target), thickness(link.bytesS)) }))
+      .filter((link) => link.shape);
   }
 
-  /** Boxes that cover the links of the chosen query, which names stand beside where they can. */
+  /** Boxes around the links of the chosen query, which names avoid if they can. */
   lines() {
-    return this.ways().filter(({ chosen }) => chosen !== null).flatMap(({ shape }) => shape.boxes);
+    return this.traffic().filter(({ chosen }) => chosen !== null).flatMap(({ shape }) => shape.boxes);
   }
 
   links() {
-    const shown = this.ways()
+    const shown = this.traffic()
       .sort((a, b) => (a.chosen === null ? 0 : 1) - (b.chosen === null ? 0 : 1) || b.bytesS - a.bytesS);
     const most = this.frame.width < LABELLED_FROM_PX ? 0 : LABELLED_LINKS;
     const labels = new Map();
-    for (const way of shown.filter(({ chosen, bytesS }) => chosen !== null && bytesS > 0).slice(0, most)) {
-      const place = freePlace(way.shape.labels, 6.8 * perSecond(way.bytesS).length, this.taken, this.frame.width, this.frame.height);
-      if (place) labels.set(way.key, place);
+    for (const link of shown.filter(({ chosen, bytesS }) => chosen !== null && bytesS > 0).slice(0, most)) {
+      const place = freePlace(link.shape.labels, 6.8 * perSecond(link.bytesS).length, this.taken, this.frame.width, this.frame.height);
+      if (place) labels.set(link.key, place);
     }
-    const make = () => svg("g", {}, svg("title"), svg("path", { class: "reach" }), svg("path", { class: "way" }), svg("path", { class: "arrow" }), svg("text"));
-    keep(this.layers.links, shown, (way) => way.key, make, (group, way) => {
+    const make = () => svg("g", {}, svg("title"), svg("path", { class: "reach" }), svg("path", { class: "traffic" }), svg("path", { class: "arrow" }), svg("text"));
+    keep(this.layers.links, shown, (link) => link.key, make, (group, link) => {
       const [title, reach, line, arrow, text] = group.children;
-      const { path, arrow: head } = way.shape;
-      const label = labels.get(way.key);
-      set(group, { class: `link${way.chosen !== null ? " chosen" : ""}${way.measured ? "" : " planned"}`, "data-link": `${way.source} ${way.target}` });
-      say(title, `${way.source} to ${way.target}: ${perSecond(way.bytesS)}${way.measured ? "" : " as planned"}, ${ms(way.latencyMs)} one way`);
+      const { path, arrow: head } = link.shape;
+      const label = labels.get(link.key);
+      set(group, { class: `link${link.chosen !== null ? " chosen" : ""}${link.measured ? "" : " planned"}`, "data-link": `${link.source} ${link.target}` });
+      say(title, `${link.source} to ${link.target}: ${perSecond(link.bytesS)}${link.measured ? "" : " as planned"}, ${ms(link.latencyMs)} latency`);
       set(reach, { d: path });
-      set(line, { d: path, "stroke-width": thickness(way.bytesS).toFixed(1) });
+      set(line, { d: path, "stroke-width": thickness(link.bytesS).toFixed(1) });
       set(arrow, { d: head });
       set(text, label ? { x: label[0].toFixed(1), y: (label[1] + 4).toFixed(1), "text-anchor": "middle" } : {});
-      say(text, label ? perSecond(way.bytesS) : "");
+      say(text, label ? perSecond(link.bytesS) : "");
     });
   }
 
@@ -232,10 +232,10 @@ function drawScale(group, frame, length) {
   set(text, { x: 4 });
 }
 
-/** What the shapes mean. */
+/** The legend of the shapes. */
 export function legend(parent) {
   const sample = (text, ...shapes) => el("span", {}, svg("svg", { viewBox: "0 0 34 16", width: 34, height: 16, "aria-hidden": "true" }, ...shapes), text);
-  const line = (bytesS) => svg("path", { class: "way", d: "M2,8 H32", "stroke-width": thickness(bytesS) });
+  const line = (bytesS) => svg("path", { class: "traffic", d: "M2,8 H32", "stroke-width": thickness(bytesS) });
   const shape = (kind) => svg("path", { class: kind, d: KINDS[kind], transform: "translate(17,8)" });
   const circle = (name, r, more = {}) => svg("circle", { class: name, cx: 17, cy: 8, r, ...more });
   parent.append(

@@ -55,8 +55,8 @@ const SPOTS = [
 ];
 
 /**
- * Where the names of `nodes` ({name, x, y, width, below}: pixels that stand below a name; the most important first) stand: name to a spot, or to null where there is no
- * room, since a name that covers another tells less than none. Where there is room beside `lines` (boxes) too, it is taken first.
+ * Positions of the names of `nodes` ({name, x, y, width, below}: pixels taken below a name; the most important first): name to a spot, or to null where there is no
+ * space, so that no name covers another. Spots that do not cover `lines` (boxes) are taken first.
  */
 export function labelled(nodes, width, height, lines = []) {
   const taken = nodes.map(markOf);
@@ -76,7 +76,7 @@ export function labelled(nodes, width, height, lines = []) {
 
 const markOf = ({ x, y }) => ({ left: x - 9, right: x + 9, top: y - 9, bottom: y + 9 });
 
-/** The boxes of all nodes' marks, and of the names that `labelled` has found room for. */
+/** The boxes of all nodes' marks, and of the names that `labelled` has placed. */
 export function takenBy(nodes, spots) {
   return [...nodes.map(markOf), ...nodes.filter(({ name }) => spots.get(name)).map((node) => boxOf(node, spots.get(node.name)))];
 }

@@ -1,8 +1,8 @@
-// Links on the map: bent to the right of their direction, so that both ways between two nodes are seen, and as thick as their rate.
+// Links on the map: bent to the right of their direction, so that both directions between two nodes are visible, and as thick as their rate.
 
 const CLEAR = 13;
 const STEP = 8;
-/** Where along a link its label may stand, the best first. */
+/** Positions along a link for its label, the best first. */
 const ALONG = [0.5, 0.38, 0.62, 0.27, 0.73];
 
 /** Pixels for bytes a second: every tenfold adds as much, from a hundred bytes on. */

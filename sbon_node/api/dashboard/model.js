@@ -1,16 +1,16 @@
-// What the page knows: the last answers of its node, what is chosen, and what follows from both. Views listen to its topics.
+// The state of the page: the last answers of its node, the user's choice, and values derived from both. Views listen to its topics.
 
 import { thinned } from "./series.js";
 
 export const LIVE = new Set(["placing", "running"]);
 const THERE = new Set(["alive", "suspect"]);
 
-/** Whether a part of a plan will send no more rows. */
+/** Whether a component of a plan will send no more rows. */
 export function isOver(part) {
   return part.ended || ["ended", "over"].includes(part.state);
 }
 
-/** What flows on a link of an Explanation, bytes a second: measured, or as planned; nothing from a part that has ended. */
+/** Rate of a link of an Explanation, bytes a second: measured, or as planned; zero from a component that has ended. */
 export function rateOf(link, part) {
   if (part && isOver(part)) return { bytesS: 0, measured: true };
   return { bytesS: link.measured_bytes_s ?? link.bytes_s, measured: link.measured_bytes_s !== null };
@@ -18,7 +18,7 @@ export function rateOf(link, part) {
 
 export class Model extends EventTarget {
   status = null;
-  /** What the page's own node takes of its machine: points, the oldest first. */
+  /** Use of the machine by the page's own node: points, the oldest first. */
   usage = [];
   members = [];
   streams = [];
@@ -120,7 +120,7 @@ export class Model extends EventTarget {
     return [...this.explanations].filter(([id]) => id === this.query || this.isLive(id)).map(([, explanation]) => explanation);
   }
 
-  /** What is at each node: name to `{source, operator, sink}`, lists of parts, each with its query. */
+  /** Components at each node: name to `{source, operator, sink}`, lists of components, each with its query. */
   parts() {
     const found = new Map();
     const at = (node) => {
@@ -141,8 +141,8 @@ export class Model extends EventTarget {
   }
 
   /**
-   * What flows between nodes, summed over the queries shown: a list of `{source, target, latencyMs, bytesS, measured, chosen}`,
-   * rates in bytes a second, `chosen` of the chosen query alone (null where it has no part in it), `measured` whether all is.
+   * Traffic between nodes, summed over the shown queries: a list of `{source, target, latencyMs, bytesS, measured, chosen}`,
+   * rates in bytes a second, `chosen` of the chosen query alone (null if it does not use the link), `measured` if all rates are.
    */
   traffic() {
     const found = new Map();
@@ -153,13 +153,13 @@ export class Model extends EventTarget {
         const [source, target] = [link.source_node, link.target_node];
         if (source === target || !source || !target) continue;
         const key = JSON.stringify([source, target]);
-        const way = found.get(key) ?? { key, source, target, latencyMs: null, bytesS: 0, measured: true, chosen: null };
+        const total = found.get(key) ?? { key, source, target, latencyMs: null, bytesS: 0, measured: true, chosen: null };
         const { bytesS, measured } = over ? { bytesS: 0, measured: true } : rateOf(link, byId.get(link.stream));
-        way.latencyMs ??= link.latency_ms;
-        way.bytesS += bytesS;
-        way.measured &&= measured;
-        if (explanation.query === this.query) way.chosen = (way.chosen ?? 0) + bytesS;
-        found.set(key, way);
+        total.latencyMs ??= link.latency_ms;
+        total.bytesS += bytesS;
+        total.measured &&= measured;
+        if (explanation.query === this.query) total.chosen = (total.chosen ?? 0) + bytesS;
+        found.set(key, total);
       }
     }
     return [...found.values()];

@@ -1,4 +1,4 @@
-// One part of a plan, closely: what it computes, what it was expected to do and what it does.
+// Details of one component of a plan: its SQL, its estimates and its measurements.
 
 import { el, say } from "./dom.js";
 import { factList, showFacts } from "./facts.js";
@@ -24,7 +24,7 @@ export class PartView {
       [`${word}, planned`, text(part.estimated) === "–" ? null : text(part.estimated)],
     ];
     showFacts(this.facts, [
-      ["Why so", part.reason],
+      ["Reason", part.reason],
       ["Reads", part.reads.map((id) => partName(id, explanation.query)).join(", ")],
       ["Rows so far", part.rows === null ? null : count(part.rows)],
       ...both("Rows", (flow) => rows(flow.rows_s)),
@@ -33,7 +33,7 @@ export class PartView {
       ...(part.kind === "operator" ? both("Rows passed", (flow) => share(flow.selectivity)) : []),
       ["Late rows", part.late === null ? null : count(part.late)],
       ["Watermark", part.watermark_ms === null ? null : `${moment(part.watermark_ms)} UTC`],
-      ["Planned with", part.remembered ? "what an equal part did before" : null],
+      ["Planned with", part.remembered ? "measurements of an equal operator" : null],
     ]);
   }
 }

@@ -1,4 +1,4 @@
-// One node, closely: the one that is pointed at on the map, or else the one that was chosen.
+// Details of one node: the node under the pointer on the map, or else the chosen node.
 
 import { badge, showBadge } from "./badge.js";
 import { el, keep, say } from "./dom.js";
@@ -12,11 +12,11 @@ export class PlaceView {
     this.state = badge();
     this.facts = factList();
     this.parts = el("ul", { class: "parts" });
-    this.ways = el("ul", { class: "ways" });
+    this.links = el("ul", { class: "links" });
     this.partsTitle = el("h3", {}, "Runs here");
-    this.waysTitle = el("h3", {}, "Flows");
+    this.linksTitle = el("h3", {}, "Traffic");
     title.after(this.state);
-    parent.append(this.facts, this.partsTitle, this.parts, this.waysTitle, this.ways);
+    parent.append(this.facts, this.partsTitle, this.parts, this.linksTitle, this.links);
     model.on(["members", "streams", "flows", "status", "node", "preview"], () => this.draw());
     this.draw();
   }
@@ -31,20 +31,20 @@ export class PlaceView {
     const here = member ? model.parts().get(member.name) : null;
     const parts = here ? Object.entries(here).flatMap(([kind, found]) => found.map((part) => ({ ...part, kind }))) : [];
     keep(this.parts, parts.slice(0, 40), (part) => `${part.kind} ${part.query} ${part.id}`, (part) => this.part(part), (item, part) => {
-      say(item.querySelector(".told"), told(part));
+      say(item.querySelector(".text"), describe(part));
     });
-    const ways = member ? model.traffic().filter((way) => way.source === member.name || way.target === member.name) : [];
-    keep(this.ways, ways.slice(0, 40), (way) => way.key, () => el("li"), (item, way) => {
-      const from = way.source === member.name;
-      const rate = `${perSecond(way.bytesS)}${way.measured ? "" : " as planned"}`;
-      say(item, `${from ? `to ${way.target}` : `from ${way.source}`}: ${rate}, ${ms(way.latencyMs)} one way`);
+    const links = member ? model.traffic().filter((link) => link.source === member.name || link.target === member.name) : [];
+    keep(this.links, links.slice(0, 40), (link) => link.key, () => el("li"), (item, link) => {
+      const from = link.source === member.name;
+      const rate = `${perSecond(link.bytesS)}${link.measured ? "" : " as planned"}`;
+      say(item, `${from ? `to ${link.target}` : `from ${link.source}`}: ${rate}, ${ms(link.latencyMs)} latency`);
     });
     this.partsTitle.hidden = !parts.length;
-    this.waysTitle.hidden = !ways.length;
+    this.linksTitle.hidden = !links.length;
   }
 
   part(part) {
-    const words = el("span", { class: "told" });
+    const words = el("span", { class: "text" });
     if (!part.query) return el("li", {}, glyph(KINDS[part.kind], part.kind), words);
     const button = el("button", { type: "button", class: "link" }, words);
     button.addEventListener("click", () => this.model.chooseQuery(part.query));
@@ -52,7 +52,7 @@ export class PlaceView {
   }
 }
 
-function told({ kind, id, query, state }) {
+function describe({ kind, id, query, state }) {
   const name = kind === "sink" ? `sink of ${query}` : query ? `${query}: ${partName(id, query)}` : `source ${id}`;
   return `${name}, ${state}`;
 }
@@ -68,7 +68,7 @@ function factsOf(member, status) {
     ["Engine", own ? status.engine : null],
     ["Cores", member.cores ? String(member.cores) : null],
     ["Memory", member.memory_mb ? bytes(member.memory_mb * 1e6) : null],
-    ["Version", member.version || "not told"],
+    ["Version", member.version || "not known"],
     ["Address", `${member.address}, API ${member.api}`, true],
     ["Tags", Object.entries(member.tags).map(([name, value]) => `${name}=${value}`).join(", "), true],
   ];

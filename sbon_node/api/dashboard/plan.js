@@ -20,8 +20,8 @@ export class PlanView {
     parent.append(this.note, this.graph);
     this.detail = new PartView(detail);
     this.cards.addEventListener("keydown", (event) => this.key(event));
-    this.room = parent.parentElement.parentElement;
-    new ResizeObserver(() => this.draw()).observe(this.room);
+    this.frame = parent.parentElement.parentElement;
+    new ResizeObserver(() => this.draw()).observe(this.frame);
     model.on(["flows", "refused"], () => this.draw());
     model.on(["chosen"], () => this.choose(""));
     this.draw();
@@ -36,7 +36,7 @@ export class PlanView {
     if (!explanation) return this.detail.show(null);
     const placed = layered(explanation.parts);
     const size = sizeOf(placed);
-    const wide = this.room.clientWidth >= size.width;
+    const wide = this.frame.clientWidth >= size.width;
     this.parent.parentElement.style.flexBasis = wide ? `${size.width}px` : "";
     this.graph.className = wide ? "graph" : "graph list";
     set(this.edges, wide ? { width: size.width, height: size.height, viewBox: `0 0 ${size.width} ${size.height}` } : {});
@@ -57,8 +57,8 @@ export class PlanView {
   card(part) {
     const line = (name) => el("span", { class: name });
     const head = el("span", { class: "card-head" }, glyph(KINDS[part.kind], part.kind), el("b"));
-    const told = ["at", "flow", "passes", "time", "doing"].map(line);
-    const button = el("button", { type: "button", class: `card ${part.kind}`, "data-part": part.id }, head, ...told, badge());
+    const lines = ["at", "flow", "passes", "time", "doing"].map(line);
+    const button = el("button", { type: "button", class: `card ${part.kind}`, "data-part": part.id }, head, ...lines, badge());
     button.addEventListener("click", () => this.choose(this.part === part.id ? "" : part.id));
     return el("li", {}, button);
   }

@@ -1,10 +1,10 @@
-// A plan's parts in layers, sources first, each above or beside those it is read by; pure of any drawing.
+// Layers of a plan's components, sources first, each above or beside its readers; without any drawing.
 
 export const CARD = { width: 188, height: 112, gapX: 54, gapY: 14 };
 
 /**
- * Parts of an Explanation with their place: `{part, layer, row}`. A part is one layer beyond the farthest it reads; sources stand
- * right before their first reader, and within a layer parts stand near those they read.
+ * Components of an Explanation with their position: `{part, layer, row}`. A component is one layer beyond the farthest it reads;
+ * sources are right before their first reader, and within a layer components are near those they read.
  */
 export function layered(parts) {
   const byId = new Map(parts.map((part) => [part.id, part]));
@@ -32,7 +32,7 @@ export function layered(parts) {
   return full.flatMap((layer, i) => layer.map((part, j) => ({ part, layer: i, row: j + (most - layer.length) / 2 })));
 }
 
-/** Sweeps up and down, each part to the mean place of its neighbours in the layer before. */
+/** Sweep up and down; move each component to the mean position of its neighbours in the layer before. */
 function order(layers) {
   const reads = (part, other) => part.reads.includes(other.id);
   for (let sweep = 0; sweep < 4; sweep++) {
@@ -65,7 +65,7 @@ export function corner({ layer, row }) {
   return [layer * (CARD.width + CARD.gapX), row * (CARD.height + CARD.gapY)];
 }
 
-/** How deep below the sink a part stands, by the shortest way: for a plan that is shown as a list. */
+/** Depth of each component below the sink, by the shortest path, for a plan shown as a list. */
 export function depths(parts) {
   const byId = new Map(parts.map((part) => [part.id, part]));
   const found = new Map(parts.length ? [[parts[0].id, 0]] : []);

@@ -52,7 +52,7 @@ function rotate(a, axes, p, q) {
 
 /**
  * Turns the map `now` (name to [x, y]) so that it lies on `before` as well as a turn, a reflection and a shift can: coordinates
- * drift all the time, and principal axes may swap or flip, which nobody wants to watch.
+ * drift all the time, and principal axes may swap or flip; the picture should not follow that.
  */
 export function aligned(now, before) {
   const common = [...now.keys()].filter((name) => before.has(name));

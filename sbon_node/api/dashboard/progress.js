@@ -1,4 +1,4 @@
-// How far the chosen query is: a bar where its sources have an end, and rows in and out, lag and time left.
+// Progress of the chosen query: a bar if its sources have an end, and rows in and out, lag and time left.
 
 import { el, say, set } from "./dom.js";
 import { factList, showFacts } from "./facts.js";
@@ -23,12 +23,12 @@ export class ProgressView {
     const info = model.chosen ? model.infos.get(model.query) : null;
     this.box.hidden = !info?.progress || info.state === "unreachable";
     if (this.box.hidden) return;
-    const told = far(info);
-    const percent = told.share === null ? null : floored(told.share);
-    say(this.text, told.text);
-    this.bar.hidden = told.kind === "none";
-    set(this.bar, { class: `bar ${told.kind}`, "aria-valuenow": percent, "aria-valuetext": told.text });
-    this.fill.style.width = told.share === null ? "100%" : `${(100 * told.share).toFixed(1)}%`;
+    const shown = far(info);
+    const percent = shown.share === null ? null : floored(shown.share);
+    say(this.text, shown.text);
+    this.bar.hidden = shown.kind === "none";
+    set(this.bar, { class: `bar ${shown.kind}`, "aria-valuenow": percent, "aria-valuetext": shown.text });
+    this.fill.style.width = shown.share === null ? "100%" : `${(100 * shown.share).toFixed(1)}%`;
     const { rows_in, rows_out, rows_in_s, rows_out_s, lag_ms, left_s } = info.progress;
     const parts = model.explanations.get(model.query)?.parts ?? [];
     showFacts(this.facts, [
@@ -60,7 +60,7 @@ const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
 const named = (sources) => (sources.length > MOST_NAMED ? plural(sources.length, "source") : sources.join(", "));
 const withRate = (number, rate) => `${count(number)}${rate === null ? "" : `, ${rows(rate)}`}`;
 
-/** What a rate of nothing comes of, so that it does not look like a hang. */
+/** The reason for a rate of zero, so that it does not look like a hang. */
 function still({ state, reason, progress }, parts) {
   if (state !== "running" || progress.rows_out_s === null || progress.rows_out_s >= 0.05) return "";
   if (reason) return " while it waits";

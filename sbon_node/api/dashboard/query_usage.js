@@ -41,12 +41,12 @@ export class QueryUsageView {
   read(chosen, point) {
     for (const name of Object.keys(LINES)) say(this.values[name], bytes(point[name]));
     say(this.when, chosen ? `at ${clock(point.at)}` : "");
-    const told = Object.entries(LINES).map(([name, word]) => `${word} ${bytes(point[name])}`);
-    return `${clock(point.at)}: ${told.join(", ")}`;
+    const texts = Object.entries(LINES).map(([name, word]) => `${word} ${bytes(point[name])}`);
+    return `${clock(point.at)}: ${texts.join(", ")}`;
   }
 }
 
-/** Bytes x latency: `byte_ms` over a thousand are bytes that were under way for a second. */
+/** Bytes x latency: `byte_ms` over a thousand are bytes in transit for a second. */
 function totals({ placed, whole }, over) {
   if (!whole) return placed ? `${over ? "In all" : "So far"} ${bytes(placed / 1000)}·s.` : "";
   const saved = 100 * (1 - placed / whole);

@@ -1,4 +1,4 @@
-// How the chosen query runs: what it does at this moment, where it waits and why, and how that was over time.
+// Activity of the chosen query: its batches, its waits with their reasons, and charts of both over time.
 
 import { el, keep, say } from "./dom.js";
 import { bytes, count, partName, plural, span } from "./format.js";
@@ -52,11 +52,11 @@ export class RunView {
   }
 }
 
-/** A batch that takes its time, and why a part waits: neither is a standstill without a reason. */
+/** A long batch, and the reason why a component waits. */
 function activity(part, query) {
   const name = `${part.kind === "sink" ? "sink" : partName(part.id, query)} at ${part.node || "no node"}`;
   const found = [];
-  // A batch as any other is told on its card: a line that comes and goes every few seconds would move what is below.
+  // The card shows ordinary batches: a line that appears and disappears every few seconds would move the page.
   if (part.under_way_s !== null && part.under_way_s >= Math.max(LONG_S, (UNUSUAL * (part.batch_ms ?? 0)) / 1000)) {
     const read = part.under_way_rows ? `${plural(count(part.under_way_rows), "row")}, ${bytes(part.under_way_bytes)} read so far` : "nothing read yet";
     const usual = part.batch_ms === null ? "its first" : `batches take ${span(part.batch_ms)} on the average`;

@@ -38,12 +38,12 @@ export class Series {
     return this.grown(["placed", "whole"], (grown, time) => grown / time);
   }
 
-  /** Rows a second, `{at, in, out}`, in the same way. */
+  /** Rows a second, `{at, in, out}`, likewise. */
   rates() {
     return this.grown(["in", "out"], (grown, time) => (1000 * grown) / time);
   }
 
-  /** How it went at each point, `{at, lag, batch, held}`, of those at which all that is in `names` was known. */
+  /** Progress at each point, `{at, lag, batch, held}`, for points at which all of `names` are known. */
   states(...names) {
     return this.points.filter((point) => names.every((name) => point[name] !== null));
   }

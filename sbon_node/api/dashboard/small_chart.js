@@ -7,9 +7,9 @@ import { clock } from "./format.js";
 const HEIGHT = 108;
 
 export class SmallChart {
-  /** `lines` maps fields of the points to words, an empty word for a line that needs none; `told` puts a value into words, `tick` one of the axis. */
-  constructor(parent, title, lines, told, { tick = told, least } = {}) {
-    Object.assign(this, { lines, told });
+  /** `lines` maps fields of the points to words, an empty word for a line that needs none; `inWords` formats a value, `tick` a value of the axis. */
+  constructor(parent, title, lines, inWords, { tick = inWords, least } = {}) {
+    Object.assign(this, { lines, inWords });
     const names = Object.keys(lines);
     this.values = Object.fromEntries(names.map((name) => [name, el("b")]));
     this.when = el("span", { class: "quiet" });
@@ -38,7 +38,7 @@ export class SmallChart {
   }
 
   word(value) {
-    return value === null || value === undefined ? "–" : this.told(value);
+    return value === null || value === undefined ? "–" : this.inWords(value);
   }
 }
 

@@ -19,11 +19,11 @@ export class WhyView {
     ];
     this.box = el("div", { class: "why" }, this.title, this.reason);
     this.table = new Table(this.box, "Reasons of the placement", columns, (row) => row.operator);
-    this.button = el("button", { type: "button" }, "Weigh the alternatives now");
+    this.button = el("button", { type: "button" }, "Compare the alternatives now");
     this.button.addEventListener("click", () => this.weigh());
-    this.told = el("p", { class: "quiet", role: "status" });
+    this.status = el("p", { class: "quiet", role: "status" });
     this.weighed = el("div", { class: "weighed" });
-    this.box.append(this.button, this.told, this.weighed);
+    this.box.append(this.button, this.status, this.weighed);
     parent.append(this.box);
     model.on(["infos"], () => this.draw());
     model.on(["chosen"], () => this.forget());
@@ -34,7 +34,7 @@ export class WhyView {
     this.asking?.abort();
     this.button.disabled = false;
     this.weighed.replaceChildren();
-    say(this.told, "");
+    say(this.status, "");
     this.draw();
   }
 
@@ -42,7 +42,7 @@ export class WhyView {
     const placement = this.model.infos.get(this.model.query)?.placement;
     this.box.hidden = !placement?.assignments.length;
     if (!placement) return;
-    const delay = placement.delay_ms ? `, longest way ${ms(placement.delay_ms)}` : "";
+    const delay = placement.delay_ms ? `, longest path ${ms(placement.delay_ms)}` : "";
     const why = placement.reason ? `: ${placement.reason}` : "";
     say(this.reason, `By ${placement.strategy}${why}. Predicted ${bytes(placement.usage)} of network usage${delay}.`);
     this.table.show(placement.assignments);
@@ -52,13 +52,13 @@ export class WhyView {
   async weigh() {
     const asking = (this.asking = new AbortController());
     this.button.disabled = true;
-    say(this.told, "Weighing.");
+    say(this.status, "Comparing.");
     try {
       const answer = await get(paths.placement(this.model.query), asking.signal);
       this.show(answer);
-      say(this.told, "Weighed by what is known now.");
+      say(this.status, "Compared by the latencies known now.");
     } catch (error) {
-      if (!asking.signal.aborted) say(this.told, error.message);
+      if (!asking.signal.aborted) say(this.status, error.message);
     } finally {
       if (this.asking === asking) this.button.disabled = false;
     }
@@ -81,7 +81,7 @@ export class WhyView {
     const columns = [
       { head: "Strategy", first: true, text: (row) => row.strategy },
       { head: "Network usage", numeric: true, text: (row) => bytes(row.usage) },
-      { head: "Longest way", numeric: true, text: (row) => ms(row.delay_ms) },
+      { head: "Longest path", numeric: true, text: (row) => ms(row.delay_ms) },
       { head: "Remark", wide: true, text: (row) => line(row.refused || row.breaks || "", 200) },
     ];
     new Table(box, "Strategies", columns, (row) => row.strategy).show(strategies);

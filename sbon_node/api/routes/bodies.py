@@ -53,5 +53,5 @@ class QueryUsageQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
     kinds: Annotated[str, Meta(description="some of membership,placement,queries,logs; empty for all")] = ""
-    past: Annotated[int, Meta(ge=0, le=4096, description="events that are kept from before, told first; at most so many")] = 0
+    past: Annotated[int, Meta(ge=0, le=4096, description="number of earlier events to send first")] = 0
     level: Annotated[str, Meta(description="least level of log lines: debug, info, warning or error")] = "info"

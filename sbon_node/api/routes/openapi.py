@@ -17,7 +17,7 @@ ANYWHERE = (403, 429, 500, 503)
 """A page of another origin, too many requests, a defect of ours, a node that starts or stops or has too many connections."""
 
 _MEANINGS = {
-    400: "What was asked is wrong; `where` names the field",
+    400: "The request is wrong; `where` names the field",
     403: "Not allowed: a page of another origin, or a path outside the data roots",
     404: "There is none of that name",
     408: "The body came too slowly",
@@ -29,9 +29,9 @@ _MEANINGS = {
     422: "The idempotency key was used for other content",
     429: "Too many requests; come again after `Retry-After` seconds",
     500: "A defect of the node; its log says more",
-    503: "The node, another one or an engine is not there, or has no room",
+    503: "The node, another node or an engine is away, or has no capacity",
     504: "No answer in time",
-    507: "No room on a disk",
+    507: "No space on a disk",
 }
 _COMPONENT = "#/components/schemas/{name}"
 

@@ -88,7 +88,7 @@ async def _outcome(step: asyncio.Task[Event | None], response: web.StreamRespons
         return Problem.of(error)
     except Exception as error:
         log.error("events-failed", exc_info=error)
-        return Problem(code="internal", message="the node failed to go on; its log says why")
+        return Problem(code="internal", message="the node failed; its log gives the reason")
 
 
 def _frame(event: msgspec.Struct, seen: dict[str, int]) -> bytes:

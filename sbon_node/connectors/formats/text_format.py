@@ -29,7 +29,7 @@ TEXT_SUFFIXES: dict[str, Literal["csv", "ndjson"]] = {
 
 def format_unknown(path: Path) -> SbonError:
     """Return the refusal of a file whose suffix and options name no format."""
-    message = f"the name {path.name} does not tell the format"
+    message = f"the name {path.name} does not determine the format"
     return SbonError("bad-option", message, where="options.format", hint="set format to csv, ndjson or parquet")
 
 

@@ -93,7 +93,9 @@ class FollowSink:
         ``already-followed``, ``unknown-stream``, ``not-retained``.
         """
         if self._following:
-            raise SbonError("already-followed", "somebody follows the query", where=self.query, hint="end the other one first")
+            raise SbonError(
+                "already-followed", "another follower reads the query", where=self.query, hint="end the other one first"
+            )
         at = self._beginnings(after)
         self._following = True
         try:

@@ -53,7 +53,7 @@ class PostgresSink(BufferedSink):
                 rows = held.rows - len(refused)
                 tried = self._tried = self._advanced(held.taken, held.ended, rows, refused=len(refused), finished=finished)
                 if not await self._database.advance(connection, self._context.claim, self._at, tried):
-                    raise _lost(self._database, "somebody else has changed it")
+                    raise _lost(self._database, "another process has changed it")
             self._delivered(tried)
         self._context.failpoint("position-write")
 
@@ -64,7 +64,7 @@ class PostgresSink(BufferedSink):
             return
         stored = await self._database.stored(connection, self._context.claim)
         if stored is None or stored not in (tried, self._at):
-            raise _lost(self._database, "somebody else has changed it")
+            raise _lost(self._database, "another process has changed it")
         if stored == tried:
             self._delivered(stored)
         self._tried = None

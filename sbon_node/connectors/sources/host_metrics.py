@@ -23,7 +23,7 @@ class HostMetricsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     """Options of the connector ``hostmetrics``."""
 
     interval_s: Annotated[float, Meta(ge=0.1, le=86_400, description="seconds between two rows")] = 1.0
-    disk: Annotated[str, Meta(min_length=1, max_length=4096, description="a path on the disk whose room is told")] = "/"
+    disk: Annotated[str, Meta(min_length=1, max_length=4096, description="a path on the disk whose space is reported")] = "/"
 
 
 class HostMetricsSource:
@@ -74,7 +74,7 @@ class HostMetricsSource:
         try:
             used = psutil.disk_usage(self._options.disk)
         except OSError as error:
-            raise SbonError("bad-option", f"its room cannot be told: {error.strerror}", where="options.disk") from error
+            raise SbonError("bad-option", f"its space cannot be read: {error.strerror}", where="options.disk") from error
         return _Sight(self._host, self._clock.now(), self._clock.wall_ms(), used)
 
     def _row(self, now: _Sight, before: _Sight) -> pa.RecordBatch:

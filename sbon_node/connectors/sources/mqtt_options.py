@@ -61,5 +61,5 @@ def check_mqtt(options: MqttOptions, settings: ConnectorSettings) -> Endpoint:
     levels = options.topic.split("/")
     if "\0" in options.topic or "#" in levels[:-1] or any(len(level) > 1 and set(level) & {"#", "+"} for level in levels):
         hint = "for instance sensors/+/temperature or sensors/#"
-        raise SbonError("bad-option", "no filter of topics: + and # stand for whole levels", where="options.topic", hint=hint)
+        raise SbonError("bad-option", "not a valid topic filter: + and # replace whole levels", where="options.topic", hint=hint)
     return endpoint

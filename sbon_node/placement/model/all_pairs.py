@@ -22,7 +22,7 @@ def check_pairs(nodes: Sequence[str], strategy: str) -> None:
     if many**2 > MAX_PAIRS:
         raise SbonError(
             "too-large",
-            f"{strategy} reckons with the ways between all nodes; of {many:,} these are more than {MAX_PAIRS:,}",
+            f"{strategy} uses the latencies between all nodes; of {many:,} these are more than {MAX_PAIRS:,}",
             where="strategy",
             hint="take hybrid, relaxation or opb, which look at a part of the nodes",
         )

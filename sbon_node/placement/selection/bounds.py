@@ -80,7 +80,7 @@ async def _asked(problem: PlacementProblem, view: NetworkView, hosts: Mapping[st
                 "throughput-bound",
                 f"{node} has {answer.capacity.bandwidth_bytes_s:g} bytes/s to spare for {names}, {lacking:g} less than needed",
                 where="min_throughput_bytes_s",
-                hint="ask for less, or try another strategy: hybrid and optimal look for hosts with room",
+                hint="ask for less, or try another strategy: hybrid and optimal look for hosts with capacity",
             )
     return found
 

@@ -13,7 +13,7 @@ from sbon_node.placement.model.network_view import UNKNOWN_MS, Answer, NetworkVi
 from sbon_node.placement.model.problem import Operator, PlacementProblem, least, total
 from sbon_node.placement.selection.mapping import no_capacity, nowhere_in_time
 
-TOGETHER = "has room for it, but not for all of this query that would have to go there"
+TOGETHER = "has capacity for it, but not for all of the query's operators that would have to go there"
 
 
 class KnownCapacity:
@@ -110,7 +110,7 @@ class KnownCapacity:
         """Return why the node refuses the operator; empty if it accepts or was not asked."""
         if node not in self.rejected[operator]:
             return ""
-        return self._reasons.get((operator, node), "not enough room")
+        return self._reasons.get((operator, node), "not enough capacity")
 
     def _refused(self, node: str, operators: Sequence[str], answer: Answer) -> None:
         """Keep the capacity of a node that cannot take these operators together.

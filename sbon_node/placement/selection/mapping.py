@@ -51,7 +51,7 @@ async def choose_host(
             away = f"({chosen.distance_ms:.1f} ms in the cost space)"
             why = reason or f"nearest of {len(candidates)} asked to the best point for it {away}"
             if rank and not reason:
-                why = f"nearest with room, number {rank + 1} of {len(candidates)} asked {away}"
+                why = f"nearest with capacity, number {rank + 1} of {len(candidates)} asked {away}"
             if partial is not None:
                 partial.place(operator.id, chosen.node)
             return Assignment(operator=operator.id, node=chosen.node, reason=why, virtual=point, candidates=candidates)
@@ -84,7 +84,7 @@ async def first_with_capacity(
         if candidates[-1].accepted:
             if partial is not None:
                 partial.place(operator.id, node)
-            why = reason if len(candidates) == 1 else f"{reason}; {len(candidates) - 1} before it had no room"
+            why = reason if len(candidates) == 1 else f"{reason}; {len(candidates) - 1} before it had no capacity"
             return Assignment(operator=operator.id, node=node, reason=why, candidates=tuple(candidates))
     raise _refusal(operator, tuple(candidates), partial)
 
@@ -110,7 +110,7 @@ def no_capacity(operator: Operator, candidates: Sequence[Candidate]) -> SbonErro
     needs = f"{operator.needs.cores:g} cores, {operator.needs.memory_mb:g} MB, {operator.needs.bandwidth_bytes_s:g} bytes/s"
     return SbonError(
         "no-capacity",
-        f"no node has room for operator {operator.id} ({needs}); {len(details)} asked",
+        f"no node has capacity for operator {operator.id} ({needs}); {len(details)} asked",
         where=operator.id,
         hint="stop queries, or add nodes",
         details=tuple(details),
@@ -121,7 +121,7 @@ def delay_bound(bound_ms: float, reached_ms: float, details: Sequence[str] = ())
     """Return the error that states the best delay. ``details`` name the links of the longest path."""
     near = f"the best takes {reached_ms:.1f} ms, {reached_ms - bound_ms:.1f} ms too long"
     if reached_ms >= UNKNOWN_MS:
-        near = "not all ways are known, so that no delay can be promised"
+        near = "not all latencies are known, so no delay can be guaranteed"
     return SbonError(
         "delay-bound",
         f"no placement was found within {bound_ms:g} ms; {near}",
@@ -133,8 +133,8 @@ def delay_bound(bound_ms: float, reached_ms: float, details: Sequence[str] = ())
 
 def nowhere_in_time(bound_ms: float) -> SbonError:
     """Return the error if capacity and short paths exist for each operator, but not together."""
-    hint = "allow more delay, or stop queries where there is no room near the consumer"
-    message = f"no placement was found that takes at most {bound_ms:g} ms and for which nodes have room"
+    hint = "allow more delay, or stop queries to free capacity near the consumer"
+    message = f"no placement within {bound_ms:g} ms was found whose nodes have capacity"
     return SbonError("delay-bound", message, where="max_delay_ms", hint=hint)
 
 
@@ -186,7 +186,7 @@ def _refusal(operator: Operator, candidates: Sequence[Candidate], partial: Parti
     found = no_capacity(operator, candidates)
     if partial is None or not partial.late:
         return found
-    message = f"no node with room for operator {operator.id} is within the bound on delay; {len(found.details)} asked"
+    message = f"no node with capacity for operator {operator.id} is within the bound on delay; {len(found.details)} asked"
     hint = "allow more delay, or add nodes near the sources or the consumer"
     return SbonError("delay-bound", message, where="max_delay_ms", hint=hint, details=found.details)
 

@@ -139,7 +139,7 @@ class Partial:
         if bound is None or (ms := self.delay_ms(operator.id, node)) <= bound + 1e-9:
             return ""
         self.late = True
-        return f"ways through it take {ms:.1f} ms, {bound:g} are allowed"
+        return f"paths through it take {ms:.1f} ms, {bound:g} are allowed"
 
     def links(self) -> list[tuple[str, str]]:
         """Return the pairs of different nodes between which a placed stream goes."""

@@ -163,7 +163,7 @@ def _cut(
 
 def _check_room(host: SimulatedHost, operator: RunningOperator) -> None:
     if host.engine.is_full():
-        raise SbonError("disk-full", "no room for the checkpoint", where=operator.spec.id, hint="free some space")
+        raise SbonError("disk-full", "no space for the checkpoint", where=operator.spec.id, hint="free some space")
 
 
 def _count(operator: RunningOperator, frames: Sequence[Sequence[Frame]], drafts: Sequence[FrameDraft], seconds: float) -> None:

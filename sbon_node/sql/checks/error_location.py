@@ -21,8 +21,8 @@ from sbon_node.sql.syntax.lexical import clause, refusal
 _WIDER = ("tinyint", "smallint", "int", "bigint", "float", "double")
 _HINTS = {
     "datatype-mismatch": "CAST the value to a type that fits",
-    "wrong-num-args": "the engine is Spark: its documentation tells the arguments of each function",
-    "cast-invalid-input": "TRY_CAST gives NULL for what is none",
+    "wrong-num-args": "the engine is Spark: its documentation lists the arguments of each function",
+    "cast-invalid-input": "TRY_CAST gives NULL for an invalid text",
 }
 
 

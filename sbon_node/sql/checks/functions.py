@@ -148,7 +148,7 @@ def refusal_of(name: str) -> tuple[str, str, str]:
     if name in OUTSIDE_THE_ROW:
         return "forbidden-function", f"{name} reaches beyond the row", "only functions of a row's own values are allowed"
     if name in ALLOWED_AGGREGATES:
-        hint = "aggregates stand in SELECT and HAVING; to aggregate an aggregate, group a sub-query"
+        hint = "aggregates are allowed in SELECT and HAVING; to aggregate an aggregate, group a sub-query"
         return "unsupported-aggregate", f"{name} has no place here", hint
     if name in UNBOUNDED_AGGREGATES:
         return (

@@ -209,5 +209,5 @@ def filtered_aggregate(node: exp.Expr) -> exp.Expr:
 
 def ungrouped(scope: Scope, expression: exp.Expr) -> SbonError:
     """Return the error for ungrouped aggregates, whose only row would never come."""
-    message = "a stream has no end, so what is aggregated needs one"
+    message = "a stream has no end, so an aggregate needs a window"
     return error_at("aggregate-without-window", message, scope.clean, expression, hint=window_over(scope))

@@ -43,7 +43,7 @@ def check_literals(text: str, relation: Relation) -> None:
             elif isinstance(node, exp.Cast) and not node.args.get("safe"):  # TRY_CAST gives NULL
                 wanted = render(node.to).lower()
                 if not _holds(node.this.unnest(), wanted):
-                    hint = "write one, or TRY_CAST, which gives NULL for what is none"
+                    hint = "write one, or TRY_CAST, which gives NULL for an invalid text"
                     raise error_at("bad-literal", f"this is no {wanted}", text, node.this.unnest(), hint=hint)
 
 
@@ -53,7 +53,7 @@ def _check_numbers(text: str, types: Mapping[str, str], node: exp.Expr) -> None:
     known = [types.get(_name(side), "") for side in sides if isinstance(side, exp.Column)]
     for side in () if any(one.startswith(_TIMES) for one in known) else sides:
         if isinstance(side, exp.Column) and types.get(_name(side)) == "string":
-            hint = f"CAST({side.name} AS double), or TRY_CAST, which gives NULL for what is no number; || joins strings"
+            hint = f"CAST({side.name} AS double), or TRY_CAST, which gives NULL for a text that is no number; || joins strings"
             raise error_at("bad-operand", f"{side.name} is a string, and no number", text, node, hint=hint)
 
 

@@ -191,7 +191,7 @@ class _Reader:
         select = tree.unnest()
         if not isinstance(select, exp.Select) or is_grouped(select) or select.args.get("with_"):
             hint = "join with the sub-query instead"
-            raise error_at("unsupported-subquery", "only SELECT ... FROM ... WHERE can stand here", self._clean, tree, hint=hint)
+            raise error_at("unsupported-subquery", "only SELECT ... FROM ... WHERE is allowed here", self._clean, tree, hint=hint)
         check_clauses(self._clean, select, self._tokens)
         inner = self._from(select, ctes)
         start = begin_of(self._clean, tree)

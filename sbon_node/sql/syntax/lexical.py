@@ -147,7 +147,7 @@ def _comment(text: str, start: int, end: int, strict: bool) -> int:
     if text.startswith("--", start):
         if text[start:end].rstrip("\r").endswith("\\"):
             raise refusal(
-                "forbidden-comment", "a comment may not end in a back-slash (Spark goes on with it)", text, start,
+                "forbidden-comment", "a comment may not end in a back-slash (Spark continues it on the next line)", text, start,
                 offending=text[start:end], hint="remove the back-slash",
             )  # fmt: skip
         return end

@@ -25,7 +25,7 @@ def _nobody(stream: str, subscriber: str, error: SbonError) -> None:
 
 
 def _overdrawn(stream: Stream, one: Subscription) -> SbonError:
-    reason = f"{one.subscriber} fell behind what is kept for it, and {one.dropped:,} rows were dropped"
+    reason = f"{one.subscriber} fell behind its retained frames, and {one.dropped:,} rows were dropped"
     return SbonError(one.failed, reason, where=stream.name, hint="raise streams.subscription_quota_bytes where the source lives")
 
 

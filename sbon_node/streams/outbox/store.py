@@ -140,7 +140,7 @@ class FrameStore:
         where = str(self.path)
         if name in _FULL_NAMES:
             return SbonError(
-                "disk-full", "no room for more frames", where=where, hint="free space, or raise streams.outbox_max_bytes"
+                "disk-full", "no space for more frames", where=where, hint="free space, or raise streams.outbox_max_bytes"
             )
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return SbonError(

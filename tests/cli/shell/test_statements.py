@@ -122,7 +122,7 @@ def test_an_error_has_a_caret_under_its_place(capsys: pytest.CaptureFixture[str]
     (_, second), _ = split("SELECT 1;\n\n SELECT a,\n   b FROM c;")
     complain_at(SbonError("no-such-column", "there is no b", where="line 2, column 4", hint="add it"), second, "q.sql")
     complain_at(SbonError("no-such-column", "there is no a", where="line 1, column 8"), second, "q.sql")
-    complain_at(SbonError("no-capacity", "no node has room", details=("a: full",)), second)
+    complain_at(SbonError("no-capacity", "no node has capacity", details=("a: full",)), second)
     assert capsys.readouterr().err.splitlines() == [
         "error: q.sql, line 4, column 4: there is no b",
         "     b FROM c",
@@ -131,7 +131,7 @@ def test_an_error_has_a_caret_under_its_place(capsys: pytest.CaptureFixture[str]
         "error: q.sql, line 3, column 9: there is no a",
         "  SELECT a,",
         "         ^",
-        "error: no node has room",
+        "error: no node has capacity",
         "  - a: full",
     ]
 

@@ -65,7 +65,7 @@ def lost(at: str, away: str = "", late_ms: float | None = None, full: str = "") 
         (lost("q", away="p"), {"p": "is dead", "q": "", "r": "costs 200.0% more"}),
         (lost("", away="p"), {"p": "is dead", "q": "nothing is chosen now", "r": "nothing is chosen now"}),
         (lost("r", late_ms=50.0)["p"], "would do: r, where it is, does not keep to the bounds"),
-        (lost("q", full="n"), {"p": "nobody has room for n", "q": "", "r": "nobody has room for n"}),
+        (lost("q", full="n"), {"p": "no node has capacity for n", "q": "", "r": "no node has capacity for n"}),
     ],
     ids=["of none", "cheaper", "dead", "nothing chosen", "late", "no room for another"],
 )

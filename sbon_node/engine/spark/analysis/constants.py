@@ -59,7 +59,7 @@ class _Check:
             for cast in each(node.children()):
                 text, to = self._from_string(cast), cast.dataType().simpleString()
                 if text is not None:
-                    hint = f"write CAST({text} AS {to}), or TRY_CAST, which gives NULL for what is no number"
+                    hint = f"write CAST({text} AS {to}), or TRY_CAST, which gives NULL for a text that is no number"
                     raise SbonError("bad-operand", f"{text} is a string, and no number", where=place_of(node), hint=hint)
 
     def _from_string(self, node: Any) -> str | None:

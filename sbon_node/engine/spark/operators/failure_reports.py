@@ -29,7 +29,7 @@ WRAPPERS = ("org.apache.spark.SparkException", "py4j.Py4JException", "java.lang.
 """Classes of exceptions that only wrap another one."""
 MOST = 500
 """Most characters of a line that are shown."""
-GO_ON = "sbon submit --on-error skip, or null, goes on after such rows"
+GO_ON = "sbon submit --on-error skip, or null, continues after such rows"
 
 
 def why_ended(error: Exception) -> SbonError:
@@ -45,7 +45,7 @@ def _of_the_rows(error: Exception) -> SbonError | None:
 def no_room(error: Exception) -> SbonError | None:
     """Return the error for a full disk, wherever Spark's report mentions it."""
     if NO_ROOM.search(str(error)):
-        return SbonError("disk-full", "no room for the checkpoint", hint="free some space")
+        return SbonError("disk-full", "no space for the checkpoint", hint="free some space")
     return None
 
 

@@ -96,7 +96,7 @@ def _overloaded(operator: Operator, offers: Mapping[str, Offer]) -> dict[str, st
     for node, offer in offers.items():
         load, more = float(offer.server.traffic().load), operator.rows_s * operator.service.mean_ms / 1e3 / offer.server.speed
         if load + more > MAX_LOAD:
-            found[node] = f"has room for it, but not the time: it would be busy for {load + more:.2f} s each second"
+            found[node] = f"has the capacity for it, but not the time: it would be busy for {load + more:.2f} s each second"
     return found
 
 

@@ -39,7 +39,9 @@ async def auto(problem: PlacementProblem, view: NetworkView, settings: Placement
             why = error.message
         else:
             many = len(view.nodes()) ** len(problem.operators)
-            return _told(placement, f"all ways are measured, and of {many:,} placements the best can be found", view, before)
+            return _told(
+                placement, f"all latencies are measured, and {many:,} placements are few enough for an exact search", view, before
+            )
     return _told(await hybrid(problem, view, settings), why, view, before)
 
 
@@ -57,9 +59,9 @@ async def _inexact(problem: PlacementProblem, view: NetworkView, settings: Place
     latencies = LatencyMatrix(view, nodes)
     await latencies.measure(pairs)
     if latencies.trouble:
-        return f"not all ways are measured: {latencies.trouble}"
+        return f"not all latencies are measured: {latencies.trouble}"
     missing = (latencies.measured.size - int(latencies.measured.sum())) // 2
-    return f"{missing} of {len(pairs)} ways could not be measured" if missing else ""
+    return f"{missing} of {len(pairs)} latencies could not be measured" if missing else ""
 
 
 def _told(placement: Placement, why: str, view: NetworkView, before: int) -> Placement:

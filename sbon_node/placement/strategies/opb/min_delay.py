@@ -43,7 +43,7 @@ async def _place(
     for index in np.argsort(through_ms, kind="stable").tolist():
         if not partial.lateness(operator, roomy[index]):
             partial.place(operator.id, roomy[index])
-            reason = f"shortest way through it of {len(roomy)} with room ({through_ms[index]:.1f} ms)"
+            reason = f"shortest path through it of {len(roomy)} with capacity ({through_ms[index]:.1f} ms)"
             return Assignment(operator=operator.id, node=roomy[index], reason=reason)
     assert bound is not None
     raise delay_bound(bound, best_ms)

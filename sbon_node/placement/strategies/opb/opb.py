@@ -178,7 +178,7 @@ class _Search:
             if not nodes and await self._open(partial):
                 continue
             if not nodes:
-                raise SbonError("no-capacity", f"no node has room for operator {operator.id}", where=operator.id)
+                raise SbonError("no-capacity", f"no node has capacity for operator {operator.id}", where=operator.id)
             nodes = [node for node, fits in zip(nodes, partial.fits(operator, nodes).tolist(), strict=True) if fits]
             powers = self._powers(operator, nodes, partial) if nodes else np.empty(0)
             rank = powers if kind != "early" or not nodes else -partial.arrived_ms(operator, nodes)
@@ -188,13 +188,13 @@ class _Search:
                 what = (
                     "where rows arrive first" if kind == "early" else f"optimization power e^{powers[chosen]:.2f}, the greatest"
                 )
-                reason = f"{what} in time, of {len(nodes)} with room"
+                reason = f"{what} in time, of {len(nodes)} with capacity"
                 break
             if not await self._open(partial):
                 if not nodes:
-                    raise SbonError("no-capacity", f"no node has room for operator {operator.id}", where=operator.id)
+                    raise SbonError("no-capacity", f"no node has capacity for operator {operator.id}", where=operator.id)
                 chosen = self._least_late(operator, nodes, powers, partial)
-                reason = f"least beyond the bound on delay of {len(nodes)} with room"
+                reason = f"least beyond the bound on delay of {len(nodes)} with capacity"
                 break
         partial.place(operator.id, nodes[chosen])
         told = _told(nodes, order, powers, chosen)
