@@ -41,7 +41,9 @@ def check(faults: Iterable[Fault]) -> None:
         assert not outcome.unstruck, fault
 
 
-@pytest.mark.parametrize("node, every", [("c", 1), ("o", 4)])
+@pytest.mark.parametrize(
+    "node, every", [("c", 3), pytest.param("c", 1, marks=pytest.mark.thorough("losses of power at every call")), ("o", 4)]
+)
 def test_power_lost_at_a_call_to_the_disk(node: str, every: int) -> None:
     """Of the consumer, where rows and positions are files, at any; of the operator, whose checkpoint is, at some."""
     calls = undisturbed().calls[node]
