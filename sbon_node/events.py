@@ -105,10 +105,10 @@ class Listener:
     """
 
     def __init__(
-        self, kinds: Collection[Kind], level: Level, limit: int, wake: Callable[[], None], told: Callable[[int], Lost]
+        self, kinds: Collection[Kind], level: Level, limit: int, wake: Callable[[], None], lost: Callable[[int], Lost]
     ) -> None:
         self.kinds, self.least = frozenset(kinds), LEVELS[level]
-        self._limit, self._wake, self._told = limit, wake, told
+        self._limit, self._wake, self._told = limit, wake, lost
         self._events: deque[NodeEvent] = deque()
         self._lost = 0
 
@@ -154,7 +154,7 @@ class Bus:
         """Return the lowest log level with a listener; above every level if there is none."""
         return min((x.least for x in self._listeners if "logs" in x.kinds), default=max(LEVELS.values()) + 1)
 
-    def tell(self, kind: Kind, made: Made) -> None:
+    def publish(self, kind: Kind, made: Made) -> None:
         """Publish the event that ``made`` creates to listeners of ``kind``; without listeners, do not create it."""
         keeps = kind != "logs" and self._kept.maxlen
         if not self._listeners and not keeps:
@@ -176,10 +176,10 @@ class Bus:
         events of these kinds.
         """
 
-        def told(count: int) -> Lost:
+        def lost(count: int) -> Lost:
             return Lost(node=self._node, at_ms=self._wall_ms(), count=count)
 
-        listener = Listener(kinds, level, limit, wake, told)
+        listener = Listener(kinds, level, limit, wake, lost)
         self._listeners = (*self._listeners, listener)
         listener.offer(Listening(node=self._node, at_ms=self._wall_ms(), kinds=tuple(sorted(kinds)), level=level))
         kept = [event for kind, event in self._kept if kind in listener.kinds]

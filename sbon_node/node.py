@@ -121,14 +121,14 @@ class Node:
         )
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors)
         self._sinks = SinkHost(self.context, config.connectors)
-        self._parts = ComponentDestroyer(self.context, self._operators, self._sinks)
+        self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks)
         self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
 
         self._measurements = MeasurementStore(self.context, self._sources)
         self._book = QueryHolder(
             self.context,
             self._measurements,
-            lambda: [*self._operators.parts(), *self._sinks.parts()],
+            lambda: [*self._operators.components(), *self._sinks.components()],
             self._sinks.rows,
         )
         self._leaving = Leaving(self.context, self._book, self._operators, self._sinks)
@@ -166,7 +166,7 @@ class Node:
         await self.context.server.start(self._config.node.listening)
         await self.membership.start()
         self.membership.listen(self._rejoin.member_changed)
-        self.membership.listen(self._tell_of_member)
+        self.membership.listen(self._publish_member)
         await self._rejoin.start()
         self._operators.start()
         self._sinks.start()
@@ -201,10 +201,10 @@ class Node:
             self.membership.publish_coordinate()
             await self.context.clock.sleep(LOAD_EVERY_S)
 
-    def _tell_of_member(self, name: str, change: Change) -> None:
+    def _publish_member(self, name: str, change: Change) -> None:
         member = self.membership.get(name)
         state = member.state if member is not None else ""
-        self.bus.tell("membership", partial(MemberChanged, member=name, change=change, state=state))
+        self.bus.publish("membership", partial(MemberChanged, member=name, change=change, state=state))
 
     def _operator_state(self, operator: str, state: OperatorState, reason: str) -> None:
         self._operators.engine_state(operator, state, reason)

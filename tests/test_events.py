@@ -38,12 +38,12 @@ def words(events: list[NodeEvent]) -> list[str]:
 
 def test_each_listener_is_told_what_it_listens_to_from_then_on() -> None:
     bus = Bus("a", lambda: 1234)
-    bus.tell("membership", joined("early"))
+    bus.publish("membership", joined("early"))
     woken: list[int] = []
     members = bus.listen(["membership"], limit=9, wake=lambda: woken.append(1))
     everything = bus.listen(["membership", "logs"], limit=9, wake=lambda: None)
-    bus.tell("membership", joined("b"))
-    bus.tell("logs", line("info", "said"))
+    bus.publish("membership", joined("b"))
+    bus.publish("logs", line("info", "said"))
     assert taken(members) == [
         Listening(node="a", at_ms=1234, kinds=("membership",), level="info"),
         MemberChanged(node="a", at_ms=1234, member="b", change="joined", state="alive"),
@@ -51,7 +51,7 @@ def test_each_listener_is_told_what_it_listens_to_from_then_on() -> None:
     assert len(woken) == 2
     assert words(taken(everything)) == ["b", "said"]
     bus.forget(members)
-    bus.tell("membership", joined("late"))
+    bus.publish("membership", joined("late"))
     assert (taken(members), words(taken(everything))) == ([], ["late"])
 
 
@@ -61,24 +61,24 @@ def test_where_nobody_listens_nothing_is_made() -> None:
     def made(*, node: str, at_ms: int) -> NodeEvent:
         raise AssertionError("nobody wants it")
 
-    bus.tell("queries", made)
+    bus.publish("queries", made)
     other = bus.listen(["logs"], limit=9, wake=lambda: None)
-    bus.tell("queries", made)
+    bus.publish("queries", made)
     bus.forget(other)
-    bus.tell("logs", made)
+    bus.publish("logs", made)
 
 
 def test_a_slow_listener_is_told_in_its_place_how_much_it_missed() -> None:
     bus = Bus("a", lambda: 0)
     slow, quick = (bus.listen(["membership"], limit=3, wake=lambda: None) for _ in range(2))
     for number in range(10):
-        bus.tell("membership", joined(str(number)))
+        bus.publish("membership", joined(str(number)))
         taken(quick)
     assert isinstance(slow.take(), Listening)
-    bus.tell("membership", joined("10"))
-    bus.tell("membership", joined("11"))
+    bus.publish("membership", joined("10"))
+    bus.publish("membership", joined("11"))
     assert words(taken(slow)) == ["0", "1", "-8", "10", "-1"]
-    bus.tell("membership", joined("12"))
+    bus.publish("membership", joined("12"))
     assert (words(taken(slow)), words(taken(quick))) == (["12"], ["10", "11", "12"])
 
 
@@ -90,7 +90,7 @@ def test_levels_are_each_listener_s_own() -> None:
     fine = bus.listen(["logs"], level="debug", limit=9, wake=lambda: None)
     coarse = bus.listen(["logs"], level="warning", limit=9, wake=lambda: None)
     for level in ("debug", "info", "warning", "error", "critical"):
-        bus.tell("logs", line(level, level))
+        bus.publish("logs", line(level, level))
     assert words(taken(fine)) == ["debug", "info", "warning", "error", "critical"]
     assert words(taken(coarse)) == ["warning", "error", "critical"]
     bus.forget(fine)
@@ -100,11 +100,11 @@ def test_levels_are_each_listener_s_own() -> None:
 def test_the_last_events_are_kept_for_those_who_come_later() -> None:
     bus = Bus("a", lambda: 0, keep=3)
     for member in "bcdef":
-        bus.tell("membership", joined(member))
-        bus.tell("logs", line("info", f"of {member}"))
+        bus.publish("membership", joined(member))
+        bus.publish("logs", line("info", f"of {member}"))
     assert words(taken(bus.listen(["membership", "logs"], limit=9, wake=lambda: None, past=100))) == ["d", "e", "f"]
     some = bus.listen(["membership"], limit=9, wake=lambda: None, past=2)
-    bus.tell("membership", joined("g"))
+    bus.publish("membership", joined("g"))
     assert words(taken(some)) == ["e", "f", "g"]
     assert words(taken(bus.listen(["membership"], limit=2, wake=lambda: None, past=100))) == ["g"]
     assert words(taken(bus.listen(["placement"], limit=9, wake=lambda: None, past=100))) == []

@@ -17,7 +17,7 @@ WIDTH = 16
 
 def operators(plan: Explanation) -> Figure:
     """From sources on the left to the sink on the right, a column each step; of a link its rate as planned."""
-    parts = {part.id: part for part in plan.parts}
+    parts = {part.id: part for part in plan.components}
     column: dict[str, int] = {}
 
     def depth(part: ExplainedComponent) -> int:

@@ -136,7 +136,7 @@ class DestroyComponents(Call, frozen=True):
     """
 
     query: Line
-    parts: Names
+    components: Names
     refused: bool = False
 
 
@@ -158,7 +158,7 @@ class ClaimComponent(Call, frozen=True):
     """
 
     query: Line
-    part: Line
+    component: Line
     epoch: Count
 
 
@@ -170,7 +170,7 @@ class ReportState(Call, frozen=True):
     """Report to the query holder that a component ``finished`` or ``failed``, and why."""
 
     query: Line
-    part: Line
+    component: Line
     state: Literal["finished", "failed"]
     reason: Line = ""
 
@@ -186,7 +186,7 @@ class ListQueries(Call, frozen=True):
 
 class QueryRecords(Message, frozen=True):
     queries: Records
-    parts: Records = ()
+    components: Records = ()
 
 
 class ShowQuery(Call, frozen=True):

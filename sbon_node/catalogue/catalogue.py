@@ -126,7 +126,7 @@ class Catalogue:
         self._detach_secrets()
         self.on_change: Callable[[CatalogEntry], None] = lambda entry: None
         self._pace = ComparisonInterval(context.clock, context.rng, context.settings.sync_interval_s)
-        context.membership.listen(self._heard)
+        context.membership.listen(self._member_changed)
         context.server.handle(PushCatalogue, self._pushed)
         context.server.handle(PullCatalogue, self._pulled)
 
@@ -175,7 +175,7 @@ class Catalogue:
         if old is not None and not old.dropped:
             hint = "choose another name, or drop it first"
             raise SbonError("stream-exists", f"the stream {declaration.name!r} exists already", where="name", hint=hint)
-        if not self._has_room():
+        if not self._has_capacity():
             raise SbonError("too-many-streams", f"the catalogue is full ({self._context.settings.max_streams})", where="name")
         version = old.version + 1 if old else 1
         if version > MAX_VERSION:
@@ -239,7 +239,7 @@ class Catalogue:
     def _fingerprints(self) -> dict[str, str]:
         return {name: fingerprint(entry) for name, entry in self._entries.items()}
 
-    def _heard(self, member: str, change: Change) -> None:
+    def _member_changed(self, member: str, change: Change) -> None:
         if change in ("joined", "returned"):
             self._pace.stir()
 
@@ -250,7 +250,7 @@ class Catalogue:
 
     async def _push(self, member: str, push: PushCatalogue) -> None:
         try:
-            await self._context.tell(member, push)
+            await self._context.call(member, push)
         except SbonError as error:
             log.info("catalogue-push-failed", member=member, reason=str(error))
 
@@ -276,13 +276,13 @@ class Catalogue:
                 self._context.counters.refuse("catalogue-entry-refused", peer=peer, reason=str(error))
                 continue
             merged = merge(self._entries.get(entry.declaration.name), entry)
-            if merged.dropped or entry.declaration.name in self.entries or self._has_room():
+            if merged.dropped or entry.declaration.name in self.entries or self._has_capacity():
                 self._accept(merged)
             else:
                 self._context.counters.count("catalogue-full")
         self._forget_tombstones()
 
-    def _has_room(self) -> bool:
+    def _has_capacity(self) -> bool:
         return len(self.entries) < self._context.settings.max_streams
 
     def _forget_tombstones(self) -> None:

@@ -41,7 +41,7 @@ Outcome = Measurement | SbonError
 """Result for one pair; an error where it could not be measured."""
 
 
-class _UnderWay(NamedTuple):
+class _Running(NamedTuple):
     """A measurement under way; ``max_age_s`` is the age of an answer that its initiator accepts."""
 
     pair: Pair
@@ -72,7 +72,7 @@ class Measurer:
             each=lambda: TokenBucket(settings.burst_pairs_for_one, settings.pairs_for_one_per_s),
             most=settings.max_askers,
         )
-        self._under_way: dict[Pair, _UnderWay] = {}
+        self._under_way: dict[Pair, _Running] = {}
         self._tasks, self._numbers = Tasks(), count()
         self._closed = False
         self.measured = self.failed = 0
@@ -181,9 +181,9 @@ class Measurer:
     def _begin(self, new: Mapping[Pair, Pair], max_age_s: float) -> None:
         """Begin measurements: one call to each other node, and a separate ping for each pair of this node's own."""
         loop, own = asyncio.get_running_loop(), self._membership.own_name
-        asked: dict[str, dict[str, _UnderWay]] = {}
+        asked: dict[str, dict[str, _Running]] = {}
         for key, (a, b) in new.items():
-            begun = self._under_way[key] = _UnderWay(key, loop.create_future(), max_age_s)
+            begun = self._under_way[key] = _Running(key, loop.create_future(), max_age_s)
             if own in key:
                 self._start(own, {b if a == own else a: begun}, max_age_s)
             else:
@@ -191,10 +191,10 @@ class Measurer:
         for node, targets in asked.items():
             self._start(node, targets, max_age_s)
 
-    def _start(self, node: str, targets: Mapping[str, _UnderWay], max_age_s: float) -> None:
+    def _start(self, node: str, targets: Mapping[str, _Running], max_age_s: float) -> None:
         self._tasks.start(f"measurement {next(self._numbers)}", self._carry_out(node, targets, max_age_s))
 
-    async def _carry_out(self, node: str, targets: Mapping[str, _UnderWay], max_age_s: float) -> None:
+    async def _carry_out(self, node: str, targets: Mapping[str, _Running], max_age_s: float) -> None:
         outcomes: Mapping[str, Outcome] = {}
         try:
             if node == self._membership.own_name:
@@ -205,7 +205,7 @@ class Measurer:
             for target, begun in targets.items():
                 self._end(begun, outcomes.get(target, _given_up()))
 
-    def _end(self, begun: _UnderWay, outcome: Outcome) -> None:
+    def _end(self, begun: _Running, outcome: Outcome) -> None:
         if self._under_way.get(begun.pair) is begun:
             del self._under_way[begun.pair]
         if isinstance(outcome, Measurement):

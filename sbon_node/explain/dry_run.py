@@ -26,7 +26,7 @@ class DryRunView(LiveNetworkView):
 
     def __init__(self, context: Context, reserved: Mapping[str, Needs], turns: asyncio.Semaphore) -> None:
         super().__init__(context)
-        self._held, self._turns = reserved, turns
+        self._reserved, self._turns = reserved, turns
 
     async def compute(self, work: Callable[[], T], /) -> T:
         async with self._turns:
@@ -34,11 +34,11 @@ class DryRunView(LiveNetworkView):
 
     async def ask(self, node: str, needs: Needs) -> Answer:
         answer = await super().ask(node, needs)
-        own = [self._held[operator] for operator in answer.operators if operator in self._held]
+        own = [self._reserved[operator] for operator in answer.operators if operator in self._reserved]
         if not own:
             return answer
         free = total([answer.capacity, *own])
         lacking = [name for name in Needs.__struct_fields__ if getattr(needs, name) > getattr(free, name) + 1e-9]
-        operators = tuple(operator for operator in answer.operators if operator not in self._held)
+        operators = tuple(operator for operator in answer.operators if operator not in self._reserved)
         reason = answer.reason if lacking else ""
         return Answer(accepted=not lacking, reason=reason, operators=operators, free=free, load=answer.load)

@@ -128,7 +128,7 @@ class PlacementExplanation(Goal, frozen=True, kw_only=True):
 
     Costs are by the objective; usage in bytes in flight, latencies one-way in milliseconds.
 
-    ``stands`` is the current or proposed placement; ``now`` is the strategy's current choice, the same if nothing runs; ``best``
+    ``current`` is the current or proposed placement; ``now`` is the strategy's current choice, the same if nothing runs; ``best``
     is the best placement over the listed candidates, by all knowledge.
     """
 
@@ -144,7 +144,7 @@ class PlacementExplanation(Goal, frozen=True, kw_only=True):
 
     Latencies to and from them count as last known.
     """
-    stands: Alternative
+    current: Alternative
     now: Alternative
     now_reason: str = ""
     """Why ``auto`` chose that strategy, if the user did not name any."""

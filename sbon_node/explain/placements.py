@@ -114,7 +114,7 @@ class PlacementExplainer:
             consumer=subject.consumer,
             pinned=problem.pinned,
             away=away,
-            stands=current if subject.hosts else now,
+            current=current if subject.hosts else now,
             now=now,
             now_reason=choice.reason if isinstance(choice, Placement) else "",
             best=best,

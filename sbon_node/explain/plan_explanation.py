@@ -79,7 +79,7 @@ class ExplainedLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Explanation of a plan: ``parts`` in the order of the tree, the sink first; usages are sums over links, in bytes."""
+    """Explanation of a plan: ``components`` in the order of the tree, the sink first; usages are sums over links, in bytes."""
 
     query: str
     """Empty if nothing runs."""
@@ -88,7 +88,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     strategy: str
     consumer: str
-    parts: tuple[ExplainedComponent, ...]
+    components: tuple[ExplainedComponent, ...]
     links: tuple[ExplainedLink, ...]
     usage: float | None
     """Predicted by the planned rates; None unless the latency of every link is known."""
@@ -147,7 +147,7 @@ def explained(
         reason=reason,
         strategy=strategy,
         consumer=consumer,
-        parts=tuple(_in_order(components, sink)),
+        components=tuple(_in_order(components, sink)),
         links=links,
         usage=_sum(link.usage for link in links),
         baseline_usage=_sum(_usage(planned.rate.bytes_s, path_ms) for planned, path_ms in direct),

@@ -45,7 +45,7 @@ class Explainer:
         info, query_usage = await self._lookup.show(query_id)
         if info.plan is None or info.placement is None:
             raise SbonError("query-not-placed", f"the query {query_id} has not been placed", where="query", hint="ask again")
-        latencies = _told(info, query_usage)
+        latencies = _latencies_of(info, query_usage)
 
         def latency_ms(source: str, target: str) -> float | None:
             return latencies.get((source, target), self._latency_ms(source, target))
@@ -86,7 +86,7 @@ class Explainer:
         return self._context.directory.estimate_rtt_ms(source, target).one_way_ms
 
 
-def _told(info: QueryInfo, query_usage: QueryUsage) -> dict[tuple[str, str], float]:
+def _latencies_of(info: QueryInfo, query_usage: QueryUsage) -> dict[tuple[str, str], float]:
     """Return latencies as the links' nodes report them, if known."""
     baseline = {(line.source_node, line.target_node): line.latency_ms for line in query_usage.baseline}
     links = {(link.source_node, link.target_node): link.latency_ms for link in info.links}

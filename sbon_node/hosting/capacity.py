@@ -9,7 +9,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.operators import Needs
 
 
-class _Held(NamedTuple):
+class _Reservation(NamedTuple):
     """Reserved room. ``deadline`` is None if it lasts until release; until the deadline it counts for ``holder``."""
 
     needs: Needs
@@ -28,8 +28,8 @@ class Reservations:
     def __init__(self, capacity: EngineCapacity, *, share: float = 0.5, grace_s: float = 15.0) -> None:
         self._capacity, self._grace_s = capacity, grace_s
         self._most = max(1, int(share * capacity.operators))
-        self._held: dict[str, _Held] = {}
-        self._over_since: dict[str, float] = {}
+        self._reservations: dict[str, _Reservation] = {}
+        self._excessive_since: dict[str, float] = {}
         """By holder: the time since which it has held more than its share."""
 
     def refusal(self, needs: Needs, now: float, holder: str | None = None) -> str:
@@ -56,7 +56,7 @@ class Reservations:
         operator runs.
         """
         self._lapse(now)
-        reservation = self._held.get(operator)
+        reservation = self._reservations.get(operator)
         if reservation is not None and (reservation.deadline is None or (reservation.owner, reservation.needs) != (owner, needs)):
             raise SbonError("operator-exists", "there is an operator of that id", where=operator)
         holder = owner if holder is None else holder
@@ -65,31 +65,31 @@ class Reservations:
                 raise SbonError("no-capacity", reason, where=operator)
             for other in self._beyond_shares(holder, now):
                 if self.refusal(needs, now):
-                    del self._held[other]
-        self._held[operator] = _Held(needs, owner, deadline, holder)
+                    del self._reservations[other]
+        self._reservations[operator] = _Reservation(needs, owner, deadline, holder)
         self._note(now)
 
     def check(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
         """Raise :class:`SbonError` ``not-reserved`` unless ``owner`` holds this room for it."""
         self._lapse(now)
-        reservation = self._held.get(operator)
+        reservation = self._reservations.get(operator)
         if reservation is None or reservation.deadline is None or (reservation.owner, reservation.needs) != (owner, needs):
             raise SbonError("not-reserved", "no such capacity is reserved for it", where=operator, hint="reserve it first")
 
     def confirm(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
         """Turn the reservation into room held until release; raises as :meth:`check` does."""
         self.check(operator, needs, now, owner)
-        self._held[operator] = self._held[operator]._replace(deadline=None)
+        self._reservations[operator] = self._reservations[operator]._replace(deadline=None)
 
     def keep(self, operator: str, needs: Needs, owner: str = "") -> None:
         """Hold the room that an operator had before a restart, even if there is no room."""
-        self._held[operator] = _Held(needs, owner, None)
+        self._reservations[operator] = _Reservation(needs, owner, None)
 
     def release(self, operator: str, owner: str = "") -> None:
         """Release the room that ``owner`` holds under that id; ignore unknown ids and those of others."""
-        reservation = self._held.get(operator)
+        reservation = self._reservations.get(operator)
         if reservation is not None and reservation.owner == owner:
-            del self._held[operator]
+            del self._reservations[operator]
 
     def free(self, now: float, holder: str | None = None) -> tuple[Needs, int]:
         """Return the free room and the number of operators held.
@@ -98,7 +98,7 @@ class Reservations:
         """
         self._lapse(now)
         given_up = set() if holder is None else set(self._beyond_shares(holder, now))
-        reserved = [reservation.needs for operator, reservation in self._held.items() if operator not in given_up]
+        reserved = [reservation.needs for operator, reservation in self._reservations.items() if operator not in given_up]
         left = Needs(
             cores=self._capacity.cores - sum(n.cores for n in reserved),
             memory_mb=self._capacity.memory_mb - sum(n.memory_mb for n in reserved),
@@ -108,33 +108,35 @@ class Reservations:
 
     def operators(self) -> tuple[str, ...]:
         """Operators whose room is held until release."""
-        return tuple(sorted(o for o, reservation in self._held.items() if reservation.deadline is None))
+        return tuple(sorted(o for o, reservation in self._reservations.items() if reservation.deadline is None))
 
     def promised(self, now: float) -> tuple[str, ...]:
         """Operators with a reservation that is neither confirmed nor lapsed."""
         self._lapse(now)
-        return tuple(sorted(o for o, reservation in self._held.items() if reservation.deadline is not None))
+        return tuple(sorted(o for o, reservation in self._reservations.items() if reservation.deadline is not None))
 
     def _lapse(self, now: float) -> None:
-        self._held = {
-            o: reservation for o, reservation in self._held.items() if reservation.deadline is None or reservation.deadline > now
+        self._reservations = {
+            o: reservation
+            for o, reservation in self._reservations.items()
+            if reservation.deadline is None or reservation.deadline > now
         }
         self._note(now)
 
     def _reserved(self) -> dict[str, list[str]]:
         """Unconfirmed operators by holder, the oldest reservation first."""
         operators: dict[str, list[str]] = {}
-        for operator, reservation in self._held.items():
+        for operator, reservation in self._reservations.items():
             if reservation.deadline is not None:
                 operators.setdefault(reservation.holder, []).append(operator)
         return operators
 
     def _note(self, now: float) -> None:
         excessive = (holder for holder, operators in self._reserved().items() if len(operators) > self._most)
-        self._over_since = {holder: self._over_since.get(holder, now) for holder in excessive}
+        self._excessive_since = {holder: self._excessive_since.get(holder, now) for holder in excessive}
 
     def _beyond_shares(self, holder: str, now: float) -> list[str]:
         """Reservations that holders other than ``holder`` have held beyond their shares for too long."""
-        late = [other for other, since in self._over_since.items() if other != holder and now - since >= self._grace_s]
+        late = [other for other, since in self._excessive_since.items() if other != holder and now - since >= self._grace_s]
         reserved = self._reserved() if late else {}
         return [operator for other in late for operator in reserved.get(other, [])[self._most :]]

@@ -38,14 +38,14 @@ async def claim(context: Context, holder: str, query: str, component: str, epoch
     """
     while True:
         try:
-            claimed = (await context.ask(holder, ClaimComponent(query=query, part=component, epoch=epoch), Claimed)).epoch
+            claimed = (await context.ask(holder, ClaimComponent(query=query, component=component, epoch=epoch), Claimed)).epoch
             if epoch < claimed <= epoch + MAX_EPOCH_LEAP:
                 return claimed
-            context.counters.refuse("epoch-refused", peer=holder, part=component, epoch=claimed, known=epoch)
+            context.counters.refuse("epoch-refused", peer=holder, component=component, epoch=claimed, known=epoch)
         except SbonError as error:
             if error.code in OVER:
                 raise
-            log.info("claim-waits", part=component, holder=holder, reason=str(error))
+            log.info("claim-waits", component=component, holder=holder, reason=str(error))
         await context.clock.sleep(context.settings.retry_s)
 
 
@@ -53,10 +53,10 @@ async def report(context: Context, holder: str, ended: ReportState, matters: Cal
     """Report the part's end to the holder; retry while the holder is away and ``matters()`` is true."""
     while matters():
         try:
-            await context.tell(holder, ended)
+            await context.call(holder, ended)
             return
         except SbonError as error:
             if error.code in OVER:
                 return
-            log.info("report-waits", part=ended.part, holder=holder, reason=str(error))
+            log.info("report-waits", component=ended.component, holder=holder, reason=str(error))
         await context.clock.sleep(context.settings.retry_s)

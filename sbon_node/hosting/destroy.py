@@ -17,9 +17,9 @@ class ComponentDestroyer:
         context.server.handle(DestroyComponents, self._destroy)
 
     async def _destroy(self, call: DestroyComponents, caller: Caller) -> ComponentsDestroyed:
-        rows, sink = await self._sinks.destroy(call.query, call.parts, caller.node, refused=call.refused)
-        await self._operators.destroy(call.query, call.parts, caller.node)
-        self._forget_subscribers(frozenset(call.parts))
+        rows, sink = await self._sinks.destroy(call.query, call.components, caller.node, refused=call.refused)
+        await self._operators.destroy(call.query, call.components, caller.node)
+        self._forget_subscribers(frozenset(call.components))
         return ComponentsDestroyed(rows=rows, sink=sink)
 
     def _forget_subscribers(self, components: frozenset[str]) -> None:

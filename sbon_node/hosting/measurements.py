@@ -48,8 +48,8 @@ class MeasurementStore:
     def __init__(self, context: Context, sources: SourceHost) -> None:
         self._context, self._sources = context, sources
         self._kept: OrderedDict[str, Kept] = OrderedDict()
-        context.server.handle(KeepMeasurements, self._asked_to_keep)
-        context.server.handle(RecallMeasurements, self._asked_to_recall)
+        context.server.handle(KeepMeasurements, self._handle_keep)
+        context.server.handle(RecallMeasurements, self._handle_recall)
 
     def keep(self, reports: Iterable[OperatorMeasurement]) -> None:
         """Store measurements newer than the known ones; count and drop impossible ones."""
@@ -132,31 +132,31 @@ class MeasurementStore:
                 sources.append(SourceMeasurement(source=name, rows_s=rows_s, row_bytes=report.bytes / report.rows))
         return Measurements(sources=tuple(sources), operators=self.recall(call.signatures))
 
-    async def tell(self, record: QueryRecord, operators: Iterable[OperatorInfo]) -> None:
+    async def distribute(self, record: QueryRecord, operators: Iterable[OperatorInfo]) -> None:
         """Send the measurements of a query's operators to the nodes of its sources; skip unreachable nodes."""
-        reports = _telling(record, operators)
+        reports = _reports_of(record, operators)
         nodes = sorted({planned.source.node for planned in record.plan.sources})
         if reports:
-            await asyncio.gather(*(self._tell(node, reports) for node in nodes))
+            await asyncio.gather(*(self._send(node, reports) for node in nodes))
 
-    async def _tell(self, node: str, reports: tuple[OperatorMeasurement, ...]) -> None:
+    async def _send(self, node: str, reports: tuple[OperatorMeasurement, ...]) -> None:
         if node == self._context.name:
             self.keep(reports)
             return
         try:
             call = KeepMeasurements(operators=reports)
-            await self._context.tell(node, call, timeout_s=self._context.settings.component_timeout_s)
+            await self._context.call(node, call, timeout_s=self._context.settings.component_timeout_s)
         except SbonError as error:
-            log.info("measurements-not-told", node=node, reason=str(error))
+            log.info("measurements-not-sent", node=node, reason=str(error))
 
-    async def _asked_to_keep(self, call: KeepMeasurements, caller: Caller) -> None:
+    async def _handle_keep(self, call: KeepMeasurements, caller: Caller) -> None:
         self.keep(call.operators)
 
-    async def _asked_to_recall(self, call: RecallMeasurements, caller: Caller) -> Measurements:
+    async def _handle_recall(self, call: RecallMeasurements, caller: Caller) -> Measurements:
         return self._recalled(call)
 
 
-def _telling(record: QueryRecord, operators: Iterable[OperatorInfo]) -> tuple[OperatorMeasurement, ...]:
+def _reports_of(record: QueryRecord, operators: Iterable[OperatorInfo]) -> tuple[OperatorMeasurement, ...]:
     described = {operator.id: operator for operator in operators}
     reports = []
     for planned in record.plan.operators:
@@ -164,7 +164,7 @@ def _telling(record: QueryRecord, operators: Iterable[OperatorInfo]) -> tuple[Op
         if stats is None or not planned.signature:
             continue
         measurement = Measurement(rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out)
-        if measurement.is_telling(has_state=any(read.event_time for read in planned.inputs)):
+        if measurement.is_usable(has_state=any(read.event_time for read in planned.inputs)):
             reports.append(
                 OperatorMeasurement(
                     signature=planned.signature,

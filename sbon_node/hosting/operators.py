@@ -73,7 +73,7 @@ class OperatorHost:
         for operator, hosted in self._hosted.items():
             self._reservations.keep(operator, hosted.spec.needs, hosted.holder)
             self._states[operator] = ("starting", "waits for its record")
-        context.server.handle(AskNode, self._asked)
+        context.server.handle(AskNode, self._handle_ask)
         context.server.handle(ReserveOperator, self._reserve)
         context.server.handle(InstantiateOperator, self._instantiate)
 
@@ -103,14 +103,14 @@ class OperatorHost:
         if hosted is None:
             return
         self._states[operator] = (state, reason)
-        self._tell(hosted, state, reason)
+        self._notify(hosted, state, reason)
         if state == "failed" and operator not in self._starting:
             self._tasks.start(f"report {operator}", self._report_failure(hosted, reason))
 
-    def _tell(self, hosted: HostedOperator, change: str, reason: str = "") -> None:
+    def _notify(self, hosted: HostedOperator, change: str, reason: str = "") -> None:
         spec, host = hosted.spec, self._context.name
         changed = partial(OperatorChanged, query=spec.query, operator=spec.id, change=change, host=host, reason=reason)
-        self._context.bus.tell("placement", changed)
+        self._context.bus.publish("placement", changed)
 
     def describe(self, query: str) -> list[OperatorInfo]:
         described = []
@@ -168,7 +168,7 @@ class OperatorHost:
             return None, False
         return shown_watermark(outbox.watermark_ms(operator)), outbox.ended(operator)
 
-    def parts(self) -> list[tuple[str, str, str]]:
+    def components(self) -> list[tuple[str, str, str]]:
         """Return query, operator and query holder of every operator of this node."""
         return sorted((hosted.spec.query, operator, hosted.holder) for operator, hosted in self._hosted.items())
 
@@ -205,9 +205,9 @@ class OperatorHost:
             if (letters := self._letters.pop(operator, None)) is not None:
                 letters.close()
             self._context.store.delete("operator", operator)
-            self._tell(self._hosted.pop(operator), "ended")
+            self._notify(self._hosted.pop(operator), "ended")
 
-    async def _asked(self, call: AskNode, caller: Caller) -> NodeAnswer:
+    async def _handle_ask(self, call: AskNode, caller: Caller) -> NodeAnswer:
         now = self._context.clock.now()
         needs = Needs(cores=call.cores, memory_mb=call.memory_mb, bandwidth_bytes_s=call.bandwidth_bytes_s)
         free, _ = self._reservations.free(now, self._holder(caller))
@@ -389,7 +389,7 @@ class OperatorHost:
 
     async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
         spec, context = hosted.spec, self._context
-        failure = ReportState(query=spec.query, part=spec.id, state="failed", reason=reason[:500])
+        failure = ReportState(query=spec.query, component=spec.id, state="failed", reason=reason[:500])
         await report(context, hosted.holder, failure, lambda: spec.id in self._hosted)
 
     def _spill(self, operator: str) -> Path:

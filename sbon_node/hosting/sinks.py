@@ -37,7 +37,7 @@ class SinkOrder(msgspec.Struct, frozen=True, kw_only=True):
     """Order to the consumer's node: deliver the streams ``inputs`` (stream, node) as ``spec`` says."""
 
     query: str
-    part: str
+    component: str
     inputs: tuple[tuple[str, str], ...]
     schema: Schema
     spec: SinkSpec
@@ -80,7 +80,7 @@ class SinkHost:
         for query in self._stored:
             hosted = self._hosted.get(query)
             if hosted is not None:
-                self._tasks.start(f"resume {hosted.order.part}", self._resume(hosted))
+                self._tasks.start(f"resume {hosted.order.component}", self._resume(hosted))
 
     async def close(self) -> None:
         """Stop delivery; all sinks stay on disk. Open no new sinks."""
@@ -120,21 +120,21 @@ class SinkHost:
             return self._runners[query].newest.sample()
         return self._followed[query].sample() if query in self._followed else None
 
-    def parts(self) -> list[tuple[str, str, str]]:
+    def components(self) -> list[tuple[str, str, str]]:
         """Return query, part and query holder of every sink of this node."""
-        return sorted((hosted.order.query, hosted.order.part, hosted.holder) for hosted in self._hosted.values())
+        return sorted((hosted.order.query, hosted.order.component, hosted.holder) for hosted in self._hosted.values())
 
     async def destroy(
         self, query: str, components: tuple[str, ...], holder: str, *, refused: bool
     ) -> tuple[int | None, SinkReport | None]:
-        """Close the query's sink if it is one of ``parts``; return its last :meth:`rows` and :meth:`report`.
+        """Close the query's sink if it is one of ``components``; return its last :meth:`rows` and :meth:`report`.
 
         Delivered rows stay, unless the submission was ``refused``. A sink that has taken no frame leaves nothing behind.
         """
         hosted = self._hosted.get(query)
-        if hosted is None or hosted.holder != holder or hosted.order.part not in components:
+        if hosted is None or hosted.holder != holder or hosted.order.component not in components:
             return None, None
-        for task in (f"resume {hosted.order.part}", f"sink {hosted.order.part}"):
+        for task in (f"resume {hosted.order.component}", f"sink {hosted.order.component}"):
             await self._tasks.stop(task)
         ended = self.rows(query), self.report(query)
         await self._forget(hosted, delivered=refused)
@@ -185,7 +185,7 @@ class SinkHost:
 
     async def _open(self, call: OpenSink, caller: Caller) -> None:
         order: SinkOrder = decode_record(call.sink, SinkOrder)
-        check_epoch(order.epoch, order.part)
+        check_epoch(order.epoch, order.component)
         self._check(order)
         check_sink(order.spec.kind, order.spec.options, self._settings)
         hosted = HostedSink(order=order, holder=call.holder, claim=f"{self._context.rng.getrandbits(64):016x}")
@@ -203,8 +203,8 @@ class SinkHost:
         try:
             await self._forget(hosted, delivered=True)
         except SbonError as error:
-            self._waits(hosted.order.part, error)
-            self._tasks.start(f"forget {hosted.order.part} {hosted.claim}", self._forget_at_last(hosted, delivered=True))
+            self._waits(hosted.order.component, error)
+            self._tasks.start(f"forget {hosted.order.component} {hosted.claim}", self._forget_at_last(hosted, delivered=True))
 
     def _check(self, order: SinkOrder) -> None:
         settings, where = self._context.settings, self._context.name
@@ -216,14 +216,16 @@ class SinkHost:
         if len(self._hosted) >= settings.max_sinks:
             raise SbonError("too-many-sinks", f"{settings.max_sinks} sinks are here already", where=where)
         if len(order.inputs) > settings.max_inputs:
-            raise SbonError("too-many-inputs", f"{len(order.inputs)} inputs", where=order.part, hint="raise control.max_inputs")
+            raise SbonError(
+                "too-many-inputs", f"{len(order.inputs)} inputs", where=order.component, hint="raise control.max_inputs"
+            )
 
     async def _resume(self, hosted: HostedSink) -> None:
         order = hosted.order
         try:
-            epoch = await claim(self._context, hosted.holder, order.query, order.part, order.epoch)
+            epoch = await claim(self._context, hosted.holder, order.query, order.component, order.epoch)
         except SbonError as error:
-            log.info("sink-given-up", sink=order.part, reason=str(error))
+            log.info("sink-given-up", sink=order.component, reason=str(error))
             await self._forget_at_last(hosted, delivered=error.code == REFUSED)
             return
         hosted = msgspec.structs.replace(hosted, order=msgspec.structs.replace(order, epoch=epoch))
@@ -234,14 +236,14 @@ class SinkHost:
             await self._run(hosted, fresh=False)
 
         try:
-            await until_passed(self._context, attempt, partial(self._waits, order.part))
+            await until_passed(self._context, attempt, partial(self._waits, order.component))
         except SbonError as error:
-            log.warning("sink-not-resumed", sink=order.part, reason=str(error))
+            log.warning("sink-not-resumed", sink=order.component, reason=str(error))
             await self._report(hosted, "failed", str(error))
 
     async def _forget_at_last(self, hosted: HostedSink, *, delivered: bool) -> None:
         await until_passed(
-            self._context, lambda: self._forget(hosted, delivered=delivered), partial(self._waits, hosted.order.part)
+            self._context, lambda: self._forget(hosted, delivered=delivered), partial(self._waits, hosted.order.component)
         )
 
     def _waits(self, component: str, error: SbonError) -> None:
@@ -259,18 +261,18 @@ class SinkHost:
             opened = await open_sink(order.spec.kind, order.spec.options, self._sink_context(hosted, fresh=fresh))
             if not self._is_current(hosted):
                 await opened.close()
-                raise SbonError("query-over", "it ended while its sink was opened", where=order.part)
+                raise SbonError("query-over", "it ended while its sink was opened", where=order.component)
             done = opened.positions()
             links = [self._link(order, stream, node, done.get(stream, 0)) for stream, node in order.inputs]
             runner = SinkRunner(order.query, opened, links, context.clock, self._settings, context.computing)
             self._runners[order.query] = runner
             work = runner.run
-        self._tasks.start(f"sink {order.part}", self._deliver(hosted, work))
+        self._tasks.start(f"sink {order.component}", self._deliver(hosted, work))
 
     def _sink_context(self, hosted: HostedSink, *, fresh: bool) -> SinkContext:
         context = self._context
         return SinkContext(
-            part=hosted.order.part,
+            component=hosted.order.component,
             claim=hosted.claim,
             fresh=fresh,
             schema=to_arrow(hosted.order.schema),
@@ -287,25 +289,25 @@ class SinkHost:
         try:
             await work()
         except SbonError as error:
-            log.warning("sink-failed", sink=order.part, reason=str(error))
+            log.warning("sink-failed", sink=order.component, reason=str(error))
             await self._report(hosted, "failed", str(error))
         except Exception as error:
             await self._report(hosted, "failed", f"{type(error).__name__}: {error}")
             raise
         else:
-            log.info("sink-finished", sink=order.part)
+            log.info("sink-finished", sink=order.component)
             await self._report(hosted, "finished", "")
 
     async def _report(self, hosted: HostedSink, state: Literal["finished", "failed"], reason: str) -> None:
         order = hosted.order
-        ended = ReportState(query=order.query, part=order.part, state=state, reason=reason[:500])
+        ended = ReportState(query=order.query, component=order.component, state=state, reason=reason[:500])
         await report(self._context, hosted.holder, ended, lambda: self._is_current(hosted))
 
     def _link(self, order: SinkOrder, stream: str, node: str, done: int) -> Link:
         context = self._context
         return Link(
             stream,
-            order.part,
+            order.component,
             locate=self._locator(node),
             node=node,
             peers=context.peers,

@@ -51,8 +51,8 @@ class SourceHost:
         self._refused: dict[str, str] = {}
         self._tasks = Tasks()
         catalogue.on_change = self._changed
-        context.server.handle(AttachSource, self._asked_to_attach)
-        context.server.handle(DescribeSources, self._asked_to_describe)
+        context.server.handle(AttachSource, self._handle_attach)
+        context.server.handle(DescribeSources, self._handle_describe)
 
     def start(self) -> None:
         """Resume the sources of an earlier run, and delete the remains of those that are gone."""
@@ -75,7 +75,7 @@ class SourceHost:
         if source.node == self._context.name:
             await self._attach_here(source)
         else:
-            await self._context.tell(source.node, AttachSource(source=source))
+            await self._context.call(source.node, AttachSource(source=source))
             # The source's node pushes the entry to all members, and this node may be the last.
             try:
                 await self._catalogue.pull(source.node)
@@ -89,7 +89,7 @@ class SourceHost:
         answers = await asyncio.gather(*(self._ask(node, name) for node in nodes))
         unanswered = {node for node, infos in zip(nodes, answers, strict=True) if infos is None}
         reported = {(node, info.source.name): info for node, infos in zip(nodes, answers, strict=True) for info in infos or ()}
-        infos_of = (reported.get((s.node, s.name)) or untold_source(s, unanswered) for s in entry.sources)
+        infos_of = (reported.get((s.node, s.name)) or unreported_source(s, unanswered) for s in entry.sources)
         return StreamInfo(
             entry=msgspec.structs.replace(entry, sources=tuple(shown_source(s) for s in entry.sources)),
             sources=tuple(msgspec.structs.replace(info, source=shown_source(info.source)) for info in infos_of),
@@ -109,15 +109,15 @@ class SourceHost:
 
     def _report_of(self, source_id: str) -> SourceInfo | None:
         if source_id in self._running:
-            return self._told(source_id, self._running[source_id])
+            return self._report_of_running(source_id, self._running[source_id])
         stored = self._context.store.get("source", source_id, HostedSource)
         return SourceInfo(source=stored.source, state="idle") if stored is not None else None
 
     def reports(self) -> list[SourceInfo]:
         """Return the reports of all sources on this node, in the order of their ids."""
-        return [self._told(source_id, hosted) for source_id, hosted in sorted(self._running.items())]
+        return [self._report_of_running(source_id, hosted) for source_id, hosted in sorted(self._running.items())]
 
-    def _told(self, source_id: str, hosted: HostedSource) -> SourceInfo:
+    def _report_of_running(self, source_id: str, hosted: HostedSource) -> SourceInfo:
         runner = self._runners.get(source_id)
         if runner is not None:
             return runner.describe()
@@ -171,7 +171,7 @@ class SourceHost:
             self._running.pop(source_id, None)
             wanted = self._wanted.get(source_id)
             try:
-                self._make_place(source_id, wanted)
+                self._drop_earlier(source_id, wanted)
             except SbonError as error:
                 log.warning("source-not-switched", source=source_id, reason=str(error))
                 await self._context.clock.sleep(self._context.settings.retry_s)
@@ -181,7 +181,7 @@ class SourceHost:
             if self._running.get(source_id) == self._wanted.get(source_id):
                 return
 
-    def _make_place(self, source_id: str, wanted: HostedSource | None) -> None:
+    def _drop_earlier(self, source_id: str, wanted: HostedSource | None) -> None:
         """Delete frames of an earlier stream of that name, which another query may have read."""
         store = self._context.store
         stored = store.get("source", source_id, HostedSource)
@@ -213,17 +213,17 @@ class SourceHost:
         self._runners[source.id] = runner
         self._tasks.start(f"run {source.id}", runner.run())
 
-    async def _asked_to_attach(self, call: AttachSource, caller: Caller) -> None:
+    async def _handle_attach(self, call: AttachSource, caller: Caller) -> None:
         source: SourceDeclaration = decode_record(call.source, SourceDeclaration)
         if source.node != self._context.name:
             raise SbonError("unknown-node", f"this is {self._context.name}, not {source.node}", where="node")
         await self._attach_here(source)
 
-    async def _asked_to_describe(self, call: DescribeSources, caller: Caller) -> SourceStates:
+    async def _handle_describe(self, call: DescribeSources, caller: Caller) -> SourceStates:
         return SourceStates(sources=tuple(report for report in self.reports() if report.source.stream == call.stream))
 
 
-def untold_source(source: SourceDeclaration, unanswered: Collection[str]) -> SourceInfo:
+def unreported_source(source: SourceDeclaration, unanswered: Collection[str]) -> SourceInfo:
     """Describe a source that its node does not report; ``silent`` nodes have not answered."""
     if source.node in unanswered:
         return SourceInfo(source=source, state="unreachable")

@@ -47,9 +47,9 @@ class LogTap:
             return event
         made = _line(dict(event))
         if threading.get_ident() == self._thread:
-            bus.tell("logs", made)
+            bus.publish("logs", made)
         elif not loop.is_closed():
-            loop.call_soon_threadsafe(bus.tell, "logs", made)
+            loop.call_soon_threadsafe(bus.publish, "logs", made)
         return event
 
 

@@ -146,7 +146,7 @@ class Table:
         row = self._rows.get(name)
         return row is not None and (row.member.address == sender or row.seen == sender)
 
-    def told_by_itself(self, name: str, incarnation: int, seen: Endpoint | None = None) -> None:
+    def seen_itself(self, name: str, incarnation: int, seen: Endpoint | None = None) -> None:
         """Record the incarnation that a member has stated in answer to this node."""
         row = self._rows.get(name)
         if row is not None and incarnation <= MAX_INCARNATION:

@@ -39,7 +39,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         """Return bytes per output row; None before the first output row."""
         return self.bytes_out / self.rows_out if self.rows_out else None
 
-    def is_telling(self, *, has_state: bool) -> bool:
+    def is_usable(self, *, has_state: bool) -> bool:
         """Return whether a plan may use it: enough rows went in, and a stateful operator has output."""
         return self.rows_in >= LEAST_ROWS and (self.rows_out > 0 or not has_state)
 

@@ -114,7 +114,7 @@ class ForeignComponent(msgspec.Struct, frozen=True, kw_only=True):
     """An operator or sink at ``node``, of a query whose record ``holder`` holds."""
 
     query: str
-    part: str
+    component: str
     node: str
     holder: str
 

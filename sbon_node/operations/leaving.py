@@ -24,10 +24,10 @@ class Leaving:
 
     def needed_for(self) -> list[str]:
         """Return a line for each part, record or source that would be missed."""
-        hosted = [f"hosts {part} of query {query}" for query, part, _ in self._parts()]
+        hosted = [f"hosts {component} of query {query}" for query, component, _ in self._components()]
         kept = [
             f"keeps the record of query {record.id}" + ("" if record.state in LIVE else "; some nodes do not know of its end yet")
-            for record in self._book.held()
+            for record in self._book.records()
             if record.state in LIVE or not record.cleaned
         ]
         return [*kept, *hosted, *self._sources_in_use()]
@@ -47,15 +47,15 @@ class Leaving:
                 hint="stop those queries first, or force it",
                 details=tuple(needed),
             )
-        for record in self._book.held():
+        for record in self._book.records():
             if record.state in LIVE:
                 await self._book.stop(record.id)
-        for query, part, holder in self._parts():
-            await self._give_up(query, part, holder)
+        for query, component, holder in self._components():
+            await self._give_up(query, component, holder)
         await self._context.membership.leave()
 
-    def _parts(self) -> list[tuple[str, str, str]]:
-        return [*self._operators.parts(), *self._sinks.parts()]
+    def _components(self) -> list[tuple[str, str, str]]:
+        return [*self._operators.components(), *self._sinks.components()]
 
     def _sources_in_use(self) -> list[str]:
         outbox = self._context.outbox
@@ -66,9 +66,11 @@ class Leaving:
                 found += [f"has {stream}, which {reader} reads" for reader in sorted(set(readers))]
         return found
 
-    async def _give_up(self, query: str, part: str, holder: str) -> None:
-        report = ReportState(query=query, part=part, state="failed", reason=f"{self._context.name} has left the cluster")
+    async def _give_up(self, query: str, component: str, holder: str) -> None:
+        report = ReportState(
+            query=query, component=component, state="failed", reason=f"{self._context.name} has left the cluster"
+        )
         try:
-            await self._context.tell(holder, report)
+            await self._context.call(holder, report)
         except SbonError as error:
-            log.warning("leaving-not-told", query=query, part=part, holder=holder, reason=str(error))
+            log.warning("leaving-not-sent", query=query, component=component, holder=holder, reason=str(error))

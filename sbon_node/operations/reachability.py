@@ -27,8 +27,8 @@ log = structlog.get_logger()
 
 PING_S = 2.0
 PINGS = 3
-BURST, BURST_FOR_ONE = 64, 4
-PER_S, PER_S_FOR_ONE = 4.0, 0.2
+BURST, PEER_BURST = 64, 4
+PER_S, PEER_PER_S = 4.0, 0.2
 MAX_ASKERS = 1024
 
 
@@ -52,7 +52,7 @@ class Reach:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._buckets = TokenBuckets(
-            whole=TokenBucket(BURST, PER_S), each=lambda: TokenBucket(BURST_FOR_ONE, PER_S_FOR_ONE), most=MAX_ASKERS
+            whole=TokenBucket(BURST, PER_S), each=lambda: TokenBucket(PEER_BURST, PEER_PER_S), most=MAX_ASKERS
         )
         context.server.handle(ReachBack, self._reach_back)
 

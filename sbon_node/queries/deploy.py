@@ -38,7 +38,7 @@ async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]
             hold_s=context.settings.reservation_s,
         )
         try:
-            await context.tell(record.hosts[operator.id], call)
+            await context.call(record.hosts[operator.id], call)
         except SbonError as error:
             return error
         return None
@@ -55,13 +55,13 @@ async def start(context: Context, record: QueryRecord) -> AsyncGenerator[Progres
     """Open the sink, then start the operators from the consumer's side on; raise the first refusal."""
     order = SinkOrder(
         query=record.id,
-        part=record.sink_component,
+        component=record.sink_component,
         inputs=tuple((stream, record.hosts[stream]) for stream in record.plan.outputs),
         schema=record.plan.schema,
         spec=record.sink,
     )
     yield Progress(step="starting", message=f"opening the sink at {record.consumer}")
-    await context.tell(record.consumer, OpenSink(sink=order, holder=context.name))
+    await context.call(record.consumer, OpenSink(sink=order, holder=context.name))
     starts = {
         asyncio.create_task(_instantiate(context, record, operator)): operator for operator in reversed(record.plan.operators)
     }
@@ -84,7 +84,7 @@ async def start(context: Context, record: QueryRecord) -> AsyncGenerator[Progres
 async def _instantiate(context: Context, record: QueryRecord, operator: PlannedOperator) -> None:
     readers = record.plan.readers(operator.id, record.sink_component)
     call = InstantiateOperator(spec=operator.spec(record.id, record.hosts, readers=readers), holder=context.name)
-    await context.tell(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
+    await context.call(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
 
 
 class Destroyed(NamedTuple):
@@ -107,7 +107,7 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
     when no operator is left.
     """
     components = (*(o.id for o in record.plan.operators), record.sink_component)
-    call = DestroyComponents(query=record.id, parts=components, refused=record.refused)
+    call = DestroyComponents(query=record.id, components=components, refused=record.refused)
     asked_nodes = set(nodes) or {*record.hosts.values(), record.consumer}
     answers = await _destroy_at_all(context, asked_nodes, call)
     missed = {node for node, answer in answers.items() if answer is None}
@@ -137,5 +137,5 @@ async def _destroy_at(context: Context, node: str, call: DestroyComponents) -> C
     try:
         return await context.ask(node, call, ComponentsDestroyed, timeout_s=context.settings.call_timeout_s * 3)
     except SbonError as error:
-        log.info("destroy-not-told", node=node, query=call.query, reason=str(error))
+        log.info("destroy-not-sent", node=node, query=call.query, reason=str(error))
         return None

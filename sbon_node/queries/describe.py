@@ -11,7 +11,7 @@ import msgspec
 from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
-from sbon_node.hosting.sources import SourceHost, shown_source, untold_source
+from sbon_node.hosting.sources import SourceHost, shown_source, unreported_source
 from sbon_node.model.bounded import MAX_REASON
 from sbon_node.model.catalogue import SourceDeclaration, called
 from sbon_node.model.delivery import Sample, SinkReport
@@ -115,7 +115,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         if link.target in components
     ]
     consumer = reports.get(record.consumer)
-    described = tuple(operators.get(o.id) or _untold(record, o.id, o.fragment, unanswered) for o in record.plan.operators)
+    described = tuple(operators.get(o.id) or _unreported(record, o.id, o.fragment, unanswered) for o in record.plan.operators)
     sources = tuple(_of_plan(planned.source, source_infos.get(planned.source.id), unanswered) for planned in record.plan.sources)
     rows = consumer.rows if consumer is not None else None
     progress = progress_of(
@@ -220,7 +220,7 @@ def _placed(link: LinkInfo, hosts: dict[str, str], latencies_ms: dict[str, float
     return msgspec.structs.replace(link, target_node=target_node, latency_ms=latency_ms)
 
 
-def _untold(record: QueryRecord, operator: str, fragment: str, unanswered: Collection[str]) -> OperatorInfo:
+def _unreported(record: QueryRecord, operator: str, fragment: str, unanswered: Collection[str]) -> OperatorInfo:
     """Describe an operator that no host reports."""
     node = record.hosts.get(operator, "")
     if node in unanswered:
@@ -233,7 +233,7 @@ def _untold(record: QueryRecord, operator: str, fragment: str, unanswered: Colle
 
 
 def _of_plan(planned: SourceDeclaration, info: SourceInfo | None, unanswered: Collection[str]) -> SourceInfo:
-    return msgspec.structs.replace(info or untold_source(planned, unanswered), source=shown_source(planned))
+    return msgspec.structs.replace(info or unreported_source(planned, unanswered), source=shown_source(planned))
 
 
 def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], unanswered: Iterable[str]) -> list[str]:

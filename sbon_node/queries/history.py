@@ -9,7 +9,7 @@ OLDER_APART_MS = 30_000
 """Least time between two older points."""
 OLDER_POINTS = 120
 """With ``OLDER_APART_MS`` between them, these points cover an hour."""
-WHOLE_POINTS = 120
+OLDEST_POINTS = 120
 """Most points of the time before that hour, if the whole time is kept."""
 
 
@@ -24,15 +24,15 @@ P = TypeVar("P", bound=Dated)
 class History(Generic[P]):
     """Points over time: all of the ``recent`` newest, and of the hour before, a point every 30 seconds.
 
-    Earlier points are deleted or, with ``whole``, thinned to at most 120: when there are more, every second point is deleted, and
-    only every second point is added from then on.
+    Earlier points are deleted or, with ``complete``, thinned to at most 120: when there are more, every second point is deleted,
+    and only every second point is added from then on.
     """
 
     def __init__(self, recent: int, *points: P, complete: bool = False) -> None:
         self._recent: deque[P] = deque()
         self._older: deque[P] = deque()
         self._oldest: list[P] = []
-        self._most, self._whole = recent, complete
+        self._most, self._complete = recent, complete
         self._offered, self._every = 0, 1
         for point in points:
             self.add(point)
@@ -54,12 +54,12 @@ class History(Generic[P]):
             self._age(self._older.popleft())
 
     def _age(self, point: P) -> None:
-        if not self._whole:
+        if not self._complete:
             return
         if self._offered % self._every == 0:
             self._oldest.append(point)
         self._offered += 1
-        if len(self._oldest) > WHOLE_POINTS:
+        if len(self._oldest) > OLDEST_POINTS:
             self._oldest, self._every = self._oldest[::2], 2 * self._every
 
     def __len__(self) -> int:

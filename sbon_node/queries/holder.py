@@ -43,14 +43,14 @@ from sbon_protocol.calls import (
 
 log = structlog.get_logger()
 
-MAX_PARTS = 2048
+MAX_COMPONENTS = 2048
 """Most parts of other holders' queries in a list of all records, which must fit a message."""
 
 
 class QueryHolder:
     """Records of queries submitted here, and the calls that their hosts make about them.
 
-    ``parts`` returns query, part and query holder of everything that this node hosts; ``delivered`` returns the rows that a
+    ``components`` returns query, part and query holder of everything that this node hosts; ``delivered`` returns the rows that a
     query's sink on this node has delivered.
     """
 
@@ -62,7 +62,7 @@ class QueryHolder:
         delivered: Callable[[str], int | None],
     ) -> None:
         self._context, self._measurements = context, measurements
-        self._parts, self._delivered = components, delivered
+        self._components, self._delivered = components, delivered
         self._counted: dict[str, int] = {}
         self._troubles: dict[str, str] = {}
         """Reasons why running queries may not progress, as last described."""
@@ -71,11 +71,11 @@ class QueryHolder:
         self._histories = QueryHistories(context, self._running, self._point)
         self._tasks = Tasks()
         handle = context.server.handle
-        handle(ClaimComponent, self._claimed)
-        handle(ReportState, self._reported)
-        handle(ListQueries, self._listed)
-        handle(ShowQuery, self._shown)
-        handle(StopQuery, self._stopped)
+        handle(ClaimComponent, self._handle_claim)
+        handle(ReportState, self._handle_report)
+        handle(ListQueries, self._handle_list)
+        handle(ShowQuery, self._handle_show)
+        handle(StopQuery, self._handle_stop)
         # Must precede every answer to a call: a report that a sink has finished must not reach a query that was never accepted.
         for record in self._records.all():
             if record.state == "placing":
@@ -106,7 +106,7 @@ class QueryHolder:
                 record = self._records.get(query)
                 if record is not None and record.state == "running":
                     described = await self._described(record)
-                    await self._measurements.tell(record, described.info.operators)
+                    await self._measurements.distribute(record, described.info.operators)
 
     def _running(self) -> list[str]:
         return [record.id for record in self._records.all() if record.state == "running"]
@@ -200,7 +200,7 @@ class QueryHolder:
             notify_of_query(self._context.bus, changed, changed.state, record.state, changed.reason)
         return changed
 
-    def over(self, query: str) -> SbonError | None:
+    def end_error(self, query: str) -> SbonError | None:
         """Return ``query-over``, with the reason, for a query that has ended while it started."""
         record = self.record(query)
         if record.state == "placing":
@@ -209,7 +209,7 @@ class QueryHolder:
         return SbonError("query-over", f"the query ended while it started, {reason}", where=query)
 
     def _check_placing(self, query: str) -> None:
-        if (ended := self.over(query)) is not None:
+        if (ended := self.end_error(query)) is not None:
             raise ended
 
     def record(self, query: str) -> QueryRecord:
@@ -218,7 +218,7 @@ class QueryHolder:
             raise SbonError("unknown-query", f"there is no query {query!r} here", where="query")
         return record
 
-    def held(self) -> list[QueryRecord]:
+    def records(self) -> list[QueryRecord]:
         return self._records.all()
 
     async def describe(self, record: QueryRecord) -> QueryInfo:
@@ -276,7 +276,7 @@ class QueryHolder:
             self._counted.pop(query, None)
             self._troubles.pop(query, None)
             log.info("query-over", query=query, state=state, reason=reason)
-            self._tasks.start(f"remember {query}", self._measurements.tell(record, last.operators))
+            self._tasks.start(f"remember {query}", self._measurements.distribute(record, last.operators))
 
     async def _clean(self, query: str, nodes: Collection[str] = ()) -> None:
         """Ask every host, or ``nodes``, to delete its parts; retry while hosts are away or this node's disk is full."""
@@ -292,10 +292,10 @@ class QueryHolder:
 
     async def _clean_once(self, query: str, nodes: Collection[str] = ()) -> list[str]:
         """Return the nodes that were unreachable; none if the record was deleted or replaced meanwhile."""
-        if (record := self._over(query)) is None:
+        if (record := self._ended(query)) is None:
             return []
         missed, sink = await deploy.destroy(self._context, record, nodes)
-        if (record := self._over(query)) is None:
+        if (record := self._ended(query)) is None:
             return []
         if sink is not None and sink.rows is not None and record.last is not None:
             last = msgspec.structs.replace(record.last, rows=sink.rows, delivery=delivery_of(self._context, sink))
@@ -305,56 +305,56 @@ class QueryHolder:
             self._change(query, cleaned=True)
         return missed
 
-    def _over(self, query: str) -> QueryRecord | None:
+    def _ended(self, query: str) -> QueryRecord | None:
         """Return the record of a query that is over."""
         record = self._records.get(query)
         return record if record is not None and record.state not in LIVE else None
 
-    async def _claimed(self, call: ClaimComponent, caller: Caller) -> Claimed:
+    async def _handle_claim(self, call: ClaimComponent, caller: Caller) -> Claimed:
         record = self._records.get(call.query)
         if record is None or record.state not in LIVE:
             code = REFUSED if record is not None and record.refused else "query-over"
-            raise SbonError(code, f"the query {call.query} is over", where=call.part)
-        owner = record.consumer if call.part == record.sink_component else record.hosts.get(call.part)
-        known = record.epochs.get(call.part, 0)
+            raise SbonError(code, f"the query {call.query} is over", where=call.component)
+        owner = record.consumer if call.component == record.sink_component else record.hosts.get(call.component)
+        known = record.epochs.get(call.component, 0)
         if owner != caller.node or call.epoch > known:
-            raise SbonError("not-owner", f"{call.part} belongs to {owner} in epoch {known}", where=call.part)
+            raise SbonError("not-owner", f"{call.component} belongs to {owner} in epoch {known}", where=call.component)
         # A repeated claim, whose answer was lost, takes another epoch: epochs only need to grow.
-        self._change(call.query, epochs={**record.epochs, call.part: known + 1})
+        self._change(call.query, epochs={**record.epochs, call.component: known + 1})
         return Claimed(epoch=known + 1)
 
-    async def _reported(self, call: ReportState, caller: Caller) -> None:
+    async def _handle_report(self, call: ReportState, caller: Caller) -> None:
         record = self._records.get(call.query)
         if record is None:
-            raise SbonError("query-over", f"the query {call.query} is unknown here", where=call.part)
-        owner = record.consumer if call.part == record.sink_component else record.hosts.get(call.part)
+            raise SbonError("query-over", f"the query {call.query} is unknown here", where=call.component)
+        owner = record.consumer if call.component == record.sink_component else record.hosts.get(call.component)
         if owner != caller.node:
-            raise SbonError("not-owner", f"{call.part} belongs to {owner}", where=call.part)
+            raise SbonError("not-owner", f"{call.component} belongs to {owner}", where=call.component)
         if record.state in LIVE:
-            reason = "" if call.state == "finished" else f"{call.part} at {caller.node}: {call.reason}"
+            reason = "" if call.state == "finished" else f"{call.component} at {caller.node}: {call.reason}"
             # Answered only after storing: the host does not report again.
             await self._conclude(record.id, call.state, reason)
             self._tasks.start(f"clean {record.id}", self._clean(record.id))
 
-    async def _listed(self, call: ListQueries, caller: Caller) -> QueryRecords:
+    async def _handle_list(self, call: ListQueries, caller: Caller) -> QueryRecords:
         name = self._context.name
         records = [record for record in self._records.all() if call.query in ("", record.id)]
         foreign = [
-            ForeignComponent(query=query, part=component, node=name, holder=holder)
-            for query, component, holder in self._parts()
+            ForeignComponent(query=query, component=component, node=name, holder=holder)
+            for query, component, holder in self._components()
             if holder != name and call.query in ("", query)
         ]
-        return QueryRecords(queries=tuple(map(self._listing, records)), parts=tuple(foreign[:MAX_PARTS]))
+        return QueryRecords(queries=tuple(map(self._listing, records)), components=tuple(foreign[:MAX_COMPONENTS]))
 
     def _listing(self, record: QueryRecord) -> QueryInfo:
         here = self._delivered(record.id) if record.consumer == self._context.name else None
         counted = self._counted.get(record.id) if here is None else here
         return summary_of(self._context, record, counted, self._troubles.get(record.id, ""))
 
-    async def _shown(self, call: ShowQuery, caller: Caller) -> QueryDescription:
+    async def _handle_show(self, call: ShowQuery, caller: Caller) -> QueryDescription:
         return QueryDescription(query=await self._with_query_usage(self.record(call.query), call.history_after_ms))
 
-    async def _stopped(self, call: StopQuery, caller: Caller) -> QueryDescription:
+    async def _handle_stop(self, call: StopQuery, caller: Caller) -> QueryDescription:
         return QueryDescription(query=await self.stop(call.query))
 
 

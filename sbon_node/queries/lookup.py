@@ -25,12 +25,12 @@ NO_HISTORY = 2**53
 class Answer(NamedTuple):
     """A node's answer: None for ``queries`` if it did not answer.
 
-    ``parts`` are the parts it hosts of queries whose records other nodes hold.
+    ``components`` are the parts it hosts of queries whose records other nodes hold.
     """
 
     node: str
     queries: list[QueryInfo] | None
-    parts: tuple[ForeignComponent, ...] = ()
+    components: tuple[ForeignComponent, ...] = ()
 
 
 class QueryLookup:
@@ -159,8 +159,8 @@ class QueryLookup:
     def _without_record(self, query: str, components: list[ForeignComponent], *, lost: bool) -> QueryInfo:
         """Describe a query by its parts' hosts: its holder does not answer, or has ``lost`` the record."""
         holder, sink = components[0].holder, f"{query}.sink"
-        consumer = next((component.node for component in components if component.part == sink), "")
-        left = ", ".join(f"{component.part} at {component.node}" for component in components)
+        consumer = next((component.node for component in components if component.component == sink), "")
+        left = ", ".join(f"{component.component} at {component.node}" for component in components)
         if lost:
             hosts = ", ".join(sorted({component.node for component in components}))
             reason = f"{holder} has lost its record; left are {left}, which end when {hosts} start anew"
@@ -168,9 +168,9 @@ class QueryLookup:
             reason = f"no answer from {self._shown(holder)}, which holds its record; there are {left}"
         state: QueryState = "lost" if lost else "unreachable"
         operators = tuple(
-            OperatorInfo(id=component.part, node=component.node, fragment="", state=state, stats=None)
+            OperatorInfo(id=component.component, node=component.node, fragment="", state=state, stats=None)
             for component in components
-            if component.part != sink
+            if component.component != sink
         )
         return QueryInfo(id=query, sql="", state=state, reason=reason, node=holder, consumer=consumer, operators=operators)
 
@@ -200,7 +200,7 @@ class QueryLookup:
         try:
             answer = await self._context.ask(node, call, QueryRecords, timeout_s=timeout_s)
             queries: list[QueryInfo] = [decode_record(value, QueryInfo) for value in answer.queries]
-            components: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.parts]
+            components: list[ForeignComponent] = [decode_record(value, ForeignComponent) for value in answer.components]
             return Answer(node, queries, tuple(component for component in components if component.node == node))
         except (SbonError, ProtocolError) as error:
             self._context.counters.refuse("queries-not-listed", node=node, reason=str(error))
@@ -211,7 +211,8 @@ def _by_query(answers: Iterable[Answer], chosen: Callable[[ForeignComponent], bo
     """Return the chosen parts by query, in order."""
     by_query: dict[str, list[ForeignComponent]] = {}
     for component in sorted(
-        (component for answer in answers for component in answer.parts), key=lambda component: (component.query, component.part)
+        (component for answer in answers for component in answer.components),
+        key=lambda component: (component.query, component.component),
     ):
         if chosen(component):
             by_query.setdefault(component.query, []).append(component)

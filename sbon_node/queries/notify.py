@@ -9,7 +9,7 @@ from sbon_node.model.records import QueryRecord
 
 
 def notify_of_query(bus: Bus, record: QueryRecord, state: str, was: str = "", reason: str = "") -> None:
-    bus.tell("queries", partial(QueryChanged, query=record.id, state=state, was=was, consumer=record.consumer, reason=reason))
+    bus.publish("queries", partial(QueryChanged, query=record.id, state=state, was=was, consumer=record.consumer, reason=reason))
 
 
 def notify_of_placement(bus: Bus, before: QueryRecord, record: QueryRecord) -> None:
@@ -27,4 +27,4 @@ def notify_of_placement(bus: Bus, before: QueryRecord, record: QueryRecord) -> N
                 strategy=record.strategy,
                 reason=assignment.reason,
             )
-            bus.tell("placement", event)
+            bus.publish("placement", event)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from sbon_node.model.usage import QueryUsagePoint
-from sbon_node.queries.history import WHOLE_POINTS, History, thinned
+from sbon_node.queries.history import OLDEST_POINTS, History, thinned
 from sbon_node.workflow.context import Context
 
 
@@ -32,7 +32,7 @@ class QueryHistories:
 
     def at_end(self, query: str) -> list[QueryUsagePoint]:
         """Return few enough points to be stored."""
-        return thinned(self.points(query), WHOLE_POINTS)
+        return thinned(self.points(query), OLDEST_POINTS)
 
     async def run(self) -> None:
         """Record points for ever.

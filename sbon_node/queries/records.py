@@ -39,7 +39,7 @@ class Records:
         if (current.version if current else 0) != expected_version:
             raise SbonError("record-changed", f"the record of {record.id} has changed meanwhile", where=record.id)
         if current is None:
-            self._make_room()
+            self._delete_ended()
         stored = msgspec.structs.replace(record, version=expected_version + 1)
         self._store.put("query", record.id, stored)
         self._records[record.id] = stored
@@ -49,7 +49,7 @@ class Records:
         self._store.delete("query", query)
         self._records.pop(query, None)
 
-    def _make_room(self) -> None:
+    def _delete_ended(self) -> None:
         if len(self._records) < self._most:
             return
         ended = sorted((r for r in self.all() if r.state not in LIVE), key=lambda r: not r.cleaned)

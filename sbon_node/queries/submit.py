@@ -64,7 +64,7 @@ class Submitter:
             record = self._book.begin(record.id)
         except BaseException as error:
             log.info("submission-undone", query=record.id, reason=str(error))
-            ended = self._book.over(record.id)
+            ended = self._book.end_error(record.id)
             await self._book.undo(record.id, str(error)[:500] or "the submission was given up")
             if ended is not None and isinstance(error, SbonError):
                 raise ended from error  # the other parts then only report that they were stopped

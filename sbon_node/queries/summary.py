@@ -7,7 +7,7 @@ from sbon_node.model.records import QueryRecord
 from sbon_node.queries.records import LIVE
 from sbon_node.workflow.context import Context
 
-LISTED_BYTES = 300
+SUMMARY_BYTES = 300
 """Most bytes of a query's text, and of its reason, in a list.
 
 A list of all records must fit a message.
@@ -45,4 +45,4 @@ def _missing(context: Context, record: QueryRecord) -> str:
 
 def _cut(text: str) -> str:
     encoded = text.encode()
-    return text if len(encoded) <= LISTED_BYTES else encoded[: LISTED_BYTES - 3].decode(errors="ignore") + "…"
+    return text if len(encoded) <= SUMMARY_BYTES else encoded[: SUMMARY_BYTES - 3].decode(errors="ignore") + "…"

@@ -66,7 +66,7 @@ class Context:
         member = self.membership.get(node)
         return "is not a member" if member is None else "has left" if member.state == "left" else f"is {member.state}"
 
-    async def tell(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
+    async def call(self, node: str, call: Call, *, timeout_s: float | None = None) -> None:
         """Call a member as :meth:`ask` does, for calls whose reply is empty."""
         await self._call(node, call, timeout_s)
 

@@ -36,7 +36,7 @@ class LiveNetworkView:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._asked = 0
+        self._probes = 0
         self._discovery = Discovery(self, self._cores)
 
     @property
@@ -45,7 +45,7 @@ class LiveNetworkView:
 
     @property
     def probes(self) -> int:
-        return self._asked
+        return self._probes
 
     def nodes(self) -> list[str]:
         return sorted({self._context.name, *self._context.membership.alive()})
@@ -70,7 +70,7 @@ class LiveNetworkView:
         pairs = [pair for pair in pairs if present.issuperset(pair)]
         new = {unordered(pair) for pair in pairs if self._context.directory.known(pair) is None}
         outcomes = await self._context.directory.measure(pairs, sparing=self.sparing)
-        self._asked += len(new)
+        self._probes += len(new)
         return {pair: outcome.rtt_ms / 2 for pair, outcome in outcomes.items() if isinstance(outcome, Measurement)}
 
     def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> NDArray[np.float64]:
@@ -97,7 +97,7 @@ class LiveNetworkView:
         return self._context.directory.route_to(target, source)
 
     async def ask(self, node: str, needs: Needs) -> Answer:
-        self._asked += 1
+        self._probes += 1
         call = AskNode(cores=needs.cores, memory_mb=needs.memory_mb, bandwidth_bytes_s=needs.bandwidth_bytes_s)
         try:
             answer = await self._context.ask(node, call, NodeAnswer)

@@ -33,7 +33,7 @@ def explained_placement(query: str, question: QuerySpec) -> PlacementExplanation
         consumer="a",
         pinned={"source/numbers@1/x": "b", "consumer": "a"},
         away={},
-        stands=stands,
+        current=stands,
         now=there,
         best=there,
         operators=(

@@ -58,7 +58,7 @@ def explanation(query: str, strategy: str, consumer: str) -> Explanation:
         state="running" if query else "planned",
         strategy=strategy,
         consumer=consumer,
-        parts=parts,
+        components=parts,
         links=(link,),
         usage=2000.0,
         baseline_usage=8000.0,
@@ -102,7 +102,7 @@ class ScriptedNode:
     cut: Callable[[], None] = lambda: None
     cut_from_outside: Callable[[], object] = lambda: None
     tell: Callable[..., object] = lambda kind, made: None
-    """As ``cut`` and ``bus.tell``, for other threads than the node's."""
+    """As ``cut`` and ``bus.publish``, for other threads than the node's."""
     bus: Bus = field(default_factory=lambda: Bus("a", lambda: 0))
 
     def status(self) -> NodeStatus:

@@ -61,12 +61,12 @@ async def test_plans_are_explained_and_refused_with_their_place(node: SwitchedNo
     asked = QuerySpec(sql="SELECT 1", strategy="random", consumer="b")
     found = await client.ask(endpoints.explain(asked))
     assert (node.asked, node.submitted) == ([asked], [])
-    assert (found.strategy, found.consumer, [part.kind for part in found.parts]) == (
+    assert (found.strategy, found.consumer, [part.kind for part in found.components]) == (
         "random",
         "b",
         ["sink", "operator", "source"],
     )
-    assert (await client.ask(endpoints.explain_query("q1"))).parts[1].measured.rows_s == 30.0
+    assert (await client.ask(endpoints.explain_query("q1"))).components[1].measured.rows_s == 30.0
     node.refuse_submit = SbonError("bad-sql", "what is x", where="line 1, column 8", hint="say x")
     with pytest.raises(SbonError) as refused:
         await client.ask(endpoints.explain(asked))

@@ -24,8 +24,8 @@ def line(message: str) -> partial[LogLine]:
 async def test_listeners_hear_what_they_asked_for_and_are_forgotten(node: SwitchedNode, client: AsyncClient) -> None:
     events = client.events(operations.events(["membership"], "info"))
     assert await anext(events) == Listening(node="a", at_ms=0, kinds=("membership",), level="info")
-    node.bus.tell("logs", line("not asked for"))
-    node.bus.tell("membership", partial(MemberChanged, member="b", change="suspected", state="suspect"))
+    node.bus.publish("logs", line("not asked for"))
+    node.bus.publish("membership", partial(MemberChanged, member="b", change="suspected", state="suspect"))
     assert await anext(events) == MemberChanged(node="a", at_ms=0, member="b", change="suspected", state="suspect")
     await events.aclose()  # type: ignore[attr-defined]
     async with asyncio.timeout(30):
@@ -52,7 +52,7 @@ async def test_a_slow_listener_is_told_how_many_events_it_lost_and_the_others_go
     text = "x" * 4000
     sent = 20_000
     for number in range(sent):
-        node.bus.tell("logs", line(f"{number} {text}"))
+        node.bus.publish("logs", line(f"{number} {text}"))
         if number % 500 == 0:
             await asyncio.sleep(0)
     quick = client.events(operations.events(["logs"], "info"))
@@ -72,7 +72,7 @@ async def test_a_slow_listener_is_told_how_many_events_it_lost_and_the_others_go
     assert lost > 0
     assert told >= SETTINGS.event_queue
     assert told + lost == sent
-    node.bus.tell("logs", line("last"))
+    node.bus.publish("logs", line("last"))
     last = await anext(quick)
     assert isinstance(last, LogLine)
     assert last.message == "last"

@@ -39,7 +39,7 @@ def api(node: ScriptedNode) -> Iterator[str]:
 
         node.cut = cut
         node.cut_from_outside = lambda: loop.call_soon_threadsafe(cut)
-        node.tell = lambda kind, made: loop.call_soon_threadsafe(node.bus.tell, kind, made)
+        node.tell = lambda kind, made: loop.call_soon_threadsafe(node.bus.publish, kind, made)
         ports.append(server.port)
         started.set()
         await stopping.wait()

@@ -44,8 +44,8 @@ READS = [
     (("usage", "q1"), lambda x: x["byte_ms"] == 50_000.0),
     (("query", "show", "q1"), lambda x: x["links"][0]["bytes"] == 4096),
     (("query", "usage", "q1"), lambda x: x["baseline_byte_ms"] == 200_000.0),
-    (("explain", "--query", "q1"), lambda x: x["parts"][1]["measured"]["selectivity"] == 0.25),
-    (("explain", "SELECT 1"), lambda x: x["parts"][1]["measured"]["selectivity"] is None),
+    (("explain", "--query", "q1"), lambda x: x["components"][1]["measured"]["selectivity"] == 0.25),
+    (("explain", "SELECT 1"), lambda x: x["components"][1]["measured"]["selectivity"] is None),
 ]
 
 

@@ -87,7 +87,7 @@ def test_the_file_of_trees_is_read() -> None:
 @pytest.mark.parametrize("state, sql, lines", TREES, ids=[sql[:60] for _, sql, _ in TREES])
 async def test_the_tree(state: str, sql: str, lines: list[str]) -> None:
     found = await explanation(sql, runs=state == "running")
-    drawn = tree({part.id: part for part in found.parts}, found.parts[0].id, WIDTH)
+    drawn = tree({part.id: part for part in found.components}, found.components[0].id, WIDTH)
     assert [line.rstrip() for line in drawn] == lines
     assert max(map(len, drawn)) < WIDTH
 
@@ -102,7 +102,7 @@ async def test_all_of_it_but_the_users_own_sql_fits_a_terminal_of_eighty_columns
     shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert [line for line in shown if len(line) > WIDTH and line != sql] == []
     text = " ".join(" ".join(shown).split())
-    for part in found.parts:
+    for part in found.components:
         assert part.fragment in text
     assert found.usage is not None
     assert found.baseline_usage is not None

@@ -24,7 +24,13 @@ FORMATS = ["out.csv", "out.ndjson", "out.parquet"]
 
 def context(claim: str = "mine", *, fresh: bool = True, executor: Executor = inline, failpoint: Any = unobserved) -> SinkContext:
     return SinkContext(
-        part="q.sink", claim=claim, fresh=fresh, schema=ARROW, data_dir=Path("/nowhere"), executor=executor, failpoint=failpoint
+        component="q.sink",
+        claim=claim,
+        fresh=fresh,
+        schema=ARROW,
+        data_dir=Path("/nowhere"),
+        executor=executor,
+        failpoint=failpoint,
     )
 
 

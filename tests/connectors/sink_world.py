@@ -41,7 +41,7 @@ class Sinking:
 
     def context(self, *, fresh: bool) -> SinkContext:
         return SinkContext(
-            part="q.sink",
+            component="q.sink",
             claim=self.claim,
             fresh=fresh,
             schema=self.schema,

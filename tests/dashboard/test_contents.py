@@ -62,7 +62,7 @@ def test_the_plan_tells_rates_selectivities_and_watermarks(browser: Browser, clu
     with looking(browser, cluster["london"].client.api, query=QUERY) as page:
         explanation = cluster["london"].client.explain_query(QUERY)
         assert sorted(card.get_attribute("data-part") for card in page.locator(".card").all()) == sorted(
-            part.id for part in explanation.parts
+            part.id for part in explanation.components
         )
         harbour = page.locator(".card.source", has_text="harbour")
         expect(harbour.locator(".flow")).to_have_text(re.compile(r"^\d+ rows/s, [\d.]+ k?B/s$"))

@@ -105,7 +105,7 @@ def test_a_batch_under_way_and_the_reason_of_who_waits_are_told(page: Page) -> N
       const [model, parent] = [new Model(), document.createElement("div")];
       new m.RunView(model, parent);
       model.setQueries([{ id: "q", state: "running", submitted_ms: 0 }]);
-      model.setExplanation("q", { query: "q", state: "running", links: [], parts: x });
+      model.setExplanation("q", { query: "q", state: "running", links: [], components: x });
       return [...parent.querySelectorAll(".now li")].map((item) => [item.className, item.textContent]);
     })()"""
     told = run(page, "run", f"await {work}", [{**part, "id": "q.b0"}, {**part, **waits}])
@@ -131,7 +131,7 @@ def test_a_batch_as_any_other_is_no_news(page: Page) -> None:
       const [model, parent] = [new Model(), document.createElement("div")];
       new m.RunView(model, parent);
       model.setQueries([{ id: "q", state: "running", submitted_ms: 0 }]);
-      model.setExplanation("q", { query: "q", state: "running", links: [], parts: x });
+      model.setExplanation("q", { query: "q", state: "running", links: [], components: x });
       return [...parent.querySelectorAll(".now li")].map((item) => item.textContent);
     })()"""
     assert run(page, "run", f"await {work}", parts) == [
@@ -178,7 +178,7 @@ def test_a_rate_of_nothing_says_why(page: Page, reason: str, under_way_s: float 
       const [model, parent] = [new Model(), document.createElement("div")];
       new m.ProgressView(model, parent);
       model.setQueries([{ id: "q", state: "running", submitted_ms: 0 }]);
-      model.setExplanation("q", { query: "q", state: "running", links: [], parts: [{ id: "q.b0", under_way_s: x[1] }] });
+      model.setExplanation("q", { query: "q", state: "running", links: [], components: [{ id: "q.b0", under_way_s: x[1] }] });
       model.infos.set("q", x[0]);
       model.changed("infos");
       return [...parent.querySelectorAll("dl > div")].map((pair) => [...pair.children].map((part) => part.textContent));

@@ -83,7 +83,9 @@ def test_a_bound_on_delay_is_kept_to_the_last_row_or_refused(world: World, tmp_p
     world.declare("fast", replay=0)
     dee = world.cluster["dee"]
     unbounded = dee.client.explain(QuerySpec(sql=COUNT))
-    assert "dee" not in {part.node for part in unbounded.parts if part.kind == "operator"}, "without a bound it would be longer"
+    assert "dee" not in {part.node for part in unbounded.components if part.kind == "operator"}, (
+        "without a bound it would be longer"
+    )
     with pytest.raises(SbonError, match="delay") as refused:
         submit(dee, sql=COUNT, max_delay_ms=TOO_SHORT_MS)
     assert refused.value.code == "delay-bound"

@@ -20,7 +20,7 @@ SQL = "SELECT site, n, ts FROM measured WHERE n % 4 = 0"
 
 
 def of_kind(found: Explanation, kind: str) -> list[ExplainedComponent]:
-    return [part for part in found.parts if part.kind == kind]
+    return [part for part in found.components if part.kind == kind]
 
 
 def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
     assert before.usage == pytest.approx(before.baseline_usage)
     assert before.usage is not None
     assert before.usage > 0
-    assert not any(part.remembered for part in before.parts)
+    assert not any(part.remembered for part in before.components)
 
     sink = SinkSpec(kind="file", options={"path": str(tmp_path / "rows.ndjson")})
     info = submit(dee, sql=SQL, sink=sink, strategy="consumer")
@@ -56,7 +56,7 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
     assert running.measured_usage == pytest.approx(running.measured_baseline_usage)
 
     told = json.loads(run(ada.client.api, "explain", "--query", info.id, "--json").stdout)
-    assert [part["kind"] for part in told["parts"]] == [part.kind for part in running.parts]
+    assert [part["kind"] for part in told["components"]] == [part.kind for part in running.components]
     dee.client.stop_query(info.id)
 
     def remembered() -> bool:
@@ -68,5 +68,5 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
         assert new.measured.selectivity == pytest.approx(SHARE, rel=0.02)
         assert (new.estimated, new.signature) == (old.estimated, old.signature)
     planned = {link.stream: link.bytes_s for link in after.links}
-    assert planned == {part.id: pytest.approx(part.measured.bytes_s, rel=0.5) for part in after.parts if part.kind != "sink"}
+    assert planned == {part.id: pytest.approx(part.measured.bytes_s, rel=0.5) for part in after.components if part.kind != "sink"}
     assert after.usage != pytest.approx(before.usage, rel=0.1)

@@ -51,7 +51,7 @@ def test_calls_share_a_connection_and_overtake_each_other() -> None:
         order: list[int] = []
 
         async def claim(epoch: int) -> None:
-            order.append((await two.peers.call(B, ClaimComponent(query="q", part="p", epoch=epoch))).epoch)
+            order.append((await two.peers.call(B, ClaimComponent(query="q", component="p", epoch=epoch))).epoch)
 
         await asyncio.gather(*(claim(epoch) for epoch in (3, 1, 2)))
         assert order == [1, 2, 3]

@@ -14,7 +14,7 @@ from sbon_node.errors import SbonError
 from sbon_node.net.transport import Address
 from sbon_node.operations.doctor import judged
 from sbon_node.operations.examination import CheckResult
-from sbon_node.operations.reachability import BURST_FOR_ONE, Reach, Reached
+from sbon_node.operations.reachability import PEER_BURST, Reach, Reached
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.calls import ReachBack, ReachedBack
 from sbon_protocol.messages import Endpoint
@@ -118,7 +118,7 @@ def test_peers_reach_back_and_say_how_far_and_where(tmp_path: Path) -> None:
 
 def test_whoever_asks_too_often_is_told_to_come_again(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
-        for _ in range(BURST_FOR_ONE):
+        for _ in range(PEER_BURST):
             (one,) = await ask(cluster, "a", reach_of(cluster, "a").ask(["b"]))
             assert one.refusal == ""
         refused = [(await ask(cluster, "a", reach_of(cluster, "a").ask(["b"])))[0].refusal for _ in range(3)]

@@ -29,7 +29,7 @@ def meaning(message: str, field: str) -> str:
         ("SourceStates", "sources", SourceInfo),
         ("InstantiateOperator", "spec", OperatorSpec),
         ("OpenSink", "sink", SinkOrder),
-        ("QueryRecords", "parts", ForeignComponent),
+        ("QueryRecords", "components", ForeignComponent),
         ("ComponentStates", "operators", OperatorInfo),
         ("ComponentStates", "links", LinkInfo),
         ("ComponentStates", "sink", SinkReport),

@@ -30,7 +30,7 @@ def dropped(name: str, at_ms: int) -> CatalogEntry:
 
 async def tell(cluster: SimulatedCluster, entries: Iterable[CatalogEntry]) -> None:
     """``b`` tells ``a``."""
-    await ask(cluster, "b", cluster.nodes["b"].daemon.context.tell("a", PushCatalogue(entries=tuple(entries))))
+    await ask(cluster, "b", cluster.nodes["b"].daemon.context.call("a", PushCatalogue(entries=tuple(entries))))
 
 
 async def version_of(cluster: SimulatedCluster, name: str) -> int:

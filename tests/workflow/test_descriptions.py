@@ -80,7 +80,7 @@ def test_an_operator_that_its_host_has_given_up_is_lost(tmp_path: Path) -> None:
         await running(cluster, tmp_path)
         info = await state_of(cluster, "a")
         (lost,) = (operator.id for operator in info.operators if operator.node == "b")
-        call = DestroyComponents(query="q", parts=(lost,))
+        call = DestroyComponents(query="q", components=(lost,))
         await ask(cluster, "a", cluster.at("a").daemon.context.ask("b", call, ComponentsDestroyed))
         info = await state_of(cluster, "a")
         states = {operator.node: (operator.state, operator.stats is None) for operator in info.operators}
@@ -136,7 +136,7 @@ def test_of_a_streams_sources_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         info = await ask(cluster, "a", cluster.at("a").daemon.stream("numbers"))
         assert [(one.source.node, one.state) for one in info.sources] == [("b", "running"), ("c", "running")]
 
-    says(monkeypatch, "c", SourceHost, "_asked_to_describe", of_another)
+    says(monkeypatch, "c", SourceHost, "_handle_describe", of_another)
     in_cluster(tmp_path, "abcd", test)
 
 

@@ -25,13 +25,13 @@ async def send(cluster: SimulatedCluster, fragment: str) -> None:
     inputs = (InputSpec(stream="numbers@at-a", node="a", schema=(Column("id", "bigint"),)),)
     spec = OperatorSpec(id=OPERATOR, query="hostile", fragment=fragment, inputs=inputs, schema=(), needs=NEEDS)
     room = ReserveOperator(query="hostile", operator=OPERATOR, hold_s=60.0, **msgspec.structs.asdict(NEEDS))
-    await ask(cluster, "a", context.tell("b", room))
-    await ask(cluster, "a", context.tell("b", InstantiateOperator(spec=msgspec.to_builtins(spec), holder="a")))
+    await ask(cluster, "a", context.call("b", room))
+    await ask(cluster, "a", context.call("b", InstantiateOperator(spec=msgspec.to_builtins(spec), holder="a")))
 
 
 async def withdraw(cluster: SimulatedCluster) -> None:
-    gone = DestroyComponents(query="hostile", parts=(OPERATOR,))
-    await ask(cluster, "a", cluster.at("a").daemon.context.tell("b", gone))
+    gone = DestroyComponents(query="hostile", components=(OPERATOR,))
+    await ask(cluster, "a", cluster.at("a").daemon.context.call("b", gone))
 
 
 async def traces(cluster: SimulatedCluster) -> list[str]:

@@ -152,7 +152,7 @@ def test_a_placement_is_explained_by_what_else_there_is_and_nothing_comes_of_it(
         (routes,) = (one for one in found.strategies if one.strategy == "ip-multicast")
         assert routes.refused.startswith("no-routes: ")
         (operator,) = found.operators
-        assert (operator.node, found.stands) == ("a", found.now), "a filter is best beside its source"
+        assert (operator.node, found.current) == ("a", found.now), "a filter is best beside its source"
         (into,) = (link for link in found.links if link.target == operator.id)
         (onward,) = (link for link in found.links if link.source == operator.id)
         for one in operator.candidates:
@@ -187,11 +187,11 @@ def test_a_query_that_runs_is_explained_against_what_would_be_chosen_now(tmp_pat
         assert (found.query, found.state, found.strategy) == ("q", "running", "consumer")
         (operator,) = found.operators
         assert (operator.node, operator.now) == ("d", "d"), "where it is there is room for it"
-        assert found.stands.hosts == found.now.hosts
+        assert found.current.hosts == found.now.hosts
         assert set(found.best.hosts.values()) == {"a"}
         assert found.best.cost is not None
-        assert found.stands.cost is not None
-        assert found.best.cost < found.stands.cost / 2
+        assert found.current.cost is not None
+        assert found.best.cost < found.current.cost / 2
         near = operator.candidates[0]
         assert near.node == "a"
         assert near.lost.startswith("would cost ")

@@ -62,7 +62,7 @@ def test_a_sink_that_its_node_has_lost_is_told(tmp_path: Path, asked: str) -> No
         assert info.sink_lost
         assert info.reason == "sink at d: d does not know it, as after the loss of its data directory"
         explained = await ask(cluster, asked, cluster.at(asked).daemon.explain_query("q"))
-        assert {part.kind: part.state for part in explained.parts}["sink"] == "lost"
+        assert {part.kind: part.state for part in explained.components}["sink"] == "lost"
         await cluster.sleep(31)
         (listed,) = await ask(cluster, asked, cluster.at(asked).daemon.queries())
         assert listed.reason == info.reason

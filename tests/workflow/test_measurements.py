@@ -43,7 +43,7 @@ async def explained(cluster: SimulatedCluster, at: str, query: str = "") -> Expl
 
 
 def part(found: Explanation, kind: str) -> ExplainedComponent:
-    (one,) = (one for one in found.parts if one.kind == kind)
+    (one,) = (one for one in found.components if one.kind == kind)
     return one
 
 
@@ -56,7 +56,7 @@ def test_a_plan_is_explained_without_a_trace(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "b", source_at("a", rows=2000, rate=RATE))
         found = await explained(cluster, "b")
-        assert [one.kind for one in found.parts] == ["sink", "operator", "source"]
+        assert [one.kind for one in found.components] == ["sink", "operator", "source"]
         assert (found.query, found.consumer, found.state) == ("", "c", "planned")
         operator, source = part(found, "operator"), part(found, "source")
         assert operator.node in "abc"
@@ -153,7 +153,7 @@ async def recalled(cluster: SimulatedCluster, *signatures: str) -> list[Operator
 
 
 async def told(cluster: SimulatedCluster, *measurements: OperatorMeasurement) -> None:
-    await ask(cluster, "a", cluster.at("a").daemon.context.tell("b", KeepMeasurements(operators=measurements)))
+    await ask(cluster, "a", cluster.at("a").daemon.context.call("b", KeepMeasurements(operators=measurements)))
 
 
 def test_what_a_peer_tells_is_bounded_and_grows_old_and_what_cannot_be_is_counted(tmp_path: Path) -> None:
@@ -184,9 +184,9 @@ def test_the_newest_of_two_answers_counts(tmp_path: Path) -> None:
         signature = info.plan.operators[0].signature
         for node, rows_out, age_s in (("a", 10, 50.0), ("b", 20, 5.0)):
             call = KeepMeasurements(operators=(measurement(signature, rows_out=rows_out, age_s=age_s),))
-            await ask(cluster, "c", cluster.at("c").daemon.context.tell(node, call))
+            await ask(cluster, "c", cluster.at("c").daemon.context.call(node, call))
         found = await explained(cluster, "c")
-        (one,) = (part for part in found.parts if part.kind == "operator" and part.remembered)
+        (one,) = (part for part in found.components if part.kind == "operator" and part.remembered)
         assert one.measured.selectivity == pytest.approx(20 / 1000)
 
     in_cluster(tmp_path, "abc", test, measure_interval_s=3600.0)

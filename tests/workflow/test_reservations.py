@@ -39,7 +39,7 @@ def test_strangers_share_one_share(tmp_path: Path) -> None:
         assert promised
         assert all(one.startswith("mallory.") for one in promised)
         await cluster.clock.sleep(20.0)
-        await ask(cluster, "a", context.tell("b", room("mine.b0")))
+        await ask(cluster, "a", context.call("b", room("mine.b0")))
         assert "mine.b0" in cluster.at("b").daemon._operators.promised()
 
     in_cluster(tmp_path, "ab", test)

@@ -214,8 +214,8 @@ def test_every_reader_that_a_stream_was_made_for_finds_its_first_frame(tmp_path:
             readers=readers,
         )
         room = ReserveOperator(query="p", operator=spec.id, hold_s=60.0, **msgspec.structs.asdict(NEEDS))
-        await ask(cluster, "a", context.tell("b", room))
-        await ask(cluster, "a", context.tell("b", InstantiateOperator(spec=msgspec.to_builtins(spec), holder="a")))
+        await ask(cluster, "a", context.call("b", room))
+        await ask(cluster, "a", context.call("b", InstantiateOperator(spec=msgspec.to_builtins(spec), holder="a")))
         outbox = cluster.at("b").daemon.outbox
         await cluster.until(lambda: outbox.latest(spec.id) > 2)
 
@@ -228,6 +228,6 @@ def test_every_reader_that_a_stream_was_made_for_finds_its_first_frame(tmp_path:
             return firsts
 
         assert await ask(cluster, "b", read_in_turn()) == [1, 1, 1]
-        await ask(cluster, "a", context.tell("b", DestroyComponents(query="p", parts=(spec.id,))))
+        await ask(cluster, "a", context.call("b", DestroyComponents(query="p", components=(spec.id,))))
 
     in_cluster(tmp_path, "ab", test)

@@ -17,7 +17,7 @@ from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_o
 async def states(cluster: SimulatedCluster, info: QueryInfo) -> set[str]:
     """Of its operators, as shown and as explained."""
     explained = await ask(cluster, "a", cluster.at("a").daemon.explain_query("q"))
-    return {one.state for one in info.operators} | {part.state for part in explained.parts if part.kind == "operator"}
+    return {one.state for one in info.operators} | {part.state for part in explained.components if part.kind == "operator"}
 
 
 def test_of_a_query_that_has_finished_all_is_over(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_operators_of_another_holder_are_left_alone(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=10_000))
         info = await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="producer")
-        call = DestroyComponents(query="q", parts=(info.operators[0].id,))
+        call = DestroyComponents(query="q", components=(info.operators[0].id,))
         await ask(cluster, "c", cluster.at("c").daemon.context.ask("b", call, ComponentsDestroyed))
         assert [one.state for one in (await state_of(cluster, "a")).operators] == ["running"]
 

@@ -1,4 +1,4 @@
-"""What is told of a query as time goes on, on whole nodes in virtual time: how far its parts are, and what it has cost so far."""
+"""Progress and network usage of a query over time, on whole nodes in virtual time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from sbon_node.explain.plan_explanation import ExplainedComponent
 from sbon_node.model.usage import QueryUsage, QueryUsagePoint
-from sbon_node.queries.history import OLDER_APART_MS, OLDER_POINTS, WHOLE_POINTS, History, thinned
+from sbon_node.queries.history import OLDER_APART_MS, OLDER_POINTS, OLDEST_POINTS, History, thinned
 from sbon_node.queries.query_history import QueryHistories
 from sbon_node.queries.records import LIVE
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -26,9 +26,9 @@ START_MS = 1_577_836_800_000
 """The generator's first row: 2020 begins."""
 
 
-async def parts(cluster: SimulatedCluster, at: str) -> dict[str, ExplainedComponent]:
+async def components(cluster: SimulatedCluster, at: str) -> dict[str, ExplainedComponent]:
     found = await ask(cluster, at, cluster.at(at).daemon.explain_query("q"))
-    return {part.kind: part for part in found.parts}
+    return {part.kind: part for part in found.components}
 
 
 async def started(cluster: SimulatedCluster, path: Path) -> None:
@@ -45,11 +45,11 @@ async def over(cluster: SimulatedCluster) -> None:
 def test_how_far_each_part_is_in_event_time(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await started(cluster, tmp_path / "out.csv")
-        while not (await parts(cluster, "a"))["sink"].rows:
+        while not (await components(cluster, "a"))["sink"].rows:
             await cluster.sleep(0.5)
-        before = (await parts(cluster, "a"))["operator"].watermark_ms
+        before = (await components(cluster, "a"))["operator"].watermark_ms
         await cluster.sleep(60.0)
-        found = await parts(cluster, "c")
+        found = await components(cluster, "c")
         source, operator, sink = found["source"], found["operator"], found["sink"]
         assert None not in (source.rows, operator.rows, sink.rows, operator.watermark_ms, before)
         assert source.watermark_ms == START_MS + round((source.rows - 1) * 1000 / RATE)
@@ -59,7 +59,7 @@ def test_how_far_each_part_is_in_event_time(tmp_path: Path) -> None:
         assert not source.ended
         assert not operator.ended
         await over(cluster)
-        found = await parts(cluster, "c")
+        found = await components(cluster, "c")
         assert [found[kind].rows for kind in ("source", "operator", "sink")] == [ROWS] * 3
         assert found["source"].watermark_ms == START_MS + round((ROWS - 1) * 1000 / RATE)
         assert (found["source"].state, found["operator"].state, found["sink"].state) == ("ended", "over", "finished")
@@ -114,7 +114,7 @@ def test_the_history_of_the_last_minutes_is_a_point_every_two_seconds_and_only_n
         await over(cluster)
         whole: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q"))
         assert whole.history[0] == first.history[0]
-        assert WHOLE_POINTS / 2 < len(whole.history) <= WHOLE_POINTS
+        assert OLDEST_POINTS / 2 < len(whole.history) <= OLDEST_POINTS
         late: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q", newest))
         assert late.history == tuple(point for point in whole.history if point.at_ms > newest)
 
@@ -157,14 +157,14 @@ def test_a_long_history_is_fine_where_it_is_recent_and_stays_whole_and_short() -
     for at_ms in range(0, week_ms, 2000):
         history.add(point(at_ms))
     times = [one.at_ms for one in history.points()]
-    assert len(times) == len(history) <= 300 + OLDER_POINTS + WHOLE_POINTS
+    assert len(times) == len(history) <= 300 + OLDER_POINTS + OLDEST_POINTS
     assert times == sorted(times)
     assert times[0] == 0
     assert times[-300:] == list(range(week_ms - 600_000, week_ms, 2000))
     hour = times[-300 - OLDER_POINTS : -300]
     assert {later - earlier for earlier, later in pairwise(hour)} == {OLDER_APART_MS}
     before = times[: -300 - OLDER_POINTS]
-    assert WHOLE_POINTS / 2 <= len(before) <= WHOLE_POINTS
+    assert OLDEST_POINTS / 2 <= len(before) <= OLDEST_POINTS
     assert len({later - earlier for earlier, later in pairwise(before)}) == 1
     assert [one.at_ms for one in history.points(week_ms - 10_000)] == [week_ms - n for n in (8000, 6000, 4000, 2000)]
 

@@ -55,7 +55,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     strategy: str
     consumer: str
-    parts: tuple[ExplainedComponent, ...]
+    components: tuple[ExplainedComponent, ...]
     links: tuple[ExplainedLink, ...]
     usage: float | None
     baseline_usage: float | None

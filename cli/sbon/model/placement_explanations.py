@@ -91,7 +91,7 @@ class PlacementExplanation(msgspec.Struct, frozen=True, kw_only=True):
     consumer: str
     pinned: dict[str, str]
     away: dict[str, str]
-    stands: Alternative
+    current: Alternative
     now: Alternative
     now_reason: str = ""
     best: Alternative

@@ -13,7 +13,7 @@ from sbon_cli.commands.nodes.members import show_members
 from sbon_cli.commands.queries.explain import show_explanation
 from sbon_cli.commands.queries.explain_placement import show_placement
 from sbon_cli.commands.queries.follow import consumer_client
-from sbon_cli.commands.queries.query import show_queries, show_query, show_query_usage, tell_unanswered
+from sbon_cli.commands.queries.query import print_unanswered, show_queries, show_query, show_query_usage
 from sbon_cli.commands.queries.rows import follow_to_the_end
 from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.stream import show_stream, show_streams, source_of
@@ -65,7 +65,7 @@ class Runner:
             case actions.Show(what="QUERIES"):
                 queries = client.queries()
                 self._tell(queries, show_queries)
-                tell_unanswered(queries)
+                print_unanswered(queries)
             case actions.Show():
                 self._tell(client.members(), show_members)
             case actions.ShowQuery(query=query):

@@ -133,7 +133,7 @@ export class Model extends EventTarget {
       }
     }
     for (const explanation of this.shown()) {
-      for (const part of explanation.parts) {
+      for (const part of explanation.components) {
         if (part.kind !== "source" && part.node) at(part.node)[part.kind].push({ ...part, query: explanation.query });
       }
     }
@@ -148,7 +148,7 @@ export class Model extends EventTarget {
     const found = new Map();
     for (const explanation of this.shown()) {
       const over = !LIVE.has(explanation.state);
-      const byId = new Map(explanation.parts.map((part) => [part.id, part]));
+      const byId = new Map(explanation.components.map((part) => [part.id, part]));
       for (const link of explanation.links) {
         const [source, target] = [link.source_node, link.target_node];
         if (source === target || !source || !target) continue;

@@ -34,17 +34,17 @@ export class PlanView {
     this.note.hidden = this.note.textContent === "";
     this.graph.hidden = !explanation;
     if (!explanation) return this.detail.show(null);
-    const placed = layered(explanation.parts);
+    const placed = layered(explanation.components);
     const size = sizeOf(placed);
     const wide = this.frame.clientWidth >= size.width;
     this.parent.parentElement.style.flexBasis = wide ? `${size.width}px` : "";
     this.graph.className = wide ? "graph" : "graph list";
     set(this.edges, wide ? { width: size.width, height: size.height, viewBox: `0 0 ${size.width} ${size.height}` } : {});
     Object.assign(this.graph.style, wide ? { width: `${size.width}px`, height: `${size.height}px` } : { width: "", height: "" });
-    this.byId = new Map(explanation.parts.map((part) => [part.id, part]));
+    this.byId = new Map(explanation.components.map((part) => [part.id, part]));
     const at = new Map(placed.map((one) => [one.part.id, one]));
-    const deep = depths(explanation.parts);
-    keep(this.cards, explanation.parts, (part) => `${explanation.query} ${part.id}`, (part) => this.card(part), (item, part) => {
+    const deep = depths(explanation.components);
+    keep(this.cards, explanation.components, (part) => `${explanation.query} ${part.id}`, (part) => this.card(part), (item, part) => {
       const [x, y] = corner(at.get(part.id));
       const place = wide ? { left: `${x}px`, top: `${y}px`, marginLeft: "" } : { left: "", top: "", marginLeft: `${Math.min(deep.get(part.id) ?? 0, 6) * 14}px` };
       Object.assign(item.style, place);

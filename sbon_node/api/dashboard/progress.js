@@ -30,7 +30,7 @@ export class ProgressView {
     set(this.bar, { class: `bar ${shown.kind}`, "aria-valuenow": percent, "aria-valuetext": shown.text });
     this.fill.style.width = shown.share === null ? "100%" : `${(100 * shown.share).toFixed(1)}%`;
     const { rows_in, rows_out, rows_in_s, rows_out_s, lag_ms, left_s } = info.progress;
-    const parts = model.explanations.get(model.query)?.parts ?? [];
+    const parts = model.explanations.get(model.query)?.components ?? [];
     showFacts(this.facts, [
       ["Rows read", withRate(rows_in, rows_in_s)],
       ["Rows delivered", `${withRate(rows_out, rows_out_s)}${still(info, parts)}`],

@@ -32,7 +32,7 @@ export class RunView {
     if (this.box.hidden) return;
     const over = !LIVE.has(model.chosen.state);
     const explanation = over ? null : model.explanations.get(model.query);
-    keep(this.now, (explanation?.parts ?? []).flatMap((part) => activity(part, model.query)), ({ key }) => key, () => el("li"), (item, { text, kind }) => {
+    keep(this.now, (explanation?.components ?? []).flatMap((part) => activity(part, model.query)), ({ key }) => key, () => el("li"), (item, { text, kind }) => {
       item.className = kind;
       say(item, text);
     });

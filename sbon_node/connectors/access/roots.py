@@ -54,7 +54,7 @@ def open_within(path: str | Path, roots: Sequence[str], flags: int) -> int:
         os.close(folder)
 
 
-class HeldFolder:
+class OpenFolder:
     """A folder held by its descriptor: ``path`` leads to it even after renames."""
 
     _fd = -1

@@ -24,7 +24,9 @@ class BlackholeSink(PositionedSink):
     flush_after_s = FLUSH_S
 
     def __init__(self, context: SinkContext, position: DeliveryPosition) -> None:
-        super().__init__(position, letters_of(context.data_dir, context.part, context.claim, context.settings), context.executor)
+        super().__init__(
+            position, letters_of(context.data_dir, context.component, context.claim, context.settings), context.executor
+        )
         self._file = DeliveryPositionFile(context.data_dir, context.claim)
         self._forget()
 

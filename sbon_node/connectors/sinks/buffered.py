@@ -21,7 +21,9 @@ class BufferedSink(PositionedSink, ABC):
     """Bytes of held rows that trigger a delivery."""
 
     def __init__(self, context: SinkContext, stated: DeliveryPosition) -> None:
-        super().__init__(stated, letters_of(context.data_dir, context.part, context.claim, context.settings), context.executor)
+        super().__init__(
+            stated, letters_of(context.data_dir, context.component, context.claim, context.settings), context.executor
+        )
         self._context = context
         self._held = Buffer(context.schema, stated.streams, stated.ended)
 

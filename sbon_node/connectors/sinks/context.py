@@ -22,7 +22,7 @@ class SinkContext:
     sink may keep files under ``data_dir``.
     """
 
-    part: str
+    component: str
     claim: str
     fresh: bool
     schema: pa.Schema

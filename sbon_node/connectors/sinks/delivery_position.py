@@ -110,10 +110,10 @@ class PositionedSink:
         await self._executor(write)
 
 
-def letters_of(data_dir: Path, part: str, claim: str, settings: ConnectorSettings) -> DeadLetters:
+def letters_of(data_dir: Path, component: str, claim: str, settings: ConnectorSettings) -> DeadLetters:
     return DeadLetters(
         data_dir / DEAD_LETTERS,
-        f"{part}.{claim}",
+        f"{component}.{claim}",
         max_bytes=settings.dead_letter_max_bytes,
         max_text=settings.dead_letter_text_bytes,
     )

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from sbon_node.connectors.access.roots import ANYWHERE, HeldFolder
+from sbon_node.connectors.access.roots import ANYWHERE, OpenFolder
 from sbon_node.connectors.formats.text_format import format_unknown
 from sbon_node.connectors.sinks import file_formats
 from sbon_node.connectors.sinks.buffer import Buffer
@@ -95,7 +95,7 @@ class FileSink:
     def _enter(self) -> None:
         """Hold the folder of parts too."""
         try:
-            self._folder = HeldFolder(self._at, (str(self._folder.path.resolve()),))
+            self._folder = OpenFolder(self._at, (str(self._folder.path.resolve()),))
         except (FileNotFoundError, NotADirectoryError) as error:
             raise lost(self.path, "the folder is gone") from error
         self._at = self._folder.path
@@ -223,9 +223,9 @@ def withdraw(options: FileSinkOptions, claim: str, *, delivered: bool, roots: Se
     folder.close()
 
 
-def _held(folder: Path, roots: Sequence[str]) -> HeldFolder:
+def _held(folder: Path, roots: Sequence[str]) -> OpenFolder:
     try:
-        return HeldFolder(folder, roots)
+        return OpenFolder(folder, roots)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise SbonError("bad-option", f"there is no folder {folder}", where="options.path") from error
     except OSError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from sbon_node.connectors.access.roots import HeldFolder
+from sbon_node.connectors.access.roots import OpenFolder
 from sbon_node.connectors.sinks.file_formats import SinkFormat
 from sbon_node.disk import create, named_errors, no_link, sync_folder
 from sbon_node.errors import SbonError
@@ -64,7 +64,7 @@ def make_claim(path: Path, kind: SinkFormat, columns: tuple[str, ...], claim: st
                 made.callback(path.rmdir)
                 publish(path)
             if kind == "parquet":
-                folder = HeldFolder(path, (str(path.parent.resolve()),))
+                folder = OpenFolder(path, (str(path.parent.resolve()),))
                 made.callback(folder.close)
                 stated = position_path(folder.path, kind)
             position = FilePosition(format=kind, columns=columns, claim=claim, made_folder=made_folder)

@@ -139,7 +139,7 @@ async def withdraw_postgres(context: SinkContext, options: PostgresOptions, deli
         async with database.named_errors():
             await database.withdraw(await database.connected(), context.claim, delivered=delivered)
     except SbonError as error:
-        log.warning("sink-not-withdrawn", sink=context.part, reason=str(error))
+        log.warning("sink-not-withdrawn", sink=context.component, reason=str(error))
     finally:
         database.close()
 

@@ -22,7 +22,7 @@ from sbon_node.connectors.formats.growing_text import GrowingText, Taken
 from sbon_node.connectors.formats.text_format import Arrival, Null, RowFormat, Stamp, TimestampFormat, text_format
 from sbon_node.connectors.interface import BadRow, Chunk, Origin, Receipt
 from sbon_node.connectors.settings import ConnectorSettings
-from sbon_node.connectors.sources.push import MAX_KEY, MAX_TOLD, Post, Pushed, RefusedRow
+from sbon_node.connectors.sources.push import MAX_KEY, MAX_REPORTED, Post, Pushed, RefusedRow
 from sbon_node.errors import SbonError
 
 MEDIA_TYPES: dict[str, tuple[RowFormat, str]] = {
@@ -234,7 +234,7 @@ class HttpSource:
         self._queue.append(post)
         self._news.set()
         receipt = await asyncio.shield(post.answer)
-        told = tuple(RefusedRow(line=row.line, reason=row.reason) for row in receipt.bad[:MAX_TOLD])
+        told = tuple(RefusedRow(line=row.line, reason=row.reason) for row in receipt.bad[:MAX_REPORTED])
         return Pushed(
             source=self._name,
             rows=receipt.rows,

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-MAX_TOLD = 100
+MAX_REPORTED = 100
 """Refused rows that a reply lists."""
 MAX_KEY = 255
 

@@ -223,7 +223,7 @@ class Swim:
         self._see(ack.source, ack.coordinate, ack.coordinate_version, now, believed=self._probes.expects(ack))
         out = self._probes.acked(ack, sender)
         if any(isinstance(one, Measured) for one in out):
-            self.table.told_by_itself(ack.source, ack.incarnation, sender)
+            self.table.seen_itself(ack.source, ack.incarnation, sender)
         self.reached(ack.source, ack.sequence, now)
         return out
 
@@ -299,7 +299,7 @@ class Swim:
             return self.heard((member,), now)
         if member.state in REACHABLE and self.table.news(member) and not self.table.proven(member):
             return self._admit(member, member.incarnation, now)
-        self.table.told_by_itself(member.name, member.incarnation)
+        self.table.seen_itself(member.name, member.incarnation)
         return self.heard((member,), now)
 
     def _admit(self, member: Member, incarnation: int, now: float, seen: Endpoint | None = None) -> list[Instruction]:
@@ -312,7 +312,7 @@ class Swim:
         out = self._heard_of(member, now)
         if self.table.get(member.name) is None:
             return [Refused("members-full", member.name)]
-        self.table.told_by_itself(member.name, incarnation, seen)
+        self.table.seen_itself(member.name, incarnation, seen)
         return out
 
     def told(self, members: tuple[Member, ...], now: float, *, asked: bool = True) -> list[Instruction]:

@@ -147,7 +147,7 @@ class Assembly:
 
     def _rated(self, draft: _Draft, known: Measured, estimates: dict[str, Rate], rates: dict[str, Rate]) -> PlannedOperator:
         stream, measured = draft.stream, known.operators.get(draft.stream.signature)
-        if measured is not None and not measured.is_telling(has_state=any(one.event_time for one in draft.inputs)):
+        if measured is not None and not measured.is_usable(has_state=any(one.event_time for one in draft.inputs)):
             measured = None
         estimates[stream.id] = draft.estimated(estimates).rate
         found = draft.estimated(rates, measured)

@@ -111,15 +111,15 @@ def plan(
 def show_explanation(found: Explanation) -> None:
     """Show the explanation in the width of the terminal."""
     width = out().width
-    parts = {part.id: part for part in found.parts}
+    parts = {part.id: part for part in found.components}
     what = f"[bold]{escape(found.query)}[/] {found.state}" if found.query else "not submitted"
     reason = f" ({found.reason})" if found.reason else ""
     say(f"{what}{escape(reason)}; by {found.strategy}, rows to {escape(found.consumer)}")
     say(f"[dim]{escape(found.sql.strip())}[/]\n")
-    for line in tree(parts, found.parts[0].id, width):
+    for line in tree(parts, found.components[0].id, width):
         say(escape(line))
     say()
-    operators = sorted((part for part in found.parts if part.kind == "operator"), key=lambda part: part.fragment)
+    operators = sorted((part for part in found.components if part.kind == "operator"), key=lambda part: part.fragment)
     for fragment, same in groupby(operators, key=lambda part: part.fragment):
         for part in same:
             say(f"[bold]{escape(part.id)}[/] at {escape(part.node)}, {escape(_state(part))}")

@@ -106,17 +106,17 @@ def show_placement(found: PlacementExplanation) -> None:
     for line in _tree(found):
         say(line)
     say()
-    if not found.stands.refused:
-        say(f"it costs {_figures(found, found.stands)}")
+    if not found.current.refused:
+        say(f"it costs {_figures(found, found.current)}")
     lost_ends = [vertex for vertex, node in found.pinned.items() if node in found.away]
     if found.query and lost_ends:
         say(f"it cannot be placed again as long as {escape(', '.join(lost_ends))} cannot be reached")
-    elif found.query and found.now.hosts and found.now.hosts != found.stands.hosts:
-        say(f"now it would be {_moved(found.stands.hosts, found.now.hosts)}: {_figures(found, found.now)}")
+    elif found.query and found.now.hosts and found.now.hosts != found.current.hosts:
+        say(f"now it would be {_moved(found.current.hosts, found.now.hosts)}: {_figures(found, found.now)}")
     elif found.query and found.now.hosts:
         say("now it would be placed the same")
-    if found.best.hosts and found.best.hosts != found.stands.hosts and not lost_ends:
-        say(f"best of the candidates: {_moved(found.stands.hosts, found.best.hosts)}: {_figures(found, found.best)}")
+    if found.best.hosts and found.best.hosts != found.current.hosts and not lost_ends:
+        say(f"best of the candidates: {_moved(found.current.hosts, found.best.hosts)}: {_figures(found, found.best)}")
     for operator in found.operators:
         _show_operator(found, operator)
     _show_strategies(found)
@@ -183,7 +183,7 @@ def _show_operator(found: PlacementExplanation, operator: WeighedOperator) -> No
 
 
 def _show_strategies(found: PlacementExplanation) -> None:
-    base = found.stands.cost
+    base = found.current.cost
     say()
     print_table(
         ("strategy", "cost", "against this", "delay ms", "probes", ""),

@@ -85,12 +85,12 @@ class Follower:
 
     def _why_silent(self) -> str:
         try:
-            return why_silent(self.client.query(self.query))
+            return silence_reason(self.client.query(self.query))
         except SbonError as error:
             return error.message
 
 
-def why_silent(info: QueryInfo) -> str:
+def silence_reason(info: QueryInfo) -> str:
     """Return why a query may give no rows, by its record; empty if unknown."""
     return info.reason or "; ".join(
         f"source {called(one.source)} has had no rows yet"

@@ -47,10 +47,10 @@ def list_(api: str, json_: bool) -> None:
         print_json(queries)
     else:
         show_queries(queries)
-    tell_unanswered(queries)
+    print_unanswered(queries)
 
 
-def tell_unanswered(queries: QueryList) -> None:
+def print_unanswered(queries: QueryList) -> None:
     """Name on stderr the nodes that may hold more queries, except those whose queries are in the list."""
     told = {query.node for query in queries if query.state == "unreachable"}
     for one in queries.unanswered:

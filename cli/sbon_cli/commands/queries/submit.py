@@ -13,7 +13,7 @@ from sbon.following import LIVE
 from sbon.model import FOLLOW, Accepted, QueryInfo, SinkSpec, Submission
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
-from sbon_cli.commands.queries.follow import Silence, consumer_client, skipped, unread, why_silent
+from sbon_cli.commands.queries.follow import Silence, consumer_client, silence_reason, skipped, unread
 from sbon_cli.commands.queries.goal_flags import goal_options
 from sbon_cli.commands.queries.progress import watched
 from sbon_cli.commands.queries.rows import follow_to_the_end
@@ -151,7 +151,7 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False) ->
 def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> int:
     """Wait until the query ends, while its rows go to a sink; report why none do."""
     said: list[str] = []
-    silence = Silence(lambda: why_silent(info), said.append, time.monotonic)
+    silence = Silence(lambda: silence_reason(info), said.append, time.monotonic)
     try:
         with watched(client, info, quiet=quiet):
             while info.state in LIVE:

@@ -20,7 +20,7 @@ from sbon.model import Pushed, RefusedRow
 from sbon_cli.client import Client
 from sbon_cli.options.names import STREAM
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, reports_errors
-from sbon_node.connectors.sources.push import MAX_TOLD
+from sbon_node.connectors.sources.push import MAX_REPORTED
 
 POST_BYTES = 1024 * 1024
 """Size of a post from a file. From a pipe, a post has the rows that are there when the post before has been answered."""
@@ -161,9 +161,9 @@ class Pushing:
         for number, (before, piece) in enumerate(records):
             answer = self._one(piece, records.media_type, f"{run}-{number}")
             rows, late, bad = rows + answer.rows, late + answer.late, bad + answer.bad
-            ignored |= dict.fromkeys(answer.ignored[: MAX_TOLD - len(ignored)])
+            ignored |= dict.fromkeys(answer.ignored[: MAX_REPORTED - len(ignored)])
             refused += [RefusedRow(line=row.line + before, reason=row.reason) for row in answer.refused]
-        told = tuple(refused[:MAX_TOLD])
+        told = tuple(refused[:MAX_REPORTED])
         return Pushed(source=self.source, rows=rows, late=late, bad=bad, refused=told, ignored=tuple(ignored))
 
     def _one(self, piece: bytes, media_type: str, key: str) -> Pushed:
