@@ -13,17 +13,30 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.interface import Footprint
 from sbon_node.engine.lock import take_lock
+from sbon_node.engine.spark.messages import (
+    COMMAND,
+    Close,
+    Done,
+    Ended,
+    Fetch,
+    Fetched,
+    Inspect,
+    Inspected,
+    Poll,
+    Polled,
+    Ready,
+    Start,
+    Stop,
+)
 from sbon_node.engine.spark.operators.output import Output
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError
 from sbon_node.model.frames import InputOffset
-from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.payload import unpack
 
 SLOW_S = 0.3
@@ -49,15 +62,14 @@ class ActedError(Exception):
 
 
 class Operator:
-    def __init__(self, command: dict[str, Any]) -> None:
-        self._id, self._run, self._checkpoint = command["spec"]["id"], command["run"], Path(command["checkpoint"])
+    def __init__(self, command: Start) -> None:
+        self._id, self._run, self._checkpoint = command.spec.id, command.run, Path(command.checkpoint)
         self._log = BatchLog(self._checkpoint)
         self._feed = Feed("reader")
-        spec = msgspec.convert(command["spec"], OperatorSpec)
-        self._output = Output(spec, self._log, 1 << 18, self.tell_end, lambda: 0)
+        self._output = Output(command.spec, self._log, 1 << 18, self.tell_end, lambda: 0)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
-        if str(self._run) in command["spec"]["fragment"].split():
+        if str(self._run) in command.spec.fragment.split():
             self.tell_end(ActedError(f"run {self._run} ends before its start is answered"))
         else:
             self._thread.start()
@@ -69,9 +81,8 @@ class Operator:
         self._output.close()
 
     def tell_end(self, error: Exception) -> None:
-        end = {"do": "ended", "operator": self._id, "run": self._run, "code": "", "reason": str(error)}
         if not self._stopping.is_set():
-            Feed("output").call(end)
+            Feed("output").call(Ended(operator=self._id, run=self._run, code="", reason=str(error)), Done)
 
     def _work(self) -> None:
         try:
@@ -92,12 +103,11 @@ class Operator:
             self.tell_end(error)
 
     def _poll(self, after: InputOffset) -> InputOffset:
-        asked = {"do": "poll", "operator": self._id, "position": 0, "after": msgspec.to_builtins(after), "wait": 0.2}
-        return msgspec.convert(self._feed.call(asked)["offset"], InputOffset)
+        return self._feed.call(Poll(operator=self._id, position=0, after=after, wait_s=0.2), Polled).offset
 
     def _read(self, after: InputOffset, upto: InputOffset) -> pa.Table:
-        asked = {"do": "fetch", "operator": self._id, "position": 0, "after": after.frame, "upto": upto.frame}
-        tables = [pa.Table.from_batches([unpack(payload)]) for payload in self._feed.call(asked)["payloads"] if payload]
+        fetch = Fetch(operator=self._id, position=0, after=after.frame, upto=upto.frame)
+        tables = [pa.Table.from_batches([unpack(payload)]) for payload in self._feed.call(fetch, Fetched).payloads if payload]
         for table in tables:
             for number, act in zip(table["n"].to_pylist(), table["act"].to_pylist(), strict=True):
                 self._act(number, act)
@@ -119,21 +129,21 @@ class Operator:
 def main(folder: str) -> None:
     take_lock(Path(folder), 30.0)
     feed = Feed("host")
-    feed.send({"ready": os.getpid()})
+    feed.send(Ready(pid=os.getpid()))
     operators: dict[str, Operator] = {}
-    while (command := feed.receive())["do"] != "close":
-        if command["do"] == "footprint":
+    while not isinstance(command := feed.receive(COMMAND), Close):
+        if isinstance(command, Inspect):
             threads = LEFT_OF_A_BATCH * len(batches)
-            feed.send({"threads": threads, "descriptors": 10, "heap_mb": 10.0, "max_heap_mb": 512.0})
+            feed.send(Inspected(footprint=Footprint(threads=threads, descriptors=10, heap_mb=10.0, max_heap_mb=512.0)))
             continue
-        if command["do"] == "start":
-            operators[command["spec"]["id"]] = Operator(command)
-        elif command["operator"] in operators:
-            operators.pop(command["operator"]).stop()
-        feed.send({"done": True})
+        if isinstance(command, Start):
+            operators[command.spec.id] = Operator(command)
+        elif isinstance(command, Stop) and command.operator in operators:
+            operators.pop(command.operator).stop()
+        feed.send(Done())
     for operator in operators.values():
         operator.stop()
-    feed.send({"done": True})
+    feed.send(Done())
 
 
 if __name__ == "__main__":

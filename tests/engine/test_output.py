@@ -7,13 +7,13 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.spark.listener import Listener
+from sbon_node.engine.spark.messages import REQUEST, Committed, Done, Message, Request, Write
 from sbon_node.engine.spark.operators.output import Output
 from sbon_node.engine.spark.wire import FEED_VARIABLE
 from sbon_node.errors import SbonError
@@ -43,12 +43,13 @@ class Node:
 
         monkeypatch.setattr(os, "fsync", fsync)
 
-    async def serve(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.told.append(f"{request['do']} {request['batch']}")
-        if request["do"] == "committed" and self.refusal is not None:
+    async def serve(self, request: Request) -> Message:
+        assert isinstance(request, Write | Committed)
+        self.told.append(f"{type(request).__name__.lower()} {request.batch}")
+        if isinstance(request, Committed) and self.refusal is not None:
             raise self.refusal
         self._changed.set()
-        return {"done": True}
+        return Done()
 
     def failed(self, error: Exception) -> None:
         self.failures.append(error)
@@ -63,7 +64,7 @@ class Node:
 
 @asynccontextmanager
 async def output(node: Node, monkeypatch: pytest.MonkeyPatch, *, fsync: bool) -> AsyncIterator[Output]:
-    listener = Listener(node.serve)
+    listener = Listener(node.serve, REQUEST)
     monkeypatch.setenv(FEED_VARIABLE, await listener.open())
     log = BatchLog(node.checkpoint, fsync=fsync)
     made = await asyncio.to_thread(Output, SPEC, log, 1 << 18, node.failed, lambda: 0)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
 
 from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
+from sbon_node.engine.spark.messages import Fetch, Poll, Polled, Write
 from sbon_node.engine.spark.running import Running
 from sbon_node.model.columns import Column
 from sbon_node.model.frames import InputOffset
@@ -20,7 +19,16 @@ from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort
 
 SCHEMA = (Column("ts", "timestamp"),)
-NOTHING = msgspec.to_builtins(InputOffset())
+
+
+async def poll(running: Running, after: InputOffset) -> InputOffset:
+    answer = await running.serve(Poll(operator="q.o1", position=0, after=after, wait_s=10 * PATIENCE_S))
+    assert isinstance(answer, Polled)
+    return answer.offset
+
+
+def batch_after(read: InputOffset) -> Write:
+    return Write(operator="q.o1", batch=0, offsets=(read,), frames=(), watermark_ms=0, ended=False, batch_ms=1.0)
 
 
 @pytest.mark.parametrize("event_time", ["ts", ""])
@@ -32,23 +40,17 @@ async def test_what_has_state_may_go_on_without_news_after_each_batch(tmp_path: 
     running.arm()
     running.recover()
 
-    async def poll(after: dict[str, Any]) -> dict[str, Any]:
-        answer = await running.serve({"do": "poll", "position": 0, "after": after, "wait": 10 * PATIENCE_S})
-        offset: dict[str, Any] = answer["offset"]
-        return offset
-
     await port.feed(pa.table({"ts": [1]}))
     async with asyncio.timeout(PATIENCE_S):
-        read = await poll(NOTHING)
-        batch = {"do": "write", "batch": 0, "offsets": [read], "frames": [], "watermark_ms": 0, "ended": False, "batch_ms": 1.0}
-        await running.serve(batch)
+        read = await poll(running, InputOffset())
+        await running.serve(batch_after(read))
         if event_time:
-            assert await poll(read) == read
-        waiting = asyncio.create_task(poll(read))
+            assert await poll(running, read) == read
+        waiting = asyncio.create_task(poll(running, read))
         await asyncio.sleep(0.05)
         assert not waiting.done()
         await port.feed(pa.table({"ts": [2]}))
-        assert (await waiting)["frame"] == 2
+        assert (await waiting).frame == 2
 
 
 async def test_a_batch_under_way_is_told_with_what_it_has_read(tmp_path: Path) -> None:
@@ -63,16 +65,14 @@ async def test_a_batch_under_way_is_told_with_what_it_has_read(tmp_path: Path) -
     assert running.told_stats().under_way_s is None
     await port.feed(pa.table({"ts": [1, 2, 3]}))
     async with asyncio.timeout(PATIENCE_S):
-        poll = {"do": "poll", "position": 0, "after": NOTHING, "wait": PATIENCE_S}
-        read = (await running.serve(poll))["offset"]
+        read = await poll(running, InputOffset())
         planned = running.told_stats()
         assert planned.under_way_s is not None
         assert (planned.under_way_rows, planned.rows_in) == (0, 0)
-        await running.serve({"do": "fetch", "position": 0, "after": 0, "upto": read["frame"]})
+        await running.serve(Fetch(operator="q.o1", position=0, after=0, upto=read.frame))
         fetched = running.told_stats()
         assert (fetched.under_way_rows, fetched.rows_in) == (3, 0)
         assert fetched.under_way_bytes > 0
-        batch = {"do": "write", "batch": 0, "offsets": [read], "frames": [], "watermark_ms": 0, "ended": False, "batch_ms": 1.0}
-        await running.serve(batch)
+        await running.serve(batch_after(read))
     done = running.told_stats()
     assert (done.under_way_s, done.under_way_rows, done.rows_in) == (None, 0, 3)

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from sbon_node.engine.spark import host
 from sbon_node.engine.spark.analysis import guard
+from sbon_node.engine.spark.messages import Analyse, Analysed, Command, Message
+from sbon_node.model.columns import Column
 
 EFFECTS = "effects"
 MARK = "sbon.mark."
@@ -28,9 +30,9 @@ class WatchedHost(host.Host):
         guard.fenced_session = remembered
         super().__init__(*given)
 
-    def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
-        if command["do"] == "analyse" and command["fragment"] == EFFECTS:
-            return {"schema": [(effect, "found") for effect in self._effects()]}
+    def _obey(self, command: Command) -> Message:
+        if isinstance(command, Analyse) and command.fragment == EFFECTS:
+            return Analysed(schema=tuple(Column(effect, "found") for effect in self._effects()))
         return super()._obey(command)
 
     def _effects(self) -> list[str]:

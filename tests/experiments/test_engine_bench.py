@@ -19,6 +19,7 @@ from sbon_node.connectors.formats.frames import decode
 from sbon_node.errors import SbonError
 from sbon_node.experiments.bench import footprint
 from sbon_node.experiments.bench.bare import BareFlow
+from sbon_node.experiments.bench.bare_messages import QueryFailed, RowsOut
 from sbon_node.experiments.bench.rows import Outputs, Rows
 from sbon_node.experiments.bench.work import AGGREGATE, JOIN, Pass, Work, aggregate_passes, join_passes
 from sbon_node.streams.settings import StreamSettings
@@ -64,10 +65,10 @@ def test_a_pass_says_how_many_rows_come_out_of_it(work: Work, made: Callable[[in
 
 async def test_who_waits_for_rows_hears_that_none_will_come() -> None:
     flow = BareFlow(1, Clock.real(), StreamSettings())
-    await flow.answer({"do": "rows", "rows": 3, "at": 1.0})
+    await flow.answer(RowsOut(operator="q", rows=3, at_s=1.0))
     waiting = asyncio.ensure_future(flow.outputs.wait(4))
     await asyncio.sleep(0)
-    await flow.answer({"do": "failed", "reason": "division by zero"})
+    await flow.answer(QueryFailed(operator="q", reason="division by zero"))
     with pytest.raises(SbonError, match="3 of 4 rows came out, then: division by zero"):
         await waiting
     assert await flow.outputs.wait(3) == 1.0

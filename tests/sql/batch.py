@@ -13,7 +13,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.host import analyse
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
 from sbon_node.engine.spark.operators.operator import ddl
-from sbon_node.model.columns import Column, Schema
+from sbon_node.model.columns import Schema
 from sbon_node.model.plan import Plan
 
 
@@ -24,7 +24,7 @@ class Batch:
         self._session = session
 
     async def analyse(self, fragment: str, inputs: tuple[Schema, ...]) -> Schema:
-        return tuple(Column(*column) for column in analyse(self._session, fragment, inputs))
+        return analyse(self._session, fragment, inputs)
 
     def rows(self, plan: Plan, tables: Mapping[str, pa.Table]) -> list[tuple[object, ...]]:
         """The result over a table for each source, by its name."""

@@ -15,15 +15,24 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import structlog
 
 from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.engine.interface import Footprint, OnOperatorState, OperatorPort
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.messages import (
+    Analyse,
+    Analysed,
+    Done,
+    Inspect,
+    Inspected,
+    Message,
+    Request,
+    Start,
+    Stop,
+)
 from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, SET_ASIDE, SETTLE_POLL_S, End, Running
 from sbon_node.engine.spark.supervisor import HOST, HostLostError, Supervisor
 from sbon_node.errors import SbonError
@@ -82,16 +91,15 @@ class SparkEngine:
     # -- Engine -------------------------------------------------------------------------------------------------------
 
     async def analyse(self, fragment: str, inputs: tuple[Schema, ...], on_error: OnError = "fail") -> Schema:
-        command = {"do": "analyse", "fragment": fragment, "inputs": msgspec.to_builtins(inputs), "on_error": on_error}
+        command = Analyse(fragment=fragment, inputs=inputs, on_error=on_error)
         try:
-            answer = await self._supervisor.command(command)
+            return (await self._supervisor.command(command, Analysed)).schema
         except HostLostError as error:
             raise SbonError("engine-failed", str(error), hint="see engine.log in the node's data directory") from error
-        return msgspec.convert([{"name": name, "type": type_} for name, type_ in answer["schema"]], Schema)
 
     async def footprint(self, *, collect: bool = False) -> Footprint:
         """Return the engine's resources, after a collection if ``collect``. Raises :class:`HostLostError`."""
-        return msgspec.convert(await self._supervisor.command({"do": "footprint", "collect": collect}), Footprint)
+        return (await self._supervisor.command(Inspect(collect=collect), Inspected)).footprint
 
     async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
         self._check_free(spec, checkpoint)
@@ -154,20 +162,21 @@ class SparkEngine:
         """Make the checkpoint's committed batches visible, and start the operator in the host."""
         running.arm()
         # The host holds the lock once it answers: no other process writes to the checkpoint any more.
-        await self._supervisor.command({"do": "stop", "operator": running.spec.id})
+        await self._supervisor.command(Stop(operator=running.spec.id), Done)
         running.recover()
         if not running.stopping:
-            start = {"do": "start", "spec": msgspec.to_builtins(running.spec), "checkpoint": str(running.checkpoint.absolute())}
-            await self._supervisor.command({**start, "run": running.begin(), "fsync": self._fsync})
+            checkpoint = str(running.checkpoint.absolute())
+            start = Start(spec=running.spec, checkpoint=checkpoint, run=running.begin(), fsync=self._fsync)
+            await self._supervisor.command(start, Done)
         if running.stopping:
             # A concurrent stop may have been served before the start.
-            await self._supervisor.command({"do": "stop", "operator": running.spec.id})
+            await self._supervisor.command(Stop(operator=running.spec.id), Done)
             raise SbonError("operator-stopped", "it was stopped while it started", where=running.spec.id)
         running.tell("running")
 
     async def _stop(self, operator: str) -> None:
         try:
-            await self._supervisor.command({"do": "stop", "operator": operator})
+            await self._supervisor.command(Stop(operator=operator), Done)
         except (HostLostError, SbonError) as error:
             log.info("operator-not-stopped", operator=operator, reason=str(error))
 
@@ -266,10 +275,10 @@ class SparkEngine:
             if task == _keeper(running.spec.id):
                 running.tell("failed", f"{type(error).__name__}: {error}")
 
-    async def _serve(self, request: dict[str, Any]) -> dict[str, Any]:
-        running = self._running.get(request["operator"])
+    async def _serve(self, request: Request) -> Message:
+        running = self._running.get(request.operator)
         if running is None or running.state in SET_ASIDE:
-            raise SbonError("operator-stopped", "the operator does not run here any more", where=request["operator"])
+            raise SbonError("operator-stopped", "the operator does not run here any more", where=request.operator)
         return await running.serve(request)
 
 

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -26,12 +25,27 @@ from sbon_node.engine.spark.jvm.footprint import footprint
 from sbon_node.engine.spark.jvm.release import Sessions
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
 from sbon_node.engine.spark.jvm.warmup import warm_up
+from sbon_node.engine.spark.messages import (
+    COMMAND,
+    Analyse,
+    Analysed,
+    Close,
+    Command,
+    Done,
+    Inspect,
+    Inspected,
+    Message,
+    Ready,
+    Refused,
+    Start,
+    Stop,
+)
 from sbon_node.engine.spark.operators.failure_reports import no_room
 from sbon_node.engine.spark.operators.on_error import tolerant
 from sbon_node.engine.spark.operators.operator import Operator, check_jvm, ddl
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedLostError
 from sbon_node.errors import SbonError
-from sbon_node.model.columns import Schema
+from sbon_node.model.columns import Column, Schema
 from sbon_node.model.operators import OnError
 
 SCRATCH = "scratch"
@@ -41,7 +55,7 @@ LOCK_WAIT_S = 30.0
 
 
 class Host:
-    """Executes one command at a time: ``analyse``, ``start``, ``stop``, ``footprint``, ``close``; operators start in turn."""
+    """Executes one command at a time; operators start in turn."""
 
     def __init__(self, settings: EngineSettings, feed: Feed, lock: int) -> None:
         self._settings, self._feed = settings, feed
@@ -58,45 +72,46 @@ class Host:
         self._warming.start()
         gc.freeze()
         threading.Thread(target=self._watch_jvm, name="jvm", daemon=True).start()
-        self._feed.send({"ready": self._jvm.pid})
+        self._feed.send(Ready(pid=self._jvm.pid))
         while True:
-            command = self._feed.receive()
+            try:
+                command = self._feed.receive(COMMAND)
+            except SbonError as error:
+                self._feed.send(Refused.of(error))
+                continue
             try:
                 answer = self._obey(command)
             except Exception as error:  # noqa: BLE001 - whatever Spark raises is the answer
                 check_jvm(self._session)
                 answer = refused(error)
             self._feed.send(answer)
-            if command["do"] == "close":
+            if isinstance(command, Close):
                 return
 
-    def _obey(self, command: dict[str, Any]) -> dict[str, Any]:
-        match command["do"]:
-            case "analyse":
-                inputs = msgspec.convert(command["inputs"], tuple[Schema, ...])
+    def _obey(self, command: Command) -> Message:
+        match command:
+            case Analyse():
                 with self._fenced.lent() as session:
-                    return {"schema": analyse(session, command["fragment"], inputs, command.get("on_error", "fail"))}
-            case "start":
+                    return Analysed(schema=analyse(session, command.fragment, command.inputs, command.on_error))
+            case Start():
                 self._warming.join()
-                self._operators[command["spec"]["id"]] = Operator(self._fenced, self._settings, command)
-            case "stop":
-                operator = self._operators.pop(command["operator"], None)
+                self._operators[command.spec.id] = Operator(self._fenced, self._settings, command)
+            case Stop():
+                operator = self._operators.pop(command.operator, None)
                 if operator is not None:
                     operator.stop()
                     del operator
                     gc.collect()  # Python's reference cycles hold objects of the JVM.
-            case "close":
+            case Close():
                 self._closing = True
                 for operator in self._operators.values():
                     operator.stop()
                 if not self._warming.is_alive():
                     self._session.stop()
                 self._jvm.close()
-            case "footprint":
-                return footprint(self._session, self._jvm.pid, collect=command["collect"])
-            case unknown:
-                raise SbonError("unknown-command", f"the host knows no {unknown!r}")
-        return {"done": True}
+            case Inspect():
+                return Inspected(footprint=footprint(self._session, self._jvm.pid, collect=command.collect))
+        return Done()
 
     def _watch_jvm(self) -> None:
         """End this process with its JVM; the node starts another."""
@@ -106,9 +121,7 @@ class Host:
             os._exit(JVM_LOST)
 
 
-def analyse(
-    session: SparkSession, fragment: str, inputs: tuple[Schema, ...], on_error: OnError = "fail"
-) -> list[tuple[str, str]]:
+def analyse(session: SparkSession, fragment: str, inputs: tuple[Schema, ...], on_error: OnError = "fail") -> Schema:
     """Return the output schema by Spark's analyser on empty views; only constants are run.
 
     The views replace those of the session.
@@ -123,13 +136,12 @@ def analyse(
         raise guard.sql_error(error) from error
     check_constants(session, rows, on_error)
     tolerant(session, rows, on_error)
-    return [(field.name, field.dataType.simpleString()) for field in fields]
+    return tuple(Column(field.name, field.dataType.simpleString()) for field in fields)
 
 
-def refused(error: Exception) -> dict[str, str]:
+def refused(error: Exception) -> Refused:
     """Return the answer to a command that failed."""
-    told = error if isinstance(error, SbonError) else no_room(error) or guard.sql_error(error)
-    return {"error": told.code, "message": told.message, "where": told.where, "hint": told.hint}
+    return Refused.of(error if isinstance(error, SbonError) else no_room(error) or guard.sql_error(error))
 
 
 def main(folder: str, settings_json: str) -> int:

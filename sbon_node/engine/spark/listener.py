@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Generic, TypeVar
 
 import msgspec
 import structlog
 
-from sbon_node.engine.spark.wire import HELLO_BYTES, LENGTH, MAX_BYTES, Hello, pack, unpack
+from sbon_node.engine.spark.messages import HELLO, HELLO_BYTES, LENGTH, MAX_BYTES, Message, Refused, Role, decode, encode
 from sbon_node.errors import SbonError
 
 log = structlog.get_logger()
 
-Serve = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+T = TypeVar("T")
+R = TypeVar("R")
+
+Serve = Callable[[R], Awaitable[Message]]
 """Answers one request of a reader or an output."""
 
 Control = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -29,10 +32,21 @@ MAX_STRANGERS = 64
 """Connections at once that have not presented the token yet."""
 
 
-class Listener:
-    """The listener for one host, with its own address and token, so that messages of an older host go nowhere."""
+class Listener(Generic[R]):
+    """The listener for one host, with its own address and token, so that messages of an older host go nowhere.
 
-    def __init__(self, serve: Serve, *, hello_s: float = HELLO_S, max_strangers: int = MAX_STRANGERS) -> None:
+    ``requests`` decodes what readers and outputs send.
+    """
+
+    def __init__(
+        self,
+        serve: Serve[R],
+        requests: msgspec.msgpack.Decoder[R],
+        *,
+        hello_s: float = HELLO_S,
+        max_strangers: int = MAX_STRANGERS,
+    ) -> None:
+        self._requests = requests
         self._serve, self._hello_s, self._max_strangers = serve, hello_s, max_strangers
         self._token = secrets.token_hex(16)
         self._server: asyncio.Server | None = None
@@ -84,38 +98,50 @@ class Listener:
         elif role in ("reader", "output"):
             await self._answer(reader, writer)
 
-    async def _greeted(self, reader: asyncio.StreamReader) -> Literal["host", "reader", "output"] | None:
+    async def _greeted(self, reader: asyncio.StreamReader) -> Role | None:
         """Return the role of a connection that has presented the token."""
         try:
             async with asyncio.timeout(self._hello_s):
-                hello = msgspec.convert(await receive(reader, HELLO_BYTES), Hello)
+                hello = await receive(reader, HELLO, HELLO_BYTES)
         except TimeoutError:
             log.warning("engine-connection-refused", reason=f"it said nothing for {self._hello_s:g} s")
-        except msgspec.ValidationError as error:
+        except SbonError as error:
             log.warning("engine-connection-refused", reason=f"no greeting: {error}")
         else:
-            if secrets.compare_digest(hello.token.encode(), self._token.encode()):
+            if hello is None:
+                log.warning("engine-connection-refused", reason="no greeting")
+            elif secrets.compare_digest(hello.token.encode(), self._token.encode()):
                 return hello.role
-            log.warning("engine-connection-refused", reason="wrong token")
+            else:
+                log.warning("engine-connection-refused", reason="wrong token")
         return None
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while (request := await receive(reader)) is not None:
+        while True:
             try:
+                request = await receive(reader, self._requests)
+                if request is None:
+                    return
                 answer = await self._serve(request)
             except SbonError as error:
-                answer = {"error": error.code, "message": str(error)}
-            writer.write(pack(answer))
+                answer = Refused.of(error)
+            writer.write(encode(answer))
             try:
                 await writer.drain()
             except OSError:
                 return
 
 
-async def receive(reader: asyncio.StreamReader, max_bytes: int = MAX_BYTES) -> dict[str, Any] | None:
-    """Return the next message; None if the connection has ended, or for an invalid message or one above ``max_bytes``."""
+async def receive(reader: asyncio.StreamReader, decoder: msgspec.msgpack.Decoder[T], max_bytes: int = MAX_BYTES) -> T | None:
+    """Return the next message; None if the connection has ended, or for a message above ``max_bytes``.
+
+    Raises :class:`SbonError` for a message that ``decoder`` does not know.
+    """
     try:
         (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-        return unpack(await reader.readexactly(length)) if length <= max_bytes else None
-    except (asyncio.IncompleteReadError, OSError, ValueError):
+        if length > max_bytes:
+            return None
+        body = await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, OSError):
         return None
+    return decode(body, decoder)

@@ -15,11 +15,11 @@ from sbon_node.clock import Clock
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.messages import Committed, Done, Ended, Fetch, Fetched, Message, Poll, Polled, Request, Write
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.model.operators import OperatorSpec, OperatorState, OperatorStats
 from sbon_node.streams.mean_rate import MeanRate
-from sbon_node.streams.skipped import SkippedRows
 
 log = structlog.get_logger()
 
@@ -212,7 +212,7 @@ class Running:
 
     # -- what readers and outputs ask ---------------------------------------------------------------------------------
 
-    async def serve(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def serve(self, request: Request) -> Message:
         """Answer a request of a reader or an output.
 
         Raises :class:`SbonError`; a refusal by the port will be the reason of the run's end.
@@ -227,30 +227,26 @@ class Running:
             self._refusal = SbonError("broken-invariant", str(error), where=self.spec.id)
             raise self._refusal from error
 
-    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        match request["do"]:
-            case "poll":
-                after = msgspec.convert(request["after"], InputOffset)
-                offset = await self._poll(request["position"], after, request["wait"])
-                return {"offset": msgspec.to_builtins(offset)}
-            case "fetch":
+    async def _answer(self, request: Request) -> Message:
+        match request:
+            case Poll():
+                return Polled(offset=await self._poll(request.position, request.after, request.wait_s))
+            case Fetch():
                 self._batch_begins()
-                frames = await self._port.fetch(request["position"], request["after"], request["upto"])
+                frames = await self._port.fetch(request.position, request.after, request.upto)
                 self._born_ms = min([frame.born_ms for frame in frames if frame.rows], default=self._born_ms)
                 self._read_rows += sum(f.rows for f in frames)
                 self._read_bytes += sum(len(f.payload) for f in frames)
-                return {"payloads": [frame.payload for frame in frames]}
-            case "write":
+                return Fetched(payloads=tuple(frame.payload for frame in frames))
+            case Write():
                 await self._write(request)
-            case "committed":
-                await self._committed(request["batch"])
-            case "ended":
-                if self.live and request["run"] == self.run:
+            case Committed():
+                await self._committed(request.batch)
+            case Ended():
+                if self.live and request.run == self.run:
                     refused = self._refusal
-                    self.end(End(refused.code, str(refused)) if refused else End(request["code"], request["reason"]))
-            case unknown:
-                raise SbonError("unknown-request", f"no {unknown!r} here")
-        return {"done": True}
+                    self.end(End(refused.code, str(refused)) if refused else End(request.code, request.reason))
+        return Done()
 
     async def _poll(self, position: int, after: InputOffset, wait_s: float) -> InputOffset:
         """Poll all inputs at once: Spark asks for each in turn, and the later ones get the stored answers."""
@@ -296,24 +292,22 @@ class Running:
             self.deaths = self.kills = 0
         self._prove()
 
-    async def _write(self, request: dict[str, Any]) -> None:
-        offsets = msgspec.convert(request["offsets"], tuple[InputOffset, ...])
+    async def _write(self, request: Write) -> None:
         born_ms = self._clock.wall_ms() if self._born_ms is None else self._born_ms
         drafts = [
             FrameDraft(
-                payload=frame["payload"],
-                rows=frame["rows"],
-                watermark_ms=request["watermark_ms"],
-                ended=request["ended"],
+                payload=frame.payload,
+                rows=frame.rows,
+                watermark_ms=request.watermark_ms,
+                ended=request.ended,
                 born_ms=born_ms,
             )
-            for frame in request["frames"]
+            for frame in request.frames
         ]
-        skipped = msgspec.convert(request.get("skipped"), SkippedRows | None)
-        await self._port.write(request["batch"], offsets, drafts, skipped)
+        await self._port.write(request.batch, request.offsets, drafts, request.skipped)
         self._wrote = True
         self._born_ms = None
-        self._count(sum(d.rows for d in drafts), sum(len(d.payload) for d in drafts), request["batch_ms"])
+        self._count(sum(d.rows for d in drafts), sum(len(d.payload) for d in drafts), request.batch_ms)
 
     def _count(self, rows_out: int, bytes_out: int, batch_ms: float) -> None:
         """Count a batch's input together with its output, so that their quotient covers the same rows."""

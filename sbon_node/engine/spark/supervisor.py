@@ -9,18 +9,32 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
 from sbon_node.engine.settings import NO_ARCHIVE, EngineSettings
 from sbon_node.engine.spark.listener import Control, Listener, Serve, receive
-from sbon_node.engine.spark.wire import FEED_VARIABLE, JVM_LOST, pack
+from sbon_node.engine.spark.messages import (
+    REQUEST,
+    Close,
+    Command,
+    Done,
+    Message,
+    Ready,
+    Refused,
+    Request,
+    answer_decoder,
+    encode,
+)
+from sbon_node.engine.spark.wire import FEED_VARIABLE, JVM_LOST
 from sbon_node.errors import SbonError
 from sbon_node.logging.file import cut
 
 log = structlog.get_logger()
+
+A = TypeVar("A", bound=Message)
 
 HOST = "sbon_node.engine.spark.host"
 LOG_LOOK_S = 1.0
@@ -41,7 +55,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, settings: EngineSettings, data_dir: Path, serve: Serve, on_lost: Callable[[str], None], module: str = HOST
+        self, settings: EngineSettings, data_dir: Path, serve: Serve[Request], on_lost: Callable[[str], None], module: str = HOST
     ) -> None:
         # The host runs in the data directory, where Spark's files in its working directory do no harm.
         archive = settings.archive if settings.archive in ("", NO_ARCHIVE) else str(Path(settings.archive).absolute())
@@ -49,11 +63,11 @@ class Supervisor:
         self._data_dir, self._serve, self._on_lost = data_dir.absolute(), serve, on_lost
         self._module = module
         self._process: asyncio.subprocess.Process | None = None
-        self._listener: Listener | None = None
+        self._listener: Listener[Request] | None = None
         self._control: Control | None = None
         self._turn = asyncio.Lock()
         self._reaper: asyncio.Task[None] | None = None
-        self._commands: set[asyncio.Task[dict[str, Any]]] = set()
+        self._commands: set[asyncio.Task[Any]] = set()
         self._closed = False
         self.status = "idle"
         self.starts = 0
@@ -66,33 +80,33 @@ class Supervisor:
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
-    async def command(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Run a command in the host, which is started if need be.
+    async def command(self, command: Command, answer: type[A]) -> A:
+        """Run a command in the host, which is started if need be; return its answer, of type ``answer``.
 
         Raises the host's :class:`SbonError`, or :class:`HostLostError`.
         """
         # After a cancellation the answer must still be read, or the next caller would take it for its own.
-        exchange = asyncio.get_running_loop().create_task(self._exchange(command), name=f"engine {command['do']}")
+        exchange = asyncio.get_running_loop().create_task(self._exchange(command, answer), name=f"engine {_name(command)}")
         self._commands.add(exchange)
         exchange.add_done_callback(self._exchanged)
         return await asyncio.shield(exchange)
 
-    def _exchanged(self, exchange: asyncio.Task[dict[str, Any]]) -> None:
+    def _exchanged(self, exchange: asyncio.Task[Any]) -> None:
         self._commands.discard(exchange)
         if not exchange.cancelled() and (error := exchange.exception()) is not None:
             log.debug("engine-command-refused", command=exchange.get_name(), reason=str(error))
 
-    async def _exchange(self, command: dict[str, Any]) -> dict[str, Any]:
+    async def _exchange(self, command: Command, type_: type[A]) -> A:
         async with self._turn:
             if self._closed:
                 raise HostLostError("the engine is closed")
             reader, writer = self._control or await self._start()
-            writer.write(pack(command))
+            writer.write(encode(command))
             try:
                 async with asyncio.timeout(self._settings.start_timeout_s):
-                    answer = await receive(reader)
+                    answer = await receive(reader, answer_decoder(type_))
             except TimeoutError as error:
-                reason = f"no answer to {command['do']} within {self._settings.start_timeout_s:g} s"
+                reason = f"no answer to {_name(command)} within {self._settings.start_timeout_s:g} s"
                 await self._lose(reason)
                 raise HostLostError(reason) from error
             if answer is None:
@@ -100,8 +114,8 @@ class Supervisor:
                 await asyncio.wait([self._reaper], timeout=LAST_WORDS_S)
                 await self._lose("the engine host closed its connection")
                 raise HostLostError(self.status.removeprefix("failed: "))
-        if "error" in answer:
-            raise SbonError(answer["error"], answer["message"], where=answer.get("where", ""), hint=answer.get("hint", ""))
+        if isinstance(answer, Refused):
+            raise answer.error()
         return answer
 
     async def replace(self) -> None:
@@ -109,10 +123,10 @@ class Supervisor:
         async with self._turn:
             if self._control is not None:
                 reader, writer = self._control
-                writer.write(pack({"do": "close"}))
-                with suppress(TimeoutError):
+                writer.write(encode(Close()))
+                with suppress(TimeoutError, SbonError):
                     async with asyncio.timeout(CLOSE_S):
-                        await receive(reader)
+                        await receive(reader, answer_decoder(Done))
             await self._kill()
             self.status = "idle"
 
@@ -121,7 +135,7 @@ class Supervisor:
         if self._control is not None:
             try:
                 async with asyncio.timeout(CLOSE_S):
-                    await self.command({"do": "close"})
+                    await self.command(Close(), Done)
             except (HostLostError, SbonError, TimeoutError) as error:
                 log.warning("engine-not-closed", reason=str(error))
         self._closed = True
@@ -145,7 +159,7 @@ class Supervisor:
 
     async def _launch(self) -> Control:
         """Return the host's control connection, once the host is ready for commands."""
-        self._listener = listener = Listener(self._serve)
+        self._listener = listener = Listener(self._serve, REQUEST)
         address = await listener.open()
         with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
@@ -167,17 +181,17 @@ class Supervisor:
         try:
             async with asyncio.timeout(self._settings.start_timeout_s):
                 control = await listener.control
-                ready = await receive(control[0])
+                ready = await receive(control[0], answer_decoder(Ready))
         except TimeoutError as error:
             raise SbonError("engine-failed", f"not ready within {self._settings.start_timeout_s:g} s") from error
         if ready is None:
             raise HostLostError(f"the engine host ended while it started, see {self._log}")
-        if "error" in ready:
-            raise SbonError(ready["error"], ready["message"], where=ready.get("where", ""), hint=ready.get("hint", ""))
-        log.info("engine-running", pid=self._process.pid, jvm=ready["ready"])
+        if isinstance(ready, Refused):
+            raise ready.error()
+        log.info("engine-running", pid=self._process.pid, jvm=ready.pid)
         return control
 
-    async def _reap(self, process: asyncio.subprocess.Process, listener: Listener) -> None:
+    async def _reap(self, process: asyncio.subprocess.Process, listener: Listener[Request]) -> None:
         ended = asyncio.ensure_future(process.wait())
         while not ended.done():
             await asyncio.to_thread(cut, self._log, self._settings.log_bytes)
@@ -213,3 +227,7 @@ class Supervisor:
             await listener.close()
         if process is not None:
             await process.wait()
+
+
+def _name(command: Command) -> str:
+    return type(command).__name__.lower()

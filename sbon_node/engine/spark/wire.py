@@ -1,4 +1,4 @@
-"""Local socket between daemon, engine host and Spark's Python processes: length-prefixed MessagePack after a token.
+"""Local socket between daemon, engine host and Spark's Python processes, for :mod:`.messages` after a token.
 
 It never leaves the machine unless the executors do, and both ends are ours; the token keeps other users of the machine out.
 """
@@ -7,28 +7,20 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
-from typing import Annotated, Any, Literal
+from typing import TypeVar
 
-import msgpack
 import msgspec
-from msgspec import Meta
+
+from sbon_node.engine.spark.messages import LENGTH, Hello, Message, Refused, Role, answer_decoder, decode, encode
 
 FEED_VARIABLE = "SBON_FEED"
 """``host:port:token`` of the daemon, in the environment of the host, its JVM and Spark's Python processes."""
 
-LENGTH = struct.Struct(">I")
-MAX_BYTES = 256 * 1024 * 1024
-HELLO_BYTES = 256
 JVM_LOST = 3
 """Exit code of a host whose JVM has died."""
 
-
-class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """The first message of every connection, at most ``HELLO_BYTES`` long."""
-
-    role: Literal["host", "reader", "output"]
-    token: Annotated[str, Meta(max_length=64)]
+T = TypeVar("T")
+A = TypeVar("A", bound=Message)
 
 
 class FeedLostError(Exception):
@@ -43,22 +35,10 @@ class FeedError(Exception):
         self.code = code
 
 
-def pack(message: dict[str, Any]) -> bytes:
-    payload: bytes = msgpack.packb(message, use_bin_type=True)
-    return LENGTH.pack(len(payload)) + payload
-
-
-def unpack(payload: bytes) -> dict[str, Any]:
-    message: dict[str, Any] = msgpack.unpackb(
-        payload, raw=False, strict_map_key=True, max_bin_len=MAX_BYTES, max_str_len=MAX_BYTES
-    )
-    return message
-
-
 class Feed:
     """A blocking connection to the daemon, for threads and processes without other work."""
 
-    def __init__(self, role: Literal["host", "reader", "output"]) -> None:
+    def __init__(self, role: Role) -> None:
         host, port, token = os.environ[FEED_VARIABLE].rsplit(":", 2)
         try:
             self._socket = socket.create_connection((host, int(port)), timeout=30)
@@ -66,24 +46,28 @@ class Feed:
             self._socket.settimeout(None)
         except OSError as error:
             raise FeedLostError(str(error)) from error
-        self.send({"role": role, "token": token})
+        self.send(Hello(role=role, token=token))
 
-    def call(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and return the answer; raises :class:`FeedError` and :class:`FeedLostError`."""
-        self.send(message)
-        answer = self.receive()
-        if "error" in answer:
-            raise FeedError(answer["error"], answer.get("message", ""))
-        return answer
+    def call(self, request: Message, answer: type[A]) -> A:
+        """Send a request and return the answer, of type ``answer``.
 
-    def send(self, message: dict[str, Any]) -> None:
+        Raises :class:`FeedError`, :class:`FeedLostError`, and :class:`SbonError` for another answer.
+        """
+        self.send(request)
+        received = self.receive(answer_decoder(answer))
+        if isinstance(received, Refused):
+            raise FeedError(received.code, str(received.error()))
+        return received
+
+    def send(self, message: msgspec.Struct) -> None:
         try:
-            self._socket.sendall(pack(message))
+            self._socket.sendall(encode(message))
         except OSError as error:
             raise FeedLostError(str(error)) from error
 
-    def receive(self) -> dict[str, Any]:
-        return unpack(self._exactly(LENGTH.unpack(self._exactly(LENGTH.size))[0]))
+    def receive(self, decoder: msgspec.msgpack.Decoder[T]) -> T:
+        """Return the next message; raise :class:`FeedLostError`, and :class:`SbonError` for one of another type."""
+        return decode(self._exactly(LENGTH.unpack(self._exactly(LENGTH.size))[0]), decoder)
 
     def close(self) -> None:
         self._socket.close()

@@ -7,15 +7,28 @@ import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal
-
-import msgspec
+from typing import Any, Literal, TypeVar
 
 from sbon_node.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.listener import Control, Listener, receive
-from sbon_node.engine.spark.wire import FEED_VARIABLE, pack
+from sbon_node.engine.spark.messages import (
+    Close,
+    Done,
+    Fetch,
+    Fetched,
+    Message,
+    Poll,
+    Polled,
+    Ready,
+    Refused,
+    Stop,
+    answer_decoder,
+    encode,
+)
+from sbon_node.engine.spark.wire import FEED_VARIABLE
 from sbon_node.errors import SbonError
+from sbon_node.experiments.bench.bare_messages import REQUEST, BareCommand, BareRequest, QueryFailed, RowsOut, StartQuery
 from sbon_node.experiments.bench.rows import Outputs
 from sbon_node.experiments.bench.work import Work
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
@@ -24,6 +37,8 @@ from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.settings import StreamSettings
 
 _NO_BOUND = 2**62
+
+A = TypeVar("A", bound=Message)
 
 
 class BareFlow:
@@ -45,21 +60,20 @@ class BareFlow:
             for draft in of_input:
                 inbox.add(Frame(stream=inbox.stream, number=inbox.received + 1, payload=draft.payload, rows=draft.rows))
 
-    async def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def answer(self, request: BareRequest) -> Message:
         """Answer a reader's request as the engine's adapter would, or take the query's report."""
-        match request["do"]:
-            case "poll":
-                after = msgspec.convert(request["after"], InputOffset)
-                return {"offset": msgspec.to_builtins(await self._poll(request["position"], after, request["wait"]))}
-            case "fetch":
-                inbox = self._inboxes[request["position"]]
-                return {"payloads": [frame.payload for frame in inbox.frames(request["after"], request["upto"])]}
-            case "failed":
-                self.outputs.fail(request["reason"])
-            case _:
+        match request:
+            case Poll():
+                return Polled(offset=await self._poll(request.position, request.after, request.wait_s))
+            case Fetch():
+                inbox = self._inboxes[request.position]
+                return Fetched(payloads=tuple(frame.payload for frame in inbox.frames(request.after, request.upto)))
+            case QueryFailed():
+                self.outputs.fail(request.reason)
+            case RowsOut():
                 self._wrote = set(range(len(self._inboxes))) if self._state else set()
-                self.outputs.add(request["rows"], request["at"])
-        return {"done": True}
+                self.outputs.add(request.rows, request.at_s)
+        return Done()
 
     async def _poll(self, position: int, after: InputOffset, wait_s: float) -> InputOffset:
         settings, inbox = self._settings, self._inboxes[position]
@@ -91,7 +105,7 @@ class Bare:
     @asynccontextmanager
     async def running(self, kind: Literal["plain", "tuned"]) -> AsyncIterator[None]:
         """Run Spark: enter when its first job is done, leave when all its processes have ended."""
-        listener = Listener(self._answer)
+        listener = Listener(self._answer, REQUEST)
         address = await listener.open()
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -105,13 +119,13 @@ class Bare:
         )
         try:
             self._control = await self._connected(listener, process)
-            self.pid = int((await self._told())["ready"])
+            self.pid = (await self._receive(Ready)).pid
             watching = asyncio.create_task(self._watch(process))
             try:
                 yield
             finally:
                 watching.cancel()
-            self._control[1].write(pack({"do": "close"}))
+            self._control[1].write(encode(Close()))
             await process.wait()
         finally:
             if process.returncode is None:
@@ -119,22 +133,21 @@ class Bare:
                 await process.wait()
             await listener.close()
 
-    async def start(self, operator: str, reader: str, work: Work) -> BareFlow:
+    async def start(self, operator: str, reader: Literal["simple", "partitioned"], work: Work) -> BareFlow:
         flow = self._flows[operator] = BareFlow(len(work.inputs), self._clock, StreamSettings(), state=bool(work.event_time))
-        command = {
-            "do": "start",
-            "operator": operator,
-            "reader": reader,
-            "schemas": [", ".join(f"{column.name} {column.type}" for column in schema) for schema in work.inputs],
-            "fragment": work.fragment,
-            "event_time": work.event_time,
-            "wait": EngineSettings().poll_s,
-        }
+        command = StartQuery(
+            operator=operator,
+            reader=reader,
+            schemas=tuple(", ".join(f"{column.name} {column.type}" for column in schema) for schema in work.inputs),
+            fragment=work.fragment,
+            event_time=work.event_time,
+            wait_s=EngineSettings().poll_s,
+        )
         await self._obey(command)
         return flow
 
     async def stop(self, operator: str) -> None:
-        await self._obey({"do": "stop", "operator": operator})
+        await self._obey(Stop(operator=operator))
         del self._flows[operator]
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
@@ -143,7 +156,7 @@ class Bare:
         for flow in self._flows.values():
             flow.outputs.fail(f"bare Spark ended with code {code}")
 
-    async def _connected(self, listener: Listener, process: asyncio.subprocess.Process) -> Control:
+    async def _connected(self, listener: Listener[BareRequest], process: asyncio.subprocess.Process) -> Control:
         ended = asyncio.ensure_future(process.wait())
         either: list[asyncio.Future[Any]] = [listener.control, ended]
         try:
@@ -154,18 +167,20 @@ class Bare:
             raise RuntimeError(f"bare Spark did not start: code {process.returncode}")
         return listener.control.result()
 
-    async def _obey(self, command: dict[str, Any]) -> None:
-        self._control[1].write(pack(command))
-        await self._told()
+    async def _obey(self, command: BareCommand) -> None:
+        self._control[1].write(encode(command))
+        await self._receive(Done)
 
-    async def _told(self) -> dict[str, Any]:
-        message = await receive(self._control[0])
+    async def _receive(self, type_: type[A]) -> A:
+        message = await receive(self._control[0], answer_decoder(type_))
         if message is None:
             raise RuntimeError("bare Spark is gone")
+        if isinstance(message, Refused):
+            raise message.error()
         return message
 
-    async def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        flow = self._flows.get(request["operator"])
+    async def _answer(self, request: BareRequest) -> Message:
+        flow = self._flows.get(request.operator)
         if flow is None:
-            raise SbonError("operator-stopped", "it does not run any more", where=request["operator"])
+            raise SbonError("operator-stopped", "it does not run any more", where=request.operator)
         return await flow.answer(request)

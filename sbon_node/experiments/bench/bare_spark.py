@@ -20,8 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from sbon_node.engine.spark.jvm.session import CONF
+from sbon_node.engine.spark.messages import Done, Ready, Stop
 from sbon_node.engine.spark.operators.source import PartitionedSource, SimpleSource
 from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError
+from sbon_node.experiments.bench.bare_messages import COMMAND, QueryFailed, RowsOut, StartQuery
 
 SOURCES: dict[str, type[SimpleSource] | type[PartitionedSource]] = {"simple": SimpleSource, "partitioned": PartitionedSource}
 
@@ -36,29 +38,29 @@ def open_bare_session(settings: dict[str, str]) -> SparkSession:
     return session
 
 
-def start(session: SparkSession, command: dict[str, Any], folder: str) -> StreamingQuery:
+def start(session: SparkSession, command: StartQuery, folder: str) -> StreamingQuery:
     """Start a query; each batch reports its rows, and when they were available.
 
     With state, Spark's watermark is the greatest time that it has read: no row arrives late.
     """
     own = session.newSession()
-    source = SOURCES[command["reader"]]
+    source = SOURCES[command.reader]
     own.dataSource.register(source)
-    for position, schema in enumerate(command["schemas"]):
+    for position, schema in enumerate(command.schemas):
         reader = own.readStream.format(source.name()).schema(schema)
-        rows = reader.options(operator=command["operator"], position=position, wait=command["wait"]).load()
-        if command["event_time"]:
-            rows = rows.withWatermark(command["event_time"], "0 seconds")
+        rows = reader.options(operator=command.operator, position=position, wait=command.wait_s).load()
+        if command.event_time:
+            rows = rows.withWatermark(command.event_time, "0 seconds")
         rows.createOrReplaceTempView(f"in{position}")
     feed = Feed("output")
 
     def take(batch: DataFrame, number: int) -> None:
         rows = batch.toArrow().num_rows
-        feed.call({"do": "rows", "operator": command["operator"], "rows": rows, "at": time.monotonic()})
+        feed.call(RowsOut(operator=command.operator, rows=rows, at_s=time.monotonic()), Done)
 
-    writer = own.sql(command["fragment"]).writeStream.foreachBatch(take)
-    query = writer.option("checkpointLocation", str(Path(folder) / command["operator"])).start()
-    threading.Thread(target=watch, args=(query, command["operator"]), daemon=True).start()
+    writer = own.sql(command.fragment).writeStream.foreachBatch(take)
+    query = writer.option("checkpointLocation", str(Path(folder) / command.operator)).start()
+    threading.Thread(target=watch, args=(query, command.operator), daemon=True).start()
     return query
 
 
@@ -68,7 +70,7 @@ def watch(query: StreamingQuery, operator: str) -> None:
         query.awaitTermination()
     except StreamingQueryException as error:
         try:
-            Feed("output").call({"do": "failed", "operator": operator, "reason": str(error)[:2000]})
+            Feed("output").call(QueryFailed(operator=operator, reason=str(error)[:2000]), Done)
         except (FeedError, FeedLostError):
             return  # nobody waits any more
 
@@ -80,19 +82,19 @@ def main(settings: dict[str, str]) -> None:
         os.chdir(folder)  # Spark keeps a warehouse here
         session = open_bare_session(settings)
         session.range(1000).selectExpr("sum(id)").collect()
-        feed.send({"ready": os.getpid()})
+        feed.send(Ready(pid=os.getpid()))
         while True:
             try:
-                command = feed.receive()
+                command = feed.receive(COMMAND)
             except FeedLostError:
                 break
-            if command["do"] == "start":
-                queries[command["operator"]] = start(session, command, folder)
-            elif command["do"] == "stop":
-                queries.pop(command["operator"]).stop()
+            if isinstance(command, StartQuery):
+                queries[command.operator] = start(session, command, folder)
+            elif isinstance(command, Stop):
+                queries.pop(command.operator).stop()
             else:
                 break
-            feed.send({"done": True})
+            feed.send(Done())
         for query in queries.values():
             query.stop()
         session.stop()

@@ -33,7 +33,7 @@ from sbon_node.experiments.suite.nycflights import FLIGHTS, WEATHER
 from sbon_node.experiments.suite.streams import SITES
 from sbon_node.logging.output import LogSettings, configure
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration
-from sbon_node.model.columns import Column, Schema
+from sbon_node.model.columns import Schema
 from sbon_node.sql.planner import plan_query
 from sbon_node.sql.relations.reader import read_query
 from sbon_node.sql.rewrite.pushdown import push_down
@@ -70,7 +70,7 @@ async def _row(session: Any, whole: Any, case: Case, turns: int) -> dict[str, An
     schemas: dict[tuple[str, tuple[Schema, ...]], Schema] = {}
 
     async def by_spark(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
-        found = schemas[fragment, inputs] = tuple(Column(name, type_) for name, type_ in analyse(session, fragment, inputs))
+        found = schemas[fragment, inputs] = analyse(session, fragment, inputs)
         return found
 
     async def remembered(fragment: str, inputs: tuple[Schema, ...]) -> Schema:

@@ -8,10 +8,12 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
+from sbon_node.engine.interface import Footprint
+
 MB = 2**20
 
 
-def footprint(session: SparkSession, jvm_pid: int, *, collect: bool) -> dict[str, Any]:
+def footprint(session: SparkSession, jvm_pid: int, *, collect: bool) -> Footprint:
     """Return the resources of the host and its JVM together.
 
     The heap is that after the last full collection; ``collect`` requests one now.
@@ -24,12 +26,12 @@ def footprint(session: SparkSession, jvm_pid: int, *, collect: bool) -> dict[str
     else:
         live = sum(_left(pool) for pool in management.getMemoryPoolMXBeans())
     processes = [psutil.Process(os.getpid()), psutil.Process(jvm_pid)]
-    return {
-        "threads": sum(one.num_threads() for one in processes),
-        "descriptors": sum(one.num_fds() for one in processes),
-        "heap_mb": live / MB,
-        "max_heap_mb": jvm.java.lang.Runtime.getRuntime().maxMemory() / MB,
-    }
+    return Footprint(
+        threads=sum(one.num_threads() for one in processes),
+        descriptors=sum(one.num_fds() for one in processes),
+        heap_mb=live / MB,
+        max_heap_mb=jvm.java.lang.Runtime.getRuntime().maxMemory() / MB,
+    )
 
 
 def _left(pool: Any) -> int:

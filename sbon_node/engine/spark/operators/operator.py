@@ -9,7 +9,6 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -17,6 +16,7 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.jvm.release import Batches, Sessions, end_monitors, forget_listener
+from sbon_node.engine.spark.messages import Done, Ended, Start
 from sbon_node.engine.spark.operators import first_batch
 from sbon_node.engine.spark.operators.failure_reports import why_ended
 from sbon_node.engine.spark.operators.markers import MARK, with_watermark
@@ -34,11 +34,11 @@ INITIALIZING, INITIALIZING_S = "Initializing sources", 60.0
 
 
 class Operator:
-    """One streaming query in a session of its own, so that its views are its own. ``command`` is the node's ``start``."""
+    """One streaming query in a session of its own, so that its views are its own."""
 
-    def __init__(self, sessions: Sessions, settings: EngineSettings, command: dict[str, Any]) -> None:
-        spec = msgspec.convert(command["spec"], OperatorSpec)
-        self._sessions, self._id, self._run = sessions, spec.id, command["run"]
+    def __init__(self, sessions: Sessions, settings: EngineSettings, command: Start) -> None:
+        spec = command.spec
+        self._sessions, self._id, self._run = sessions, spec.id, command.run
         self._session = session = sessions.take()
         self._stopping, self._started = False, threading.Event()
         self._query: StreamingQuery | None = None
@@ -48,14 +48,14 @@ class Operator:
         try:
             fragment, guards = _fragment(session, spec, settings.poll_s)
             self._skipped = SkippedReader(session, guards, settings.skipped_rows)
-            log = BatchLog(Path(command["checkpoint"]), fsync=command["fsync"])
+            log = BatchLog(Path(command.checkpoint), fsync=command.fsync)
             propagated = first_batch.propagate(session, fragment)
             if spec.has_state:
                 first_batch.begin(session, fragment, log)
             told = (self._tell_end, self._dropped_rows, self._skipped_rows)
             self._output = Output(spec, log, settings.frame_bytes, *told, propagated=propagated)
             self._batches.take = self._output
-            writer = fragment.writeStream.foreachBatch(self._batches).option("checkpointLocation", command["checkpoint"])
+            writer = fragment.writeStream.foreachBatch(self._batches).option("checkpointLocation", command.checkpoint)
             self._query = writer.queryName(spec.id).outputMode("append").start()
             self._started.set()
             threading.Thread(target=self._watch, args=(self._query,), name=f"end of {spec.id}", daemon=True).start()
@@ -109,9 +109,8 @@ class Operator:
             return
         check_jvm(self._session)
         end = output.refusal or why_ended(error)
-        told = {"do": "ended", "operator": self._id, "run": self._run, "code": end.code, "reason": str(end)}
         try:
-            Feed("output").call(told)
+            Feed("output").call(Ended(operator=self._id, run=self._run, code=end.code, reason=str(end)), Done)
         except FeedError:
             return  # The node has stopped it meanwhile.
         except FeedLostError:

@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Callable
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.promise import batch_promise
+from sbon_node.engine.spark.messages import Committed, Done, OutputFrame, Write
 from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import MAX_ROW_BYTES
@@ -61,22 +61,22 @@ class Output:
             self._check_none_dropped(number)
         watermark_ms, ended = batch_promise(offsets, self._log.read_watermark(number) if self._has_state else None)
         try:
-            drafts = cut(table, self._frame_bytes) or [(b"", 0)]
+            frames = cut(table, self._frame_bytes) or [OutputFrame(b"", 0)]
         except SbonError as error:
             self.refusal = error
             raise
         self._feed.call(
-            {
-                "do": "write",
-                "operator": self._operator,
-                "batch": number,
-                "offsets": msgspec.to_builtins(offsets),
-                "frames": [{"payload": payload, "rows": rows} for payload, rows in drafts],
-                "watermark_ms": watermark_ms,
-                "ended": ended,
-                "batch_ms": (time.monotonic() - started) * 1000,
-                "skipped": msgspec.to_builtins(self._skipped()),
-            }
+            Write(
+                operator=self._operator,
+                batch=number,
+                offsets=offsets,
+                frames=tuple(frames),
+                watermark_ms=watermark_ms,
+                ended=ended,
+                batch_ms=(time.monotonic() - started) * 1000,
+                skipped=self._skipped(),
+            ),
+            Done,
         )
         self._watcher = threading.Thread(target=self._watch, args=(number,), name=f"commit of {number}", daemon=True)
         self._watcher.start()
@@ -113,15 +113,15 @@ class Output:
             time.sleep(COMMIT_POLL_S)
         try:
             self._log.sync()
-            self._commits.call({"do": "committed", "operator": self._operator, "batch": number})
-        except (OSError, FeedError) as error:
+            self._commits.call(Committed(operator=self._operator, batch=number), Done)
+        except (OSError, FeedError, SbonError) as error:
             self._on_failure(error)
         except FeedLostError:
             return  # The host ends without its node, or by its command.
 
 
-def cut(table: pa.Table, frame_bytes: int) -> list[tuple[bytes, int]]:
-    """Return payloads and their rows: each about ``frame_bytes`` before compression, in the table's order.
+def cut(table: pa.Table, frame_bytes: int) -> list[OutputFrame]:
+    """Return the frames of a table: each about ``frame_bytes`` before compression, in the table's order.
 
     Raises :class:`SbonError` ``row-too-large``: without the error the row would be missing downstream unnoticed.
     """
@@ -137,5 +137,5 @@ def cut(table: pa.Table, frame_bytes: int) -> list[tuple[bytes, int]]:
             spans += [(start + half, rows - half), (start, half)]
             continue
         (batch,) = piece.combine_chunks().to_batches()
-        frames.append((pack(batch, CODEC), rows))
+        frames.append(OutputFrame(pack(batch, CODEC), rows))
     return frames

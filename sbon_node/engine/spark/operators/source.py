@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from sbon_node.engine.spark.messages import Fetch, Fetched, Poll, Polled
 from sbon_node.engine.spark.operators.markers import MARK, marker
 from sbon_node.engine.spark.wire import Feed
 from sbon_node.model.frames import NO_WATERMARK_MS, InputOffset
@@ -66,8 +67,10 @@ class _Input:
         self._feed: Feed | None = None
 
     def poll(self, after: dict[str, Any]) -> dict[str, Any]:
-        call = {"do": "poll", "operator": self.operator, "position": self.position, "after": after, "wait": self.wait_s}
-        offset: dict[str, Any] = {**self.feed.call(call)["offset"], "input": self.position}
+        since = msgspec.convert(after, InputOffset)
+        poll = Poll(operator=self.operator, position=self.position, after=since, wait_s=self.wait_s)
+        upto = self.feed.call(poll, Polled).offset
+        offset: dict[str, Any] = {**msgspec.to_builtins(upto), "input": self.position}
         # Spark compares the text: without news it must be identical.
         return after if offset == after else offset
 
@@ -79,8 +82,8 @@ class _Input:
             yield marker(self.schema, self.event_time, msgspec.convert(upto, InputOffset), self.lag_ms)
 
     def _rows(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
-        call = {"do": "fetch", "operator": self.operator, "position": self.position, "after": after, "upto": upto}
-        for payload in self.feed.call(call)["payloads"]:
+        fetch = Fetch(operator=self.operator, position=self.position, after=after, upto=upto)
+        for payload in self.feed.call(fetch, Fetched).payloads:
             if payload:
                 yield conform(unpack(payload), self.schema)
 
