@@ -6,7 +6,7 @@ INSTALLED := .venv/installed
 PYTEST := $(BIN)/python -m pytest
 TWO := -n 2 --dist loadscope --no-loadscope-reorder -m "not alone"
 
-.PHONY: demo check test test-all test-servers lint types bench site errors figures pictures screenshot lock clean
+.PHONY: demo check test test-all test-servers lint types bench site errors states figures pictures screenshot lock clean
 
 demo: $(INSTALLED)
 	$(BIN)/sbon demo
@@ -45,6 +45,10 @@ site: $(INSTALLED)
 # docs/errors.md, from sbon_node/error_codes.toml; again after a change of an error code.
 errors: $(INSTALLED)
 	$(BIN)/python deploy/errors
+
+# docs/states.md, from sbon_node/model/states; again after a change of a lifecycle.
+states: $(INSTALLED)
+	$(BIN)/python deploy/states
 
 # docs/figures, from docs/results and the templates; again after a change of either. A table without a result is an error.
 figures: $(INSTALLED)

@@ -39,9 +39,9 @@ from sbon_node.membership.table import Change
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.delivery import Finished, Rows
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
-from sbon_node.model.operators import OperatorState
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, QuerySpec, Submission
 from sbon_node.model.schema import check_stream
+from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.model.streams import StreamInfo
 from sbon_node.model.usage import QueryUsage
 from sbon_node.net.counters import Counters

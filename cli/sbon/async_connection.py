@@ -23,7 +23,7 @@ from . import endpoints
 from .async_follower import AsyncFollower
 from .connection import PAUSE_S
 from .described import KnownQuery, Row, ended_well, tables_of
-from .following import LIVE, Elsewhere
+from .following import Elsewhere
 from .http import AsyncHttp
 from .model import (
     Accepted,
@@ -39,6 +39,7 @@ from .model import (
     StreamInfo,
 )
 from .requests import DEFAULT_API, PLANNING_S, not_accepted
+from .states import LIVE
 
 
 def connect_async(api: str = DEFAULT_API) -> Connecting:

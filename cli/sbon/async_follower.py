@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from sbon_protocol.errors import SbonError
 
-from . import endpoints, following
+from . import endpoints, following, states
 from .following import Following, connection_ended, perhaps_terminal, recorded_end
 from .http import AsyncHttp
 from .model import Finished, Rows
@@ -48,7 +48,7 @@ class AsyncFollower:
                     async for event in events:
                         new = state.is_new(event)
                         if isinstance(event, Finished):
-                            self.end = (await self._recorded() if event.state == "stopped" else None) or event
+                            self.end = (await self._recorded() if event.state == states.STOPPED else None) or event
                             return
                         if new:
                             yield event

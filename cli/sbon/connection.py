@@ -24,7 +24,7 @@ from . import endpoints
 from .client import Client
 from .described import KnownQuery, Row, ended_well, tables_of
 from .follower import Follower
-from .following import LIVE, Elsewhere
+from .following import Elsewhere
 from .model import (
     Accepted,
     Explanation,
@@ -41,6 +41,7 @@ from .model import (
     StreamInfo,
 )
 from .requests import DEFAULT_API, PLANNING_S, not_accepted
+from .states import LIVE
 
 PAUSE_S = 0.2
 """Seconds between two looks at a query while waiting for it."""

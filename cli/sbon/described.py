@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sbon_protocol.errors import SbonError
 
+from . import states
 from .model import Finished, QueryInfo
 from .schema import Tables
 
@@ -86,7 +87,7 @@ def over(info: QueryInfo, end: Finished) -> QueryInfo:
 
 def ended_well(info: QueryInfo) -> QueryInfo:
     """Return the record; raise ``query-failed`` if the query failed."""
-    if info.state == "failed":
+    if info.state == states.FAILED:
         advice = _ADVICE.search(info.reason)
         bad_rows = advice is not None or _BAD_ROWS.search(info.reason) is not None
         message = info.reason[: advice.start()] if advice else info.reason

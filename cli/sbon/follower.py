@@ -13,6 +13,7 @@ from typing import Protocol
 
 from sbon_protocol.errors import SbonError
 
+from . import states
 from .acknowledge import Acknowledger
 from .following import Following, Recorded, connection_ended, perhaps_terminal, recorded_end
 from .model import Finished, Rows
@@ -94,7 +95,7 @@ class Follower:
 
     def _told(self, end: Finished) -> Finished:
         """Return the end with the reason from the query's record; a closed sink does not know the reason."""
-        return (self._recorded() if end.state == "stopped" else None) or end
+        return (self._recorded() if end.state == states.STOPPED else None) or end
 
     def _recorded(self) -> Finished | None:
         try:

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from sbon_protocol.errors import SbonError
 
 from .model import Finished, Rows
+from .states import LIVE
 
 PATIENCE_S = 600.0
 """Seconds that a node may be unreachable before its follower gives up."""
@@ -19,7 +20,6 @@ ACKNOWLEDGE_PAUSE_S = 0.1
 """Shortest time in seconds between two acknowledgements; the next covers the frames written out meanwhile."""
 ACKNOWLEDGE_RETRY_S = 1.0
 
-LIVE = frozenset({"placing", "running"})
 """States of a query that is not over."""
 
 _PASSING = frozenset(

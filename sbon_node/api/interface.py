@@ -11,9 +11,10 @@ from sbon_node.events import Bus
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.delivery import Finished, QueryState, Rows
+from sbon_node.model.delivery import Finished, Rows
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 from sbon_node.model.queries import Accepted, LinkInfo, OperatorInfo, Progress, QueryInfo, QuerySpec, SinkSpec, Submission
+from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.streams import SourceInfo, StreamInfo
 from sbon_node.model.usage import LinkUsage, QueryUsage
 from sbon_node.queries.listing import QueryList

@@ -10,7 +10,8 @@ import msgspec
 
 from sbon_node.model.columns import Schema
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
-from sbon_node.model.operators import OnError, OperatorSpec, OperatorState, OperatorStats
+from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
+from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.streams.skipped import SkippedRows
 
 

@@ -20,6 +20,8 @@ from sbon_node.model.operators import Needs
 from sbon_node.model.placement import Assignment, Placement
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import QuerySpec
+from sbon_node.model.states.lifecycle import PLANNED
+from sbon_node.model.states.query_states import LIVE
 from sbon_node.model.strategies import LOOKING_EVERYWHERE
 from sbon_node.placement.model.from_plan import problem_of
 from sbon_node.placement.model.network_view import Answer
@@ -31,7 +33,6 @@ from sbon_node.placement.strategies.registry import STRATEGIES
 from sbon_node.placement.strategies.sbon.relaxation import pinned_positions
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.planning import Planning
-from sbon_node.queries.records import LIVE
 from sbon_node.workflow.context import Context
 
 MAX_CANDIDATES = 12
@@ -48,7 +49,7 @@ class _Subject(NamedTuple):
     sql: str
     consumer: str
     query: str = ""
-    state: str = "planned"
+    state: str = PLANNED
     hosts: Mapping[str, str] = {}
 
 

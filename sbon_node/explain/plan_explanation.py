@@ -7,14 +7,15 @@ from typing import Literal
 
 import msgspec
 
-from sbon_node.model.delivery import LIVE
 from sbon_node.model.measurements import Measurement
 from sbon_node.model.plan import Plan, PlannedOperator, PlannedSource, Rate
 from sbon_node.model.queries import OperatorInfo
-from sbon_node.model.streams import LOST, SourceInfo
+from sbon_node.model.states import source_states
+from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
+from sbon_node.model.states.query_states import LIVE
+from sbon_node.model.streams import SourceInfo
 from sbon_node.queries.terminal import state_of_component
 
-PLANNED = "planned"
 """State of an operator, beside those of a running one: the query was not submitted."""
 
 
@@ -168,7 +169,7 @@ def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedCompone
         id=source.id,
         kind="source",
         node=source.node,
-        state=info.state if info is not None else "unreachable",
+        state=info.state if info is not None else UNREACHABLE,
         reason=info.trouble if info is not None else "",
         signature=source.id,
         estimated=_flow(planned.estimate or planned.rate),
@@ -177,7 +178,7 @@ def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedCompone
         late=info.late if info is not None else None,
         rows=info.rows if info is not None else None,
         watermark_ms=info.watermark_ms if info is not None else None,
-        ended=info is not None and info.state == "ended",
+        ended=info is not None and info.state == source_states.ENDED,
     )
 
 
@@ -224,7 +225,7 @@ def _operator(
 
 def _operator_state(info: OperatorInfo | None, query_state: str) -> str:
     if info is None:
-        return PLANNED if query_state == PLANNED else "unreachable"
+        return PLANNED if query_state == PLANNED else UNREACHABLE
     return state_of_component(info.state, query_state)
 
 

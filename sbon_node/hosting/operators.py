@@ -18,10 +18,13 @@ from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.claims import check_epoch, claim, report
+from sbon_node.hosting.operator_states_here import HostedStates
 from sbon_node.hosting.skipped_rows import OperatorLetters, trim_letters
 from sbon_node.model.catalogue import is_source
-from sbon_node.model.operators import Needs, OperatorSpec, OperatorState
+from sbon_node.model.operators import Needs, OperatorSpec
 from sbon_node.model.queries import AHEAD, HELD_BACK, OperatorInfo
+from sbon_node.model.states import operator_states
+from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.model.stream_counts import SpillCount
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
@@ -63,7 +66,7 @@ class OperatorHost:
         self._reservations = Reservations(capacity, share=settings.reserved_share, grace_s=settings.reserved_s)
         self._hosted = context.store.all("operator", HostedOperator)
         self._stored = tuple(self._hosted)
-        self._states: dict[str, tuple[OperatorState, str]] = {}
+        self._states = HostedStates()
         self._ports: dict[str, NodePort] = {}
         self._letters: dict[str, OperatorLetters] = {}
         self._starting: dict[str, None] = {}
@@ -72,7 +75,7 @@ class OperatorHost:
         self._tasks = Tasks(self._resume_broken)
         for operator, hosted in self._hosted.items():
             self._reservations.keep(operator, hosted.spec.needs, hosted.holder)
-            self._states[operator] = ("starting", "waits for its record")
+            self._states.begin(operator, "waits for its record")
         context.server.handle(AskNode, self._handle_ask)
         context.server.handle(ReserveOperator, self._reserve)
         context.server.handle(InstantiateOperator, self._instantiate)
@@ -102,9 +105,9 @@ class OperatorHost:
         hosted = self._hosted.get(operator)
         if hosted is None:
             return
-        self._states[operator] = (state, reason)
+        self._states.enter(operator, state, reason)
         self._notify(hosted, state, reason)
-        if state == "failed" and operator not in self._starting:
+        if state == operator_states.FAILED and operator not in self._starting:
             self._tasks.start(f"report {operator}", self._report_failure(hosted, reason))
 
     def _notify(self, hosted: HostedOperator, change: str, reason: str = "") -> None:
@@ -116,7 +119,7 @@ class OperatorHost:
         described = []
         for operator, hosted in sorted(self._hosted.items()):
             if hosted.spec.query == query:
-                state, reason = self._states.get(operator, ("starting", ""))
+                state, reason = self._states.of(operator)
                 watermark_ms, ended = self._promised(operator)
                 port, letters = self._ports.get(operator), self._letters.get(operator)
                 if port is not None:
@@ -151,11 +154,7 @@ class OperatorHost:
 
     def waiting(self) -> list[str]:
         """Return operators that wait for a repair, with the reason; operators that only wait for rows are left out."""
-        return [
-            f"{operator}: {why}"
-            for operator, (state, why) in sorted(self._states.items())
-            if why and state not in ("failed", "quarantined")
-        ]
+        return self._states.waiting()
 
     def links(self) -> list[Link]:
         """Links that bring rows to this node's operators."""
@@ -196,7 +195,7 @@ class OperatorHost:
 
     async def _forget(self, operator: str, holder: str) -> None:
         await self._disconnect(operator, unsubscribe=True)
-        self._states.pop(operator, None)
+        self._states.forget(operator)
         self._reservations.release(operator, holder)
         if operator in self._hosted:
             self._context.outbox.drop_stream(operator)
@@ -253,7 +252,7 @@ class OperatorHost:
         self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), call.holder)
         hosted = HostedOperator(spec=spec, holder=call.holder)
         self._hosted[spec.id] = hosted
-        self._states[spec.id] = ("starting", "")
+        self._states.begin(spec.id)
         try:
             self._context.store.put("operator", spec.id, hosted)
             await self._run(hosted)
@@ -299,13 +298,13 @@ class OperatorHost:
             await until_passed(context, attempt, partial(self._waits, spec.id))
         except SbonError as error:
             log.warning("operator-not-resumed", operator=spec.id, code=error.code, reason=str(error))
-            self._states[spec.id] = ("failed", str(error))
+            self._states.enter(spec.id, operator_states.FAILED, str(error))
             await self._report_failure(hosted, str(error))
 
     def _waits(self, operator: str, error: SbonError) -> None:
         log.warning("operator-waits", operator=operator, code=error.code, reason=str(error))
         if operator in self._hosted:
-            self._states[operator] = ("starting", str(error))
+            self._states.enter(operator, operator_states.STARTING, str(error))
 
     async def _sweep(self) -> None:
         """Delete streams, checkpoints and spilled frames of operators no longer hosted, whose removal a crash interrupted."""
@@ -326,7 +325,7 @@ class OperatorHost:
         """Report our own broken invariant to the query holder and in this node's log."""
         operator = task.removeprefix("resume ")
         if operator != task:
-            self.engine_state(operator, "failed", f"{type(error).__name__}: {error}")
+            self.engine_state(operator, operator_states.FAILED, f"{type(error).__name__}: {error}")
 
     async def _run(self, hosted: HostedOperator) -> None:
         """Open the operator's stream, connect its inputs, and run it in the engine."""
@@ -389,7 +388,7 @@ class OperatorHost:
 
     async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
         spec, context = hosted.spec, self._context
-        failure = ReportState(query=spec.query, component=spec.id, state="failed", reason=reason[:500])
+        failure = ReportState(query=spec.query, component=spec.id, state=operator_states.FAILED, reason=reason[:500])
         await report(context, hosted.holder, failure, lambda: spec.id in self._hosted)
 
     def _spill(self, operator: str) -> Path:

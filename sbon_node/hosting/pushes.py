@@ -7,6 +7,7 @@ from sbon_node.connectors.sources.push import Post, Pushable, Pushed
 from sbon_node.connectors.sources.runner import SourceRunner
 from sbon_node.errors import SbonError
 from sbon_node.hosting.sources import SourceHost
+from sbon_node.model.states import source_states
 from sbon_node.workflow.context import Context
 
 CONNECTOR = "http"
@@ -26,10 +27,10 @@ class Pushes:
         """
         runner = self._runner(stream, source)
         name = runner.declaration.id
-        if runner.state == "paused":
+        if runner.state == source_states.PAUSED:
             hint = "post it again a little later"
             raise SbonError("source-paused", f"the source is paused: {runner.reason}", where=name, hint=hint)
-        if runner.state != "running":
+        if runner.state != source_states.RUNNING:
             raise SbonError("source-stopped", f"the source is {runner.state} {runner.reason}".strip(), where=name)
         if self._context.outbox.pressure(name):
             hint = "post it again later"

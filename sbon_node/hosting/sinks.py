@@ -21,6 +21,7 @@ from sbon_node.model.columns import Schema
 from sbon_node.model.delivery import Finished, Rows, Sample, SinkReport
 from sbon_node.model.queries import SinkSpec
 from sbon_node.model.schema import to_arrow
+from sbon_node.model.states import sink_states
 from sbon_node.net.peers import Caller
 from sbon_node.net.transport import Address
 from sbon_node.streams.links.link import Link
@@ -239,7 +240,7 @@ class SinkHost:
             await until_passed(self._context, attempt, partial(self._waits, order.component))
         except SbonError as error:
             log.warning("sink-not-resumed", sink=order.component, reason=str(error))
-            await self._report(hosted, "failed", str(error))
+            await self._report(hosted, sink_states.FAILED, str(error))
 
     async def _forget_at_last(self, hosted: HostedSink, *, delivered: bool) -> None:
         await until_passed(
@@ -290,13 +291,13 @@ class SinkHost:
             await work()
         except SbonError as error:
             log.warning("sink-failed", sink=order.component, reason=str(error))
-            await self._report(hosted, "failed", str(error))
+            await self._report(hosted, sink_states.FAILED, str(error))
         except Exception as error:
-            await self._report(hosted, "failed", f"{type(error).__name__}: {error}")
+            await self._report(hosted, sink_states.FAILED, f"{type(error).__name__}: {error}")
             raise
         else:
             log.info("sink-finished", sink=order.component)
-            await self._report(hosted, "finished", "")
+            await self._report(hosted, sink_states.FINISHED, "")
 
     async def _report(self, hosted: HostedSink, state: Literal["finished", "failed"], reason: str) -> None:
         order = hosted.order

@@ -17,7 +17,9 @@ from sbon_node.connectors.sources.sample import with_sample
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
 from sbon_node.model.schema import check_source
-from sbon_node.model.streams import LOST, SourceInfo, StreamInfo, unknown_at
+from sbon_node.model.states import source_states
+from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
+from sbon_node.model.streams import SourceInfo, StreamInfo, unknown_at
 from sbon_node.net.peers import Caller
 from sbon_node.redaction import shown
 from sbon_node.tasks import Tasks
@@ -111,7 +113,7 @@ class SourceHost:
         if source_id in self._running:
             return self._report_of_running(source_id, self._running[source_id])
         stored = self._context.store.get("source", source_id, HostedSource)
-        return SourceInfo(source=stored.source, state="idle") if stored is not None else None
+        return SourceInfo(source=stored.source, state=source_states.IDLE) if stored is not None else None
 
     def reports(self) -> list[SourceInfo]:
         """Return the reports of all sources on this node, in the order of their ids."""
@@ -122,7 +124,7 @@ class SourceHost:
         if runner is not None:
             return runner.describe()
         refused = self._refused.get(source_id, "")
-        return SourceInfo(source=hosted.source, state=f"failed: {refused}", trouble=refused)
+        return SourceInfo(source=hosted.source, state=f"{source_states.FAILED}: {refused}", trouble=refused)
 
     def runner(self, source_id: str) -> SourceRunner | None:
         """Return the runner of a source that runs, or has run, on this node."""
@@ -226,7 +228,7 @@ class SourceHost:
 def unreported_source(source: SourceDeclaration, unanswered: Collection[str]) -> SourceInfo:
     """Describe a source that its node does not report; ``silent`` nodes have not answered."""
     if source.node in unanswered:
-        return SourceInfo(source=source, state="unreachable")
+        return SourceInfo(source=source, state=UNREACHABLE)
     return SourceInfo(source=source, state=LOST, trouble=unknown_at(source.node))
 
 

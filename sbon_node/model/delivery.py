@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from sbon_node.model.bounded import Counted
-
-QueryState = Literal["placing", "running", "finished", "stopped", "failed", "unreachable", "lost"]
-"""States of a query.
-
-No record has the last two: other nodes report them while the query holder does not answer, or if it answers and has lost the
-record.
-"""
-
-LIVE: frozenset[QueryState] = frozenset({"placing", "running"})
-"""States of a query that is not over."""
+from sbon_node.model.states.query_states import QueryState
 
 FOLLOW = "follow"
 """The sink whose rows a follower reads; any other sink delivers by itself."""
@@ -62,7 +53,7 @@ class SinkReport(msgspec.Struct, frozen=True, kw_only=True):
     """State of a sink that delivers by itself."""
 
     state: str
-    """``running``, ``paused: reason`` or ``finished``."""
+    """A state of :mod:`.states.sink_states`, with its reason after a colon."""
     rows: Counted = 0
     """Delivered rows, over all restarts."""
     refused: Counted = 0

@@ -108,10 +108,3 @@ class OperatorStats(msgspec.Struct, frozen=True, kw_only=True):
     def selectivity(self) -> float:
         """Return rows out per row in; 1 before the first row."""
         return self.rows_out / self.rows_in if self.rows_in else 1.0
-
-
-OperatorState = Literal["starting", "running", "stopped", "failed", "quarantined"]
-"""States of an operator.
-
-``quarantined``: it has killed the engine too often, and is not started again, to protect the other operators.
-"""

@@ -8,11 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.model.bounded import Counted, EventTimeMs, PerSecond, Share, WallMs
-from sbon_node.model.delivery import FOLLOW, QueryState, Sample, SinkReport
+from sbon_node.model.delivery import FOLLOW, Sample, SinkReport
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError, OperatorStats
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Decompose, Plan
+from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.stream_counts import SpillCount
 from sbon_node.model.streams import SourceInfo
 from sbon_node.redaction import shown
@@ -89,11 +90,7 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     fragment: str
     state: str
-    """State as its host reports it, or a state that another node derives.
-
-    ``planned`` before it runs, ``lost`` if its host does not know it, ``unreachable`` if the host does not answer, ``over`` once
-    the query is.
-    """
+    """A state of :mod:`.states.operator_states`: as its host reports it, or as another node derives it."""
     reason: str = ""
     stats: OperatorStats | None = OperatorStats()
     """Counts since its last start; None if unknown."""

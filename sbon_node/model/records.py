@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from sbon_node.model.delivery import QueryState
 from sbon_node.model.goal import Goal
 from sbon_node.model.operators import OnError
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import QueryInfo, SinkSpec
+from sbon_node.model.states import query_states
+from sbon_node.model.states.query_states import QueryState
 from sbon_node.model.usage import QueryUsage
 
 
@@ -47,7 +48,7 @@ class QueryRecord(Goal, frozen=True, kw_only=True):
     @property
     def refused(self) -> bool:
         """Return whether nothing of it may stay if it ends now, not even results: its submission was not accepted."""
-        return not self.accepted and self.state != "finished"
+        return not self.accepted and self.state != query_states.FINISHED
 
     @property
     def sink_component(self) -> str:

@@ -11,10 +11,7 @@ from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration
 class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceDeclaration
     state: str
-    """State of the source.
-
-    ``idle``, ``running``, ``paused``, ``ended``, ``unreachable``, ``lost`` if its node does not know it, or ``failed: reason``.
-    """
+    """A state of :mod:`.states.source_states`, with its reason after a colon; or as another node derives it."""
     trouble: str = ""
     """Why its rows do not come; retried unless ``failed``. Empty if it only waits for its subscribers."""
     rows: Counted = 0
@@ -42,13 +39,6 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
 class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     entry: CatalogEntry
     sources: tuple[SourceInfo, ...] = ()
-
-
-LOST = "lost"
-"""The state of an operator or source that its node does not know.
-
-It occurs after the loss of the node's data directory, for example.
-"""
 
 
 def unknown_at(node: str) -> str:

@@ -8,8 +8,9 @@ from sbon_node.errors import SbonError
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.model.catalogue import is_source
+from sbon_node.model.states import query_states
+from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.records import LIVE
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ReportState
 
@@ -67,9 +68,8 @@ class Leaving:
         return found
 
     async def _give_up(self, query: str, component: str, holder: str) -> None:
-        report = ReportState(
-            query=query, component=component, state="failed", reason=f"{self._context.name} has left the cluster"
-        )
+        reason = f"{self._context.name} has left the cluster"
+        report = ReportState(query=query, component=component, state=query_states.FAILED, reason=reason)
         try:
             await self._context.call(holder, report)
         except SbonError as error:

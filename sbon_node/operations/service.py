@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 
 from sbon_node.config.config import Config
+from sbon_node.model.states import operator_states, source_states
 from sbon_node.operations.debug_dump import collect_debug_dump, tasks
 from sbon_node.operations.debug_dump_types import DebugDump
 from sbon_node.operations.doctor import Doctor
@@ -48,10 +49,14 @@ class Operations:
                 alone=not membership.others_alive and (lost or bool(self._config.node.join)),
                 drained=bool(components.context.drained),
                 failed=tuple(
-                    [f"{one.id}: {one.reason}" for one in operators if one.state == "failed"]
-                    + [f"{one.source.id}: {one.state}" for one in components.sources.reports() if one.state.startswith("failed")]
+                    [f"{one.id}: {one.reason}" for one in operators if one.state == operator_states.FAILED]
+                    + [
+                        f"{one.source.id}: {one.state}"
+                        for one in components.sources.reports()
+                        if one.state.startswith(source_states.FAILED)
+                    ]
                 ),
-                quarantined=tuple(one.id for one in operators if one.state == "quarantined"),
+                quarantined=tuple(one.id for one in operators if one.state == operator_states.QUARANTINED),
                 waiting=tuple(components.operators.waiting()),
                 unstored="" if trouble is None else f"{trouble.message} ({trouble.where})",
             )

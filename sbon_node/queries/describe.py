@@ -18,7 +18,9 @@ from sbon_node.model.delivery import Sample, SinkReport
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import LinkInfo, OperatorInfo, QueryInfo
 from sbon_node.model.records import QueryRecord
-from sbon_node.model.streams import LOST, SourceInfo, unknown_at
+from sbon_node.model.states import operator_states, query_states, source_states
+from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
+from sbon_node.model.streams import SourceInfo, unknown_at
 from sbon_node.net.peers import Caller
 from sbon_node.queries.progress import progress_of
 from sbon_node.workflow.context import Context
@@ -127,7 +129,7 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         state=record.state,
         elapsed_s=max(0, context.clock.wall_ms() - record.submitted_ms) / 1000,
     )
-    sink_lost = record.state == "running" and consumer is not None and consumer.has_sink is False
+    sink_lost = record.state == query_states.RUNNING and consumer is not None and consumer.has_sink is False
     waits = [
         *_waits(described, sources, unanswered),
         *([f"sink at {record.consumer}: {unknown_at(record.consumer)}"] if sink_lost else []),
@@ -224,9 +226,9 @@ def _unreported(record: QueryRecord, operator: str, fragment: str, unanswered: C
     """Describe an operator that no host reports."""
     node = record.hosts.get(operator, "")
     if node in unanswered:
-        state, reason = "unreachable", f"no answer from {node}"
-    elif record.state != "running":
-        state, reason = "planned", ""
+        state, reason = UNREACHABLE, f"no answer from {node}"
+    elif record.state != query_states.RUNNING:
+        state, reason = PLANNED, ""
     else:
         state, reason = LOST, unknown_at(node)
     return OperatorInfo(id=operator, node=node, fragment=fragment, state=state, reason=reason, stats=None)
@@ -239,9 +241,10 @@ def _of_plan(planned: SourceDeclaration, info: SourceInfo | None, unanswered: Co
 def _waits(operators: Iterable[OperatorInfo], sources: Iterable[SourceInfo], unanswered: Iterable[str]) -> list[str]:
     """Return why the query may not progress, or is shown only partly; empty if neither holds."""
     unread = [
-        f"source {called(info.source)}{' has failed' if info.state.startswith('failed') else ''}: {info.trouble}"
+        f"source {called(info.source)}{' has failed' if info.state.startswith(source_states.FAILED) else ''}: {info.trouble}"
         for info in sources
         if info.trouble
     ]
-    waits = [f"{o.id} at {o.node}: {o.reason}" for o in operators if o.reason and o.state not in ("running", "unreachable")]
+    calm = (operator_states.RUNNING, UNREACHABLE)
+    waits = [f"{o.id} at {o.node}: {o.reason}" for o in operators if o.reason and o.state not in calm]
     return [*(f"no answer from {node}" for node in unanswered), *unread, *waits]

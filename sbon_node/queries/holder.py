@@ -13,17 +13,18 @@ import structlog
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import REFUSED
 from sbon_node.hosting.measurements import MeasurementStore
-from sbon_node.model.delivery import QueryState
 from sbon_node.model.placement import Placement
 from sbon_node.model.queries import ForeignComponent, QueryInfo
 from sbon_node.model.records import QueryRecord
+from sbon_node.model.states import query_states
+from sbon_node.model.states.query_states import LIVE, QueryState
 from sbon_node.model.usage import QueryUsage, QueryUsagePoint
 from sbon_node.net.peers import Caller
 from sbon_node.queries import deploy
 from sbon_node.queries.describe import Description, delivery_of, describe
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
 from sbon_node.queries.query_history import QueryHistories
-from sbon_node.queries.records import LIVE, Records
+from sbon_node.queries.records import Records
 from sbon_node.queries.summary import summary_of
 from sbon_node.queries.terminal import as_terminal
 from sbon_node.queries.usage import query_usage_of
@@ -78,8 +79,8 @@ class QueryHolder:
         handle(StopQuery, self._handle_stop)
         # Must precede every answer to a call: a report that a sink has finished must not reach a query that was never accepted.
         for record in self._records.all():
-            if record.state == "placing":
-                self._change(record.id, state="failed", reason="the node restarted while the query was being placed")
+            if record.state == query_states.PLACING:
+                self._change(record.id, state=query_states.FAILED, reason="the node restarted while the query was being placed")
 
     def start(self) -> None:
         """Undo submissions and complete endings that a restart interrupted."""
@@ -104,17 +105,17 @@ class QueryHolder:
             for query in self._running():
                 # Requests take time: the query may have ended since the round began, and its record may be gone.
                 record = self._records.get(query)
-                if record is not None and record.state == "running":
+                if record is not None and record.state == query_states.RUNNING:
                     described = await self._described(record)
                     await self._measurements.distribute(record, described.info.operators)
 
     def _running(self) -> list[str]:
-        return [record.id for record in self._records.all() if record.state == "running"]
+        return [record.id for record in self._records.all() if record.state == query_states.RUNNING]
 
     async def _point(self, query: str) -> QueryUsagePoint | None:
         """Return a point of its history; None if it no longer runs."""
         record = self._records.get(query)
-        if record is None or record.state != "running":
+        if record is None or record.state != query_states.RUNNING:
             return None
         return query_usage_of(self._context, record, await self._described(record)).now
 
@@ -148,9 +149,9 @@ class QueryHolder:
         Raises ``query-over`` if the query has ended while they started.
         """
         record = self.record(query)
-        if record.state != "finished":
+        if record.state != query_states.FINISHED:
             self._check_placing(query)
-            record = self._change(query, state="running", accepted=True)
+            record = self._change(query, state=query_states.RUNNING, accepted=True)
             self._histories.begin(query, QueryUsagePoint(at_ms=self._context.clock.wall_ms(), byte_ms=0.0, baseline_byte_ms=0.0))
         self._submitting.pop(query, None)
         return record
@@ -174,12 +175,12 @@ class QueryHolder:
 
     def _refuse(self, query: str, reason: str, missed: Collection[str]) -> None:
         record = self.record(query)
-        if record.state == "placing":
+        if record.state == query_states.PLACING:
             if not missed:
                 self._records.delete(query)
-                notify_of_query(self._context.bus, record, "refused", "placing", reason)
+                notify_of_query(self._context.bus, record, "refused", query_states.PLACING, reason)
                 return
-            self._change(query, state="failed", reason=reason)
+            self._change(query, state=query_states.FAILED, reason=reason)
         self._tasks.start(f"undo {query}", self._clean(query, missed))
 
     async def _refuse_at_last(self, query: str, reason: str, missed: Collection[str]) -> None:
@@ -195,7 +196,9 @@ class QueryHolder:
 
     def _change(self, query: str, **fields: Any) -> QueryRecord:
         record = self.record(query)
-        changed = self._records.compare_and_set(record.version, msgspec.structs.replace(record, **fields))
+        changed = msgspec.structs.replace(record, **fields)
+        query_states.LIFECYCLE.check(record.state, changed.state, query)
+        changed = self._records.compare_and_set(record.version, changed)
         if changed.state != record.state:
             notify_of_query(self._context.bus, changed, changed.state, record.state, changed.reason)
         return changed
@@ -203,7 +206,7 @@ class QueryHolder:
     def end_error(self, query: str) -> SbonError | None:
         """Return ``query-over``, with the reason, for a query that has ended while it started."""
         record = self.record(query)
-        if record.state == "placing":
+        if record.state == query_states.PLACING:
             return None
         reason = f"{record.state}: {record.reason}" if record.reason else record.state
         return SbonError("query-over", f"the query ended while it started, {reason}", where=query)
@@ -250,7 +253,7 @@ class QueryHolder:
 
         Unreachable hosts are informed when they return.
         """
-        await self._conclude(query, "stopped", "stopped by a user")
+        await self._conclude(query, query_states.STOPPED, "stopped by a user")
         if not self.record(query).cleaned:
             try:
                 missed = await self._clean_once(query)
@@ -331,7 +334,7 @@ class QueryHolder:
         if owner != caller.node:
             raise SbonError("not-owner", f"{call.component} belongs to {owner}", where=call.component)
         if record.state in LIVE:
-            reason = "" if call.state == "finished" else f"{call.component} at {caller.node}: {call.reason}"
+            reason = "" if call.state == query_states.FINISHED else f"{call.component} at {caller.node}: {call.reason}"
             # Answered only after storing: the host does not report again.
             await self._conclude(record.id, call.state, reason)
             self._tasks.start(f"clean {record.id}", self._clean(record.id))

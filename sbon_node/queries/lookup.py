@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 from sbon_node.errors import SbonError
-from sbon_node.model.delivery import QueryState
 from sbon_node.model.queries import ForeignComponent, OperatorInfo, QueryInfo
+from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
+from sbon_node.model.states.query_states import LIVE, QueryState
 from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import QueryList, Unanswered
-from sbon_node.queries.records import LIVE
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ListQueries, QueryDescription, QueryRecords, ShowQuery, StopQuery
 from sbon_protocol.codec import decode_record
@@ -166,7 +166,7 @@ class QueryLookup:
             reason = f"{holder} has lost its record; left are {left}, which end when {hosts} start anew"
         else:
             reason = f"no answer from {self._shown(holder)}, which holds its record; there are {left}"
-        state: QueryState = "lost" if lost else "unreachable"
+        state: QueryState = LOST if lost else UNREACHABLE
         operators = tuple(
             OperatorInfo(id=component.component, node=component.node, fragment="", state=state, stats=None)
             for component in components

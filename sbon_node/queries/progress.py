@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable
 
 from sbon_node.model.catalogue import called
 from sbon_node.model.queries import LinkInfo, OperatorInfo, QueryProgress
-from sbon_node.model.streams import LOST, SourceInfo
+from sbon_node.model.states import query_states, source_states
+from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
+from sbon_node.model.streams import SourceInfo
 
 LEAST_SHARE = 0.001
 """Below this share of rows read, no time left is estimated."""
@@ -32,9 +34,9 @@ def progress_of(
     """
     carried = _carried(links)
     taken = {info.source.id: carried.get(info.source.id, 0) for info in sources}
-    endless = tuple(called(info.source) for info in sources if info.state not in ("unreachable", LOST) and not info.finite)
-    running = state == "running"
-    share = 1.0 if state == "finished" else _share(sources, taken)
+    endless = tuple(called(info.source) for info in sources if info.state not in (UNREACHABLE, LOST) and not info.finite)
+    running = state == query_states.RUNNING
+    share = 1.0 if state == query_states.FINISHED else _share(sources, taken)
     left_s = elapsed_s * (1 - share) / share if running and share is not None and LEAST_SHARE < share < 1 else None
     ends = [operator for operator in operators if operator.id in outputs]
     return QueryProgress(
@@ -42,7 +44,7 @@ def progress_of(
         rows_out=rows,
         read_share=share,
         endless=endless,
-        rows_in_s=_sum(source.rows_s for source in sources if source.state != "ended") if running else None,
+        rows_in_s=_sum(source.rows_s for source in sources if source.state != source_states.ENDED) if running else None,
         rows_out_s=_sum(end.stats.rows_out_s if end.stats else None for end in ends) if running else None,
         lag_ms=_lag_ms(sources, ends) if running else None,
         left_s=left_s,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.model.delivery import LIVE as LIVE
 from sbon_node.model.records import QueryRecord
+from sbon_node.model.states.query_states import LIVE
 from sbon_node.workflow.store import RecordStore
 
 

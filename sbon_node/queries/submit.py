@@ -17,6 +17,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, Submission
 from sbon_node.model.records import QueryRecord
+from sbon_node.model.states import query_states
 from sbon_node.queries import deploy
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.lookup import QueryLookup
@@ -82,7 +83,7 @@ class Submitter:
         return QueryRecord(
             id=query,
             sql=submission.sql,
-            state="placing",
+            state=query_states.PLACING,
             submitted_ms=self._context.clock.wall_ms(),
             consumer=consumer,
             sink=submission.sink,

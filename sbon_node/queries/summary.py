@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sbon_node.model.queries import QueryInfo, SinkSpec
 from sbon_node.model.records import QueryRecord
-from sbon_node.queries.records import LIVE
+from sbon_node.model.states.query_states import LIVE
 from sbon_node.workflow.context import Context
 
 SUMMARY_BYTES = 300

@@ -6,14 +6,14 @@ import msgspec
 
 from sbon_node.model.delivery import SinkReport
 from sbon_node.model.queries import OperatorInfo, QueryInfo, QueryProgress
-from sbon_node.queries.records import LIVE
-
-OVER = "over"
+from sbon_node.model.states import operator_states, query_states, sink_states
+from sbon_node.model.states.lifecycle import OVER, UNREACHABLE
+from sbon_node.model.states.query_states import LIVE
 
 
 def state_of_component(state: str, query_state: str) -> str:
     """Return the state of a part: ``failed`` stays, any other is over with its query."""
-    return state if query_state in LIVE or state == "failed" else OVER
+    return state if query_state in LIVE or state == operator_states.FAILED else OVER
 
 
 def as_terminal(info: QueryInfo) -> QueryInfo:
@@ -29,7 +29,7 @@ def _at_end(info: QueryInfo) -> QueryProgress | None:
     """Mark all sources of a finished query as read, whatever the last description says."""
     if info.progress is None:
         return None
-    share = 1.0 if info.state == "finished" else info.progress.read_share
+    share = 1.0 if info.state == query_states.FINISHED else info.progress.read_share
     return msgspec.structs.replace(
         info.progress, rows_out=info.rows, read_share=share, rows_in_s=None, rows_out_s=None, lag_ms=None, left_s=None
     )
@@ -38,11 +38,11 @@ def _at_end(info: QueryInfo) -> QueryProgress | None:
 def _operator(operator: OperatorInfo, query_state: str) -> OperatorInfo:
     """Clear the reason for waiting; keep the reason for a failure or for a missing report."""
     state = state_of_component(operator.state, query_state)
-    if operator.state == "unreachable":
+    if operator.state == UNREACHABLE:
         return msgspec.structs.replace(operator, state=state, reason=f"{operator.reason} at its end", stats=None)
-    reason = operator.reason if state == "failed" or operator.stats is None else ""
+    reason = operator.reason if state == operator_states.FAILED or operator.stats is None else ""
     return msgspec.structs.replace(operator, state=state, reason=reason)
 
 
 def _delivery(report: SinkReport) -> SinkReport:
-    return report if report.state == "finished" else msgspec.structs.replace(report, state=OVER)
+    return report if report.state == sink_states.FINISHED else msgspec.structs.replace(report, state=OVER)

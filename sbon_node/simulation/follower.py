@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 from sbon_node.errors import SbonError
 from sbon_node.model.delivery import Finished, Rows
+from sbon_node.model.states import query_states
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 
 PATIENCE_S = 0.3
@@ -38,7 +39,7 @@ class Follower:
         async with aclosing(daemon.follow(self._query, dict(self.taken))) as events:  # type: ignore[type-var]
             async for event in events:
                 if isinstance(event, Finished):
-                    return event.state == "finished"
+                    return event.state == query_states.FINISHED
                 self._take(event)
                 if self._cluster.loop.time() < node.slow_until:
                     await self._cluster.clock.sleep(SLOW_S)

@@ -7,8 +7,8 @@ from sbon_node.hosting.sinks import HostedSink
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.operators import Needs
 from sbon_node.model.records import QueryRecord
+from sbon_node.model.states.query_states import LIVE
 from sbon_node.placement.model.network_view import NOTHING
-from sbon_node.queries.records import LIVE
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import IdleMachine, NodeDiedError, SimulatedCluster
 from sbon_node.simulation.node import SimulatedNode

@@ -14,6 +14,7 @@ from sbon_node.model.columns import Schema
 from sbon_node.model.plan import Decompose, Plan
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, SinkSpec, Submission
 from sbon_node.model.records import QueryRecord
+from sbon_node.model.states import query_states
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.engine.evaluate import output_schema
@@ -75,8 +76,8 @@ class QueryRun:
         await asyncio.gather(*(cluster.answer(holder, self._submit(cluster, holder, one, output)) for one in self.queries))
         cluster.fault_injector.arm((*self.faults, *self._random_faults(cluster)))
         for query in self.queries:
-            while (told := await _told(cluster, holder, query.name)).state != "finished":
-                if told.state in ("failed", "stopped"):
+            while (told := await _told(cluster, holder, query.name)).state != query_states.FINISHED:
+                if told.state in (query_states.FAILED, query_states.STOPPED):
                     raise CheckFailedError(f"{query.name} is {told.state}: {told.reason}")
                 await cluster.sleep(0.25)
         await settled(cluster)

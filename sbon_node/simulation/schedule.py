@@ -28,6 +28,7 @@ from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.queries import Accepted, SinkSpec, Submission
 from sbon_node.model.records import QueryRecord
+from sbon_node.model.states import query_states
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.engine.evaluate import rows_of
@@ -54,6 +55,12 @@ SPACE = SpaceSettings(algorithm="vivaldi", probe_interval_s=60.0)
 """Coordinate settings; the nodes' coordinates do not matter here."""
 NO_ROOM = ControlSettings(cores=0.01, memory_mb=10.0)
 TIMES = EngineTimes(watch=(0.001, 0.2))
+ALLOWED = {
+    True: (query_states.RUNNING, query_states.FINISHED),
+    None: (query_states.PLACING, query_states.RUNNING),
+    False: (query_states.PLACING,),
+}
+"""States of a query before its end, by whether its submission was accepted; None if that is unknown."""
 
 
 class Casting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -228,12 +235,12 @@ class _QueryRun:
             await self.cluster.until(lambda: holder.ready)
             record = holder.daemon.context.store.get("query", QUERY, QueryRecord)
             state = record.state if record is not None else "gone"
-            if state == "finished" and accepted is not False:
+            if state == query_states.FINISHED and accepted is not False:
                 return "finished"
-            if state in ("gone", "failed") and not accepted:
+            if state in ("gone", query_states.FAILED) and not accepted:
                 return "refused"
-            allowed = ("running", "finished") if accepted else ("placing", "running") if accepted is None else ("placing",)
-            undone = state != "placing" or self.cluster.loop.time() < answered_s + 2 * SETTLE_S
+            allowed = ALLOWED[accepted]
+            undone = state != query_states.PLACING or self.cluster.loop.time() < answered_s + 2 * SETTLE_S
             if state not in allowed or not undone:
                 reason = record.reason if record is not None else ""
                 told = {True: "accepted", False: "refused", None: "cut short"}[accepted]

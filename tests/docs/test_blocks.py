@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Callable
 
@@ -25,8 +26,15 @@ def sql(text: str) -> object:
     return sqlglot.parse(text, dialect="spark")
 
 
+def mermaid(text: str) -> object:
+    """A diagram of states: its kind, then transitions."""
+    kind, *lines = text.splitlines()
+    return kind == "stateDiagram-v2" and all(re.fullmatch(r" +(\[\*\]|\w+) --> (\[\*\]|\w+)", line) for line in lines)
+
+
 CHECKS: dict[str, Callable[[str], object]] = {
     "console": console,
+    "mermaid": mermaid,
     "python": python,
     "sql": sql,
     "toml": tomllib.loads,

@@ -49,7 +49,7 @@ def _queries(api: str) -> Iterable[str]:
 
 
 def _live_queries(api: str) -> Iterable[str]:
-    from sbon.following import LIVE
+    from sbon.states import LIVE
     from sbon_cli.client import Client
 
     return (info.id for info in Client(api, patience_s=PATIENCE_S).queries() if info.state in LIVE)

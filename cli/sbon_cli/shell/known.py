@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sbon import SbonError
-from sbon.following import LIVE
 from sbon.model import StreamInfo
+from sbon.states import LIVE
 from sbon_cli.client import Client
 
 T = TypeVar("T")

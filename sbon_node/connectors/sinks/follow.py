@@ -18,6 +18,7 @@ from sbon_node.errors import SbonError
 from sbon_node.executors import Executor, in_thread
 from sbon_node.model.delivery import Finished, Rows, Sample
 from sbon_node.model.frames import Frame
+from sbon_node.model.states import query_states
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.payload import is_large
@@ -77,12 +78,12 @@ class FollowSink:
                         link.check()
                 await self._news.wait()
         except SbonError as error:
-            self._end(Finished(state="failed", reason=str(error)))
+            self._end(Finished(state=query_states.FAILED, reason=str(error)))
             raise
-        self._end(Finished(state="finished"))
+        self._end(Finished(state=query_states.FINISHED))
 
     async def close(self, *, unsubscribe: bool = False) -> None:
-        self._end(Finished(state="stopped"))
+        self._end(Finished(state=query_states.STOPPED))
         for link in self._links.values():
             await link.close(unsubscribe=unsubscribe)
 

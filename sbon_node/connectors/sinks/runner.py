@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Literal
 
 import pyarrow as pa
 import structlog
@@ -19,12 +18,12 @@ from sbon_node.errors import SbonError
 from sbon_node.executors import Executor, in_thread
 from sbon_node.model.delivery import SinkReport
 from sbon_node.model.frames import Frame
+from sbon_node.model.states import sink_states
+from sbon_node.model.states.sink_states import SinkState
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.signals import Signal
 
 log = structlog.get_logger()
-
-State = Literal["running", "paused", "finished"]
 
 FRAMES_AT_ONCE = 8
 WAITED_OUT = frozenset({"disk-full", AWAY})
@@ -43,7 +42,7 @@ class SinkRunner:
         executor: Executor = in_thread,
     ) -> None:
         self.query = query
-        self.state: State = "running"
+        self.state: SinkState = sink_states.RUNNING
         self.reason = ""
         self.retries = 0
         self._sink, self._links, self._clock = sink, tuple(links), clock
@@ -82,7 +81,7 @@ class SinkRunner:
             await self._deliver()
         finally:
             await self._sink.close()
-        self._enter("finished")
+        self._enter(sink_states.FINISHED)
 
     async def close(self, *, unsubscribe: bool = False) -> None:
         """Close the links; call it when :meth:`run` is over or cancelled."""
@@ -163,13 +162,14 @@ class SinkRunner:
                 if error.code not in WAITED_OUT:
                     raise
                 self.retries += 1
-                self._enter("paused", str(error))
+                self._enter(sink_states.PAUSED, str(error))
             else:
-                self._enter("running")
+                self._enter(sink_states.RUNNING)
                 return
             await self._clock.sleep(backoff.next_s())
 
-    def _enter(self, state: State, reason: str = "") -> None:
+    def _enter(self, state: SinkState, reason: str = "") -> None:
+        sink_states.LIFECYCLE.check(self.state, state, self.query)
         if state != self.state:
             log.info("sink_state", query=self.query, state=state, reason=reason)
         self.state, self.reason = state, reason

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -26,6 +25,8 @@ from sbon_node.connectors.sources.event_time import EventTime
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.frames import END_WATERMARK_MS, MAX_ROW_BYTES, FrameDraft
+from sbon_node.model.states import source_states
+from sbon_node.model.states.source_states import SourceState
 from sbon_node.model.streams import SourceInfo
 from sbon_node.streams.mean_rate import MeanRate
 from sbon_node.streams.outbox.outbox import Outbox
@@ -33,8 +34,7 @@ from sbon_node.streams.watermark import shown_watermark
 
 log = structlog.get_logger()
 
-State = Literal["idle", "running", "paused", "ended", "failed"]
-OnState = Callable[[State, str], None]
+OnState = Callable[[SourceState, str], None]
 
 BEHIND = "its subscribers have not received what there is"
 """Reason of a waiting source's healthy pause."""
@@ -94,7 +94,7 @@ class SourceRunner:
         on_state: OnState | None = None,
     ) -> None:
         self.declaration = declaration
-        self.state: State = "idle"
+        self.state: SourceState = source_states.IDLE
         self.reason = ""
         self._trouble = ""
         self._source, self._outbox, self._clock, self._settings = source, outbox, clock, settings
@@ -143,7 +143,7 @@ class SourceRunner:
     def _read_share(self) -> float | None:
         if not self._source.finite:
             return None
-        if self.state == "ended":
+        if self.state == source_states.ENDED:
             return 1.0
         return self._source.share if isinstance(self._source, Measured) else None
 
@@ -153,7 +153,7 @@ class SourceRunner:
             await self._run()
         except SbonError as error:
             log.warning("source_failed", source=self.declaration.id, code=error.code, reason=str(error))
-            self._enter("failed", str(error), _plain(error))
+            self._enter(source_states.FAILED, str(error), _plain(error))
 
     async def _run(self) -> None:
         name = self.declaration.id
@@ -162,7 +162,7 @@ class SourceRunner:
         if stored is not None:
             self._stored = msgspec.msgpack.decode(stored, type=SourcePosition)
         if self._stored.ended:
-            self._enter("ended")
+            self._enter(source_states.ENDED)
             return
         self._time.greatest_ms = self._stored.greatest_ms
         if self._source.waits:
@@ -177,7 +177,7 @@ class SourceRunner:
             before = self._stored
             try:
                 await self._source.open(self._stored.connector)
-                self._enter("running")
+                self._enter(source_states.RUNNING)
                 await self._pump()
                 return
             except SbonError as error:
@@ -188,7 +188,7 @@ class SourceRunner:
                     await self._write()
             finally:
                 await self._source.close()
-            self._enter("paused", reason, trouble)
+            self._enter(source_states.PAUSED, reason, trouble)
             self._pace.pause()
             if self._stored is not before:
                 backoff.reset()
@@ -212,7 +212,7 @@ class SourceRunner:
                 if lingered or self._pending.size >= frames.AIM_BYTES:
                     await self._write()
             await self._write(ended=True)
-            self._enter("ended")
+            self._enter(source_states.ENDED)
         finally:
             if reading is not None:
                 reading.cancel()
@@ -264,9 +264,9 @@ class SourceRunner:
             pending.born_ms, pending.counts = self._clock.wall_ms(), self._stored.counts
         drafts = self._drafts(pending, ended=ended)
         if drafts and self._source.waits and self._outbox.pressure(name):
-            self._enter("paused", BEHIND)
+            self._enter(source_states.PAUSED, BEHIND)
             await self._outbox.wait_room(name)
-            self._enter("running")
+            self._enter(source_states.RUNNING)
             self._pace.pause()
         counts = msgspec.structs.replace(pending.counts, bytes=pending.counts.bytes + sum(len(draft.payload) for draft in drafts))
         await self._persist(lambda: self._letters.write(pending.bad))
@@ -306,17 +306,18 @@ class SourceRunner:
             except SbonError as error:
                 if error.code != "disk-full":
                     raise
-                self._enter("paused", str(error), _plain(error))
+                self._enter(source_states.PAUSED, str(error), _plain(error))
             else:
-                if self.state == "paused":
-                    self._enter("running")
+                if self.state == source_states.PAUSED:
+                    self._enter(source_states.RUNNING)
                 return
             await self._clock.sleep(backoff.next_s())
 
-    def _enter(self, state: State, reason: str = "", trouble: str = "") -> None:
+    def _enter(self, state: SourceState, reason: str = "", trouble: str = "") -> None:
         self._trouble = trouble
         if (state, reason) == (self.state, self.reason):
             return
+        source_states.LIFECYCLE.check(self.state, state, self.declaration.id)
         if state != self.state:
             log.info("source_state", source=self.declaration.id, state=state, reason=reason)
         self.state, self.reason = state, reason

@@ -33,11 +33,13 @@ from sbon_node.engine.spark.messages import (
     Start,
     Stop,
 )
-from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, SET_ASIDE, SETTLE_POLL_S, End, Running
+from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, SETTLE_POLL_S, End, Running
 from sbon_node.engine.spark.supervisor import HOST, HostLostError, Supervisor
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Schema
 from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
+from sbon_node.model.states import operator_states
+from sbon_node.model.states.operator_states import SET_ASIDE
 from sbon_node.tasks import Tasks
 
 log = structlog.get_logger()
@@ -106,7 +108,7 @@ class SparkEngine:
         backoff = Backoff(self._settings.restart_s, MAX_PAUSE_S)
         running = Running(spec, port, checkpoint, self._clock, self._on_state, backoff=backoff, fsync=self._fsync)
         self._running[spec.id] = running
-        running.tell("starting")
+        running.tell(operator_states.STARTING)
         try:
             await self._start(running)
         except HostLostError as error:
@@ -136,7 +138,7 @@ class SparkEngine:
         await running.settle(self._settings.stop_s)
         self._running.pop(operator, None)
         await self._stop(operator)
-        self._on_state(operator, "stopped", "")
+        self._on_state(operator, operator_states.STOPPED, "")
 
     async def export_state(self, operator: str) -> Path:
         running = self._running.get(operator)
@@ -172,7 +174,7 @@ class SparkEngine:
             # A concurrent stop may have been served before the start.
             await self._supervisor.command(Stop(operator=running.spec.id), Done)
             raise SbonError("operator-stopped", "it was stopped while it started", where=running.spec.id)
-        running.tell("running")
+        running.tell(operator_states.RUNNING)
 
     async def _stop(self, operator: str) -> None:
         try:
@@ -189,7 +191,7 @@ class SparkEngine:
                 running.tell(*verdict)
                 await self._stop(running.spec.id)
                 return
-            running.tell("stopped" if end.code in PASSING else "starting", end.reason)
+            running.tell(operator_states.STOPPED if end.code in PASSING else operator_states.STARTING, end.reason)
             if end.code != REPLACED:
                 await self._clock.sleep(running.backoff.next_s())
             if running.suspect:
@@ -220,7 +222,7 @@ class SparkEngine:
         trial = self._on_trial
         for running in self._running.values():
             if running.live:
-                amid = running.state == "starting" or running.is_amid_batch()
+                amid = running.state == operator_states.STARTING or running.is_amid_batch()
                 guilty = amid and (running is trial or (trial is None and running.suspect))
                 running.suspect = running.suspect or amid
                 running.end(End(KILLED if guilty else "engine-failed", reason))
@@ -272,8 +274,8 @@ class SparkEngine:
     def _keeper_failed(self, task: str, error: BaseException) -> None:
         """Fail the operator whose supervising task broke an invariant of ours."""
         for running in self._running.values():
-            if task == _keeper(running.spec.id):
-                running.tell("failed", f"{type(error).__name__}: {error}")
+            if task == _keeper(running.spec.id) and running.state not in SET_ASIDE:
+                running.tell(operator_states.FAILED, f"{type(error).__name__}: {error}")
 
     async def _serve(self, request: Request) -> Message:
         running = self._running.get(request.operator)

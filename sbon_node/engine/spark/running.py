@@ -18,7 +18,9 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.messages import Committed, Done, Ended, Fetch, Fetched, Message, Poll, Polled, Request, Write
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
-from sbon_node.model.operators import OperatorSpec, OperatorState, OperatorStats
+from sbon_node.model.operators import OperatorSpec, OperatorStats
+from sbon_node.model.states import operator_states
+from sbon_node.model.states.operator_states import SET_ASIDE, OperatorState
 from sbon_node.streams.mean_rate import MeanRate
 
 log = structlog.get_logger()
@@ -33,8 +35,6 @@ PASSING = ("disk-full", "disk-error", "store-busy")
 REPLACED = "engine-replaced"
 KILLED = "engine-killed"
 """The engine died, as far as known, of this operator."""
-SET_ASIDE = ("failed", "quarantined")
-"""States of operators that are not started any more."""
 OF_THE_ENGINE = (*PASSING, "engine-failed", "java-missing", "checkpoint-in-use", REPLACED)
 """Reasons that are not the operator's fault."""
 
@@ -68,7 +68,7 @@ class Running:
     ) -> None:
         self.spec, self.checkpoint, self.backoff = spec, checkpoint, backoff
         self.stats = OperatorStats()
-        self.state: OperatorState = "starting"
+        self.state: OperatorState = operator_states.STARTING
         self.stopping = self.held = self.live = self.suspect = False
         self.deaths = self.kills = self.run = 0
         self.ended: asyncio.Future[End]
@@ -104,6 +104,7 @@ class Running:
             self._began_s = self._clock.now()
 
     def tell(self, state: OperatorState, reason: str = "") -> None:
+        operator_states.LIFECYCLE.check(self.state, state, self.spec.id)
         self.state = state
         self._on_state(self.spec.id, state, reason)
 
@@ -158,15 +159,18 @@ class Running:
         if end.code in OF_THE_ENGINE:
             return None
         if end.code and end.code != KILLED:
-            return "failed", end.reason
+            return operator_states.FAILED, end.reason
         self._good = 0
         if end.code == KILLED:
             self.kills += 1
             if self.kills < settings.max_kills:
                 return None
-            return "quarantined", f"it has killed the engine {self.kills} times, at last: {end.reason}; {WAY_OUT}"
+            reason = f"it has killed the engine {self.kills} times, at last: {end.reason}; {WAY_OUT}"
+            return operator_states.QUARANTINED, reason
         self.deaths += 1
-        return ("failed", f"ended {self.deaths} times, at last: {end.reason}") if self.deaths > settings.max_restarts else None
+        if self.deaths <= settings.max_restarts:
+            return None
+        return operator_states.FAILED, f"ended {self.deaths} times, at last: {end.reason}"
 
     async def stand_trial(self, within_s: float) -> None:
         """Wait until the run has ended, or has done its work without harm."""
@@ -178,10 +182,13 @@ class Running:
         before = self.run
         try:
             async with self._clock.timeout(within_s):
-                while not (self.stopping or self.state in SET_ASIDE or (self.run > before and self.state == "running")):
+                while not (self.stopping or self.state in SET_ASIDE or self._runs_anew(before)):
                     await self._clock.sleep(SETTLE_POLL_S)
         except TimeoutError:
             log.warning("operator-not-resumed", operator=self.spec.id, within_s=within_s)
+
+    def _runs_anew(self, before: int) -> bool:
+        return self.run > before and self.state == operator_states.RUNNING
 
     async def settle(self, within_s: float) -> None:
         """Stop planning batches for good; wait until the current one is committed and visible."""
@@ -193,7 +200,7 @@ class Running:
         self.held = True
         try:
             async with self._clock.timeout(within_s):
-                while self.live and self.state == "running" and not self._is_settled():
+                while self.live and self.state == operator_states.RUNNING and not self._is_settled():
                     await self._clock.sleep(SETTLE_POLL_S)
         except TimeoutError:
             log.info("operator-stopped-amid-a-batch", operator=self.spec.id)

@@ -23,6 +23,7 @@ from sbon_node.experiments.bench.rows import Outputs
 from sbon_node.experiments.bench.work import FILTER, Work
 from sbon_node.model.frames import FrameDraft
 from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_node.model.states import operator_states
 from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Identity, Peers, PeerServer
 from sbon_node.net.settings import NetSettings
@@ -192,5 +193,5 @@ class Ours:
     def _told(self, operator: str, state: str, reason: str) -> None:
         if reason:
             log.warning("operator", operator=operator, state=state, reason=reason)
-        if state == "failed" and operator in self._flows:
+        if state == operator_states.FAILED and operator in self._flows:
             self._flows[operator].outputs.fail(reason)

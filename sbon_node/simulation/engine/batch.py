@@ -12,6 +12,7 @@ from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.promise import EARLIEST_MS, batch_promise
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
+from sbon_node.model.states import operator_states
 from sbon_node.simulation.engine.evaluate import Evaluation, StateFiles, encode
 from sbon_node.simulation.engine.host import RunningOperator, SimulatedHost
 from sbon_node.simulation.engine.watermarks import Watermarks
@@ -63,7 +64,7 @@ async def run_batches(host: SimulatedHost, operator: RunningOperator) -> None:
         progress = Progress(operator)
     except ValueError as error:
         raise SbonError("checkpoint-unreadable", str(error), where=operator.spec.id) from error
-    host.engine.report(operator, "running")
+    host.engine.report(operator, operator_states.RUNNING)
     if host.engine.fails:
         await asyncio.sleep(host.engine.draw(host.engine.times.between_steps))
         raise SbonError("bad-rows", host.engine.fails)

@@ -18,7 +18,9 @@ from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.errors import SbonError
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.columns import Schema
-from sbon_node.model.operators import OnError, OperatorSpec, OperatorState, OperatorStats
+from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
+from sbon_node.model.states import operator_states
+from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.simulation.engine.batch import run_batches
 from sbon_node.simulation.engine.evaluate import output_schema
 from sbon_node.simulation.engine.host import ControlLostError, EngineTimes, Range, RunningOperator, SimulatedHost
@@ -134,7 +136,7 @@ class SimulatedEngine:
         operator = self._operators[spec.id] = RunningOperator(spec, port, checkpoint, fsync=self.fsync)
         for log in ("offsets", "commits"):
             (checkpoint / log).mkdir(parents=True, exist_ok=True)
-        self._on_state(spec.id, "starting", "")
+        self._on_state(spec.id, operator_states.STARTING, "")
         operator.watcher = self.process.start(self._watch(operator))
         if self.host is None or not self.host.process.alive:
             self.host = self._new_host()
@@ -160,7 +162,7 @@ class SimulatedEngine:
         self._operators.pop(operator, None)
         if self.host is not None:
             self.locks.release(known.checkpoint, self.host.process)
-        self._on_state(operator, "stopped", "")
+        self._on_state(operator, operator_states.STOPPED, "")
 
     async def export_state(self, operator: str) -> Path:
         known = self._operators.get(operator)
@@ -203,7 +205,7 @@ class SimulatedEngine:
         """Kill a Python worker: the running batches fail, and their operators restart from the checkpoint."""
         if self.host is not None and self.host.process.alive:
             for operator in self._operators.values():
-                if operator.runner is not None and not operator.stopping:
+                if operator.runner is not None and not operator.stopping and not operator.failed:
                     operator.runner.cancel()
                     self._launch(self.host, operator, delay_s=self.draw(self.times.between_steps))
 
@@ -229,8 +231,8 @@ class SimulatedEngine:
     async def _start_again(self) -> None:
         await asyncio.sleep(self.draw(self.times.notice_death))
         self.host = self._new_host()
-        for operator in list(self._operators.values()):
-            self._on_state(operator.spec.id, "starting", "the engine host has died")
+        for operator in [one for one in self._operators.values() if not one.failed]:
+            self._on_state(operator.spec.id, operator_states.STARTING, "the engine host has died")
             self._forget_commits(operator)
             self._launch(self.host, operator)
 
@@ -253,7 +255,7 @@ class SimulatedEngine:
             except SbonError as error:
                 operator.in_batch = False
                 retried = error.code in RETRIED and not operator.stopping
-                self.report(operator, "stopped" if retried else "failed", str(error))
+                self.report(operator, operator_states.STOPPED if retried else operator_states.FAILED, str(error))
                 if not retried:
                     return
                 await asyncio.sleep(self.draw(self.times.retry))
@@ -263,9 +265,10 @@ class SimulatedEngine:
     def report(self, operator: RunningOperator, state: OperatorState, reason: str = "") -> None:
         if not self.process.alive:
             return
-        if not operator.running.done() and state == "running":
+        operator.failed = operator.failed or state == operator_states.FAILED
+        if not operator.running.done() and state == operator_states.RUNNING:
             operator.running.set_result(None)
-        if not operator.running.done() and state == "failed":
+        if not operator.running.done() and state == operator_states.FAILED:
             operator.running.set_exception(SbonError("operator-failed", reason, where=operator.spec.id))
         self.process.context.copy().run(self._on_state, operator.spec.id, state, reason)
 

@@ -12,7 +12,8 @@ import msgspec
 
 from sbon_node.engine.interface import OperatorPort
 from sbon_node.failpoints import Failpoints
-from sbon_node.model.operators import OperatorSpec, OperatorState, OperatorStats
+from sbon_node.model.operators import OperatorSpec, OperatorStats
+from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.simulation.process import Process
 from sbon_node.streams.mean_rate import MeanRate
 
@@ -63,7 +64,7 @@ class RunningOperator:
         self.checkpoint, self.fsync = checkpoint, fsync
         self.stats = OperatorStats()
         self.pace = MeanRate()
-        self.in_batch = self.stopping = False
+        self.in_batch = self.stopping = self.failed = False
         self.running: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits: asyncio.Queue[int] = asyncio.Queue()
         self.watcher: asyncio.Task[Any] | None = None

@@ -15,7 +15,7 @@ import click
 import msgspec
 from rich.console import Console
 
-from sbon import SbonError
+from sbon import SbonError, states
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import cities
 from sbon.model import Accepted, QueryInfo, QueryUsage, Rows, SourceDeclaration, StreamDeclaration, Submission
@@ -190,7 +190,7 @@ def follow(cluster: LocalCluster, show: Show, info: QueryInfo) -> list[tuple[Any
                 )
 
         end = Follower(cluster[CONSUMER].client, info.id, take).run()
-    if end.state != "finished":
+    if end.state != states.FINISHED:
         raise SbonError("query-over", f"{info.id} {end.state} after {rows_text(len(rows))}: {end.reason}")
     return rows
 

@@ -16,12 +16,12 @@ from typing import Any
 import click
 import msgspec
 
-from sbon import SbonError
+from sbon import SbonError, states
 from sbon.client import Client
-from sbon.following import LIVE
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.local.wide_area import WideArea, load_wide_area
 from sbon.model import QueryInfo, SinkSpec, Submission
+from sbon.states import LIVE
 from sbon_cli.commands.experiments.options import area_file_option, suite_queries_option
 from sbon_cli.options.types import names_option
 from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors, say
@@ -145,6 +145,6 @@ def _finished(client: Client, info: QueryInfo) -> QueryInfo:
             raise SbonError("timeout", f"{info.id} has not finished after {PATIENCE_S:g} s")
         with suppress(SbonError):  # an answer that was late is asked for again
             info = client.query(info.id)
-    if info.state != "finished":
+    if info.state != states.FINISHED:
         raise SbonError("query-over", f"{info.id} {info.state}: {info.reason}")
     return info

@@ -9,26 +9,26 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from sbon import SbonError
+from sbon import SbonError, states
 from sbon.model import QueryInfo, SourceInfo
+from sbon.states import LIVE, LOST, UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.settings_flags import flags_of, settings_options
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors
 from sbon_node.config.config import load
-from sbon_node.model.streams import LOST
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
 
 MARKS = {"ok": "ok", "warning": "WARNING", "failed": "FAILED"}
 REMEDIES = {
-    "unreachable": "start the nodes that are away",
-    "paused": "remove the cause that paused sources report; they continue by themselves",
-    "failed": "stop the queries that read failed sources, detach these sources and attach them again",
+    UNREACHABLE: "start the nodes that are away",
+    states.PAUSED: "remove the cause that paused sources report; they continue by themselves",
+    states.FAILED: "stop the queries that read failed sources, detach these sources and attach them again",
     LOST: "stop the queries that read lost sources, detach these sources and attach them again",
 }
 """For sources that do not run, by the first word of their state."""
 
 
-NOT_OVER = ("placing", "running", "unreachable", LOST)
+NOT_OVER = frozenset({*LIVE, UNREACHABLE, LOST})
 MAX_QUERIES = 100
 """Most queries that are checked; each asks its nodes."""
 LOST_REMEDY = (
@@ -65,7 +65,7 @@ def _sources(client: Client) -> list[CheckResult]:
         each = [one for stream in client.streams() for one in stream.sources]
     except SbonError as error:
         return [warning("sources", f"not known: {error.message}", error.hint or "ask again: sbon doctor")]
-    lost = [one for one in each if one.trouble or _kind(one) in ("unreachable", "failed", LOST)]
+    lost = [one for one in each if one.trouble or _kind(one) in (UNREACHABLE, states.FAILED, LOST)]
     if lost:
         kinds = {_kind(one) for one in lost}
         remedy = "; ".join(said for kind, said in REMEDIES.items() if kind in kinds)
@@ -78,7 +78,8 @@ def _queries(client: Client) -> list[CheckResult]:
     """Check active queries for lost and waiting components; empty without queries."""
     try:
         listed = client.queries()
-        each = [one if one.state != "running" else client.query(one.id) for one in listed[:MAX_QUERIES] if one.state in NOT_OVER]
+        live = [one for one in listed[:MAX_QUERIES] if one.state in NOT_OVER]
+        each = [client.query(one.id) if one.state == states.RUNNING else one for one in live]
     except SbonError as error:
         return [warning("queries", f"not known: {error.message}", error.hint or "ask again: sbon doctor")]
     troubled = [one for one in each if one.reason and one.state in NOT_OVER]

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sbon import SbonError, follower
+from sbon import SbonError, follower, states
 from sbon.client import Client
 from sbon.follower import Listening
 from sbon.following import Elsewhere
@@ -95,7 +95,7 @@ def silence_reason(info: QueryInfo) -> str:
     return info.reason or "; ".join(
         f"source {called(one.source)} has had no rows yet"
         for one in info.sources
-        if one.state == "running" and not (one.rows or one.late or one.bad or one.too_large)
+        if one.state == states.RUNNING and not (one.rows or one.late or one.bad or one.too_large)
     )
 
 

@@ -13,8 +13,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from sbon import SbonError
-from sbon.following import LIVE
 from sbon.model import QueryInfo, QueryProgress
+from sbon.states import LIVE
 from sbon_cli.client import Client
 from sbon_cli.terminal.output import err, rows_text
 

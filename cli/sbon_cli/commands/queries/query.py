@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 import click
 from rich.markup import escape
 
-from sbon import SbonError
+from sbon import SbonError, states
 from sbon.model import FOLLOW, OperatorInfo, QueryInfo, QueryList, QueryUsage
+from sbon.states import UNREACHABLE
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import unread
 from sbon_cli.commands.queries.progress import progress_text
@@ -52,7 +53,7 @@ def list_(api: str, json_: bool) -> None:
 
 def print_unanswered(queries: QueryList) -> None:
     """Name on stderr the nodes that may hold more queries, except those whose queries are in the list."""
-    told = {query.node for query in queries if query.state == "unreachable"}
+    told = {query.node for query in queries if query.state == UNREACHABLE}
     for one in queries.unanswered:
         more = "more of its queries" if one.node in told else "queries that are not listed"
         err().print(f"[yellow]no answer from {escape(str(one))}[/]: it may hold {more}")
@@ -232,7 +233,7 @@ def follow(api: str, query_id: str, rm: bool, json_: bool) -> None:
 
 def _state(query: QueryInfo) -> str:
     """Return the state, with the reason if it is unusual for that state."""
-    expected = query.state in ("finished", "stopped") or not query.reason
+    expected = query.state in (states.FINISHED, states.STOPPED) or not query.reason
     return query.state if expected else f"{query.state}: {_short(query.reason)}"
 
 

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 
-from sbon import SbonError
+from sbon import SbonError, states
 from sbon.model import FOLLOW, QueryInfo, Rows
 from sbon_cli.client import Client
 from sbon_cli.commands.queries.follow import Follower, consumer_client, row_line, skipped, unread
@@ -130,7 +130,7 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
     record = _recorded(client, info.id)
     for line in [*unread(record), *skipped(record)] if record is not None else ():
         _notice(line)
-    if end.state == "failed":
+    if end.state == states.FAILED:
         err().print(f"[bold red]error[/]: {escape(info.id)} failed: {escape(end.reason)}")
         return EXIT_REFUSED
     if info.sink.kind == FOLLOW:

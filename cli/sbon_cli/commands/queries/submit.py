@@ -8,9 +8,9 @@ import time
 import click
 from rich.markup import escape
 
-from sbon import SbonError
-from sbon.following import LIVE
+from sbon import SbonError, states
 from sbon.model import FOLLOW, Accepted, QueryInfo, SinkSpec, Submission
+from sbon.states import LIVE
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.commands.queries.follow import Silence, consumer_client, silence_reason, skipped, unread
@@ -170,4 +170,4 @@ def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> 
     for line in [*unread(info), *skipped(info)]:
         err().print(f"[dim]{escape(line)}[/]")
     err().print(f"{info.id} {info.state}: {rows_text(info.rows)} {escape(info.reason)}")
-    return EXIT_REFUSED if info.state == "failed" else 0
+    return EXIT_REFUSED if info.state == states.FAILED else 0

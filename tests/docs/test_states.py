@@ -1,0 +1,19 @@
+"""docs/states.md shows the lifecycles as they are in the code."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.docs.reading import ROOT, text_of
+
+sys.path.insert(0, str(ROOT / "deploy" / "states"))
+from states_document import FILE, LIFECYCLES, document
+
+
+def test_the_document_is_what_the_generator_writes() -> None:
+    assert text_of(ROOT / FILE) == document(), "run: make states"
+
+
+def test_every_lifecycle_is_drawn() -> None:
+    folder = ROOT / "sbon_node" / "model" / "states"
+    assert {f"{one.subject}_states" for one in LIFECYCLES} == {path.stem for path in folder.glob("*_states.py")}
