@@ -63,6 +63,7 @@ def resumes_everywhere(one: FileSource) -> None:
             continue
         again_rows, again_bad, _ = read(one, chunk.position)
         assert (again_rows, again_bad) == (rows[seen_rows:], bad[seen_bad:])
+    assert (seen_rows, seen_bad) == (len(rows), len(bad))
 
 
 CSV = "ts,extra,n,text\n" + "".join(

@@ -1,6 +1,7 @@
-"""A Docker engine for the tests: Debian's packages, the daemon started by hand, a base image of packages.
+"""A Docker engine for the tests: the daemon started by hand, and a base image of Debian's packages.
 
-Nothing of this is part of the product. Everything lies in one folder, which the variable ``SBON_TEST_DOCKER`` may name: then the
+Nothing of this is part of the product, and nothing is installed on this machine: the packages go into the image, and the programs
+come from `make test-servers`. Everything lies in one folder, which the variable ``SBON_TEST_DOCKER`` may name: then the
 engine's images are kept for the next run.
 """
 

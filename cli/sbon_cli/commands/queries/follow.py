@@ -80,10 +80,10 @@ class Follower:
     def _following(self) -> follower.Follower:
         if self.notice is None:
             return follower.Follower(self.client, self.query, sleep=self.sleep, now=self.now)
-        silence = Silence(self._why_silent, self.notice, self.now)
+        silence = Silence(self._silence_reason, self.notice, self.now)
         return follower.Follower(self.client, self.query, self.notice, silence, self.sleep, self.now)
 
-    def _why_silent(self) -> str:
+    def _silence_reason(self) -> str:
         try:
             return silence_reason(self.client.query(self.query))
         except SbonError as error:
