@@ -161,7 +161,7 @@ class Known(Message, frozen=True):
 
 
 class Summary(Message, frozen=True, tag="summary"):
-    """Answer to a Digest: the sender's entries in differing buckets, as room allows; complete for buckets in ``whole``."""
+    """Answer to a Digest: the sender's entries in differing buckets, as many as fit; complete for buckets in ``whole``."""
 
     source: Name
     buckets: Annotated[int, Meta(ge=1, le=256)]
@@ -181,7 +181,7 @@ Rumour = Member | StateUpdate | CoordinateUpdate
 
 
 class Packet(Message, frozen=True):
-    """The content of one datagram: at most one message, and rumours as room allows."""
+    """The content of one datagram: at most one message, and as many rumours as fit."""
 
     cluster: Name
     message: Gossip | None = None

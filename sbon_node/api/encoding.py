@@ -1,9 +1,7 @@
-"""How the API writes values as JSON, and reads bodies.
-
-Row values: ``timestamp`` as ISO 8601 with ``Z``, ``date`` as ``2013-01-31``, both with a sign where the year has more than four
-digits, ``decimal`` as a string (JSON numbers would lose digits), ``binary`` as base64, ``NaN``, ``Infinity`` and ``-Infinity`` as
-those strings (JSON has no such numbers), NULL as null. A ``bigint`` is a plain number: beyond 2^53, readers in JavaScript need a
-parser that keeps it whole.
+"""JSON of the API: values written, and bodies read. Row values: ``timestamp`` as ISO 8601 with ``Z``, ``date`` as ``2013-01-31``,
+both with a sign if the year has more than four digits, ``decimal`` as a string (JSON numbers would lose digits), ``binary`` as
+base64, ``NaN``, ``Infinity`` and ``-Infinity`` as those strings (JSON has no such numbers), NULL as null. A ``bigint`` is a plain
+number: beyond 2^53, readers in JavaScript need a parser that keeps it whole.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def _check_depth(body: bytes) -> None:
-    """``body`` is JSON. What is nested deeper could be decoded, but perhaps not be encoded where it is passed on to."""
+    """Decode a JSON ``body``. A deeper nesting could be decoded, but not always be encoded again by its receiver."""
     brackets = _STRING.sub(b"", body).translate(None, _NO_BRACKETS)
     for _ in range(MAX_DEPTH):
         if not brackets:

@@ -1,4 +1,4 @@
-"""What the HTTP API asks of its node. The daemon's node object implements it; tests may bring another."""
+"""Interface of the HTTP API to its node. The daemon's node implements it; tests have implementations of their own."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class NodeInterface(Protocol):
     """Every method raises :class:`sbon_node.errors.SbonError` for what it refuses."""
 
     bus: Bus
-    """Tells what happens at the node."""
+    """Events of the node."""
 
     @property
     def operations(self) -> OperationsInterface:
-        """For whoever runs the node."""
+        """Health, metrics and other operations of the node."""
         ...
 
     def status(self) -> NodeStatus: ...
@@ -67,29 +67,29 @@ class NodeInterface(Protocol):
         ...
 
     def members(self, near: str = "", within_ms: float | None = None) -> list[MemberInfo]:
-        """Everyone by name; or by distance from ``near``, or from this node where only a bound is given."""
+        """Return all members by name; or by distance from ``near``, or from this node if only a bound is given."""
         ...
 
     async def rtt(self, question: RttRequest) -> list[PairInfo]:
-        """What is known of the ways between nodes, measured where it is to be."""
+        """Return the round-trip times of pairs; measure them as requested."""
         ...
 
     async def join(self, addresses: tuple[str, ...]) -> int:
-        """Joins through any of the addresses; returns the number of members known afterwards."""
+        """Join through any of the addresses; return the number of members known afterwards."""
         ...
 
     async def leave(self, *, force: bool = False) -> None:
-        """Leaves for good: tells the others, then the daemon stops. Refused while queries need the node, unless forced."""
+        """Leave for good: notify the others, then stop the daemon. Refused while queries need the node, unless forced."""
         ...
 
     async def create_stream(self, declaration: StreamDeclaration) -> None: ...
 
     async def attach_source(self, source: SourceDeclaration) -> None:
-        """Attaches at the node the declaration names (empty: this one), wherever this is asked."""
+        """Attach at the node the declaration names (empty: this one), whichever node is asked."""
         ...
 
     async def detach_source(self, stream: str, source: str) -> None:
-        """Takes a source of that name away from a stream that no query reads, with what it keeps, wherever it lives."""
+        """Remove the source, with its stored data, from a stream that no query reads, whichever node it is on."""
         ...
 
     async def streams(self) -> list[StreamInfo]: ...
@@ -97,13 +97,15 @@ class NodeInterface(Protocol):
     async def stream(self, name: str) -> StreamInfo: ...
 
     async def push(self, stream: str, source: str, post: Post) -> Pushed:
-        """Hands rows to a source of the stream at this node that takes them (empty: the only one); they are durable then."""
+        """Pass rows to a source of the stream at this node that accepts them (empty: the only one); they are durable on
+        return.
+        """
         ...
 
     async def drop_stream(self, name: str) -> None: ...
 
     def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
-        """Plans, places and starts a query, telling what it does; where it is refused, nothing is left behind."""
+        """Plan, place and start a query, and yield its steps; a refusal leaves nothing behind."""
         ...
 
     async def explain(self, question: QuerySpec) -> Explanation:
@@ -111,19 +113,19 @@ class NodeInterface(Protocol):
         ...
 
     async def explain_query(self, query_id: str) -> Explanation:
-        """Those of a query of the cluster, with what is measured."""
+        """Return the plan and placement of a query of the cluster, with its measurements."""
         ...
 
     async def explain_placement(self, question: QuerySpec) -> PlacementExplanation:
-        """Where a submission's operators would go, why, and what else there is; changes nothing."""
+        """Return the placement a submission would get, its reasons and its alternatives; change nothing."""
         ...
 
     async def explain_query_placement(self, query_id: str) -> PlacementExplanation:
-        """The placement of a query of the cluster as it stands, against what would be chosen now."""
+        """Compare the current placement of a query of the cluster with the one that would be chosen now."""
         ...
 
     async def queries(self) -> QueryList:
-        """Every query of the cluster, whichever node holds its record, and who did not answer."""
+        """Return every query of the cluster, whichever node holds its record, and the nodes that did not answer."""
         ...
 
     async def query(self, query_id: str) -> QueryInfo: ...

@@ -1,4 +1,4 @@
-"""What the HTTP API asks of its node on behalf of whoever runs it. The daemon's node has one; tests may bring another."""
+"""Interface of the HTTP API to a node's operations. The daemon's node has one; tests have their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class OperationsInterface(Protocol):
     """Implemented by :class:`sbon_node.operations.service.Operations`."""
 
     def figures(self) -> NodeMetrics:
-        """What the node counts, now."""
+        """Return the metrics snapshot."""
         ...
 
     def readiness(self) -> Readiness:
@@ -22,7 +22,7 @@ class OperationsInterface(Protocol):
         ...
 
     async def examine(self) -> Examination:
-        """What is wrong with the machine, the node, or its place among its peers; refused with ``examination-under-way``."""
+        """Examine the machine, the node, and its reachability by peers; refused with ``examination-under-way``."""
         ...
 
     async def debug_dump(self) -> DebugDump:

@@ -29,7 +29,7 @@ HEADERS = {
 
 
 def add_dashboard(app: web.Application) -> None:
-    """Adds its paths. They are served while the node starts or stops as well: the page says which."""
+    """Add the page's paths. They are served while the node starts or stops as well, and the page shows which."""
     files = {path.relative_to(FOLDER).as_posix(): path for path in FOLDER.rglob("*") if path.suffix in TYPES}
 
     async def served(request: web.Request) -> web.StreamResponse:

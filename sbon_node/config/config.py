@@ -82,7 +82,7 @@ class Key(NamedTuple):
 
 
 class Given(NamedTuple):
-    """A value somebody set; ``text`` values (environment, flags) are read by the key's type."""
+    """A configured value; ``text`` values (environment, flags) are read by the key's type."""
 
     value: Any
     origin: str
@@ -140,7 +140,7 @@ def load(
 
 
 def _apply_preset(given: dict[str, Given]) -> None:
-    """Knobs of membership that nobody has set are the preset's."""
+    """Unset knobs of membership get the preset's values."""
     chosen = given.get("membership.preset")
     if chosen is not None and chosen.value in PRESETS:
         for knob, value in PRESETS[chosen.value].items():
@@ -188,8 +188,9 @@ def _of_file(file: Path | None, known: Mapping[str, Key], problems: list[str]) -
 
 
 def _of_environment(environ: Mapping[str, str], known: Mapping[str, Key], problems: list[str]) -> dict[str, Given]:
-    """Variables of our sections. Others beginning with ``SBON_`` are somebody else's (Kubernetes makes some), unless one looks
-    like a section misspelt."""
+    """Environment variables of the sections. Other variables that begin with ``SBON_`` belong to other programs (Kubernetes sets
+    some), unless a name looks like a misspelt section.
+    """
     by_variable = {key.variable: name for name, key in known.items()}
     sections = {key.section for key in known.values()}
     found: dict[str, Given] = {}

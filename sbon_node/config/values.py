@@ -1,4 +1,4 @@
-"""What values a setting's type allows, in words; and reading one from text."""
+"""Allowed values of a setting's type, in words; parsing of a value from text."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ class Sink(Protocol):
 
     @property
     def refused(self) -> int:
-        """Rows that the receiver refused. The file :attr:`dead_letters` holds them as far as it has room."""
+        """Rows that the receiver refused. The file :attr:`dead_letters` holds them up to its size limit."""
         ...
 
     @property

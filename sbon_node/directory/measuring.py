@@ -133,7 +133,7 @@ class Measurer:
         now = self._clock.now()
         return MeasuredRtts(tuple(_told(target, outcomes[target], now) for target in targets))
 
-    # -- what is asked for --------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------------------
 
     def _check_count(self, wanted: Sequence[object], most: int) -> None:
         if len(wanted) > most:

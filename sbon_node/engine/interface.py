@@ -90,12 +90,12 @@ class Engine(Protocol):
 
     @property
     def replacements(self) -> int:
-        """How often a full engine was replaced."""
+        """Number of replacements of a full engine."""
         ...
 
     @property
     def replacement_s(self) -> float:
-        """How long the last replacement interrupted operators; 0 before the first."""
+        """Duration of the last replacement's interruption of operators; 0 before the first."""
         ...
 
     @property

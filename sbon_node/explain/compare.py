@@ -117,7 +117,7 @@ def alternative(
     *,
     probes: int = 0,
 ) -> Alternative:
-    """Return the placement's cost by these latencies and by the hosts' current free room and load."""
+    """Return the placement's cost by these latencies and by the hosts' current free capacity and load."""
     if not set(hosts) >= {operator.id for operator in problem.operators}:
         return Alternative(strategy=strategy, refused="no host was found for every operator")
     delay_ms = longest_delay_ms(problem, hosts, latency_ms, processing_ms(problem, hosts, known.cores))

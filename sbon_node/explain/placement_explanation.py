@@ -23,7 +23,7 @@ class WeighedNode(msgspec.Struct, frozen=True, kw_only=True):
     delay_ms: float | None = None
     """Delay of that placement, by all knowledge."""
     free: Needs | None = None
-    """Free room, which includes the room held by the explained query if it runs; None if the node did not report it."""
+    """Free capacity, which includes the capacity held by the explained query if it runs; None if the node did not report it."""
     lost: str = ""
     """Why it was not chosen; empty if it was."""
 
@@ -153,7 +153,7 @@ class PlacementExplanation(Goal, frozen=True, kw_only=True):
     links: tuple[WeighedLink, ...]
     strategies: tuple[Alternative, ...]
     checks: tuple[BoundCheck, ...]
-    """The bound on the delay, and the room at every host."""
+    """The bound on the delay, and the capacity at every host."""
     turns: tuple[TurningPoint, ...]
     """The turning points with the least change first."""
     settled: int = 0

@@ -235,7 +235,7 @@ class PlacementExplainer:
         return Known(nodes, predicted_ms, known_ms, settled, answers, distances)
 
     async def _checks(self, problem: PlacementProblem, view: DryRunView, current: Alternative) -> list[BoundCheck]:
-        """Check the delay, and each host's room for all operators placed there."""
+        """Check the delay, and each host's capacity for all operators placed there."""
         checks: list[BoundCheck] = []
         hosts = current.hosts
         bound, delay_ms = problem.bounds.max_delay_ms, current.delay_ms

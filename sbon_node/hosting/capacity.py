@@ -10,7 +10,7 @@ from sbon_node.model.operators import Needs
 
 
 class _Reservation(NamedTuple):
-    """Reserved room. ``deadline`` is None if it lasts until release; until the deadline it counts for ``holder``."""
+    """Reserved capacity. ``deadline`` is None if it lasts until release; until the deadline it counts for ``holder``."""
 
     needs: Needs
     owner: str
@@ -19,10 +19,11 @@ class _Reservation(NamedTuple):
 
 
 class Reservations:
-    """Room held by operator id, each for the ``owner`` that asked for it.
+    """Capacity held by operator id, each for the ``owner`` that asked for it.
 
     A reservation lapses at its deadline unless an instantiation confirms it. A holder with more than ``share`` of the reserved
-    operators for longer than ``grace_s`` loses the excess to the next holder that asks for room. Until then it may take all room.
+    operators for longer than ``grace_s`` loses the excess to the next holder that asks for capacity. Until then it may take all
+    capacity.
     """
 
     def __init__(self, capacity: EngineCapacity, *, share: float = 0.5, grace_s: float = 15.0) -> None:
@@ -33,7 +34,7 @@ class Reservations:
         """By holder: the time since which it has held more than its share."""
 
     def refusal(self, needs: Needs, now: float, holder: str | None = None) -> str:
-        """Return why there is no room for ``needs``; empty if there is, or if others must make room for ``holder``."""
+        """Return why there is no capacity for ``needs``; empty if there is, or if others must release some for ``holder``."""
         free, count = self.free(now, holder)
         if count >= self._capacity.operators:
             return f"hosts {count} operators, its limit is {self._capacity.operators}"
@@ -48,11 +49,11 @@ class Reservations:
     def reserve(
         self, operator: str, needs: Needs, now: float, deadline: float, owner: str = "", *, holder: str | None = None
     ) -> None:
-        """Reserve room; idempotent by operator and owner, except that the last deadline counts.
+        """Reserve capacity; idempotent by operator and owner, except that the last deadline counts.
 
         ``holder`` is the holder that the reservation counts for, by default its owner.
 
-        Raises :class:`SbonError` ``no-capacity``, or ``operator-exists`` if another owner holds room under that id or the
+        Raises :class:`SbonError` ``no-capacity``, or ``operator-exists`` if another owner holds capacity under that id or the
         operator runs.
         """
         self._lapse(now)
@@ -70,31 +71,30 @@ class Reservations:
         self._note(now)
 
     def check(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
-        """Raise :class:`SbonError` ``not-reserved`` unless ``owner`` holds this room for it."""
+        """Raise :class:`SbonError` ``not-reserved`` unless ``owner`` holds this capacity for it."""
         self._lapse(now)
         reservation = self._reservations.get(operator)
         if reservation is None or reservation.deadline is None or (reservation.owner, reservation.needs) != (owner, needs):
             raise SbonError("not-reserved", "no such capacity is reserved for it", where=operator, hint="reserve it first")
 
     def confirm(self, operator: str, needs: Needs, now: float, owner: str = "") -> None:
-        """Turn the reservation into room held until release; raises as :meth:`check` does."""
+        """Turn the reservation into capacity held until release; raises as :meth:`check` does."""
         self.check(operator, needs, now, owner)
         self._reservations[operator] = self._reservations[operator]._replace(deadline=None)
 
     def keep(self, operator: str, needs: Needs, owner: str = "") -> None:
-        """Hold the room that an operator had before a restart, even if there is no room."""
+        """Hold the capacity that an operator had before a restart, even if none is free."""
         self._reservations[operator] = _Reservation(needs, owner, None)
 
     def release(self, operator: str, owner: str = "") -> None:
-        """Release the room that ``owner`` holds under that id; ignore unknown ids and those of others."""
+        """Release the capacity that ``owner`` holds under that id; ignore unknown ids and those of others."""
         reservation = self._reservations.get(operator)
         if reservation is not None and reservation.owner == owner:
             del self._reservations[operator]
 
     def free(self, now: float, holder: str | None = None) -> tuple[Needs, int]:
-        """Return the free room and the number of operators held.
-
-        Room that others must give up for ``holder`` counts as free, and its operators as not held.
+        """Return the free capacity and the number of operators held. Capacity that others must give up for ``holder`` counts as
+        free, and its operators as not held.
         """
         self._lapse(now)
         given_up = set() if holder is None else set(self._beyond_shares(holder, now))
@@ -107,7 +107,7 @@ class Reservations:
         return left, len(reserved)
 
     def operators(self) -> tuple[str, ...]:
-        """Operators whose room is held until release."""
+        """Operators whose capacity is held until release."""
         return tuple(sorted(o for o, reservation in self._reservations.items() if reservation.deadline is None))
 
     def promised(self, now: float) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ import msgspec
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A node considered for an operator: its answer, and its distance to the virtual coordinate (ms, load included).
 
-    ``accepted`` unless it was asked for room and refused. ``predicted`` and ``measured`` are the least cost of the whole query
-    with the operator there, by estimated and by measured latencies; None if a strategy uses neither.
+    ``accepted`` unless it was asked for capacity and refused. ``predicted`` and ``measured`` are the least cost of the whole
+    query with the operator there, by estimated and by measured latencies; None if a strategy uses neither.
     """
 
     node: str
@@ -40,7 +40,8 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     predicted longest path from a producer to a consumer; ``probes`` counts nodes asked and pairs measured.
 
     ``predicted`` is the usage by the estimates before any measurement for this placement, None if there was no measurement.
-    ``discoveries`` counts searches for nodes with room. ``reason`` says why this strategy was chosen, if the user left that open.
+    ``discoveries`` counts searches for nodes with capacity. ``reason`` says why this strategy was chosen, if the user left that
+    open.
     """
 
     strategy: str

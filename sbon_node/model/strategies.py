@@ -21,8 +21,7 @@ STRATEGY_NAMES = (
 LOOKING_EVERYWHERE = ("optimal", "local-search", "centralized", "bottom-up", "top-down", "ifcop")
 """Strategies that always use the latencies between all nodes, and refuse too many (see ``all_pairs.py``).
 
-Some other strategies do so if few nodes have room.
-"""
+Some other strategies do so if few nodes have capacity."""
 
 OBJECTIVES: dict[str, Objective] = {
     "usage": Objective(),

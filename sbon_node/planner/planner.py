@@ -146,8 +146,7 @@ class ProcessPlanner:
     async def check_fragment(self, fragment: str, inputs: int) -> None:
         """Check a fragment when it is the peer's turn.
 
-        Reserved room bounds the number of fragments.
-        """
+        Reserved capacity bounds the number of fragments."""
         with self._used():
             reply = await self._exchange(CheckFragment(fragment=fragment, inputs=inputs, settings=self._settings))
             if isinstance(reply, Refused):

@@ -23,9 +23,8 @@ log = structlog.get_logger()
 
 
 async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]:
-    """Ask every chosen host to reserve room; return the refusals by operator.
-
-    If any host refuses, no room stays reserved.
+    """Ask every chosen host to reserve capacity; return the refusals by operator. If any host refuses, no capacity stays
+    reserved.
     """
 
     async def reserve_at_host(operator: PlannedOperator) -> SbonError | None:

@@ -1,4 +1,4 @@
-"""Figures over time: dense for recent times, sparse for earlier ones. Bounded and pure."""
+"""Measurements over time: dense for recent times, sparse for earlier ones. Bounded and pure."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", default="1", help="of the run; with neither casting nor faults, of a random schedule")
     parser.add_argument("--casting", help="who plays what, as JSON; {} for the usual")
     parser.add_argument("--faults", help="the faults, as JSON; [] for none")
-    parser.add_argument("--log", action="store_true", help="print what the nodes log as well, to stderr")
+    parser.add_argument("--log", action="store_true", help="print the nodes' logs as well, to stderr")
     given = parser.parse_args()
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if given.log else logging.CRITICAL),

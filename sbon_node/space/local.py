@@ -134,7 +134,7 @@ class LocalCoordinate:
         if slot is not None:
             self._cache.clear(slot)
 
-    # -- whom to measure ----------------------------------------------------------------------------------------------
+    # -- choice of neighbours --------------------------------------------------------------------------------------------
 
     def choose_neighbours(self, candidates: Mapping[str, Coordinate | None]) -> None:
         """Choose the neighbours to measure among all candidates and their coordinates; call it now and then.

@@ -1,4 +1,4 @@
-"""What is asked and answered over HTTP alone; the other types are those of the node (``control/report.py``)."""
+"""Bodies that only HTTP uses; the other types are those of the node (``sbon_node/model``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class JoinBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True):
-    """How many members are known now."""
+    """Number of known members."""
 
     members: int
 

@@ -16,7 +16,7 @@ LEVEL_WORDS: tuple[Level, ...] = get_args(Level)
 
 
 def kinds_of(text: str) -> tuple[Kind, ...]:
-    """Those of ``membership,logs``; all where none are named. Raises :class:`SbonError` ``bad-request``."""
+    """Parse kinds such as ``membership,logs``; empty means all. Raises :class:`SbonError` ``bad-request``."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in KINDS]
     if unknown:
@@ -33,7 +33,7 @@ def level_of(text: str) -> Level:
 
 
 def events(asked: Asked[EventsQuery, None]) -> EventStream[NodeEvent]:
-    """What happens at the node from now on, without end; and before that the last events that are kept, if some are asked for."""
+    """Streams events of the node from now on, without end; before them the last kept events, on request."""
     kinds, level = kinds_of(asked.query.kinds), level_of(asked.query.level)
     return EventStream(node_events(asked.interface.bus, kinds, level, asked.settings.event_queue, asked.query.past))
 

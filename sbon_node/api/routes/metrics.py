@@ -271,7 +271,9 @@ def _family(name: str, told: Labelled) -> Metric:
 
 
 def page(scrape: Scrape) -> bytes:
-    """The text Prometheus reads, with figures of the process beside ours. A registry of its own: nodes may share a process."""
+    """Return the text that Prometheus reads, with its metrics of the process. It uses a registry of its own, since nodes may
+    share a process.
+    """
     registry = CollectorRegistry()
     registry.register(_OneScrape(scrape))
     ProcessCollector(registry=registry)

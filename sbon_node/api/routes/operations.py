@@ -1,4 +1,4 @@
-"""Routes for whoever runs the node: health, readiness, metrics, levels of the log, draining, and what is wrong with it."""
+"""Routes for a node's operation: health, readiness, metrics, log levels, draining, and diagnosis."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ async def healthz(asked: Plain) -> web.Response:
 
 
 async def readyz(asked: Plain) -> Readiness:
-    """Whether the node can do its work, with what is not well all the same. Where it cannot, the worst reason is the problem, and
-    all of them are its details."""
+    """Whether the node can do its work, with reasons for restrictions. If it cannot, the worst reason is the problem, and its
+    details list all.
+    """
     found = _readiness(asked)
     if found.ready:
         return found
@@ -42,7 +43,7 @@ def _readiness(asked: Plain) -> Readiness:
 
 
 async def metrics(asked: Plain) -> web.Response:
-    """What the node counts, as Prometheus reads it."""
+    """The metrics of the node, for Prometheus."""
     from sbon_node.api.routes.metrics import (  # most nodes are never scraped, and its library takes memory
         CONTENT_TYPE,
         Scrape,
@@ -61,12 +62,12 @@ async def metrics(asked: Plain) -> web.Response:
 
 
 async def log_levels(asked: Plain) -> LogLevels:
-    """What is logged: the general level, and those of modules and libraries."""
+    """Log levels: the general one, and those of modules and libraries."""
     return levels()
 
 
 async def set_log_levels(asked: Asked[None, LogLevels]) -> LogLevels:
-    """Changes what is logged from now on, until the node is started again."""
+    """Changes log levels until the node's next start."""
     set_levels(asked.body)
     log.warning("log-levels-set", level=asked.body.level, loggers=asked.body.loggers)
     return levels()

@@ -20,7 +20,7 @@ async def queries(asked: Plain) -> WithHeaders[list[QueryInfo]]:
 
 
 def submit(asked: Asked[None, Submission]) -> EventStream[Progress | Accepted]:
-    """Submits a query: tells each step, and last that it is accepted. A refusal is a problem at once, or the last event."""
+    """Submits a query: sends each step, and at last its acceptance. A refusal is a problem at once, or the last event."""
     return EventStream(asked.interface.submit(asked.body))
 
 
@@ -30,22 +30,22 @@ async def query(asked: Plain) -> QueryInfo:
 
 
 async def stop_query(asked: Plain) -> QueryInfo:
-    """Stops a query; one that is over stays as it is."""
+    """Stops a query; a query that has ended does not change."""
     return await asked.interface.stop_query(asked.part("id"))
 
 
 async def query_usage(asked: Asked[QueryUsageQuery, None]) -> QueryUsage:
-    """What a query has cost the network, against shipping every source whole to the consumer."""
+    """The network usage of a query, against sending all rows of its sources to the consumer."""
     return await asked.interface.query_usage(asked.part("id"), asked.query.after_ms)
 
 
 async def explain_query(asked: Plain) -> Explanation:
-    """The plan of a query with what is measured."""
+    """The plan of a query with its measurements."""
     return await asked.interface.explain_query(asked.part("id"))
 
 
 async def explain_query_placement(asked: Plain) -> PlacementExplanation:
-    """A query as it is placed, against what would be chosen now."""
+    """The current placement of a query, against the one that would be chosen now."""
     return await asked.interface.explain_query_placement(asked.part("id"))
 
 

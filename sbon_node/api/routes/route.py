@@ -1,7 +1,5 @@
-"""A route of the HTTP API: what is asked, what is answered, and the function that does it.
-
-The function's own annotations say what it takes and gives: the server reads requests and writes answers by them, and the OpenAPI
-description is made of them. So the two cannot part.
+"""A route of the HTTP API: request, answer, and the function between them. The function's annotations define both: the server
+reads requests and writes answers by them, and the OpenAPI description is generated from them. So the two cannot differ.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ class Asked(Generic[Q, B]):
     body: B
 
     def part(self, name: str) -> str:
-        """The part of the path that stands for ``{name}``."""
+        """The part of the path at ``{name}``."""
         return self.request.match_info[name]
 
 
@@ -54,7 +52,7 @@ class EventStream(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class WithHeaders(Generic[T]):
-    """An answer with what is to be said beside it, in headers that the route names."""
+    """An answer with additional headers, which the route names."""
 
     value: T
     headers: Mapping[str, str]
@@ -69,17 +67,17 @@ class Route(NamedTuple):
     handler: Callable[[Any], Any]
     status: int = 200
     refusals: tuple[int, ...] = ()
-    """Statuses of refusals beyond those that come of the request's form, or may come anywhere."""
+    """Statuses of refusals, besides those of malformed requests and those of any route."""
     uncut: bool = False
-    """Whether it changes something, and so goes on to its end when the caller hangs up."""
+    """Whether it changes something, and so runs to its end if the caller hangs up."""
     always: bool = False
     """Whether it is answered before the node has started, and while it stops."""
     media: str = "application/json"
-    """Of a response of its own making."""
+    """Content type of a response that the handler makes itself."""
     takes: tuple[str, ...] = ()
     """Media types of a body that the handler reads itself."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Of an answer :class:`WithHeaders`: each that there may be, and what it says."""
+    """Possible headers of an answer :class:`WithHeaders`, with their meanings."""
 
     @property
     def name(self) -> str:
@@ -87,7 +85,7 @@ class Route(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a handler's annotations say; None for what it does not take or give."""
+    """The request and answer types of a handler's annotations; None for a missing one."""
 
     query: Any
     body: Any

@@ -57,13 +57,13 @@ async def push_rows(asked: Asked[PushQuery, None]) -> Pushed:
 
 
 async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
-    """The body is not read before it is known that somebody takes it."""
+    """Yield the body in pieces; nothing is read before a source accepts the post."""
     async for piece in request.content.iter_any():
         yield piece
 
 
 async def detach_source(asked: Plain) -> StreamInfo:
-    """Takes a source away, with what it keeps. Refused with ``stream-in-use`` while a query reads the stream."""
+    """Detaches a source, and deletes its stored data. Refused with ``stream-in-use`` while a query reads the stream."""
     await asked.interface.detach_source(asked.part("name"), asked.part("source"))
     return await asked.interface.stream(asked.part("name"))
 

@@ -63,7 +63,7 @@ class Connections:
         return under_way
 
     def admit(self, held: Held) -> bool:
-        """Return whether the connection may stay; make room for it if possible."""
+        """Return whether the connection may stay; close another for it if possible."""
         own = self._of_site.get(held.site, 0)
         if own >= self._settings.max_connections_per_address and not self._drop_one(held.site):
             return False

@@ -1,6 +1,6 @@
 """Checks of host names and origins: a browser lets pages of other sites reach a node in its network.
 
-A page whose own name resolves to this node (DNS rebinding) has an ``Origin`` that equals ``Host``, but nobody gave this node
+A page whose own name resolves to this node (DNS rebinding) has an ``Origin`` that equals ``Host``, but this node does not have
 that name. An address cannot be rebound, and is always answered.
 """
 

@@ -97,7 +97,7 @@ def by_latency(view: NetworkView, node: str, exclude: frozenset[str] = frozenset
 
 
 def along(way: Sequence[str], view: NetworkView, operator: Operator) -> list[str]:
-    """Return the hosts of ``way`` in its order, then all others. Those nearest to its first node come first."""
+    """Return the hosts of the path ``way`` in its order, then all others. Those nearest to its first node come first."""
     hosts = set(view.nodes())
     goal_options = [node for node in way if node in hosts]
     return list(dict.fromkeys([*goal_options, *by_latency(view, way[0], operator.refused)]))

@@ -19,7 +19,7 @@ Flags = NDArray[np.bool_]
 
 SWEEPS = 60
 FULL_HOSTS = 3
-"""Full hosts at which an operator tries to make room."""
+"""Full hosts at which an operator tries to free capacity."""
 FEW = 24
 """Hosts considered for either of two operators that move at once."""
 _LEAST = 1e-9
