@@ -105,7 +105,7 @@ class Measurer:
     ) -> dict[Pair, Outcome]:
         """Return for each pair its measurement within ``max_age_s`` (by default, while it is fresh), else measure now.
 
-        ``sparing`` leaves half of this node's burst limit to more important questions.
+        ``sparing`` leaves half of this node's burst limit to more important probes.
 
         Raises :class:`SbonError`, with nothing measured: ``bad-pair``, ``unknown-node``, ``node-away``, ``too-many-pairs``, or
         ``too-many-measurements``, which says when to come again.

@@ -308,9 +308,9 @@ def test_a_name_that_no_query_may_have_is_told_what_it_may_have(api: str, node: 
 
 def test_headings_are_not_broken_within_words(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    print_table(headings(["penalty_mean_pct", "questions_mean", "queries"]), [(1.5, 2.5, 3)] * 2)
+    print_table(headings(["penalty_mean_pct", "probes_mean", "queries"]), [(1.5, 2.5, 3)] * 2)
     words = " ".join(capsys.readouterr().out.split()).split()
-    assert {"penalty", "mean", "pct", "questions", "queries"} <= set(words)
+    assert {"penalty", "mean", "pct", "probes", "queries"} <= set(words)
 
 
 def test_bad_rows_are_told_with_the_file_that_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:

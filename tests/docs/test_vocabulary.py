@@ -73,12 +73,13 @@ WORDS = {
     "happenings": "events",
     "programme": "program",
     "programmes": "programs",
+    "questions": "probes",
     "virtual place": "virtual coordinate",
     "wishes": "options",
 }
 """Retired word of texts that users read -> standard one."""
 
-PROSE_WORDS = {**WORDS, "questions": "probes", "room": "capacity", "rooms": "packages"}
+PROSE_WORDS = {**WORDS, "room": "capacity", "rooms": "packages"}
 """Retired in documents, where they have been replaced throughout."""
 
 

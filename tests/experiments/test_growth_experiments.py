@@ -38,8 +38,8 @@ def checked(path: Path) -> list[dict[str, Any]]:
         assert usage == pytest.approx(line["usage"])
         if line["optimal_usage"] is not None:
             assert usage >= line["optimal_usage"] * (1 - 1e-9)
-        if line.get("optimum_with_room") is not None:
-            assert line["optimal_usage"] * (1 - 1e-9) <= line["optimum_with_room"] <= usage * (1 + 1e-9)
+        if line.get("optimum_with_capacity") is not None:
+            assert line["optimal_usage"] * (1 - 1e-9) <= line["optimum_with_capacity"] <= usage * (1 + 1e-9)
         if "free_cores" in line:
             for node, count in Counter(line["placement"].values()).items():
                 assert count * line["cores_needed"] <= line["free_cores"][line["hosts_allowed"].index(node)] + 1e-5
@@ -76,7 +76,7 @@ def test_scale_counts_what_placements_take_and_fills_the_nodes(tmp_path: Path) -
         assert row["cpu_ms"] > 0
         assert row["memory_mb"] > 0
         assert row["ratio_mean"] >= 1
-    assert sizes["hybrid", 1]["questions_mean"] < sizes["hybrid", 3]["questions_mean"]
+    assert sizes["hybrid", 1]["probes_mean"] < sizes["hybrid", 3]["probes_mean"]
     assert sizes["hybrid", 3]["ratio_mean"] < sizes["relaxation", 3]["ratio_mean"]
     turns = {(row["strategy"], row["first_query"]): row for row in found["rows"] if row["part"] == "sequence"}
     assert set(turns) == {(strategy, first) for strategy in ("hybrid", "relaxation") for first in (0, 100)}

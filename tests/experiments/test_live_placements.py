@@ -49,7 +49,7 @@ def test_delay_is_of_the_way_the_rows_took(ran: Run) -> None:
 def test_strategies_are_compared_on_the_queries_that_all_ran() -> None:
     def row(strategy: str, query: str, measured: int, failed: str = "") -> dict[str, object]:
         figures = {"measured_byte_ms": measured, "optimum_byte_ms": 100, "predicted_ratio": measured / 100, "true_delay_ms": 5.0}
-        return {"strategy": strategy, "query": query, "failed": failed, "wrong": 0, "questions": 3, **figures}
+        return {"strategy": strategy, "query": query, "failed": failed, "wrong": 0, "probes": 3, **figures}
 
     rows = [
         row("good", "one", 110),

@@ -17,7 +17,7 @@ from sbon_node.experiments.harness.network import between
 
 COLUMNS = (
     "strategy variant coordinates topology operators hosts penalty_mean_pct penalty_ci95_pct penalty_p90_pct delay_pct "
-    "questions_mean cpu_ms queries"
+    "probes_mean cpu_ms queries"
 )
 
 
@@ -79,7 +79,7 @@ def test_penalty_has_a_row_for_each_strategy_variant_and_size_and_a_seed_repeats
         hybrid, blind = (rows[size, variant, "hybrid", space] for variant in ("full", "no-pings"))
         assert 0 <= hybrid["penalty_mean_pct"] < blind["penalty_mean_pct"]
         assert hybrid["penalty_mean_pct"] < min(rows[size, "full", other, space]["penalty_mean_pct"] for other in every[1:])
-        assert hybrid["questions_mean"] <= 101 * size
+        assert hybrid["probes_mean"] <= 101 * size
         assert rows[size, "capacities", "hybrid", space]["penalty_mean_pct"] >= 0
     lines = checked(tmp_path / "dump" / "penalty.jsonl")
     assert len(lines) == sum(row["queries"] for row in found["rows"])

@@ -139,7 +139,7 @@ class Dump:
             "optimal_usage": None if math.isnan(trial.best) else trial.best,
             "delay_ms": trial.delay_ms,
             "direct_delay_ms": trial.direct_ms,
-            "questions": trial.probes,
+            "probes": trial.probes,
         }
         self.record(problem, network_model, placed, costs, **labels)
 
@@ -177,7 +177,7 @@ class Dump:
 
     def refused(self, problem: PlacementProblem, network_model: NetworkModel, code: str, probes: int, /, **labels: Any) -> None:
         """Write a rejected query with the reason and an empty placement."""
-        self.record(problem, network_model, {}, {"refused": code, "questions": probes}, **labels)
+        self.record(problem, network_model, {}, {"refused": code, "probes": probes}, **labels)
 
     def close(self) -> None:
         if self._file is not None:

@@ -49,7 +49,7 @@ def judged(info: QueryInfo, area: Area) -> dict[str, Any]:
         "predicted_ratio": round(info.placement.usage / true, 4) if true > 0 else None,
         "predicted_delay_ms": round(info.placement.delay_ms, 1),
         "true_delay_ms": round(longest_delay_ms(planned, hosts, latency), 1),
-        "questions": info.placement.probes,
+        "probes": info.placement.probes,
     }
 
 
@@ -82,7 +82,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "of_optimum": round(sum(row["measured_byte_ms"] for row in shared) / least, 3) if least else None,
                 "predicted_of_true": round(statistics.median(predicted), 3) if predicted else None,
                 "delay_ms": round(statistics.mean(row["true_delay_ms"] for row in shared), 1) if shared else None,
-                "questions": round(statistics.mean(row["questions"] for row in shared), 1) if shared else None,
+                "probes": round(statistics.mean(row["probes"] for row in shared), 1) if shared else None,
             }
         )
     return lines

@@ -120,7 +120,7 @@ def _of_size(
                 network_model = guessed if strategy == "hybrid" else known
                 key = Key(network.name, sources, strategy, count)
                 view = NetworkModelView(network_model, number, free=free)
-                labels: dict[str, Any] = {**key._asdict(), "seed": seed, "query": number, "optimum_with_room": optimum}
+                labels: dict[str, Any] = {**key._asdict(), "seed": seed, "query": number, "optimum_with_capacity": optimum}
                 labels |= {"free_cores": free.round(6).tolist(), "cores_needed": CORES}
                 try:
                     placed, probes, cpu_ms = place(problem, strategy, view, settings)
@@ -164,7 +164,7 @@ def _row(key: Key, outcomes: list[list[Outcome]]) -> dict[str, Any]:
         "optimum_ratio_mean": _rounded(exact),
         "overloaded": sum(one.overloaded for seed in outcomes for one in seed),
         "refused": sum(one.trial is None for seed in outcomes for one in seed),
-        "questions_mean": _rounded([trial.probes for trial, _ in every], 1),
+        "probes_mean": _rounded([trial.probes for trial, _ in every], 1),
         "cpu_ms": _rounded([trial.cpu_ms for trial, _ in every], 1),
         "queries": sum(len(seed) for seed in outcomes),
     }

@@ -41,7 +41,7 @@ def draw_scale(result: dict[str, Any], outcomes: scale.Outcomes, folder: Path) -
         axes = figure.subplots(2, 3)
         rows = [row for row in sizes if row["strategy"] == strategy]
         for column, (value, label) in enumerate(
-            (("cpu_ms", "processor (ms)"), ("memory_mb", "memory (MB)"), ("questions_mean", "questions"))
+            (("cpu_ms", "processor (ms)"), ("memory_mb", "memory (MB)"), ("probes_mean", "probes"))
         ):
             for line, (by, of) in enumerate((("nodes", "operators"), ("operators", "nodes"))):
                 _lines(axes[line, column], rows, of, by, value)

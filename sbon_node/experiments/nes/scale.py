@@ -208,7 +208,7 @@ def _row(key: Key, outcomes: list[Outcome]) -> dict[str, Any]:
         "cpu_ci95_ms": _spread(by_seed.values(), lambda trial: trial.cpu_ms, 1),
         "cpu_median_ms": _rounded(np.median, cpu_ms, 1),
         "memory_mb": _rounded(np.mean, [one.memory_mb for one in outcomes if one.memory_mb is not None], 2),
-        "questions_mean": _rounded(np.mean, [trial.probes for trial in trials], 1),
+        "probes_mean": _rounded(np.mean, [trial.probes for trial in trials], 1),
         "ratio_mean": _rounded(np.mean, beside, 3),
         "ratio_ci95": _spread(by_seed.values(), lambda trial: trial.penalty + 1, 3),
         "optimum_ratio_mean": _rounded(np.mean, exact, 3),

@@ -284,7 +284,7 @@ def _rows(key: Key, trials: Sequence[Sequence[Run]]) -> Iterator[dict[str, Any]]
             "discoveries_mean": _rounded([outcome.discoveries for outcome in done] if strategy in SEARCHING else [], 2),
             "discoveries_max": max((outcome.discoveries for outcome in done), default=None) if strategy in SEARCHING else None,
             "paper_discoveries": PAPER_DISCOVERIES.get(strategy),
-            "questions_mean": _rounded([outcome.probes for outcome in tried], 1) if strategy in CONTENDERS else None,
+            "probes_mean": _rounded([outcome.probes for outcome in tried], 1) if strategy in CONTENDERS else None,
             "cpu_ms": _rounded([outcome.cpu_ms for outcome in tried], 1) if strategy in CONTENDERS else None,
             "compared": len(told),
             "queries": len(every),
@@ -315,7 +315,7 @@ def _write(
     **labels: Any,
 ) -> None:
     """Write each operator's needs and load, and the capacity of the line's hosts without it; ``delay_ms`` includes it."""
-    costs = {"usage": outcome.usage, "delay_ms": outcome.delay_ms, "questions": outcome.probes} if placed else {}
+    costs = {"usage": outcome.usage, "delay_ms": outcome.delay_ms, "probes": outcome.probes} if placed else {}
     lines.record(
         problem,
         network_model,

@@ -230,7 +230,7 @@ def _row(cell: Cell, outcomes: list[list[Outcome]]) -> dict[str, Any]:
         "in_network_pct": round(100 * float(at[2]), 1),
         "bound_kept": sum(outcome.kept for outcome in every),
         "refused": sum(outcome.trial is None for outcome in every),
-        "questions_mean": round(float(np.mean([trial.probes for trial in trials])), 1) if trials else None,
+        "probes_mean": round(float(np.mean([trial.probes for trial in trials])), 1) if trials else None,
         "cpu_ms": round(float(np.mean([trial.cpu_ms for trial in trials])), 1) if trials else None,
         "queries": len(every),
     }

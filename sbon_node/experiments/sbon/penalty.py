@@ -159,7 +159,7 @@ def _row(key: Key, trials: list[list[Trial]]) -> dict[str, Any]:
         "penalty_ci95_pct": None if interval is None else round(interval, 2),
         "penalty_p90_pct": round(100 * float(np.percentile([trial.penalty for trial in every], 90)), 2),
         "delay_pct": round(summary(trials, lambda trial: trial.delay_penalty)[0], 2),
-        "questions_mean": round(float(np.mean([trial.probes for trial in every])), 1),
+        "probes_mean": round(float(np.mean([trial.probes for trial in every])), 1),
         "cpu_ms": round(float(np.mean([trial.cpu_ms for trial in every])), 1),
         "queries": len(every),
     }

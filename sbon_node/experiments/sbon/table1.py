@@ -107,6 +107,6 @@ def _row(topology: str, strategy: str, trials: list[list[Trial]]) -> dict[str, A
         "delay_ci95_pct": None if delay_ci is None else round(delay_ci, 2),
         "paper_delay_penalty_pct": paper[1],
         "usage_p80_pct": round(100 * float(np.percentile([trial.penalty for trial in every], 80)), 2),
-        "questions_mean": round(float(np.mean([trial.probes for trial in every])), 1),
+        "probes_mean": round(float(np.mean([trial.probes for trial in every])), 1),
         "queries": len(every),
     }
