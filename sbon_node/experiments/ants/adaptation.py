@@ -6,14 +6,13 @@ a factor beta, the leader enforces it and withdraws the old placement (section 3
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import numpy as np
 
 from sbon_node.experiments.ants.dump import record_deployed
 from sbon_node.experiments.ants.quality import SETTINGS, Sample, Samples
 from sbon_node.experiments.ants.world import World, chain_of, chain_query
+from sbon_node.experiments.harness.experiment import Notify
 from sbon_node.experiments.harness.network import Floats, Network
 from sbon_node.experiments.harness.trials import Dump
 from sbon_node.placement.model.problem import PlacementProblem
@@ -39,7 +38,7 @@ CROSS_EVERY_S, CROSSED, CROSS_LOAD = 5, 0.3, (0.5, 0.9)
 """Cross traffic of Table 1: seconds between changes, share of servers, and their load by it."""
 
 
-def by_rate(network: Network, seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
+def by_rate(network: Network, seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
     """Measure Figure 3 (a): latency of a query whose rate rises twice, with and without new placements."""
     found: Samples = {}
     for adapts in (True, False):
@@ -49,7 +48,7 @@ def by_rate(network: Network, seed: int, queries: int, lines: Dump, told: Callab
         _deploy(world, chain)
         rates_s = {second: _rate_s(world, chain.id, load) for second, load in zip(RISES_S, LOADS, strict=True)}
         for second in range(0, SECONDS + 1, EVERY_S):
-            told(f"{network.name}, seed {seed}: figure 3 (a), second {second}")
+            notify(f"figure 3 (a), second {second}")
             if second in rates_s:
                 _, hosts = world.withdraw(chain.id)
                 chain = msgspec.structs.replace(chain, rate_s=rates_s[second])
@@ -62,7 +61,7 @@ def by_rate(network: Network, seed: int, queries: int, lines: Dump, told: Callab
     return found
 
 
-def by_arrivals(network: Network, seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
+def by_arrivals(network: Network, seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
     """Measure Figure 3 (b): mean latency of all queries while others arrive, with and without new placements.
 
     Writes each query when it arrives, and when it moves.
@@ -75,7 +74,7 @@ def by_arrivals(network: Network, seed: int, queries: int, lines: Dump, told: Ca
         number = failed = moved = 0
         what = "with self-optimization" if adapts else "without"
         for second in range(0, SECONDS + 1, EVERY_S):
-            told(f"{network.name}, seed {seed}: figure 3 (b), second {second}")
+            notify(f"figure 3 (b), second {second}")
             coming = many[0] if second == 0 else many[1] if second in RISES_S else 0
             labels = {"figure": "3b", "strategy": what, "seed": seed, "second": second}
             for _ in range(coming):
@@ -97,7 +96,7 @@ def by_arrivals(network: Network, seed: int, queries: int, lines: Dump, told: Ca
     return found
 
 
-def by_beta(network: Network, seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
+def by_beta(network: Network, seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
     """Measure Table 1: how often a query moves, and its loss against the best placement of each moment, under cross traffic.
 
     The loss is the mean over time of its latency above the exact optimum's.
@@ -110,7 +109,7 @@ def by_beta(network: Network, seed: int, queries: int, lines: Dump, told: Callab
         _deploy(world, chain)
         losses, latencies, updates = [], [], 0
         for second in range(0, SECONDS + 1, CROSS_EVERY_S):
-            told(f"{network.name}, seed {seed}: table 1, beta {beta}, second {second}")
+            notify(f"table 1, beta {beta}, second {second}")
             world.disturb(_cross_traffic(network.nodes, rng))
             updates += review(world, chain.id, beta, second)
             latencies.append(world.latency_ms(chain.id))

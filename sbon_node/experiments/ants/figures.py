@@ -8,20 +8,19 @@ optimum, and better than the other two strategies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from sbon_node.experiments.ants.adaptation import by_arrivals, by_beta, by_rate
 from sbon_node.experiments.ants.quality import LOADED, Sample, Samples, by_nodes, by_queries, by_tasks
 from sbon_node.experiments.ants.queue_simulation import SimulatedFlow, simulated_latency_ms
-from sbon_node.experiments.harness.network_choice import networks_of
-from sbon_node.experiments.harness.trials import Dump, interval
+from sbon_node.experiments.harness.columns import ci95, mean, table, total
+from sbon_node.experiments.harness.experiment import PlacementExperiment, Point
+from sbon_node.experiments.harness.pictures import Lines, Picture
 from sbon_node.placement.model.queueing import Service, latency_ms, no_traffic, traffic_of
 
-NAME = "ants"
 PARTS = ("2a", "2b", "3a", "3b", "4", "table1", "queue")
 AXES = {
     "2a": "tasks",
@@ -35,51 +34,41 @@ AXES = {
 PAPER = {1.1: (15, 0.0), 1.25: (10, 25.87), 1.5: (7, 59.23), 1.75: (2, 78.67), 2.0: (1, 101.23)}
 """Values of Table 1 by beta: placement updates, and latency loss in ms."""
 LOADS, BURSTINESS, MESSAGES = (0.3, 0.5, 0.7, 0.8, 0.9), (0.5, 0.8, 1.0, 2.0, 4.0), 400_000
-TOPOLOGY, QUERIES, SEEDS = "ts208", 100, (1, 2, 3)
-
-Trials = dict[str, list[Samples]]
-"""Samples by network, for each seed."""
+QUERIES = 100
 
 
-def run(
-    data: Sequence[Path] = (),
-    topologies: Sequence[str] = (),
-    *,
-    queries: int = QUERIES,
-    seeds: Sequence[int] = SEEDS,
-    parts: Sequence[str] = PARTS,
-    dump: Path | None = None,
-    told: Callable[[str], None] = lambda _: None,
-) -> tuple[dict[str, Any], Trials]:
-    """Return ``{"name", "rows"}``, and all samples. Figure 4 makes networks of its own; the queue needs none."""
-    trials: Trials = {}
-    lines = Dump(dump, NAME)
-    for seed in seeds:
-        for network in networks_of(data, topologies or (() if data else (TOPOLOGY,)), seed):
-            found: Samples = {}
-            if "2a" in parts:
-                found |= by_tasks(network, seed, queries, lines, told)
-            if "2b" in parts:
-                found |= by_queries(network, seed, queries, lines, told)
-            if "3a" in parts:
-                found |= by_rate(network, seed, queries, lines, told)
-            if "3b" in parts:
-                found |= by_arrivals(network, seed, queries, lines, told)
-            if "table1" in parts:
-                found |= by_beta(network, seed, queries, lines, told)
-            trials.setdefault(network.name, []).append(found)
-        if "4" in parts:
-            trials.setdefault("transit-stub", []).append(by_nodes(seed, queries * LOADED // QUERIES, lines, told))
-        if "queue" in parts:
-            told(f"queue, seed {seed}")
-            trials.setdefault("queue", []).append(by_load(seed))
-    lines.close()
-    keys = {(topology, key): None for topology, each in trials.items() for found in each for key in found}
-    ordered = sorted(keys, key=lambda one: (one[0], PARTS.index(one[1][0])))
-    return {
-        "name": NAME,
-        "rows": [_row(topology, key, [found[key] for found in trials[topology]]) for topology, key in ordered],
-    }, trials
+class Key(NamedTuple):
+    figure: str
+    topology: str
+    strategy: str
+    axis: str
+    at: float
+
+
+class Parameters(NamedTuple):
+    parts: tuple[str, ...] = PARTS
+
+
+BY_NETWORK = {"2a": by_tasks, "2b": by_queries, "3a": by_rate, "3b": by_arrivals, "table1": by_beta}
+
+
+def measure(point: Point[Parameters]) -> Iterator[tuple[Key, Sample]]:
+    """Measure the parts. Figure 4 makes networks of its own, and the queue needs none: each once a seed."""
+    parts, seed = point.parameters.parts, point.seed
+    for part, of in BY_NETWORK.items():
+        if part in parts:
+            yield from _keyed(point.network.name, of(point.network, seed, point.queries, point.lines, point.notify))
+    if "4" in parts and point.first:
+        queries = point.queries * LOADED // QUERIES
+        yield from _keyed("transit-stub", by_nodes(seed, queries, point.lines, point.notify))
+    if "queue" in parts and point.first:
+        point.notify("queue")
+        yield from _keyed("queue", by_load(seed))
+
+
+def _keyed(topology: str, samples: Samples) -> Iterator[tuple[Key, Sample]]:
+    for (figure, strategy, at), sample in samples.items():
+        yield Key(figure, topology, strategy, AXES[figure], at), sample
 
 
 def by_load(seed: int) -> Samples:
@@ -115,34 +104,54 @@ def _flow(rng: np.random.Generator, burstiness: float) -> SimulatedFlow:
     return SimulatedFlow(rate_s=float(rng.uniform(10, 50)), tasks=tasks, arrival_scv=burstiness)
 
 
-def _row(topology: str, key: tuple[str, str, float], samples: Sequence[Sample]) -> dict[str, Any]:
-    figure, strategy, at = key
-    latencies = [one.latency_ms for one in samples if one.latency_ms is not None]
-    beyond = [100 * (one.latency_ms / one.exact_ms - 1) for one in samples if one.latency_ms is not None and one.exact_ms]
-    paper = PAPER.get(at, (None, None)) if figure == "table1" else (None, None)
-    return {
-        "figure": figure,
-        "topology": topology,
-        "strategy": strategy,
-        "axis": AXES[figure],
-        "at": at,
-        "latency_ms": _mean(latencies),
-        "latency_ci95_ms": _interval(latencies),
-        "beyond_exact_pct": _mean(beyond),
-        "beyond_exact_ci95_pct": _interval(beyond),
-        "failed_pct": _mean([100 * one.failed for one in samples if one.failed is not None]),
-        "updates": _mean([one.updates for one in samples if one.updates is not None]),
-        "paper_updates": paper[0],
-        "loss_ms": _mean([one.loss_ms for one in samples if one.loss_ms is not None]),
-        "paper_loss_ms": paper[1],
-        "queries": sum(one.queries for one in samples),
-    }
+def _latency_ms(sample: Sample) -> float | None:
+    return sample.latency_ms
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return round(float(np.mean(values)), 3) if values else None
+def _beyond_pct(sample: Sample) -> float | None:
+    """Latency beyond the exact optimum's."""
+    return 100 * (sample.latency_ms / sample.exact_ms - 1) if sample.latency_ms is not None and sample.exact_ms else None
 
 
-def _interval(values: Sequence[float]) -> float | None:
-    found = interval(values)
-    return None if found is None else round(found, 3)
+def _paper(key: Key, column: int) -> float | None:
+    return PAPER[key.at][column] if key.figure == "table1" else None
+
+
+def _picture(part: str, name: str, y: str, label: str, axis: str, scale: str = "linear") -> Picture:
+    spread = "latency_ci95_ms" if y == "latency_ms" else None
+    axes = {"xlabel": axis, "ylabel": label, "title": "{topology}", "yscale": scale}
+    return Picture(name, [[Lines("at", y, "{strategy}", spread, axes=axes)]], where=lambda row: row["figure"] == part)
+
+
+EXPERIMENT = PlacementExperiment(
+    name="ants",
+    measure=measure,
+    parameters=Parameters(),
+    topologies=lambda parameters: ("ts208",),
+    queries=QUERIES,
+    seeds=(1, 2, 3),
+    order=lambda key: (key.topology, PARTS.index(key.figure)),
+    rows=table(
+        {
+            "latency_ms": mean(_latency_ms, 3),
+            "latency_ci95_ms": ci95(_latency_ms, 3),
+            "beyond_exact_pct": mean(_beyond_pct, 3),
+            "beyond_exact_ci95_pct": ci95(_beyond_pct, 3),
+            "failed_pct": mean(lambda one: None if one.failed is None else 100 * one.failed, 3),
+            "updates": mean(lambda one: one.updates, 3),
+            "paper_updates": lambda key, by_seed: _paper(key, 0),
+            "loss_ms": mean(lambda one: one.loss_ms, 3),
+            "paper_loss_ms": lambda key, by_seed: _paper(key, 1),
+            "queries": total(lambda one: one.queries),
+        }
+    ),
+    pictures=(
+        _picture("2a", "{topology}-figure2a", "latency_ms", "latency of a query (ms)", "tasks of the query"),
+        _picture("2b", "{topology}-figure2b", "latency_ms", "mean latency (ms)", "queries", "log"),
+        _picture("3a", "{topology}-figure3a", "latency_ms", "latency of the query (ms)", "seconds"),
+        _picture("3b", "{topology}-figure3b", "latency_ms", "mean latency (ms)", "seconds"),
+        _picture("4", "{topology}-figure4", "failed_pct", "queries without a place (%)", "nodes"),
+        _picture("table1", "{topology}-table1", "updates", "moves of the query", "beta"),
+        _picture("queue", "queue", "beyond_exact_pct", "model beyond the simulated queue (%)", "load"),
+    ),
+)

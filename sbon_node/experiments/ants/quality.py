@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,6 +10,7 @@ import numpy as np
 
 from sbon_node.experiments.ants.dump import record
 from sbon_node.experiments.ants.world import World, chain_of, chain_query
+from sbon_node.experiments.harness.experiment import Notify
 from sbon_node.experiments.harness.network import Network
 from sbon_node.experiments.harness.network_model import name_of
 from sbon_node.experiments.harness.topologies import Shape, transit_stub
@@ -48,7 +49,7 @@ Samples = dict[tuple[str, str, float], Sample]
 """Results of a seed, by figure, strategy and x value of the figure."""
 
 
-def by_tasks(network: Network, seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
+def by_tasks(network: Network, seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
     """Measure Figure 2 (a): a single query in an otherwise idle network, by its number of tasks."""
     found: Samples = {}
     world = World(network, seed, SETTINGS)
@@ -56,7 +57,7 @@ def by_tasks(network: Network, seed: int, queries: int, lines: Dump, told: Calla
     for tasks in SIZES:
         latencies: dict[str, list[float]] = {"optimal": [], "ants": [], "centralized": [], "random": []}
         for number in range(min(queries, SINGLE)):
-            told(f"{network.name}, seed {seed}: {tasks} tasks, query {number + 1}")
+            notify(f"{tasks} tasks, query {number + 1}")
             problem = chain_query(number, network.nodes, rng, tasks)
             best = _optimal(world, problem)
             assert best is not None
@@ -73,7 +74,7 @@ def by_tasks(network: Network, seed: int, queries: int, lines: Dump, told: Calla
     return found
 
 
-def by_queries(network: Network, seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
+def by_queries(network: Network, seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
     """Measure Figure 2 (b): mean latency of all deployed queries, after so many in sequence; placed queries stay."""
     problems = _problems(network, seed, queries)
     shown = sorted({round(queries * (i + 1) / SHOWN) for i in range(SHOWN)})
@@ -81,7 +82,7 @@ def by_queries(network: Network, seed: int, queries: int, lines: Dump, told: Cal
     for strategy in ("optimal", *RIVALS):
         world, failed = World(network, seed, SETTINGS), 0
         for number, problem in enumerate(problems):
-            told(f"{network.name}, seed {seed}: {strategy}, query {number + 1}")
+            notify(f"{strategy}, query {number + 1}")
             hosts = _placed(world, problem, strategy, number)
             failed += hosts is None
             _settle(lines, world, problem, hosts, figure="2b", strategy=strategy, seed=seed, query=number)
@@ -93,7 +94,7 @@ def by_queries(network: Network, seed: int, queries: int, lines: Dump, told: Cal
     return found
 
 
-def by_nodes(seed: int, queries: int, lines: Dump, told: Callable[[str], None]) -> Samples:
+def by_nodes(seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
     """Measure Figure 4: number of ``queries`` that can be placed, in networks of increasing size."""
     found: Samples = {}
     for stub_nodes in STUB_NODES:
@@ -103,7 +104,7 @@ def by_nodes(seed: int, queries: int, lines: Dump, told: Callable[[str], None]) 
         for strategy in ("optimal", "ants", "ants, one try"):
             world = World(network, seed, ONE_TRY if strategy == "ants, one try" else SETTINGS)
             for number, problem in enumerate(problems):
-                told(f"{network.nodes} nodes, seed {seed}: {strategy}, query {number + 1}")
+                notify(f"{network.nodes} nodes: {strategy}, query {number + 1}")
                 hosts = _placed(world, problem, strategy, number)
                 _settle(lines, world, problem, hosts, figure="4", strategy=strategy, seed=seed, query=number)
             mean_ms, failed = world.mean_latency_ms(), 1.0 - len(world.deployed) / queries

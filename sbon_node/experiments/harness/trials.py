@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -182,18 +182,3 @@ class Dump:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-
-
-def interval(by_seed: Sequence[float]) -> float | None:
-    """Return half of the 95 % confidence interval of the mean over seeds (Student's t); None for a single seed."""
-    many = len(by_seed)
-    if many < 2:
-        return None
-    student = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)[min(many - 2, 8)]
-    return float(student * np.std(by_seed, ddof=1) / np.sqrt(many))
-
-
-def summary(trials: Sequence[Sequence[Trial]], of: Callable[[Trial], float]) -> tuple[float, float | None]:
-    """Return the mean over all trials, given by seed, in per cent, and its interval."""
-    means = [100 * float(np.mean([of(trial) for trial in seed])) for seed in trials]
-    return float(np.mean(means)), interval(means)

@@ -12,22 +12,22 @@ where computed. Usage counts direct links between hosts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.embedding import refitted
+from sbon_node.experiments.harness.columns import ci95, count, mean, table, total
+from sbon_node.experiments.harness.experiment import PlacementExperiment, Point
 from sbon_node.experiments.harness.network import Floats, Network
-from sbon_node.experiments.harness.network_choice import networks_of
 from sbon_node.experiments.harness.network_model import NetworkModel, NetworkModelView, number_of
-from sbon_node.experiments.harness.trials import Dump, Trial, best_hosts, exact_usage, interval, judged, place
+from sbon_node.experiments.harness.pictures import Lines, Picture
+from sbon_node.experiments.harness.trials import Trial, best_hosts, exact_usage, judged, place
 from sbon_node.experiments.harness.workload import CORES, branches
 from sbon_node.placement.settings import PlacementSettings
 
-NAME = "nes"
 SOURCES = (2, 4, 8, 16, 32)
 ITERATIONS = (1, 10, 100, 1000)
 STRATEGIES = ("bottom-up", "top-down", "ifcop", "local-search", "hybrid")
@@ -35,7 +35,6 @@ EXACT_SOURCES = 8
 """Number of sources beyond which the exact optimum with capacity is left out."""
 LOAD = 0.8
 DIMENSIONS = 5
-TOPOLOGY, QUERIES, SEEDS = "edge-fog-cloud", 10, (1, 2, 3)
 
 
 class Key(NamedTuple):
@@ -57,81 +56,61 @@ class Outcome(NamedTuple):
     optimum: float | None
     overloaded: int
 
+    @property
+    def ratio(self) -> float | None:
+        """Usage / lower bound."""
+        return None if self.trial is None else self.trial.penalty + 1
 
-Outcomes = dict[Key, list[list[Outcome]]]
-"""Outcomes by key, for each seed."""
-
-
-def run(
-    data: Sequence[Path] = (),
-    topologies: Sequence[str] = (),
-    *,
-    queries: int = QUERIES,
-    seeds: Sequence[int] = SEEDS,
-    sources: Sequence[int] = SOURCES,
-    iterations: Sequence[int] = ITERATIONS,
-    load: float = LOAD,
-    dump: Path | None = None,
-    told: Callable[[str], None] = lambda _: None,
-) -> tuple[dict[str, Any], Outcomes]:
-    """Return ``{"name", "rows"}``, and all outcomes.
-
-    Raises :class:`SbonError` ``bad-matrix``, ``unknown-topology`` or ``too-few-nodes``.
-    """
-    found: Outcomes = {}
-    lines = Dump(dump, NAME)
-    for position, seed in enumerate(seeds):
-        for network in networks_of(data, topologies or (() if data else (TOPOLOGY,)), seed):
-            told(f"{network.name}, seed {seed}: coordinates")
-            everyone = np.arange(network.nodes)
-            known, guessed = (NetworkModel(network, p, everyone) for p in (None, refitted(network, DIMENSIONS, seed)))
-            for many in sources:
-                if many >= network.nodes:
-                    raise SbonError("too-few-nodes", f"{network.name} has {network.nodes} nodes", where="--sources")
-                told(f"{network.name}, seed {seed}, {many} sources")
-                for key, outcome in _of_size(known, guessed, many, queries, seed, iterations, load, lines):
-                    by_seed = found.setdefault(key, [])
-                    by_seed.extend([] for _ in range(position + 1 - len(by_seed)))
-                    by_seed[position].append(outcome)
-    lines.close()
-    return {"name": NAME, "rows": [_row(key, found[key]) for key in found]}, found
+    @property
+    def optimum_ratio(self) -> float | None:
+        return None if self.trial is None or self.optimum is None else self.trial.usage / self.optimum
 
 
-def _of_size(
-    known: NetworkModel,
-    guessed: NetworkModel,
-    sources: int,
-    queries: int,
-    seed: int,
-    iterations: Sequence[int],
-    load: float,
-    lines: Dump,
-) -> Iterator[tuple[Key, Outcome]]:
+class Parameters(NamedTuple):
+    sources: tuple[int, ...] = SOURCES
+    iterations: tuple[int, ...] = ITERATIONS
+    load: float = LOAD
+
+
+def measure(point: Point[Parameters]) -> Iterator[tuple[Key, Outcome]]:
+    """Place queries of each size. Raise :class:`SbonError` ``too-few-nodes``."""
+    network = point.network
+    point.notify("coordinates")
+    everyone = np.arange(network.nodes)
+    known, guessed = (NetworkModel(network, p, everyone) for p in (None, refitted(network, DIMENSIONS, point.seed)))
+    for sources in point.parameters.sources:
+        if sources >= network.nodes:
+            raise SbonError("too-few-nodes", f"{network.name} has {network.nodes} nodes", where="--sources")
+        point.notify(f"{sources} sources")
+        yield from _of_size(point, known, guessed, sources)
+
+
+def _of_size(point: Point[Parameters], known: NetworkModel, guessed: NetworkModel, sources: int) -> Iterator[tuple[Key, Outcome]]:
     network = known.network
-    rng = np.random.default_rng((seed, sources, 61))
-    for number in range(queries):
+    rng = np.random.default_rng((point.seed, sources, 61))
+    for number in range(point.queries):
         problem = branches(*_ends(network, sources, rng), rng)
-        free = network.cores * (1 - load * rng.random(network.nodes))
+        free = network.cores * (1 - point.parameters.load * rng.random(network.nodes))
         lower = best_hosts(problem, known)
         optimum = exact_usage(problem, known, free) if sources <= EXACT_SOURCES else None
         for strategy in STRATEGIES:
-            for count in iterations if strategy == "ifcop" else (None,):
-                settings = PlacementSettings() if count is None else PlacementSettings(iterations=count)
+            for iterations in point.parameters.iterations if strategy == "ifcop" else (None,):
+                settings = PlacementSettings() if iterations is None else PlacementSettings(iterations=iterations)
                 network_model = guessed if strategy == "hybrid" else known
-                key = Key(network.name, sources, strategy, count)
+                key = Key(network.name, sources, strategy, iterations)
                 view = NetworkModelView(network_model, number, free=free)
-                labels: dict[str, Any] = {**key._asdict(), "seed": seed, "query": number, "optimum_with_capacity": optimum}
-                labels |= {"free_cores": free.round(6).tolist(), "cores_needed": CORES}
+                labels: dict[str, Any] = {**key._asdict(), "seed": point.seed, "query": number}
+                labels |= {"optimum_with_capacity": optimum, "free_cores": free.round(6).tolist(), "cores_needed": CORES}
                 try:
                     placed, probes, cpu_ms = place(problem, strategy, view, settings)
                 except SbonError as error:
                     if error.code != "no-capacity":
                         raise
-                    lines.refused(problem, network_model, error.code, view.probes, **labels)
+                    point.lines.refused(problem, network_model, error.code, view.probes, **labels)
                     yield key, Outcome(None, optimum, 0)
                     continue
                 trial = judged(problem, network, placed, lower, probes, cpu_ms)
-                lines.write(problem, network_model, placed, trial, **labels)
+                point.lines.write(problem, network_model, placed, trial, **labels)
                 yield key, Outcome(trial, optimum, _overloaded(placed, free))
 
 
@@ -150,25 +129,51 @@ def _overloaded(placed: dict[str, str], free: Floats) -> int:
     return int((used > free + 1e-9).sum())
 
 
-def _row(key: Key, outcomes: list[list[Outcome]]) -> dict[str, Any]:
-    placed = [[(one.trial, one.optimum) for one in seed if one.trial is not None] for seed in outcomes]
-    every = [one for seed in placed for one in seed]
-    ratios = [[trial.penalty + 1 for trial, _ in seed] for seed in placed if seed]
-    exact = [trial.usage / optimum for trial, optimum in every if optimum is not None]
-    spread = interval([float(np.mean(seed)) for seed in ratios])
-    return {
-        **key._asdict(),
-        "operators": 2 * key.sources - 1,
-        "ratio_mean": _rounded([ratio for seed in ratios for ratio in seed]),
-        "ratio_ci95": None if spread is None else round(spread, 3),
-        "optimum_ratio_mean": _rounded(exact),
-        "overloaded": sum(one.overloaded for seed in outcomes for one in seed),
-        "refused": sum(one.trial is None for seed in outcomes for one in seed),
-        "probes_mean": _rounded([trial.probes for trial, _ in every], 1),
-        "cpu_ms": _rounded([trial.cpu_ms for trial, _ in every], 1),
-        "queries": sum(len(seed) for seed in outcomes),
-    }
+def _panel(x: str, label: str, where: Any, axes: dict[str, str]) -> Lines:
+    return Lines(x, "ratio_mean", label, "ratio_ci95", where, axes, ticks=True)
 
 
-def _rounded(values: Sequence[float], digits: int = 3) -> float | None:
-    return round(float(np.mean(values)), digits) if values else None
+def _by_sources(axes: Any, rows: list[dict[str, Any]], trials: Any) -> None:
+    """Draw all strategies, IFCOP with most iterations."""
+    most = max(row["iterations"] or 0 for row in rows)
+    described = {"xlabel": "sources", "ylabel": "usage / lower bound", "title": "{topology}"}
+    _panel("sources", "{strategy}", lambda row: row["iterations"] in (None, most), described)(axes, rows, trials)
+
+
+EXPERIMENT = PlacementExperiment(
+    name="nes",
+    measure=measure,
+    parameters=Parameters(),
+    topologies=lambda parameters: ("edge-fog-cloud",),
+    queries=10,
+    seeds=(1, 2, 3),
+    rows=table(
+        {
+            "operators": lambda key, by_seed: 2 * key.sources - 1,
+            "ratio_mean": mean(lambda one: one.ratio, 3),
+            "ratio_ci95": ci95(lambda one: one.ratio, 3),
+            "optimum_ratio_mean": mean(lambda one: one.optimum_ratio, 3),
+            "overloaded": total(lambda one: one.overloaded),
+            "refused": total(lambda one: one.trial is None),
+            "probes_mean": mean(lambda one: one.trial and one.trial.probes, 1),
+            "cpu_ms": mean(lambda one: one.trial and one.trial.cpu_ms, 1),
+            "queries": count(),
+        }
+    ),
+    pictures=(
+        Picture(
+            "{topology}-nes",
+            [
+                [
+                    _by_sources,
+                    _panel(
+                        "iterations",
+                        "{sources}",
+                        lambda row: row["strategy"] == "ifcop",
+                        {"xlabel": "iterations", "title": "ifcop, by sources"},
+                    ),
+                ]
+            ],
+        ),
+    ),
+)

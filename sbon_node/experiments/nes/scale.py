@@ -12,24 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.embedding import refitted
+from sbon_node.experiments.harness.columns import ci95, count, mean, median, most, table, total
+from sbon_node.experiments.harness.experiment import PlacementExperiment, Point
 from sbon_node.experiments.harness.network import Floats, Network
-from sbon_node.experiments.harness.network_choice import networks_of
 from sbon_node.experiments.harness.network_model import NetworkModel, NetworkModelView, number_of
-from sbon_node.experiments.harness.trials import Dump, Trial, best_hosts, exact_usage, interval, judged, place
+from sbon_node.experiments.harness.pictures import Lines, Picture
+from sbon_node.experiments.harness.trials import Trial, best_hosts, exact_usage, judged, place
 from sbon_node.experiments.harness.workload import CORES, query
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.strategies.registry import STRATEGIES as ALL
 
-NAME = "scale"
 TOPOLOGIES = ("ts100", "ts300", "ts1000", "ts1550", "ts3000", "ts10000")
 OPERATORS = (1, 3, 7, 15, 31, 50)
 STRATEGIES = ("hybrid", "relaxation")
@@ -39,7 +39,6 @@ BLOCK, EXACT_EVERY = 100, 10
 EXACT_ENTRIES = 40_000_000
 """Most entries of hosts-by-hosts tables, one for each operator, for which the optimum is computed."""
 DIMENSIONS = 5
-QUERIES, SEEDS = 5, (1,)
 
 
 class Key(NamedTuple):
@@ -59,64 +58,53 @@ class Outcome(NamedTuple):
     ``filled`` is the share of all capacity that is taken after it.
     """
 
-    seed: int
     trial: Trial | None
-    memory_mb: float | None
-    optimum: float | None
-    filled: float
+    memory_mb: float | None = None
+    optimum: float | None = None
+    filled: float = 0.0
+
+    @property
+    def ratio(self) -> float | None:
+        """Usage / that of the optimum with unlimited capacity; NaN if unknown."""
+        return None if self.trial is None else self.trial.penalty + 1
+
+    @property
+    def optimum_ratio(self) -> float | None:
+        return None if self.trial is None or self.optimum is None else self.trial.usage / self.optimum
 
 
-Outcomes = dict[Key, list[Outcome]]
+class Parameters(NamedTuple):
+    """No ``operators`` or ``sequence`` 0 leave out a part."""
+
+    operators: tuple[int, ...] = OPERATORS
+    strategies: tuple[str, ...] = STRATEGIES
+    sequence: int = SEQUENCE
 
 
-def run(
-    data: Sequence[Path] = (),
-    topologies: Sequence[str] = (),
-    *,
-    queries: int = QUERIES,
-    seeds: Sequence[int] = SEEDS,
-    operators: Sequence[int] = OPERATORS,
-    strategies: Sequence[str] = STRATEGIES,
-    sequence: int = SEQUENCE,
-    dump: Path | None = None,
-    told: Callable[[str], None] = lambda _: None,
-) -> tuple[dict[str, Any], Outcomes]:
-    """Return ``{"name", "rows"}``, and all outcomes; no ``operators`` or ``sequence`` 0 leave out a part.
-
-    Raises :class:`SbonError` ``bad-matrix`` or ``unknown-topology``.
-    """
-    found: Outcomes = {}
-    lines = Dump(dump, NAME)
-    named = bool(data or topologies)
-    for seed in seeds:
-        chosen = topologies if named else TOPOLOGIES if operators else (SEQUENCE_ON,)
-        for network in networks_of(data, chosen, seed):
-            told(f"{network.name}, seed {seed}: coordinates")
-            network_model = NetworkModel(network, refitted(network, DIMENSIONS, seed), np.arange(network.nodes))
-            for strategy in strategies:
-                for size in operators:
-                    told(f"{network.name}, seed {seed}: {strategy}, {size} operators")
-                    key = Key("size", strategy, network.name, network.nodes, size, 0)
-                    found.setdefault(key, []).extend(_of_size(key, network_model, queries, seed, lines))
-            if sequence and (named or network.name == SEQUENCE_ON):
-                for key, outcome in _sequences(network_model, strategies, sequence, seed, lines, told):
-                    found.setdefault(key, []).append(outcome)
-    lines.close()
-    return {"name": NAME, "rows": [_row(key, found[key]) for key in sorted(found)]}, found
+def measure(point: Point[Parameters]) -> Iterator[tuple[Key, Outcome]]:
+    network, parameters = point.network, point.parameters
+    point.notify("coordinates")
+    network_model = NetworkModel(network, refitted(network, DIMENSIONS, point.seed), np.arange(network.nodes))
+    for strategy in parameters.strategies:
+        for size in parameters.operators:
+            point.notify(f"{strategy}, {size} operators")
+            yield from _of_size(point, Key("size", strategy, network.name, network.nodes, size, 0), network_model)
+    if parameters.sequence and (point.named or network.name == SEQUENCE_ON):
+        yield from _sequences(point, network_model)
 
 
-def _of_size(key: Key, network_model: NetworkModel, queries: int, seed: int, lines: Dump) -> Iterator[Outcome]:
+def _of_size(point: Point[Parameters], key: Key, network_model: NetworkModel) -> Iterator[tuple[Key, Outcome]]:
     network = network_model.network
-    rng = np.random.default_rng((seed, key.operators, 71))
-    problems = [query(key.operators, network.nodes, rng) for _ in range(queries)]
+    rng = np.random.default_rng((point.seed, key.operators, 71))
+    problems = [query(key.operators, network.nodes, rng) for _ in range(point.queries)]
     peak_mb = _peak_mb(problems[0], key.strategy, NetworkModelView(network_model, 0))
     small = network.nodes**2 * key.operators <= EXACT_ENTRIES
     for number, problem in enumerate(problems):
         placed, probes, cpu_ms = place(problem, key.strategy, NetworkModelView(network_model, number), PlacementSettings())
         best = best_hosts(problem, network_model) if small else None
         trial = _judged(problem, network, placed, best, probes, cpu_ms)
-        lines.write(problem, network_model, placed, trial, **key._asdict(), seed=seed, query=number)
-        yield Outcome(seed, trial, peak_mb, None, 0.0)
+        point.lines.write(problem, network_model, placed, trial, **key._asdict(), seed=point.seed, query=number)
+        yield key, Outcome(trial, peak_mb)
 
 
 def _judged(
@@ -145,40 +133,50 @@ async def _placed(problem: PlacementProblem, strategy: str, view: NetworkModelVi
     await ALL[strategy](problem, view, PlacementSettings())
 
 
-def _sequences(
-    network_model: NetworkModel, strategies: Sequence[str], count: int, seed: int, lines: Dump, told: Callable[[str], None]
-) -> Iterator[tuple[Key, Outcome]]:
+def _sequences(point: Point[Parameters], network_model: NetworkModel) -> Iterator[tuple[Key, Outcome]]:
     """Let all strategies place the same queries, each on separate nodes."""
-    network = network_model.network
-    rng = np.random.default_rng((seed, 72))
-    problems = [query(SIZES[number % len(SIZES)], network.nodes, rng) for number in range(count)]
+    network, strategies, queries = network_model.network, point.parameters.strategies, point.parameters.sequence
+    rng = np.random.default_rng((point.seed, 72))
+    problems = [query(SIZES[number % len(SIZES)], network.nodes, rng) for number in range(queries)]
     demand = sum(len(problem.operators) for problem in problems)
     shares = rng.random(network.nodes)
     room = CORES * np.floor(shares / shares.sum() * demand + rng.random(network.nodes))
     left = {strategy: room.copy() for strategy in strategies}
     for number, problem in enumerate(problems):
         if number % BLOCK == 0:
-            told(f"{network.name}, seed {seed}: query {number} of {count}")
+            point.notify(f"query {number} of {queries}")
         lower = best_hosts(problem, network_model)
         for strategy in strategies:
-            free = left[strategy]
             key = Key("sequence", strategy, network.name, network.nodes, 0, number // BLOCK * BLOCK)
-            view = NetworkModelView(network_model, number, free=free)
-            labels: dict[str, Any] = {**key._asdict(), "seed": seed, "query": number, "cores_needed": CORES}
-            labels["free_cores"] = free.round(6).tolist()
-            try:
-                placed, probes, cpu_ms = place(problem, strategy, view, PlacementSettings())
-            except SbonError as error:
-                if error.code != "no-capacity":
-                    raise
-                lines.refused(problem, network_model, error.code, view.probes, **labels)
-                yield key, Outcome(seed, None, None, None, 1 - float(free.sum() / room.sum()))
-                continue
-            optimum = exact_usage(problem, network_model, free) if number % EXACT_EVERY == 0 else None
-            trial = judged(problem, network, placed, lower, probes, cpu_ms)
-            lines.write(problem, network_model, placed, trial, **labels, optimum_with_capacity=optimum)
-            _take(free, placed)
-            yield key, Outcome(seed, trial, None, optimum, 1 - float(free.sum() / room.sum()))
+            outcome = _next(point, key, number, problem, network_model, lower, left[strategy])
+            yield key, outcome._replace(filled=1 - float(left[strategy].sum() / room.sum()))
+
+
+def _next(
+    point: Point[Parameters],
+    key: Key,
+    number: int,
+    problem: PlacementProblem,
+    network_model: NetworkModel,
+    lower: dict[str, str],
+    free: Floats,
+) -> Outcome:
+    """Place the next query of a sequence, and take its capacity from ``free``."""
+    view = NetworkModelView(network_model, number, free=free)
+    labels: dict[str, Any] = {**key._asdict(), "seed": point.seed, "query": number, "cores_needed": CORES}
+    labels["free_cores"] = free.round(6).tolist()
+    try:
+        placed, probes, cpu_ms = place(problem, key.strategy, view, PlacementSettings())
+    except SbonError as error:
+        if error.code != "no-capacity":
+            raise
+        point.lines.refused(problem, network_model, error.code, view.probes, **labels)
+        return Outcome(None)
+    optimum = exact_usage(problem, network_model, free) if number % EXACT_EVERY == 0 else None
+    trial = judged(problem, network_model.network, placed, lower, probes, cpu_ms)
+    point.lines.write(problem, network_model, placed, trial, **labels, optimum_with_capacity=optimum)
+    _take(free, placed)
+    return Outcome(trial, optimum=optimum)
 
 
 def _take(free: Floats, placed: dict[str, str]) -> None:
@@ -187,42 +185,82 @@ def _take(free: Floats, placed: dict[str, str]) -> None:
         raise AssertionError("a host has been given more than it had room for")
 
 
-def _row(key: Key, outcomes: list[Outcome]) -> dict[str, Any]:
-    trials = [one.trial for one in outcomes if one.trial is not None]
-    beside = [trial.penalty + 1 for trial in trials if not np.isnan(trial.best)]
-    exact = [one.trial.usage / one.optimum for one in outcomes if one.trial is not None and one.optimum is not None]
-    cpu_ms = [trial.cpu_ms for trial in trials]
-    by_seed: dict[int, list[Trial]] = {}
-    for one in outcomes:
-        if one.trial is not None:
-            by_seed.setdefault(one.seed, []).append(one.trial)
-    in_turn = key.part == "sequence"
-    return {
-        "part": key.part,
-        "strategy": key.strategy,
-        "topology": key.topology,
-        "nodes": key.nodes,
-        "operators": None if in_turn else key.operators,
-        "first_query": key.first if in_turn else None,
-        "cpu_ms": _rounded(np.mean, cpu_ms, 1),
-        "cpu_ci95_ms": _spread(by_seed.values(), lambda trial: trial.cpu_ms, 1),
-        "cpu_median_ms": _rounded(np.median, cpu_ms, 1),
-        "memory_mb": _rounded(np.mean, [one.memory_mb for one in outcomes if one.memory_mb is not None], 2),
-        "probes_mean": _rounded(np.mean, [trial.probes for trial in trials], 1),
-        "ratio_mean": _rounded(np.mean, beside, 3),
-        "ratio_ci95": _spread(by_seed.values(), lambda trial: trial.penalty + 1, 3),
-        "optimum_ratio_mean": _rounded(np.mean, exact, 3),
-        "filled_pct": _rounded(np.max, [100 * one.filled for one in outcomes], 1) if in_turn else None,
-        "refused": sum(one.trial is None for one in outcomes),
-        "queries": len(outcomes),
-    }
+def _in_turn(key: Key) -> bool:
+    return key.part == "sequence"
 
 
-def _spread(by_seed: Iterable[Sequence[Trial]], of: Callable[[Trial], float], digits: int) -> float | None:
-    """Return the interval of the mean over seeds; None for a single seed, or if unknown."""
-    found = interval([float(np.mean([of(trial) for trial in trials])) for trials in by_seed])
-    return None if found is None or np.isnan(found) else round(found, digits)
+def _cpu_ms(outcome: Outcome) -> float | None:
+    return None if outcome.trial is None else outcome.trial.cpu_ms
 
 
-def _rounded(of: Callable[[Sequence[float]], Any], values: Sequence[float], digits: int) -> float | None:
-    return round(float(of(values)), digits) if len(values) else None
+def _filled_pct(outcome: Outcome) -> float:
+    return 100 * outcome.filled
+
+
+def _filled(key: Key, by_seed: Sequence[Sequence[Outcome]]) -> float | None:
+    found: float | None = most(_filled_pct, 1)(key, by_seed)
+    return found if _in_turn(key) else None
+
+
+def _by(x: str, of: str) -> list[Lines]:
+    """Return the panels of a size's costs over ``x``, a line for each value of ``of``."""
+    columns = {"cpu_ms": "processor (ms)", "memory_mb": "memory (MB)", "probes_mean": "probes"}
+    title = f"{{strategy}}, by {x}"
+    return [
+        Lines(x, y, f"{{{of}}}", axes={"yscale": "log", "xlabel": x, "ylabel": label, "title": title}, ticks=True)
+        for y, label in columns.items()
+    ]
+
+
+def _over_queries(y: str, label: str) -> Lines:
+    return Lines("first_query", y, "{strategy}", axes={"xlabel": "query", "ylabel": label, "title": "{topology}"})
+
+
+EXPERIMENT = PlacementExperiment(
+    name="scale",
+    measure=measure,
+    parameters=Parameters(),
+    topologies=lambda parameters: TOPOLOGIES if parameters.operators else (SEQUENCE_ON,),
+    queries=5,
+    seeds=(1,),
+    order=lambda key: key,
+    rows=table(
+        {
+            "operators": lambda key, by_seed: None if _in_turn(key) else key.operators,
+            "first_query": lambda key, by_seed: key.first if _in_turn(key) else None,
+            "cpu_ms": mean(_cpu_ms, 1),
+            "cpu_ci95_ms": ci95(_cpu_ms, 1),
+            "cpu_median_ms": median(_cpu_ms, 1),
+            "memory_mb": mean(lambda one: one.memory_mb, 2),
+            "probes_mean": mean(lambda one: one.trial and one.trial.probes, 1),
+            "ratio_mean": mean(lambda one: one.ratio, 3),
+            "ratio_ci95": ci95(lambda one: one.ratio, 3),
+            "optimum_ratio_mean": mean(lambda one: one.optimum_ratio, 3),
+            "filled_pct": _filled,
+            "refused": total(lambda one: one.trial is None),
+            "queries": count(),
+        },
+        fields=("part", "strategy", "topology", "nodes"),
+    ),
+    pictures=(
+        Picture(
+            "scale-{strategy}",
+            [_by("nodes", "operators"), _by("operators", "nodes")],
+            each=("strategy",),
+            where=lambda row: row["part"] == "size",
+            size=(12, 7),
+        ),
+        Picture(
+            "{topology}-sequence",
+            [
+                [
+                    _over_queries("ratio_mean", "usage / lower bound"),
+                    _over_queries("cpu_ms", "processor (ms)"),
+                    _over_queries("refused", "refused"),
+                ]
+            ],
+            where=lambda row: row["part"] == "sequence",
+            size=(12, 4),
+        ),
+    ),
+)

@@ -20,18 +20,19 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.embedding import refitted
+from sbon_node.experiments.harness.columns import interval, rounded
+from sbon_node.experiments.harness.experiment import PlacementExperiment, Point
 from sbon_node.experiments.harness.network import Floats, Ints
-from sbon_node.experiments.harness.network_choice import networks_of
 from sbon_node.experiments.harness.network_model import NetworkModel, NetworkModelView, name_of, number_of
-from sbon_node.experiments.harness.trials import Dump, interval, true_latency
+from sbon_node.experiments.harness.trials import Dump, true_latency
+from sbon_node.experiments.opb.pictures import CONTENDERS, PICTURES, REFERENCE, SEARCHING
 from sbon_node.experiments.opb.workload import CAPACITIES, Application, application, capacities, some_nodes
 from sbon_node.model.placement import Placement
 from sbon_node.placement.model.instance import RESOURCES, Instance
@@ -41,10 +42,6 @@ from sbon_node.placement.solvers.elimination import Elimination, TooWideError
 from sbon_node.placement.solvers.exact import descend
 from sbon_node.placement.strategies.registry import STRATEGIES
 
-NAME = "opb-table1"
-CONTENDERS = ("opb", "relaxation", "min-delay", "random", "hybrid")
-"""Compared strategies; ``relaxation`` is the paper's SBON."""
-REFERENCE = "best-response"
 PAPER: dict[str, tuple[tuple[float, float], ...]] = {
     "relaxation": (
         (7.56, 22.95), (16.83, 22.99), (29.77, 23.09), (46.39, 23.24), (82.49, 23.24),
@@ -72,9 +69,6 @@ FIXED_F_TP, FIXED_F_D = 5, 10.0
 PARTS = ("table1", "delay", "throughput", "usage")
 LATENCIES = ("coordinates", "pinged", "measured")
 DIMENSIONS = 3
-SEARCHING = ("opb", "relaxation", "min-delay")
-"""Strategies whose discoveries are reported."""
-TOPOLOGY, QUERIES, SEEDS = "geometric", 4, (1, 2, 3, 4, 5)
 
 
 class Cell(NamedTuple):
@@ -105,8 +99,6 @@ class Key(NamedTuple):
 
 Run = dict[str, Outcome]
 """Outcomes of an application by strategy, with the best response and, where known, ``optimal``."""
-Trials = dict[Key, list[list[Run]]]
-"""Runs by key, for each seed."""
 
 
 def cells(parts: Sequence[str]) -> list[Cell]:
@@ -118,35 +110,24 @@ def cells(parts: Sequence[str]) -> list[Cell]:
     return [cell for cell in found if cell.part in parts]
 
 
-def run(
-    data: Sequence[Path] = (),
-    topologies: Sequence[str] = (),
-    *,
-    queries: int = QUERIES,
-    seeds: Sequence[int] = SEEDS,
-    parts: Sequence[str] = PARTS,
-    dump: Path | None = None,
-    told: Callable[[str], None] = lambda _: None,
-) -> tuple[dict[str, Any], Trials]:
-    """Return ``{"name", "rows"}``, and all trials."""
-    trials: Trials = {}
-    lines = Dump(dump, NAME)
-    for seed in seeds:
-        for whole in networks_of(data, topologies or (() if data else (TOPOLOGY,)), seed):
-            network = some_nodes(whole, np.random.default_rng((seed, 61)))
-            told(f"{network.name}, seed {seed}: coordinates")
-            places, everyone = refitted(network, DIMENSIONS, seed), np.arange(network.nodes)
-            network_models = {known: NetworkModel(network, places, everyone, exact=known == "measured") for known in LATENCIES}
-            free = {kind: capacities(kind, network.nodes, np.random.default_rng((seed, 62))) for kind in CAPACITIES}
-            rng, optima = np.random.default_rng((seed, 63)), dict[int, Ints | None]()
-            wanted = [application(network.nodes, rng) for _ in range(queries)]
-            for cell in cells(parts):
-                told(f"{network.name}, seed {seed}: {cell.part}, f_tp {cell.f_tp}, f_d {cell.f_d}, {cell.capacities}")
-                by_seed = trials.setdefault(Key(network.name, cell), [])
-                kind = free[cell.capacities]
-                by_seed.append(list(_of_cell(cell, network_models[cell.latencies], kind, wanted, seed, optima, lines)))
-    lines.close()
-    return {"name": NAME, "rows": [row for key, found in trials.items() for row in _rows(key, found)]}, trials
+class Parameters(NamedTuple):
+    parts: tuple[str, ...] = PARTS
+
+
+def measure(point: Point[Parameters]) -> Iterator[tuple[Key, Run]]:
+    seed = point.seed
+    network = some_nodes(point.network, np.random.default_rng((seed, 61)))
+    point.notify("coordinates")
+    places, everyone = refitted(network, DIMENSIONS, seed), np.arange(network.nodes)
+    network_models = {known: NetworkModel(network, places, everyone, exact=known == "measured") for known in LATENCIES}
+    free = {kind: capacities(kind, network.nodes, np.random.default_rng((seed, 62))) for kind in CAPACITIES}
+    rng, optima = np.random.default_rng((seed, 63)), dict[int, Ints | None]()
+    wanted = [application(network.nodes, rng) for _ in range(point.queries)]
+    for cell in cells(point.parameters.parts):
+        point.notify(f"{cell.part}, f_tp {cell.f_tp}, f_d {cell.f_d}, {cell.capacities}")
+        kind = free[cell.capacities]
+        for found in _of_cell(cell, network_models[cell.latencies], kind, wanted, seed, optima, point.lines):
+            yield Key(network.name, cell), found
 
 
 def _of_cell(
@@ -293,7 +274,7 @@ def _rows(key: Key, trials: Sequence[Sequence[Run]]) -> Iterator[dict[str, Any]]
 
 def _rounded(values: Sequence[float], digits: int) -> float | None:
     """Return the rounded mean."""
-    return round(float(np.mean(values)), digits) if len(values) else None
+    return rounded(np.mean, values, digits)
 
 
 def _interval(values: Sequence[float], digits: int) -> float | None:
@@ -302,7 +283,7 @@ def _interval(values: Sequence[float], digits: int) -> float | None:
 
 
 def _percentile(values: Sequence[float], share: float) -> float | None:
-    return round(float(np.percentile(values, share)), 3) if values else None
+    return rounded(lambda found: np.percentile(found, share), values, 3)
 
 
 def _write(
@@ -328,3 +309,15 @@ def _write(
         row_core_ms={one.id: one.row_core_ms for one in problem.operators},
         free={node: free[number_of(node)].tolist() for node in sorted(set(placed.values()))},
     )
+
+
+EXPERIMENT = PlacementExperiment(
+    name="opb-table1",
+    measure=measure,
+    parameters=Parameters(),
+    topologies=lambda parameters: ("geometric",),
+    queries=4,
+    seeds=(1, 2, 3, 4, 5),
+    rows=_rows,
+    pictures=PICTURES,
+)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,15 +24,16 @@ import numpy as np
 
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.embedding import refitted
-from sbon_node.experiments.harness.network_choice import networks_of
+from sbon_node.experiments.harness.columns import count, mean, seeds_ci95, seeds_mean, table, total
+from sbon_node.experiments.harness.experiment import PlacementExperiment, Point
 from sbon_node.experiments.harness.network_model import NetworkModel, NetworkModelView
-from sbon_node.experiments.harness.trials import Dump, Trial, best_hosts, interval, judged, place
+from sbon_node.experiments.harness.trials import Trial, best_hosts, judged, place
+from sbon_node.experiments.sand.pictures import PICTURES
 from sbon_node.experiments.sand.workload import FAR, LIES, Lie, Shape, lie_of, tree
 from sbon_node.model.objective import Bounds
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 
-NAME = "sand"
 TIGHT, LOOSE = 1.2, 3.0
 DIMENSIONS = 5
 BINARY = Shape(2, (3, 4, 5))
@@ -46,7 +46,6 @@ SHAPES = (Shape(2, (3,)), Shape(2, (5,)), Shape(3, (3,)))
 """Trees of Figure 9: a reference, a deeper tree and a wider tree."""
 SELECTIVITIES = (0.25, 0.5, 0.75, 1.0)
 """Values of Figure 11: the greatest selectivity of each query."""
-TOPOLOGY, QUERIES, SEEDS = "ts1064", 20, (1, 2, 3, 4, 5)
 ROUNDING_MS = 1e-6
 """Tolerance for sums of latencies."""
 
@@ -78,40 +77,21 @@ class Outcome(NamedTuple):
     lie: Lie
 
 
-Outcomes = dict[Cell, list[list[Outcome]]]
-"""Outcomes by cell, for each seed."""
+class Parameters(NamedTuple):
+    figures: tuple[int, ...] = tuple(range(6, 13))
 
 
-def run(
-    data: Sequence[Path] = (),
-    topologies: Sequence[str] = (),
-    *,
-    queries: int = QUERIES,
-    seeds: Sequence[int] = SEEDS,
-    figures: Sequence[int] = tuple(range(6, 13)),
-    dump: Path | None = None,
-    told: Callable[[str], None] = lambda _: None,
-) -> tuple[dict[str, Any], Outcomes]:
-    """Return ``{"name", "rows"}``, and all outcomes."""
-    outcomes: Outcomes = {}
-    lines = Dump(dump, NAME)
-    for seed in seeds:
-        for network in networks_of(data, topologies or (() if data else (TOPOLOGY,)), seed):
-            everyone = np.arange(network.nodes)
-            for series in _series(figures):
-                told(f"{network.name}, seed {seed}, figure {series.figure}, {series.sources}")
-                places = refitted(network, DIMENSIONS, seed) if series.latencies == "coordinates" else None
-                network_model = NetworkModel(network, places, everyone)
-                rng = np.random.default_rng((seed, 61, series.salt))
-                for number in range(queries):
-                    problem = tree(series.shape, series.lie, series.selectivity, network.latency_ms, rng)
-                    for cell, outcome in _of_query(network_model, series, problem, seed, number, lines):
-                        by_seed = outcomes.setdefault(cell, [])
-                        if len(by_seed) < seeds.index(seed) + 1:
-                            by_seed.append([])
-                        by_seed[-1].append(outcome)
-    lines.close()
-    return {"name": NAME, "rows": [_row(cell, each) for cell, each in outcomes.items()]}, outcomes
+def measure(point: Point[Parameters]) -> Iterator[tuple[Cell, Outcome]]:
+    network, seed = point.network, point.seed
+    everyone = np.arange(network.nodes)
+    for series in _series(point.parameters.figures):
+        point.notify(f"figure {series.figure}, {series.sources}")
+        places = refitted(network, DIMENSIONS, seed) if series.latencies == "coordinates" else None
+        network_model = NetworkModel(network, places, everyone)
+        rng = np.random.default_rng((seed, 61, series.salt))
+        for number in range(point.queries):
+            problem = tree(series.shape, series.lie, series.selectivity, network.latency_ms, rng)
+            yield from _of_query(point, network_model, series, problem, number)
 
 
 class _Series(NamedTuple):
@@ -152,7 +132,7 @@ def _series(figures: Sequence[int]) -> Iterator[_Series]:
 
 
 def _of_query(
-    network_model: NetworkModel, series: _Series, problem: PlacementProblem, seed: int, number: int, lines: Dump
+    point: Point[Parameters], network_model: NetworkModel, series: _Series, problem: PlacementProblem, number: int
 ) -> Iterator[tuple[Cell, Outcome]]:
     network, consumer = network_model.network, problem.pinned["consumer"]
     lie = lie_of(problem, network.latency_ms)
@@ -165,14 +145,14 @@ def _of_query(
     ) -> tuple[Cell, Outcome]:
         where = (series.figure, network.name, series.latencies, series.sources, series.shape.name)
         cell = Cell(*where, series.selectivity, series.lie.asd, bound, strategy)
-        labels = {**cell._asdict(), "seed": seed, "query": number, "max_delay_ms": bounded.bounds.max_delay_ms}
+        labels = {**cell._asdict(), "seed": point.seed, "query": number, "max_delay_ms": bounded.bounds.max_delay_ms}
         labels["baseline_usage"] = whole.usage
         if found is None:
-            lines.refused(bounded, network_model, "delay-bound", asked, **labels)
+            point.lines.refused(bounded, network_model, "delay-bound", asked, **labels)
             return cell, Outcome(None, whole.usage, False, (0, 0, 0), lie)
         trial = judged(bounded, network, found.hosts, at_proxy, found.probes, found.cpu_ms)
         trial = trial._replace(best=trial.usage if strategy == "optimal" else least)
-        lines.write(bounded, network_model, found.hosts, trial, **labels)
+        point.lines.write(bounded, network_model, found.hosts, trial, **labels)
         kept = bound is None or trial.delay_ms <= bound * whole.direct_ms + ROUNDING_MS
         return cell, Outcome(trial, whole.usage, kept, _where(bounded, found.hosts), lie)
 
@@ -210,36 +190,55 @@ def _where(problem: PlacementProblem, placed: dict[str, str]) -> tuple[int, int,
     return at_proxy, at_sources, len(placed) - at_proxy - at_sources
 
 
-def _row(cell: Cell, outcomes: list[list[Outcome]]) -> dict[str, Any]:
-    every = [outcome for seed in outcomes for outcome in seed]
-    placed = [[(outcome, outcome.trial) for outcome in seed if outcome.trial is not None] for seed in outcomes]
-    ratios = [sum(trial.usage for _, trial in seed) / sum(one.whole for one, _ in seed) for seed in placed if seed]
-    stretches = [float(np.mean([trial.delay_ms / trial.direct_ms for _, trial in seed])) for seed in placed if seed]
-    at = np.array([outcome.at for outcome in every]).sum(axis=0) / max(1, sum(sum(outcome.at) for outcome in every))
-    trials = [trial for seed in placed for _, trial in seed]
-    return {
-        **cell._asdict(),
-        "apd": round(float(np.mean([outcome.lie.apd for outcome in every])), 3),
-        "asd": round(float(np.mean([outcome.lie.asd for outcome in every])), 3),
-        "bandwidth_ratio": _mean(ratios),
-        "bandwidth_ci95": _ci95(ratios),
-        "stretch": _mean(stretches),
-        "stretch_ci95": _ci95(stretches),
-        "at_proxy_pct": round(100 * float(at[0]), 1),
-        "at_sources_pct": round(100 * float(at[1]), 1),
-        "in_network_pct": round(100 * float(at[2]), 1),
-        "bound_kept": sum(outcome.kept for outcome in every),
-        "refused": sum(outcome.trial is None for outcome in every),
-        "probes_mean": round(float(np.mean([trial.probes for trial in trials])), 1) if trials else None,
-        "cpu_ms": round(float(np.mean([trial.cpu_ms for trial in trials])), 1) if trials else None,
-        "queries": len(every),
-    }
+def _placed(seed: Sequence[Outcome]) -> list[tuple[Outcome, Trial]]:
+    return [(one, one.trial) for one in seed if one.trial is not None]
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return round(float(np.mean(values)), 4) if values else None
+def _ratio(seed: Sequence[Outcome]) -> float | None:
+    """Usage of all queries of a seed / that of all their operators at the proxy."""
+    placed = _placed(seed)
+    return sum(trial.usage for _, trial in placed) / sum(one.whole for one, _ in placed) if placed else None
 
 
-def _ci95(by_seed: Sequence[float]) -> float | None:
-    found = interval(by_seed)
-    return None if found is None else round(found, 4)
+def _stretch(seed: Sequence[Outcome]) -> float | None:
+    stretches = [trial.delay_ms / trial.direct_ms for _, trial in _placed(seed)]
+    return float(np.mean(stretches)) if stretches else None
+
+
+def _share_pct(position: int) -> Callable[[Any, Sequence[Sequence[Outcome]]], float]:
+    """Return the column of operators at the proxy (0), at sources (1) or at other nodes (2)."""
+
+    def column(key: Any, by_seed: Sequence[Sequence[Outcome]]) -> float:
+        counts = [outcome.at for seed in by_seed for outcome in seed]
+        return round(100 * float(sum(at[position] for at in counts) / max(1, sum(map(sum, counts)))), 1)
+
+    return column
+
+
+EXPERIMENT = PlacementExperiment(
+    name="sand",
+    measure=measure,
+    parameters=Parameters(),
+    topologies=lambda parameters: ("ts1064",),
+    queries=20,
+    seeds=(1, 2, 3, 4, 5),
+    rows=table(
+        {
+            "apd": mean(lambda one: one.lie.apd, 3),
+            "asd": mean(lambda one: one.lie.asd, 3),
+            "bandwidth_ratio": seeds_mean(_ratio, 4),
+            "bandwidth_ci95": seeds_ci95(_ratio, 4),
+            "stretch": seeds_mean(_stretch, 4),
+            "stretch_ci95": seeds_ci95(_stretch, 4),
+            "at_proxy_pct": _share_pct(0),
+            "at_sources_pct": _share_pct(1),
+            "in_network_pct": _share_pct(2),
+            "bound_kept": total(lambda one: one.kept),
+            "refused": total(lambda one: one.trial is None),
+            "probes_mean": mean(lambda one: one.trial and one.trial.probes, 1),
+            "cpu_ms": mean(lambda one: one.trial and one.trial.cpu_ms, 1),
+            "queries": count(),
+        }
+    ),
+    pictures=PICTURES,
+)

@@ -11,22 +11,22 @@ Coordinates are refit's with height, in 3 and 5 dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sbon_node.experiments.coordinates.embedding import refitted
+from sbon_node.experiments.harness.columns import ci95, count, mean, percentile, table
+from sbon_node.experiments.harness.experiment import PlacementExperiment, Point
 from sbon_node.experiments.harness.network import Floats, Ints, Network
-from sbon_node.experiments.harness.network_choice import networks_of
 from sbon_node.experiments.harness.network_model import NetworkModel, NetworkModelView, number_of
-from sbon_node.experiments.harness.trials import Dump, Trial, best_hosts, judged, place, summary
+from sbon_node.experiments.harness.pictures import Lines, Picture
+from sbon_node.experiments.harness.trials import Trial, best_hosts, judged, place
 from sbon_node.experiments.harness.workload import CORES, query
 from sbon_node.placement.model.problem import PlacementProblem
 from sbon_node.placement.settings import PlacementSettings
 
-NAME = "penalty"
 OPERATORS = (1, 3, 7, 15)
 STRATEGIES = ("hybrid", "relaxation", "producer", "consumer", "random")
 VARIANTS = ("full", "no-pings", "view300", "noise10", "capacities")
@@ -35,7 +35,6 @@ ONLY_HYBRID = ("no-pings", "noise10")
 DIMENSIONS = (3, 5)
 KNOWN, NOISE = 300, 0.1
 FULL, ROOM = 0.5, (4, 8)
-TOPOLOGY, QUERIES, SEEDS = "ts1550", 8, (1, 2)
 
 
 class Key(NamedTuple):
@@ -49,56 +48,31 @@ class Key(NamedTuple):
     hosts: int
 
 
-Trials = dict[Key, list[list[Trial]]]
-"""Trials by key, for each seed."""
+class Parameters(NamedTuple):
+    operators: tuple[int, ...] = OPERATORS
+    variants: tuple[str, ...] = VARIANTS
 
 
-def run(
-    data: Sequence[Path] = (),
-    topologies: Sequence[str] = (),
-    *,
-    queries: int = QUERIES,
-    seeds: Sequence[int] = SEEDS,
-    operators: Sequence[int] = OPERATORS,
-    variants: Sequence[str] = VARIANTS,
-    dump: Path | None = None,
-    told: Callable[[str], None] = lambda _: None,
-) -> tuple[dict[str, Any], Trials]:
-    """Return ``{"name", "rows"}``, and all trials."""
-    trials: Trials = {}
-    lines = Dump(dump, NAME)
-    for seed in seeds:
-        for network in networks_of(data, topologies or (() if data else (TOPOLOGY,)), seed):
-            everyone = np.arange(network.nodes)
-            for dimensions in DIMENSIONS:
-                told(f"{network.name}, seed {seed}: coordinates in {dimensions} dimensions")
-                places = refitted(network, dimensions, seed)
-                for hosts in ([network.routers] if len(network.routers) else []) + [everyone]:
-                    network_model = NetworkModel(network, places, hosts)
-                    for size in operators:
-                        told(f"{network.name}, seed {seed}, {dimensions} dimensions, {len(hosts)} hosts, {size} operators")
-                        for key, trial in _of_network_model(
-                            network_model, f"{dimensions}d+h", size, queries, seed, variants, lines
-                        ):
-                            by_seed = trials.setdefault(key, [])
-                            if len(by_seed) < seeds.index(seed) + 1:
-                                by_seed.append([])
-                            by_seed[-1].append(trial)
-    lines.close()
-    return {"name": NAME, "rows": [_row(key, trials[key]) for key in sorted(trials, key=_order)]}, trials
+def measure(point: Point[Parameters]) -> Iterator[tuple[Key, Trial]]:
+    network = point.network
+    for dimensions in DIMENSIONS:
+        point.notify(f"coordinates in {dimensions} dimensions")
+        places = refitted(network, dimensions, point.seed)
+        for hosts in ([network.routers] if len(network.routers) else []) + [np.arange(network.nodes)]:
+            for size in point.parameters.operators:
+                point.notify(f"{dimensions} dimensions, {len(hosts)} hosts, {size} operators")
+                yield from _of_size(point, NetworkModel(network, places, hosts), f"{dimensions}d+h", size)
 
 
-def _of_network_model(
-    network_model: NetworkModel, coordinates: str, size: int, queries: int, seed: int, variants: Sequence[str], lines: Dump
-) -> Iterator[tuple[Key, Trial]]:
+def _of_size(point: Point[Parameters], network_model: NetworkModel, coordinates: str, size: int) -> Iterator[tuple[Key, Trial]]:
     network = network_model.network
-    rng = np.random.default_rng((seed, size, 51))
-    for number in range(queries):
+    rng = np.random.default_rng((point.seed, size, 51))
+    for number in range(point.queries):
         problem = query(size, network.nodes, rng)
         free = _free(network, rng)
         drawn = rng.permutation(network_model.hosts)[:KNOWN]
         best = best_hosts(problem, network_model)
-        for variant in variants:
+        for variant in point.parameters.variants:
             if variant == "view300" and len(network_model.hosts) <= KNOWN:
                 continue
             room = free if variant == "capacities" else None
@@ -117,7 +91,10 @@ def _of_network_model(
                 placed, probes, cpu_ms = place(problem, strategy, view, settings)
                 trial = judged(problem, network, placed, least, probes, cpu_ms)
                 key = Key(strategy, variant, coordinates, network.name, size, len(network_model.hosts))
-                _write(lines, problem, network_model, placed, trial, key, seed, number, room)
+                labels: dict[str, Any] = {**key._asdict(), "seed": point.seed, "query": number}
+                if room is not None:
+                    labels |= {"free_cores": room[network_model.hosts].round(3).tolist(), "cores_needed": CORES}
+                point.lines.write(problem, network_model, placed, trial, **labels)
                 yield key, trial
 
 
@@ -133,38 +110,59 @@ def _free(network: Network, rng: np.random.Generator) -> Floats:
     return found
 
 
-def _write(
-    lines: Dump,
-    problem: PlacementProblem,
-    network_model: NetworkModel,
-    placed: dict[str, str],
-    trial: Trial,
-    key: Key,
-    seed: int,
-    number: int,
-    room: Floats | None,
-) -> None:
-    labels: dict[str, Any] = key._asdict() | {"seed": seed, "query": number}
-    if room is not None:
-        labels |= {"free_cores": room[network_model.hosts].round(3).tolist(), "cores_needed": CORES}
-    lines.write(problem, network_model, placed, trial, **labels)
-
-
-def _row(key: Key, trials: list[list[Trial]]) -> dict[str, Any]:
-    penalty, interval = summary(trials, lambda trial: trial.penalty)
-    every = [trial for seed in trials for trial in seed]
-    return {
-        **key._asdict(),
-        "penalty_mean_pct": round(penalty, 2),
-        "penalty_ci95_pct": None if interval is None else round(interval, 2),
-        "penalty_p90_pct": round(100 * float(np.percentile([trial.penalty for trial in every], 90)), 2),
-        "delay_pct": round(summary(trials, lambda trial: trial.delay_penalty)[0], 2),
-        "probes_mean": round(float(np.mean([trial.probes for trial in every])), 1),
-        "cpu_ms": round(float(np.mean([trial.cpu_ms for trial in every])), 1),
-        "queries": len(every),
-    }
+def _penalty_pct(trial: Trial) -> float:
+    return 100 * trial.penalty
 
 
 def _order(key: Key) -> tuple[Any, ...]:
     variant = VARIANTS.index(key.variant)
     return key.topology, key.hosts, key.operators, variant, STRATEGIES.index(key.strategy), key.coordinates
+
+
+def _lines(label: str, column: str, value: str, axes: dict[str, str]) -> Lines:
+    """Draw the rows in which ``column`` is ``value``."""
+    x, y, spread = "operators", "penalty_mean_pct", "penalty_ci95_pct"
+    return Lines(x, y, label, spread, lambda row: row[column] == value, {"xlabel": "operators", **axes})
+
+
+EXPERIMENT = PlacementExperiment(
+    name="penalty",
+    measure=measure,
+    parameters=Parameters(),
+    topologies=lambda parameters: ("ts1550",),
+    queries=8,
+    seeds=(1, 2),
+    order=_order,
+    rows=table(
+        {
+            "penalty_mean_pct": mean(_penalty_pct, 2),
+            "penalty_ci95_pct": ci95(_penalty_pct, 2),
+            "penalty_p90_pct": percentile(_penalty_pct, 90, 2),
+            "delay_pct": mean(lambda trial: 100 * trial.delay_penalty, 2),
+            "probes_mean": mean(lambda trial: trial.probes, 1),
+            "cpu_ms": mean(lambda trial: trial.cpu_ms, 1),
+            "queries": count(),
+        }
+    ),
+    pictures=(
+        Picture(
+            "{topology}-{hosts}",
+            [
+                [
+                    _lines(
+                        "{strategy}, {coordinates}",
+                        "variant",
+                        "full",
+                        {
+                            "yscale": "log",
+                            "ylabel": "mean usage beyond the optimum's (%)",
+                            "title": "{topology}, {hosts} hosts",
+                        },
+                    ),
+                    _lines("{variant}, {coordinates}", "strategy", "hybrid", {"title": "hybrid"}),
+                ]
+            ],
+            each=("topology", "hosts"),
+        ),
+    ),
+)

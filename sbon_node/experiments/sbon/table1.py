@@ -9,21 +9,20 @@ time had them. ``hybrid`` is ours, with coordinates by refit, 5-D and height. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sbon_node.experiments.coordinates.embedding import refitted, vivaldi_positions
-from sbon_node.experiments.harness.network import Network
-from sbon_node.experiments.harness.network_choice import networks_of
+from sbon_node.experiments.harness.columns import ci95, count, mean, percentile, table
+from sbon_node.experiments.harness.experiment import PlacementExperiment, Point
 from sbon_node.experiments.harness.network_model import NetworkModel, NetworkModelView
-from sbon_node.experiments.harness.trials import Dump, Trial, best_hosts, judged, place, summary
+from sbon_node.experiments.harness.pictures import Distribution, Picture
+from sbon_node.experiments.harness.trials import Trial, best_hosts, judged, place
 from sbon_node.experiments.harness.workload import aggregator
 from sbon_node.placement.settings import PlacementSettings
 
-NAME = "sbon-table1"
 PAPER = {
     "optimal": (0, 13),
     "relaxation": (15, 24),
@@ -36,77 +35,85 @@ PAPER = {
 STRATEGIES = (*PAPER, "hybrid")
 NOISE = 0.1
 DIMENSIONS = 5
-TOPOLOGY, QUERIES, SEEDS = "ts1550", 100, (1, 2, 3, 4, 5)
-
-Trials = dict[str, dict[str, list[list[Trial]]]]
-"""Trials by topology and strategy, for each seed."""
+MOST_PCT = 200
 
 
-def run(
-    data: Sequence[Path] = (),
-    topologies: Sequence[str] = (),
-    *,
-    queries: int = QUERIES,
-    seeds: Sequence[int] = SEEDS,
-    dump: Path | None = None,
-    told: Callable[[str], None] = lambda _: None,
-) -> tuple[dict[str, Any], Trials]:
-    """Return ``{"name", "rows"}``, and all trials. If a network has no routers, all nodes may host."""
-    trials: Trials = {}
-    lines = Dump(dump, NAME)
-    for seed in seeds:
-        for network in networks_of(data, topologies or (() if data else (TOPOLOGY,)), seed):
-            told(f"{network.name}, seed {seed}")
-            found = trials.setdefault(network.name, {})
-            for strategy, each in _of_network(network, queries, seed, lines).items():
-                found.setdefault(strategy, []).append(each)
-    lines.close()
-    rows = [_row(topology, strategy, each) for topology, found in trials.items() for strategy, each in found.items()]
-    return {"name": NAME, "rows": rows}, trials
+class Key(NamedTuple):
+    strategy: str
+    topology: str
 
 
-def _of_network(network: Network, queries: int, seed: int, lines: Dump) -> dict[str, list[Trial]]:
+class Parameters(NamedTuple):
+    """None."""
+
+
+def measure(point: Point[Parameters]) -> Iterator[tuple[Key, Trial]]:
+    """Place all queries by all strategies. If the network has no routers, all nodes may host."""
+    network, seed = point.network, point.seed
+    point.notify("coordinates")
     hosts = network.routers if len(network.routers) else np.arange(network.nodes)
     network_models = {
         "relaxation": NetworkModel(network, vivaldi_positions(network, seed, noise=NOISE), hosts),
         "hybrid": NetworkModel(network, refitted(network, DIMENSIONS, seed), hosts),
         "any": NetworkModel(network, None, np.arange(network.nodes)),
     }
-    rng, found = np.random.default_rng((seed, 41)), dict[str, list[Trial]]()
-    for number in range(queries):
+    network_models |= dict.fromkeys(("optimal", "ip-multicast"), network_models["relaxation"])
+    rng = np.random.default_rng((seed, 41))
+    for number in range(point.queries):
         problem = aggregator(network.nodes, rng)
         best = best_hosts(problem, network_models["relaxation"])
         for strategy in STRATEGIES:
             if strategy == "ip-multicast" and network.route is None:
                 continue
-            network_model = network_models[
-                "relaxation" if strategy == "ip-multicast" else strategy if strategy in network_models else "any"
-            ]
+            network_model = network_models.get(strategy, network_models["any"])
             placed, probes, cpu_ms = best, 0, 0.0
             if strategy != "optimal":
                 placed, probes, cpu_ms = place(problem, strategy, NetworkModelView(network_model, number), PlacementSettings())
             trial = judged(problem, network, placed, best, probes, cpu_ms)
-            found.setdefault(strategy, []).append(trial)
-            shown = network_models["relaxation"] if strategy == "optimal" else network_model
-            lines.write(problem, shown, placed, trial, strategy=strategy, topology=network.name, seed=seed, query=number)
-    return found
+            key = Key(strategy, network.name)
+            point.lines.write(problem, network_model, placed, trial, **key._asdict(), seed=seed, query=number)
+            yield key, trial
 
 
-def _row(topology: str, strategy: str, trials: list[list[Trial]]) -> dict[str, Any]:
-    usage, usage_ci = summary(trials, lambda trial: trial.penalty)
-    delay, delay_ci = summary(trials, lambda trial: trial.delay_penalty)
-    paper = PAPER.get(strategy, (None, None))
-    every = [trial for seed in trials for trial in seed]
-    return {
-        "strategy": strategy,
-        "topology": topology,
-        "usage_penalty_pct": round(usage, 2),
-        "usage_ci95_pct": None if usage_ci is None else round(usage_ci, 2),
-        "paper_usage_penalty_pct": paper[0],
-        "delay_penalty_pct": round(delay, 2),
-        "delay_ci95_pct": None if delay_ci is None else round(delay_ci, 2),
-        "paper_delay_penalty_pct": paper[1],
-        "usage_p80_pct": round(100 * float(np.percentile([trial.penalty for trial in every], 80)), 2),
-        "probes_mean": round(float(np.mean([trial.probes for trial in every])), 1),
-        "queries": len(every),
-    }
+def _usage_pct(trial: Trial) -> float:
+    return 100 * trial.penalty
+
+
+def _delay_pct(trial: Trial) -> float:
+    return 100 * trial.delay_penalty
+
+
+def _paper(key: Key, column: int) -> int | None:
+    return PAPER[key.strategy][column] if key.strategy in PAPER else None
+
+
+def _distribution(number: int, of: Any, what: str) -> Picture:
+    axes = {"xlabel": f"{what} (%)", "ylabel": "share of queries", "title": "{topology}", "xlim": (None, MOST_PCT)}
+    return Picture(f"{{topology}}-figure{number}", [[Distribution(of, lambda key: str(key.strategy), axes, least_zero=True)]])
+
+
+EXPERIMENT = PlacementExperiment(
+    name="sbon-table1",
+    measure=measure,
+    parameters=Parameters(),
+    topologies=lambda parameters: ("ts1550",),
+    queries=100,
+    seeds=(1, 2, 3, 4, 5),
+    rows=table(
+        {
+            "usage_penalty_pct": mean(_usage_pct, 2),
+            "usage_ci95_pct": ci95(_usage_pct, 2),
+            "paper_usage_penalty_pct": lambda key, by_seed: _paper(key, 0),
+            "delay_penalty_pct": mean(_delay_pct, 2),
+            "delay_ci95_pct": ci95(_delay_pct, 2),
+            "paper_delay_penalty_pct": lambda key, by_seed: _paper(key, 1),
+            "usage_p80_pct": percentile(_usage_pct, 80, 2),
+            "probes_mean": mean(lambda trial: trial.probes, 1),
+            "queries": count(),
+        }
+    ),
+    pictures=(
+        _distribution(8, _usage_pct, "Network usage beyond the optimum's"),
+        _distribution(9, _delay_pct, "Delay beyond the longest direct path's"),
+    ),
+)

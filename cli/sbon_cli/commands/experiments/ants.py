@@ -27,4 +27,4 @@ def ants(out: Path | None, json_: bool, parts: tuple[str, ...], **options: Any) 
     """ANTS's Figures 2, 3 and 4 and its Table 1: latency by ants, beside the exact optimum and others, and the queueing model."""
     module: Any = importlib.import_module("sbon_node.experiments.ants.figures")
     options["parts"] = parts or module.PARTS
-    run_experiment("ants.figures", "draw_ants", out, json_, options, pictures="ants.pictures")
+    run_experiment("ants.figures", out, json_, options)

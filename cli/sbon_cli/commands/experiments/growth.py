@@ -31,7 +31,7 @@ def nes(out: Path | None, json_: bool, sources: tuple[int, ...], iterations: tup
     """NES's Bottom-Up, Top-Down and IFCOP on a hierarchy with little capacity, and local search from these."""
     module: Any = importlib.import_module("sbon_node.experiments.nes.figures")
     options |= {"sources": sources or module.SOURCES, "iterations": iterations or module.ITERATIONS}
-    run_experiment("nes.figures", "draw_nes", out, json_, options, "nes.pictures")
+    run_experiment("nes.figures", out, json_, options)
 
 
 @click.command()
@@ -62,4 +62,4 @@ def scale(
     module: Any = importlib.import_module("sbon_node.experiments.nes.scale")
     options["operators"] = () if sequence_only else operators or module.OPERATORS
     options["strategies"] = strategies or module.STRATEGIES
-    run_experiment("nes.scale", "draw_scale", out, json_, options, "nes.pictures")
+    run_experiment("nes.scale", out, json_, options)

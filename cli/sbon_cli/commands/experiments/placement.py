@@ -19,7 +19,7 @@ from sbon_cli.terminal.output import err, headings, print_json, print_table, rep
 @reports_errors
 def sbon_table1(out: Path | None, json_: bool, **options: Any) -> None:
     """SBON's Table 1 and Figures 8 and 9: penalties in usage and delay of six strategies and hybrid, beside the paper's."""
-    run_experiment("sbon.table1", "draw_table1", out, json_, options)
+    run_experiment("sbon.table1", out, json_, options)
 
 
 @click.command()
@@ -43,7 +43,7 @@ def penalty(out: Path | None, json_: bool, operators: tuple[str, ...], variants:
     module: Any = importlib.import_module("sbon_node.experiments.sbon.penalty")
     options["operators"] = tuple(int(size) for size in operators) or module.OPERATORS
     options["variants"] = variants or module.VARIANTS
-    run_experiment("sbon.penalty", "draw_penalty", out, json_, options)
+    run_experiment("sbon.penalty", out, json_, options)
 
 
 @click.command()
@@ -54,7 +54,7 @@ def sand(out: Path | None, json_: bool, figures: tuple[int, ...], **options: Any
     """SAND's Figures 6 to 12: bandwidth and delay beside sending all rows to the consumer, under bounds on delay."""
     if figures:
         options["figures"] = figures
-    run_experiment("sand.figures", "draw_sand", out, json_, options, pictures="sand.pictures")
+    run_experiment("sand.figures", out, json_, options)
 
 
 @click.command(name="opb-table1")
@@ -70,7 +70,7 @@ def opb_table1(out: Path | None, json_: bool, parts: tuple[str, ...], **options:
     """OPB's Table I and Figures 3 to 5: usage, delay, success and discoveries under bounds, beside the paper's."""
     module: Any = importlib.import_module("sbon_node.experiments.opb.table1")
     options["parts"] = parts or module.PARTS
-    run_experiment("opb.table1", "draw_opb", out, json_, options, pictures="opb.pictures")
+    run_experiment("opb.table1", out, json_, options)
 
 
 def tell_timeouts(data: Sequence[Path]) -> None:
@@ -81,23 +81,16 @@ def tell_timeouts(data: Sequence[Path]) -> None:
             err().print(f"{path}: {told}", markup=False)
 
 
-def run_experiment(
-    module: str,
-    drawing: str,
-    out: Path | None,
-    json_: bool,
-    options: dict[str, Any],
-    pictures: str = "harness.placement_pictures",
-) -> None:
-    """Run an experiment on the networks in ``options``, draw with ``drawing`` of the module ``pictures``, print the table."""
-    experiment: Any = importlib.import_module(f"sbon_node.experiments.{module}")
+def run_experiment(module: str, out: Path | None, json_: bool, options: dict[str, Any]) -> None:
+    """Run the module's experiment on the networks that ``options`` name, write its pictures to ``out``, and print the table."""
+    experiment: Any = importlib.import_module(f"sbon_node.experiments.{module}").EXPERIMENT
     tell_timeouts(options["data"])
     with err().status("placing") as status:
         topologies = options.pop("topology")
-        result, trials = experiment.run(options.pop("data"), topologies, told=status.update, **options)
+        result, trials = experiment.run(options.pop("data"), topologies, notify=status.update, **options)
         if out is not None:
             status.update("drawing")
-            getattr(importlib.import_module(f"sbon_node.experiments.{pictures}"), drawing)(result, trials, out)
+            experiment.draw(result, trials, out)
     if json_:
         print_json(result)
         return

@@ -1,0 +1,133 @@
+"""An experiment as data: what is measured at a point, the rows that come of it, and its pictures; and the loop over points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from sbon_node.experiments.harness.network import Network
+from sbon_node.experiments.harness.network_choice import networks_of
+from sbon_node.experiments.harness.pictures import Picture, draw
+from sbon_node.experiments.harness.trials import Dump
+
+Row = dict[str, Any]
+Notify = Callable[[str], None]
+
+
+class Key(Protocol):
+    """Key of a row: a named tuple, whose fields the row has too."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+X = TypeVar("X")
+K = TypeVar("K", bound=Key)
+O = TypeVar("O")  # noqa: E741
+P = TypeVar("P")
+
+
+def ignore(text: str) -> None:
+    """Show nobody what is measured now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Generic[X, K, O]):
+    """``measure`` yields outcomes of a point by the key of their row; ``rows`` makes rows from all outcomes of a key, by seed.
+
+    ``order`` sorts the keys; without it rows come as measured. :mod:`~sbon_node.experiments.harness.columns` makes ``rows``.
+    """
+
+    name: str
+    measure: Callable[[X], Iterable[tuple[K, O]]]
+    rows: Callable[[K, Sequence[Sequence[O]]], Iterable[Row]]
+    order: Callable[[K], Any] | None = None
+    pictures: tuple[Picture, ...] = ()
+
+    def collect(self, points: Iterable[tuple[int, X]]) -> dict[K, list[list[O]]]:
+        """Measure all points, each given with the position of its seed."""
+        trials: dict[K, list[list[O]]] = {}
+        for position, point in points:
+            for key, outcome in self.measure(point):
+                by_seed = trials.setdefault(key, [])
+                by_seed.extend([] for _ in range(position + 1 - len(by_seed)))
+                by_seed[position].append(outcome)
+        return trials
+
+    def result(self, trials: Mapping[K, Sequence[Sequence[O]]]) -> dict[str, Any]:
+        """Return ``{"name", "rows"}``."""
+        keys = list(trials) if self.order is None else sorted(trials, key=self.order)
+        return {"name": self.name, "rows": [row for key in keys for row in self.rows(key, trials[key])]}
+
+    def draw(self, result: dict[str, Any], trials: Mapping[K, Sequence[Sequence[O]]], folder: Path) -> list[Path]:
+        """Write the pictures and the result's JSON; return the files.
+
+        Raises :class:`SbonError` ``input-missing`` where matplotlib is not installed.
+        """
+        return draw(self.pictures, result, trials, folder)
+
+
+class Point(NamedTuple, Generic[P]):
+    """A network with a seed, at which so many queries are placed.
+
+    ``named`` says that the user chose the network, ``first`` that it is the first of its seed.
+    """
+
+    network: Network
+    seed: int
+    queries: int
+    parameters: P
+    lines: Dump
+    notify: Notify
+    named: bool
+    first: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementExperiment(Experiment[Point[P], K, O], Generic[P, K, O]):
+    """An experiment over networks x seeds; the fields are defaults.
+
+    ``parameters`` are those of the experiment alone: a named tuple with their defaults.
+    """
+
+    parameters: P
+    topologies: Callable[[P], Sequence[str]]
+    queries: int
+    seeds: Sequence[int]
+
+    def run(
+        self,
+        data: Sequence[Path] = (),
+        topologies: Sequence[str] = (),
+        *,
+        queries: int | None = None,
+        seeds: Sequence[int] | None = None,
+        dump: Path | None = None,
+        notify: Notify = ignore,
+        **parameters: Any,
+    ) -> tuple[dict[str, Any], dict[K, list[list[O]]]]:
+        """Return ``{"name", "rows"}``, and all outcomes by key and seed.
+
+        Raises :class:`SbonError` ``bad-matrix``, ``unknown-topology`` or what ``measure`` raises.
+        """
+        lines = Dump(dump, self.name)
+        chosen: Any = self.parameters
+        own: P = chosen._replace(**parameters)
+        named = bool(data or topologies)
+        names = topologies if named else self.topologies(own)
+        wanted = self.queries if queries is None else queries
+
+        def points() -> Iterator[tuple[int, Point[P]]]:
+            for position, seed in enumerate(self.seeds if seeds is None else seeds):
+                for number, network in enumerate(networks_of(data, names, seed)):
+                    shown = _about(f"{network.name}, seed {seed}: ", notify)
+                    yield position, Point(network, seed, wanted, own, lines, shown, named, number == 0)
+
+        trials = self.collect(points())
+        lines.close()
+        return self.result(trials), trials
+
+
+def _about(prefix: str, notify: Notify) -> Notify:
+    return lambda text: notify(prefix + text)
