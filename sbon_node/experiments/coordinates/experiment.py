@@ -14,7 +14,7 @@ measurements;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 
 from sbon_node.errors import SbonError
 from sbon_node.experiments.coordinates.contenders import CONTENDERS, Floats, Space, distances_ms
+from sbon_node.experiments.coordinates.pictures import PICTURES, Curve, Pictured
 from sbon_node.experiments.coordinates.rtt_matrix import RttMatrix
+from sbon_node.experiments.harness.experiment import Experiment, Notify, ignore
 from sbon_node.space import refit
 
 PROBES = 720
@@ -46,9 +48,6 @@ ALGORITHMS = (*CONTENDERS, *FLOORS)
 DEFAULT_ALGORITHMS = ("refit", "refit-32", "vivaldi", "serf", "serf-32", "serf-all", "floor")
 
 
-Curve = list[tuple[int, float, float, float]]
-
-
 class Run(NamedTuple):
     """A settled network; ``curve`` holds probes, median and 90th percentile of the error, and movement (ms) on the way."""
 
@@ -58,14 +57,19 @@ class Run(NamedTuple):
     honest: NDArray[np.bool_]
 
 
-class Pictured(NamedTuple):
-    """Data of the pictures."""
+class Key(NamedTuple):
+    algorithm: str
+    data: str
 
-    row: dict[str, Any]
+
+class MatrixPoint(NamedTuple):
+    """A matrix on which an algorithm runs."""
+
     matrix: RttMatrix
-    places: Floats
-    errors: Floats
-    curve: Curve
+    algorithm: str
+    seed: int
+    probes: int
+    notify: Notify
 
 
 def run(
@@ -74,9 +78,9 @@ def run(
     *,
     seed: int = 1,
     probes: int = PROBES,
-    told: Callable[[str], None] = lambda _: None,
-) -> tuple[dict[str, Any], list[Pictured]]:
-    """Return ``{"name": "coordinates", "rows": [...]}``, a row for each matrix and algorithm, and the data of pictures.
+    notify: Notify = ignore,
+) -> tuple[dict[str, Any], dict[Key, list[list[Pictured]]]]:
+    """Return ``{"name": "coordinates", "rows": [...]}``, a row for each matrix and algorithm, and all outcomes.
 
     Raises :class:`SbonError` ``unknown-algorithm``.
     """
@@ -84,13 +88,18 @@ def run(
         if name not in ALGORITHMS:
             hint = ", ".join(ALGORITHMS)
             raise SbonError("unknown-algorithm", f"there is no algorithm {name!r}", where="--algorithm", hint=hint)
-    pictured = []
-    for matrix in matrices:
-        for name in algorithms or DEFAULT_ALGORITHMS:
-            told(f"{name} on {matrix.name}, {matrix.nodes} nodes")
-            measure = _floor if name in FLOORS else _contender
-            pictured.append(measure(name, matrix, seed, probes))
-    return {"name": "coordinates", "rows": [found.row for found in pictured]}, pictured
+    points = (
+        (0, MatrixPoint(matrix, name, seed, probes, notify)) for matrix in matrices for name in algorithms or DEFAULT_ALGORITHMS
+    )
+    trials = EXPERIMENT.collect(points)
+    return EXPERIMENT.result(trials), trials
+
+
+def measure(point: MatrixPoint) -> Iterator[tuple[Key, Pictured]]:
+    name, matrix = point.algorithm, point.matrix
+    point.notify(f"{name} on {matrix.name}, {matrix.nodes} nodes")
+    of = _floor if name in FLOORS else _contender
+    yield Key(name, matrix.name), of(name, matrix, point.seed, point.probes)
 
 
 def _contender(name: str, matrix: RttMatrix, seed: int, probes: int) -> Pictured:
@@ -277,3 +286,11 @@ def _settled(curve: Curve) -> int:
             break
         settled = probes
     return settled
+
+
+EXPERIMENT = Experiment(
+    name="coordinates",
+    measure=measure,
+    rows=lambda key, by_seed: [found.row for seed in by_seed for found in seed],
+    pictures=PICTURES,
+)

@@ -67,10 +67,10 @@ def coordinates(
     with err().status("reading") as status:
         placement.tell_timeouts(data)
         matrices = [read.read_matrix(path, weather) for path in data] + [read.made_matrix(text, seed, weather) for text in made]
-        result, pictured = experiment.run(matrices, algorithm, seed=seed, probes=probes, told=status.update)
+        result, trials = experiment.run(matrices, algorithm, seed=seed, probes=probes, notify=status.update)
         if out is not None:
             status.update("drawing")
-            importlib.import_module("sbon_node.experiments.coordinates.pictures").draw(result, pictured, out)
+            experiment.EXPERIMENT.draw(result, trials, out)
     if json_:
         print_json(result)
         return
