@@ -20,7 +20,7 @@ LIFECYCLE: Final = Lifecycle[SourceState](
     states={
         IDLE: "It waits for its first subscriber, or its node has just started.",
         RUNNING: "It is open, and reads rows as they come.",
-        PAUSED: "It waits for its input, for space on the disk, or for subscribers that are behind; it goes on by itself.",
+        PAUSED: "It waits for its input, for space on the disk, or for subscribers that are behind; it continues by itself.",
         ENDED: "It is finite, and all its rows are stored.",
         FAILED: "It cannot go on: its options, its input or its stored position are wrong.",
     },
