@@ -45,6 +45,26 @@ class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool = False
 
 
+View = Annotated[int, Meta(ge=0, lt=64)]
+ShiftMs = Annotated[int, Meta(ge=-36_500 * 86_400_000, le=36_500 * 86_400_000)]
+
+
+class TimeBuckets(msgspec.Struct, frozen=True, kw_only=True):
+    """Buckets of ``width_ms`` that divide the rows of an interval join: those of different buckets are no partners.
+
+    A row of ``view`` is in the bucket of its ``time``. A row of ``copied_view`` is in the one or two buckets of partners with
+    times from ``copied_time`` + ``from_ms`` to ``copied_time`` + ``upto_ms``.
+    """
+
+    view: View
+    time: Annotated[str, Meta(max_length=128)]
+    copied_view: View
+    copied_time: Annotated[str, Meta(max_length=128)]
+    from_ms: ShiftMs
+    upto_ms: ShiftMs
+    width_ms: Annotated[int, Meta(ge=1, le=2**50)]
+
+
 OperatorId = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\Z")]
 """Chosen by peers and used as a folder name: no separators, no leading dots."""
 
@@ -53,7 +73,7 @@ class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
     """An operator: a Spark SQL fragment over views ``in0, in1 ...``.
 
     Its output is the stream named by the operator's id. ``readers`` are the subscribers for which the stream keeps its frames
-    from the first on, however late they subscribe.
+    from the first on, however late they subscribe. ``buckets`` divide the state of its joins: an operator keeps them for life.
     """
 
     id: OperatorId
@@ -67,6 +87,7 @@ class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
     durability: Literal["local"] = "local"
     readers: Annotated[tuple[Annotated[str, Meta(max_length=160)], ...], Meta(max_length=256)] = ()
     on_error: OnError = "fail"
+    buckets: Annotated[tuple[TimeBuckets, ...], Meta(max_length=32)] = ()
 
     @property
     def has_state(self) -> bool:

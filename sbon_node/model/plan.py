@@ -9,7 +9,7 @@ import msgspec
 
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.columns import Schema
-from sbon_node.model.operators import InputSpec, Needs, OnError, OperatorSpec
+from sbon_node.model.operators import InputSpec, Needs, OnError, OperatorSpec, TimeBuckets
 
 Decompose = Literal["auto", "always", "never"]
 """When to split aggregates into partial ones beside the sources and a final one.
@@ -78,6 +78,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     partitioned: bool = False
     estimate: Rate | None = None
     on_error: OnError = "fail"
+    buckets: tuple[TimeBuckets, ...] = ()
 
     def spec(self, query: str, hosts: dict[str, str], epoch: int = 1, readers: tuple[str, ...] = ()) -> OperatorSpec:
         """Return its host's specification, once the ``hosts`` (by id) of its inputs are known."""
@@ -104,6 +105,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
             reader="partitioned" if self.partitioned else "simple",
             readers=readers,
             on_error=self.on_error,
+            buckets=self.buckets,
         )
 
 

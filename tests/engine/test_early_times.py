@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace as replaced
 
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
+from sbon_node.model.operators import TimeBuckets
 from tests.engine.many_port import ManyPort
 from tests.engine.test_markers import Bench, operator
 
@@ -31,6 +34,14 @@ class Case:
     views: tuple[int, ...]
     answer: str = ""
     first: int = 0
+    buckets: tuple[TimeBuckets, ...] = ()
+
+
+def bucketed(kind: str, copied: int) -> Case:
+    """Of width 10 seconds, with the rows of this view copied."""
+    times = {"time": "ts", "copied_time": "ts", "from_ms": -5000, "upto_ms": 5000, "width_ms": 10_000}
+    buckets = msgspec.convert({"view": 1 - copied, "copied_view": copied, **times}, TimeBuckets)
+    return replace(CASES[kind], buckets=(buckets,))
 
 
 CASES = {
@@ -62,6 +73,13 @@ CASES = {
     ),
     "hours": Case("SELECT date_trunc('hour', ts) AS h, count(*) AS n FROM in0 GROUP BY date_trunc('hour', ts), ts", (0,)),
     "groups": Case("SELECT ts, k FROM in0 GROUP BY ts, k", (0, 0)),
+}
+CASES |= {
+    "inner in buckets": bucketed("inner", 1),
+    "inner in buckets of the left": bucketed("inner", 0),
+    "left in buckets": bucketed("left", 1),
+    "right in buckets": bucketed("right", 0),
+    "semi in buckets": bucketed("semi", 1),
 }
 SECONDS = (YEAR_1_MS // 1000, -7200, -3600, -3599, -11, -10, -9, -5, -1, 0, 1, 4, 5, 9, 10, 3600, 1_356_998_400)
 
@@ -103,7 +121,7 @@ async def say(port: ManyPort, position: int, table: pa.Table, seconds: float) ->
 async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, name: str) -> None:
     """The inputs take turns, each promising what its own rows do not break; the engine is restarted between."""
     case = CASES[name]
-    spec = operator(f"whole.{name}", case.fragment, case.views)
+    spec = replaced(operator(f"whole.{name.replace(' ', '-')}", case.fragment, case.views), buckets=case.buckets)
     port = await bench.start(spec)
     told: list[list[pa.Table]] = [[] for _ in case.views]
     for number, at in enumerate(SECONDS[case.first :]):

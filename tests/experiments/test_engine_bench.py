@@ -21,7 +21,16 @@ from sbon_node.experiments.bench import footprint
 from sbon_node.experiments.bench.bare import BareFlow
 from sbon_node.experiments.bench.bare_messages import QueryFailed, RowsOut
 from sbon_node.experiments.bench.rows import Outputs, Rows
-from sbon_node.experiments.bench.work import AGGREGATE, JOIN, Pass, Work, aggregate_passes, join_passes
+from sbon_node.experiments.bench.work import (
+    AGGREGATE,
+    FEW_KEYS,
+    JOIN,
+    Pass,
+    Work,
+    aggregate_passes,
+    few_keys_passes,
+    join_passes,
+)
 from sbon_node.streams.settings import StreamSettings
 
 METRICS = [
@@ -31,6 +40,7 @@ METRICS = [
     "filter_rows_s",
     "aggregate_rows_s",
     "join_rows_s",
+    "join_few_keys_rows_s",
     "idle_cores",
     "memory_mb",
 ]
@@ -47,7 +57,10 @@ def test_frames_hold_the_rows_they_say_and_one_that_passes_at_least() -> None:
     assert [draft.payload for draft in rows.drafts] == [draft.payload for draft in Rows(7, 25, 10).drafts]
 
 
-@pytest.mark.parametrize("work, made, sql", [(AGGREGATE, aggregate_passes, CLOSED), (JOIN, join_passes, JOINED)])
+@pytest.mark.parametrize(
+    "work, made, sql",
+    [(AGGREGATE, aggregate_passes, CLOSED), (JOIN, join_passes, JOINED), (FEW_KEYS, few_keys_passes, JOINED)],
+)
 def test_a_pass_says_how_many_rows_come_out_of_it(work: Work, made: Callable[[int, int, int], list[Pass]], sql: str) -> None:
     passes = made(3, 50_000, 3)
     assert [one.rows for one in passes] == [50_000] * 3

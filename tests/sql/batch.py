@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.host import analyse
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
+from sbon_node.engine.spark.operators.buckets import with_bucket, with_equal_buckets
 from sbon_node.engine.spark.operators.operator import ddl
 from sbon_node.model.columns import Schema
 from sbon_node.model.plan import Plan
@@ -36,8 +37,8 @@ class Batch:
                 first, *others = (frames[one.stream] for one in operator.inputs if one.view == view)
                 for other in others:
                     first = first.unionByName(other)
-                first.createOrReplaceTempView(f"in{view}")
-            frames[operator.id] = self._session.sql(operator.fragment)
+                with_bucket(first, view, operator.buckets).createOrReplaceTempView(f"in{view}")
+            frames[operator.id] = self._session.sql(with_equal_buckets(operator.fragment, operator.buckets))
         return [tuple(row.values()) for output in plan.outputs for row in frames[output].toArrow().to_pylist()]
 
 

@@ -44,13 +44,16 @@ A = TypeVar("A", bound=Message)
 class BareFlow:
     """A query's inputs in memory, with the same batch limits as operators.
 
-    A query with ``state`` may check for input after each batch without waiting: the rows that a window releases come in a
-    batch of their own.
+    ``shares`` are those of the inputs in a batch's rows, equal by default. A query with ``state`` may check for input after each
+    batch without waiting: the rows that a window releases come in a batch of their own.
     """
 
-    def __init__(self, inputs: int, clock: Clock, settings: StreamSettings, *, state: bool = False) -> None:
+    def __init__(
+        self, inputs: int, clock: Clock, settings: StreamSettings, *, state: bool = False, shares: Sequence[float] = ()
+    ) -> None:
         self.outputs = Outputs()
         self._clock, self._settings, self._state = clock, settings, state
+        self._shares = shares or [1 / inputs] * inputs
         self._wrote: set[int] = set()
         """Inputs without a request since the last batch."""
         self._inboxes = [Inbox(f"source {position}", capacity_bytes=_NO_BOUND) for position in range(inputs)]
@@ -77,15 +80,15 @@ class BareFlow:
 
     async def _poll(self, position: int, after: InputOffset, wait_s: float) -> InputOffset:
         settings, inbox = self._settings, self._inboxes[position]
-        share = len(self._inboxes)
-        rows = settings.batch_span_rows // share if self._state else None
+        share = self._shares[position]
+        rows = int(settings.batch_span_rows * share) if self._state else None
         at_once = position in self._wrote
         self._wrote.discard(position)
         try:
             async with self._clock.timeout(0.0 if at_once else wait_s):
                 while True:
                     span = InputSpan(after.frame, after, inbox.at)
-                    fill([span], settings.batch_span_bytes // share, settings.batch_span_frames, rows)
+                    fill([span], int(settings.batch_span_bytes * share), settings.batch_span_frames, rows)
                     if span.last is not None:
                         return InputOffset(frame=span.last.number)
                     await inbox.news.wait()
@@ -134,12 +137,14 @@ class Bare:
             await listener.close()
 
     async def start(self, operator: str, reader: Literal["simple", "partitioned"], work: Work) -> BareFlow:
-        flow = self._flows[operator] = BareFlow(len(work.inputs), self._clock, StreamSettings(), state=bool(work.event_time))
+        flow = self._flows[operator] = BareFlow(
+            len(work.inputs), self._clock, StreamSettings(), state=bool(work.event_time), shares=work.shares
+        )
         command = StartQuery(
             operator=operator,
             reader=reader,
             schemas=tuple(", ".join(f"{column.name} {column.type}" for column in schema) for schema in work.inputs),
-            fragment=work.fragment,
+            fragment=work.by_hand or work.fragment,
             event_time=work.event_time,
             wait_s=EngineSettings().poll_s,
         )

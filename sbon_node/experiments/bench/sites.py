@@ -176,6 +176,7 @@ class Ours:
             ),
             schema=work.schema,
             reader=reader,
+            buckets=work.buckets,
         )
         checkpoint = self._far.folder / "operators" / operator
         checkpoint.mkdir(parents=True)

@@ -13,7 +13,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured, Measurement, Recall, SourcePace
-from sbon_node.model.operators import OnError
+from sbon_node.model.operators import OnError, TimeBuckets
 from sbon_node.model.plan import PlannedInput, PlannedOperator, PlannedSource, Rate
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.checks.error_location import check_alike, check_outputs, in_the_text
@@ -24,6 +24,7 @@ from sbon_node.sql.stages.estimate import Estimate, estimated
 from sbon_node.sql.stages.fragments import fragment_of
 from sbon_node.sql.stages.hold_back import Path, ahead_ms, shares
 from sbon_node.sql.stages.signature import signature
+from sbon_node.sql.stages.time_buckets import time_buckets
 
 Analyse = Callable[[str, tuple[Schema, ...]], Awaitable[Schema]]
 """Maps a fragment and its views' schemas to its output's schema; raises :class:`SbonError`."""
@@ -51,8 +52,17 @@ class _Draft:
     views: tuple[tuple[Stream, ...], ...]
 
     def estimated(self, rates: Mapping[str, Rate], measured: Measurement | None = None) -> Estimate:
-        of_views = [Rate.of_all(rates[stream.id] for stream in view) for view in self.views]
-        return estimated(self.relation, [view[0].schema for view in self.views], of_views, self.stream.schema, measured)
+        return estimated(self.relation, self.schemas, self._of_views(rates), self.stream.schema, measured)
+
+    def buckets(self, rates: Mapping[str, Rate]) -> tuple[TimeBuckets, ...]:
+        return time_buckets(self.relation, self.schemas, self._of_views(rates))
+
+    @property
+    def schemas(self) -> list[Schema]:
+        return [view[0].schema for view in self.views]
+
+    def _of_views(self, rates: Mapping[str, Rate]) -> list[Rate]:
+        return [Rate.of_all(rates[stream.id] for stream in view) for view in self.views]
 
 
 class Assembly:
@@ -163,6 +173,7 @@ class Assembly:
             partitioned=sum(rates[one.stream].rows_s for one in draft.inputs) >= self._settings.partitioned_rows_s,
             estimate=estimates[stream.id],
             on_error=self._on_error,
+            buckets=draft.buckets(rates),
         )
 
 

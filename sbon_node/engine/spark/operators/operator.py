@@ -18,6 +18,7 @@ from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.jvm.release import Batches, Sessions, end_monitors, forget_listener
 from sbon_node.engine.spark.messages import Done, Ended, Start
 from sbon_node.engine.spark.operators import first_batch
+from sbon_node.engine.spark.operators.buckets import with_bucket, with_equal_buckets
 from sbon_node.engine.spark.operators.failure_reports import why_ended
 from sbon_node.engine.spark.operators.markers import MARK, with_watermark
 from sbon_node.engine.spark.operators.on_error import SHARED_EXPRESSIONS, Guard, tolerant
@@ -135,12 +136,12 @@ def _fragment(session: SparkSession, spec: OperatorSpec, wait_s: float) -> tuple
     _register(session, source)
     for number, inputs in enumerate(views):
         parts = [_rows_of(session, source.name(), spec.id, position, one, wait_s) for position, one in inputs]
-        reduce(DataFrame.union, parts).createOrReplaceTempView(f"in{number}")
+        with_bucket(reduce(DataFrame.union, parts), number, spec.buckets).createOrReplaceTempView(f"in{number}")
     if spec.on_error == "fail":
         session.conf.unset(SHARED_EXPRESSIONS)
     else:
         session.conf.set(SHARED_EXPRESSIONS, "false")
-    return tolerant(session, session.sql(spec.fragment), spec.on_error)
+    return tolerant(session, session.sql(with_equal_buckets(spec.fragment, spec.buckets)), spec.on_error)
 
 
 def _register(session: SparkSession, source: type[SimpleSource] | type[PartitionedSource]) -> None:
