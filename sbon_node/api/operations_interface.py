@@ -13,7 +13,7 @@ from sbon_node.operations.readiness import Readiness
 class OperationsInterface(Protocol):
     """Implemented by :class:`sbon_node.operations.service.Operations`."""
 
-    def figures(self) -> NodeMetrics:
+    def metrics_snapshot(self) -> NodeMetrics:
         """Return the metrics snapshot."""
         ...
 

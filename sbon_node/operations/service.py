@@ -28,7 +28,7 @@ class Operations:
         self.reach = Reach(components.context)
         self._doctor = Doctor(config, components.context, self.reach)
 
-    def figures(self) -> NodeMetrics:
+    def metrics_snapshot(self) -> NodeMetrics:
         return metrics_of(self._components)
 
     def readiness(self) -> Readiness:

@@ -97,7 +97,7 @@ class ScriptedOperations:
     drained: bool = False
     config: dict[str, object] = field(default_factory=lambda: {"node": {"name": "a"}})
 
-    def figures(self) -> NodeMetrics:
+    def metrics_snapshot(self) -> NodeMetrics:
         return figures()
 
     def readiness(self) -> Readiness:

@@ -62,7 +62,7 @@ def test_a_source_nobody_reads_is_pinned_all_the_same(tmp_path: Path) -> None:
         await declare(cluster, "a", source_at("b"))
         assert (await refusal(drain(cluster, "b"))).details == (PINNED,)
         await ask(cluster, "a", cluster.at("a").daemon.drop_stream("numbers"))
-        while cluster.at("b").daemon.operations.figures().sources:
+        while cluster.at("b").daemon.operations.metrics_snapshot().sources:
             await cluster.clock.sleep(0.1)
         await drain(cluster, "b")
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Collection
 from typing import get_args
 
 from sbon_node.api.routes.bodies import EventsQuery
-from sbon_node.api.routes.route import Asked, EventStream, Route
+from sbon_node.api.routes.route import ApiCall, EventStream, Route
 from sbon_node.errors import SbonError
 from sbon_node.events import Bus, Kind, Level, NodeEvent
 
@@ -32,10 +32,10 @@ def level_of(text: str) -> Level:
     raise SbonError("bad-request", f"there is no level {text!r}", where="level", hint=_one_of(LEVEL_WORDS))
 
 
-def events(asked: Asked[EventsQuery, None]) -> EventStream[NodeEvent]:
+def events(call: ApiCall[EventsQuery, None]) -> EventStream[NodeEvent]:
     """Streams events of the node from now on, without end; before them the last kept events, on request."""
-    kinds, level = kinds_of(asked.query.kinds), level_of(asked.query.level)
-    return EventStream(node_events(asked.interface.bus, kinds, level, asked.settings.event_queue, asked.query.past))
+    kinds, level = kinds_of(call.query.kinds), level_of(call.query.level)
+    return EventStream(node_events(call.interface.bus, kinds, level, call.settings.event_queue, call.query.past))
 
 
 async def node_events(bus: Bus, kinds: Collection[Kind], level: Level, limit: int, past: int = 0) -> AsyncGenerator[NodeEvent]:

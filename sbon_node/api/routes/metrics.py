@@ -134,7 +134,7 @@ METRICS: Mapping[str, Labelled] = {
 class Scrape(NamedTuple):
     """All that the metrics are made of."""
 
-    figures: NodeMetrics
+    snapshot: NodeMetrics
     readiness: Readiness
     requests: Mapping[tuple[str, str, int], Answered]
     under_way: int
@@ -143,78 +143,78 @@ class Scrape(NamedTuple):
 
 def samples(scrape: Scrape) -> Iterator[Sample]:
     """Name, labels and value of every sample. Pure."""
-    figures = scrape.figures
-    yield "sbon_build_info", (figures.version, platform.python_version()), 1
+    snapshot = scrape.snapshot
+    yield "sbon_build_info", (snapshot.version, platform.python_version()), 1
     yield "sbon_ready", (), float(scrape.readiness.ready)
     for reason in scrape.readiness.reasons:
         yield "sbon_reason", (reason.code, reason.weight), 1
-    yield from _by("sbon_members", figures.members)
-    yield "sbon_membership_health", (), figures.health
-    yield "sbon_coordinate_error", (), figures.coordinate.error
-    yield "sbon_coordinate_height_seconds", (), figures.coordinate.height / 1000
-    yield "sbon_coordinate_load_seconds", (), figures.coordinate.load / 1000
-    yield "sbon_coordinate_neighbours", (), figures.neighbours
-    for (carrier, direction, kind), flow in figures.traffic.items():
+    yield from _by("sbon_members", snapshot.members)
+    yield "sbon_membership_health", (), snapshot.health
+    yield "sbon_coordinate_error", (), snapshot.coordinate.error
+    yield "sbon_coordinate_height_seconds", (), snapshot.coordinate.height / 1000
+    yield "sbon_coordinate_load_seconds", (), snapshot.coordinate.load / 1000
+    yield "sbon_coordinate_neighbours", (), snapshot.neighbours
+    for (carrier, direction, kind), flow in snapshot.traffic.items():
         yield f"sbon_{carrier}s_total", (direction, kind), flow.messages
         yield f"sbon_{carrier}_bytes_total", (direction, kind), flow.bytes
-    yield from _by("sbon_refused_total", figures.refused)
-    yield from _streams(figures)
-    yield from _links(figures)
-    yield from _by("sbon_sources", _counted(report.state.partition(":")[0] for report in figures.sources))
-    for labels, counts, lost in _sources(figures.sources):
+    yield from _by("sbon_refused_total", snapshot.refused)
+    yield from _streams(snapshot)
+    yield from _links(snapshot)
+    yield from _by("sbon_sources", _counted(report.state.partition(":")[0] for report in snapshot.sources))
+    for labels, counts, lost in _sources(snapshot.sources):
         for name, value in msgspec.structs.asdict(counts).items():
             yield f"sbon_source_{name}{'' if name in ('rows', 'bytes') else '_rows'}_total", labels, value
         yield "sbon_source_lost_rows_total", labels, lost
-    yield "sbon_dead_letter_bytes", (), figures.disk.dead_letter_bytes
-    yield from _by("sbon_operators", _counted(one.state for _, one in figures.operators))
-    for query, one in figures.operators:
+    yield "sbon_dead_letter_bytes", (), snapshot.disk.dead_letter_bytes
+    yield from _by("sbon_operators", _counted(one.state for _, one in snapshot.operators))
+    for query, one in snapshot.operators:
         yield from _operator(query, one)
-    yield "sbon_sinks", (), figures.sinks
-    yield from _by("sbon_queries", figures.queries)
+    yield "sbon_sinks", (), snapshot.sinks
+    yield from _by("sbon_queries", snapshot.queries)
     for state in ENGINE_STATES:
-        yield "sbon_engine", (state,), float(figures.engine.partition(":")[0] == state)
-    yield "sbon_engine_starts_total", (), figures.engine_starts
-    yield "sbon_engine_replacements_total", (), figures.engine_replacements
-    yield "sbon_engine_replacement_seconds", (), figures.engine_replacement_s
-    yield "sbon_engine_recovery_seconds", (), figures.engine_recovery_s
-    yield "sbon_pairs_measured_total", ("measured",), figures.pairs_measured
-    yield "sbon_pairs_measured_total", ("failed",), figures.pairs_failed
-    yield "sbon_pairs_under_way", (), figures.pairs_under_way
-    yield "sbon_pairs_known", (), figures.pairs_known
+        yield "sbon_engine", (state,), float(snapshot.engine.partition(":")[0] == state)
+    yield "sbon_engine_starts_total", (), snapshot.engine_starts
+    yield "sbon_engine_replacements_total", (), snapshot.engine_replacements
+    yield "sbon_engine_replacement_seconds", (), snapshot.engine_replacement_s
+    yield "sbon_engine_recovery_seconds", (), snapshot.engine_recovery_s
+    yield "sbon_pairs_measured_total", ("measured",), snapshot.pairs_measured
+    yield "sbon_pairs_measured_total", ("failed",), snapshot.pairs_failed
+    yield "sbon_pairs_under_way", (), snapshot.pairs_under_way
+    yield "sbon_pairs_known", (), snapshot.pairs_known
     for (method, route, status), answered in scrape.requests.items():
         yield "sbon_api_requests_total", (method, route, str(status)), answered.requests
         yield "sbon_api_request_seconds_total", (method, route, str(status)), answered.seconds
     yield "sbon_api_under_way", (), scrape.under_way
     yield "sbon_api_connections", (), scrape.connections
-    yield "sbon_disk_free_bytes", (), figures.disk.free_bytes
-    yield "sbon_disk_free_inodes", (), figures.disk.free_inodes
-    yield "sbon_tasks", (), figures.tasks
+    yield "sbon_disk_free_bytes", (), snapshot.disk.free_bytes
+    yield "sbon_disk_free_inodes", (), snapshot.disk.free_inodes
+    yield "sbon_tasks", (), snapshot.tasks
 
 
-def _streams(figures: NodeMetrics) -> Iterator[Sample]:
-    outbox = figures.outbox
+def _streams(snapshot: NodeMetrics) -> Iterator[Sample]:
+    outbox = snapshot.outbox
     yield "sbon_streams", ("source",), outbox.sources
     yield "sbon_streams", ("operator",), outbox.operators
     yield "sbon_stream_frames_total", (), outbox.shown_frames
     yield "sbon_stream_rows_total", (), outbox.shown_rows
     yield "sbon_stream_bytes_total", (), outbox.shown_bytes
-    yield "sbon_outbox_bytes", (), figures.disk.outbox_bytes
+    yield "sbon_outbox_bytes", (), snapshot.disk.outbox_bytes
     yield "sbon_outbox_unreceived_bytes", (), outbox.unreceived_bytes
     yield "sbon_outbox_paused_streams", (), outbox.paused
     yield "sbon_subscriptions", ("active",), outbox.subscriptions - outbox.failed_subscriptions
     yield "sbon_subscriptions", ("failed",), outbox.failed_subscriptions
-    yield "sbon_links_served", (), figures.served
+    yield "sbon_links_served", (), snapshot.served
     yield "sbon_link_sent_frames_total", (), outbox.sent_frames
     yield "sbon_link_sent_rows_total", (), outbox.sent_rows
     yield "sbon_link_sent_bytes_total", (), outbox.sent_bytes
-    yield "sbon_link_sent_credit_bytes", (), figures.outstanding_bytes
+    yield "sbon_link_sent_credit_bytes", (), snapshot.outstanding_bytes
 
 
-def _links(figures: NodeMetrics) -> Iterator[Sample]:
-    yield from _by("sbon_links", figures.links.states)
-    yield "sbon_link_credit_bytes", (), figures.links.credit_bytes
-    yield "sbon_link_held_bytes", (), figures.links.held_bytes
-    yield "sbon_link_spilled_bytes", (), figures.links.spilled_bytes
+def _links(snapshot: NodeMetrics) -> Iterator[Sample]:
+    yield from _by("sbon_links", snapshot.links.states)
+    yield "sbon_link_credit_bytes", (), snapshot.links.credit_bytes
+    yield "sbon_link_held_bytes", (), snapshot.links.held_bytes
+    yield "sbon_link_spilled_bytes", (), snapshot.links.spilled_bytes
 
 
 def _sources(reports: list[SourceInfo]) -> Iterator[tuple[Labels, SourceCounts, int]]:

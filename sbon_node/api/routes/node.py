@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 from sbon_node.api.routes.bodies import JoinBody, Joined, LeaveQuery, MachineUsageQuery, MembersQuery
-from sbon_node.api.routes.route import Asked, Plain, Route
+from sbon_node.api.routes.route import ApiCall, Plain, Route
 from sbon_node.model.nodes import MachineUsagePoint, MemberInfo, NodeStatus, PairInfo, RttRequest
 
 
-async def status(asked: Plain) -> NodeStatus:
-    """The node asked: engine, operators, coordinate, counters."""
-    return asked.interface.status()
+async def status(call: Plain) -> NodeStatus:
+    """The node call: engine, operators, coordinate, counters."""
+    return call.interface.status()
 
 
-async def usage(asked: Asked[MachineUsageQuery, None]) -> list[MachineUsagePoint]:
+async def usage(call: ApiCall[MachineUsageQuery, None]) -> list[MachineUsagePoint]:
     """Processor and memory of the node asked and of its engine: the newest points, the oldest first."""
-    return asked.interface.usage(asked.query.after_ms)
+    return call.interface.usage(call.query.after_ms)
 
 
-async def members(asked: Asked[MembersQuery, None]) -> list[MemberInfo]:
+async def members(call: ApiCall[MembersQuery, None]) -> list[MemberInfo]:
     """Every node as the one asked sees it, by name; or by distance from one of them."""
-    return asked.interface.members(asked.query.near, asked.query.within_ms)
+    return call.interface.members(call.query.near, call.query.within_ms)
 
 
-async def rtt(asked: Asked[None, RttRequest]) -> list[PairInfo]:
+async def rtt(call: ApiCall[None, RttRequest]) -> list[PairInfo]:
     """Round-trip times between nodes, measured where that is wanted."""
-    return await asked.interface.rtt(asked.body)
+    return await call.interface.rtt(call.body)
 
 
-async def join(asked: Asked[None, JoinBody]) -> Joined:
+async def join(call: ApiCall[None, JoinBody]) -> Joined:
     """Joins the cluster of the nodes at these addresses."""
-    return Joined(members=await asked.interface.join(asked.body.addresses))
+    return Joined(members=await call.interface.join(call.body.addresses))
 
 
-async def leave(asked: Asked[LeaveQuery, None]) -> None:
+async def leave(call: ApiCall[LeaveQuery, None]) -> None:
     """Leaves for good; then the node stops. Refused with ``node-in-use`` while queries need it, unless forced."""
-    await asked.interface.leave(force=asked.query.force)
+    await call.interface.leave(force=call.query.force)
 
 
 ROUTES = (

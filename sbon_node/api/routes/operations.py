@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from aiohttp import web
 
-from sbon_node.api.routes.route import Asked, Plain, Route
+from sbon_node.api.routes.route import ApiCall, Plain, Route
 from sbon_node.api.server.serving import SERVING, not_ready
 from sbon_node.errors import SbonError
 from sbon_node.logging.levels import LogLevels, levels, set_levels
@@ -16,16 +16,16 @@ from sbon_node.operations.readiness import Readiness, Reason
 log = structlog.get_logger()
 
 
-async def healthz(asked: Plain) -> web.Response:
+async def healthz(call: Plain) -> web.Response:
     """Whether the process answers."""
     return web.Response(text="ok\n")
 
 
-async def readyz(asked: Plain) -> Readiness:
+async def readyz(call: Plain) -> Readiness:
     """Whether the node can do its work, with reasons for restrictions. If it cannot, the worst reason is the problem, and its
     details list all.
     """
-    found = _readiness(asked)
+    found = _readiness(call)
     if found.ready:
         return found
     worst = found.reasons[0]
@@ -33,16 +33,16 @@ async def readyz(asked: Plain) -> Readiness:
     raise SbonError(worst.code, worst.message, where="node", hint=worst.hint, details=lines)
 
 
-def _readiness(asked: Plain) -> Readiness:
-    state = asked.request.app[SERVING].state()
+def _readiness(call: Plain) -> Readiness:
+    state = call.request.app[SERVING].state()
     if state == "ready":
-        return asked.interface.operations.readiness()
+        return call.interface.operations.readiness()
     refusal = not_ready(state)
     reason = Reason(code=refusal.code, weight="unready", message=refusal.message, hint=refusal.hint)
     return Readiness(ready=False, reasons=(reason,))
 
 
-async def metrics(asked: Plain) -> web.Response:
+async def metrics(call: Plain) -> web.Response:
     """The metrics of the node, for Prometheus."""
     from sbon_node.api.routes.metrics import (  # most nodes are never scraped, and its library takes memory
         CONTENT_TYPE,
@@ -50,10 +50,10 @@ async def metrics(asked: Plain) -> web.Response:
         page,
     )
 
-    serving = asked.request.app[SERVING]
+    serving = call.request.app[SERVING]
     scrape = Scrape(
-        asked.interface.operations.figures(),
-        _readiness(asked),
+        call.interface.operations.metrics_snapshot(),
+        _readiness(call),
         serving.requests.snapshot(),
         serving.requests.under_way,
         serving.connections(),
@@ -61,31 +61,31 @@ async def metrics(asked: Plain) -> web.Response:
     return web.Response(body=page(scrape), headers={"Content-Type": CONTENT_TYPE})
 
 
-async def log_levels(asked: Plain) -> LogLevels:
+async def log_levels(call: Plain) -> LogLevels:
     """Log levels: the general one, and those of modules and libraries."""
     return levels()
 
 
-async def set_log_levels(asked: Asked[None, LogLevels]) -> LogLevels:
+async def set_log_levels(call: ApiCall[None, LogLevels]) -> LogLevels:
     """Changes log levels until the node's next start."""
-    set_levels(asked.body)
-    log.warning("log-levels-set", level=asked.body.level, loggers=asked.body.loggers)
+    set_levels(call.body)
+    log.warning("log-levels-set", level=call.body.level, loggers=call.body.loggers)
     return levels()
 
 
-async def debug(asked: Plain) -> DebugDump:
+async def debug(call: Plain) -> DebugDump:
     """Configuration, tasks, the ends of the logs and versions, for a dump; secrets are hidden."""
-    return await asked.interface.operations.debug_dump()
+    return await call.interface.operations.debug_dump()
 
 
-async def doctor(asked: Plain) -> Examination:
+async def doctor(call: Plain) -> Examination:
     """Examines the machine, the node, and its place among its peers, who are asked to reach back; takes some seconds."""
-    return await asked.interface.operations.examine()
+    return await call.interface.operations.examine()
 
 
-async def drain(asked: Plain) -> None:
+async def drain(call: Plain) -> None:
     """Has the node take no part in queries any more, for good. Refused with ``node-in-use`` while anything lives on it."""
-    asked.interface.operations.drain()
+    call.interface.operations.drain()
 
 
 ROUTES = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sbon_node.api.routes.bodies import AcknowledgeBody, QueryUsageQuery, RowsQuery
-from sbon_node.api.routes.route import Asked, EventStream, Plain, Route, WithHeaders
+from sbon_node.api.routes.route import ApiCall, EventStream, Plain, Route, WithHeaders
 from sbon_node.api.server.event_stream import position_of
 from sbon_node.explain.placement_explanation import PlacementExplanation
 from sbon_node.explain.plan_explanation import Explanation
@@ -13,61 +13,61 @@ from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import UNANSWERED_HEADER, header_of
 
 
-async def queries(asked: Plain) -> WithHeaders[list[QueryInfo]]:
+async def queries(call: Plain) -> WithHeaders[list[QueryInfo]]:
     """Every query of the cluster, as far as the members that hold their records answer; a header names the others."""
-    found = await asked.interface.queries()
+    found = await call.interface.queries()
     return WithHeaders(list(found), {UNANSWERED_HEADER: header_of(found.unanswered)} if found.unanswered else {})
 
 
-def submit(asked: Asked[None, Submission]) -> EventStream[Progress | Accepted]:
+def submit(call: ApiCall[None, Submission]) -> EventStream[Progress | Accepted]:
     """Submits a query: sends each step, and at last its acceptance. A refusal is a problem at once, or the last event."""
-    return EventStream(asked.interface.submit(asked.body))
+    return EventStream(call.interface.submit(call.body))
 
 
-async def query(asked: Plain) -> QueryInfo:
+async def query(call: Plain) -> QueryInfo:
     """A query: its plan, its operators' hosts and why, its links."""
-    return await asked.interface.query(asked.part("id"))
+    return await call.interface.query(call.path_value("id"))
 
 
-async def stop_query(asked: Plain) -> QueryInfo:
+async def stop_query(call: Plain) -> QueryInfo:
     """Stops a query; a query that has ended does not change."""
-    return await asked.interface.stop_query(asked.part("id"))
+    return await call.interface.stop_query(call.path_value("id"))
 
 
-async def query_usage(asked: Asked[QueryUsageQuery, None]) -> QueryUsage:
+async def query_usage(call: ApiCall[QueryUsageQuery, None]) -> QueryUsage:
     """The network usage of a query, against sending all rows of its sources to the consumer."""
-    return await asked.interface.query_usage(asked.part("id"), asked.query.after_ms)
+    return await call.interface.query_usage(call.path_value("id"), call.query.after_ms)
 
 
-async def explain_query(asked: Plain) -> Explanation:
+async def explain_query(call: Plain) -> Explanation:
     """The plan of a query with its measurements."""
-    return await asked.interface.explain_query(asked.part("id"))
+    return await call.interface.explain_query(call.path_value("id"))
 
 
-async def explain_query_placement(asked: Plain) -> PlacementExplanation:
+async def explain_query_placement(call: Plain) -> PlacementExplanation:
     """The current placement of a query, against the one that would be chosen now."""
-    return await asked.interface.explain_query_placement(asked.part("id"))
+    return await call.interface.explain_query_placement(call.path_value("id"))
 
 
-async def explain(asked: Asked[None, QuerySpec]) -> Explanation:
+async def explain(call: ApiCall[None, QuerySpec]) -> Explanation:
     """The plan that a submission would get; changes nothing."""
-    return await asked.interface.explain(asked.body)
+    return await call.interface.explain(call.body)
 
 
-async def explain_placement(asked: Asked[None, QuerySpec]) -> PlacementExplanation:
+async def explain_placement(call: ApiCall[None, QuerySpec]) -> PlacementExplanation:
     """The placement that a submission would get, and every other; changes nothing."""
-    return await asked.interface.explain_placement(asked.body)
+    return await call.interface.explain_placement(call.body)
 
 
-def rows(asked: Asked[RowsQuery, None]) -> EventStream[Rows | Finished]:
+def rows(call: ApiCall[RowsQuery, None]) -> EventStream[Rows | Finished]:
     """The rows of a query, from the frames after those the reader has; at the consumer's node alone, one reader at a time."""
-    position = position_of(asked.query.after or asked.request.headers.get("Last-Event-ID", ""))
-    return EventStream(asked.interface.follow(asked.part("id"), position), position)
+    position = position_of(call.query.after or call.request.headers.get("Last-Event-ID", ""))
+    return EventStream(call.interface.follow(call.path_value("id"), position), position)
 
 
-async def acknowledge(asked: Asked[None, AcknowledgeBody]) -> None:
+async def acknowledge(call: ApiCall[None, AcknowledgeBody]) -> None:
     """All frames up to these numbers are written out, and may be forgotten upstream."""
-    await asked.interface.acknowledge(asked.part("id"), asked.body.numbers)
+    await call.interface.acknowledge(call.path_value("id"), call.body.numbers)
 
 
 UNANSWERED = "members that did not answer and may hold more queries, each with its state: `new-york=dead, paris=away`"

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[Q, B]):
+class ApiCall(Generic[Q, B]):
     """A request, checked: ``query`` is a struct of its parameters, ``body`` of its JSON; ``None`` where it has none."""
 
     interface: NodeInterface
@@ -34,12 +34,12 @@ class Asked(Generic[Q, B]):
     query: Q
     body: B
 
-    def part(self, name: str) -> str:
+    def path_value(self, name: str) -> str:
         """The part of the path at ``{name}``."""
         return self.request.match_info[name]
 
 
-Plain = Asked[None, None]
+Plain = ApiCall[None, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class WithHeaders(Generic[T]):
 
 
 class Route(NamedTuple):
-    """``handler`` takes an :class:`Asked` and is, or returns, the answer: a value (sent as JSON; 204 for None), one
+    """``handler`` takes an :class:`ApiCall` and is, or returns, the answer: a value (sent as JSON; 204 for None), one
     :class:`WithHeaders`, an :class:`EventStream`, or a response of its own making. Its docstring is the description."""
 
     method: Literal["GET", "POST", "PUT", "DELETE"]
@@ -98,8 +98,8 @@ class Shape(NamedTuple):
 def shape_of(route: Route) -> Shape:
     hints = get_type_hints(route.handler, include_extras=True)
     reply = hints.pop("return")
-    (asked,) = hints.values()
-    query, body = (None if one is type(None) else one for one in get_args(asked))
+    (call,) = hints.values()
+    query, body = (None if one is type(None) else one for one in get_args(call))
     if get_origin(reply) is EventStream:
         return Shape(query, body, None, get_args(reply)[0], own=False)
     if get_origin(reply) is WithHeaders:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from sbon_node.api.routes.bodies import PushQuery
-from sbon_node.api.routes.route import Asked, Plain, Route
+from sbon_node.api.routes.route import ApiCall, Plain, Route
 from sbon_node.connectors.sources.http import MEDIA_TYPES
 from sbon_node.connectors.sources.push import Post, Pushed
 from sbon_node.errors import SbonError
@@ -15,45 +15,45 @@ from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.streams import StreamInfo
 
 
-async def streams(asked: Plain) -> list[StreamInfo]:
+async def streams(call: Plain) -> list[StreamInfo]:
     """Every stream of the cluster, with its sources."""
-    return await asked.interface.streams()
+    return await call.interface.streams()
 
 
-async def create_stream(asked: Asked[None, StreamDeclaration]) -> StreamInfo:
+async def create_stream(call: ApiCall[None, StreamDeclaration]) -> StreamInfo:
     """Declares a stream."""
-    await asked.interface.create_stream(asked.body)
-    return await asked.interface.stream(asked.body.name)
+    await call.interface.create_stream(call.body)
+    return await call.interface.stream(call.body.name)
 
 
-async def stream(asked: Plain) -> StreamInfo:
+async def stream(call: Plain) -> StreamInfo:
     """A stream, with the states and counts of its sources."""
-    return await asked.interface.stream(asked.part("name"))
+    return await call.interface.stream(call.path_value("name"))
 
 
-async def drop_stream(asked: Plain) -> None:
+async def drop_stream(call: Plain) -> None:
     """Drops a stream with its sources and what they keep. Refused with ``stream-in-use`` while a query reads it."""
-    await asked.interface.drop_stream(asked.part("name"))
+    await call.interface.drop_stream(call.path_value("name"))
 
 
-async def attach_source(asked: Asked[None, SourceDeclaration]) -> StreamInfo:
+async def attach_source(call: ApiCall[None, SourceDeclaration]) -> StreamInfo:
     """Attaches a source, at the node it names (empty: the one asked)."""
-    source, name = asked.body, asked.part("name")
+    source, name = call.body, call.path_value("name")
     if source.stream != name:
         raise SbonError("bad-request", f"the body names stream {source.stream!r}, the path {name!r}", where="stream")
-    await asked.interface.attach_source(source)
-    return await asked.interface.stream(name)
+    await call.interface.attach_source(source)
+    return await call.interface.stream(name)
 
 
-async def push_rows(asked: Asked[PushQuery, None]) -> Pushed:
+async def push_rows(call: ApiCall[PushQuery, None]) -> Pushed:
     """Hands rows to a source of the stream at this node; answered once they are durable. The header Idempotency-Key names the
     post, so that it counts once however often it is made."""
-    headers = asked.request.headers
+    headers = call.request.headers
     key = headers.get("Idempotency-Key", "").strip()
     # The draft of the header's standard writes a string of structured fields (RFC 8941), most clients a plain word.
     plain = key[1:-1] if len(key) > 1 and key[0] == key[-1] == '"' else key
-    post = Post(headers.get("Content-Type", ""), _pieces(asked.request), plain)
-    return await asked.interface.push(asked.part("name"), asked.query.source, post)
+    post = Post(headers.get("Content-Type", ""), _pieces(call.request), plain)
+    return await call.interface.push(call.path_value("name"), call.query.source, post)
 
 
 async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
@@ -62,10 +62,10 @@ async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def detach_source(asked: Plain) -> StreamInfo:
+async def detach_source(call: Plain) -> StreamInfo:
     """Detaches a source, and deletes its stored data. Refused with ``stream-in-use`` while a query reads the stream."""
-    await asked.interface.detach_source(asked.part("name"), asked.part("source"))
-    return await asked.interface.stream(asked.part("name"))
+    await call.interface.detach_source(call.path_value("name"), call.path_value("source"))
+    return await call.interface.stream(call.path_value("name"))
 
 
 ROUTES = (

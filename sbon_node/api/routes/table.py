@@ -12,7 +12,7 @@ from sbon_node.api.routes.openapi import description_of
 from sbon_node.api.routes.route import Plain, Route
 
 
-async def openapi(asked: Plain) -> web.Response:
+async def openapi(call: Plain) -> web.Response:
     """This description, as OpenAPI 3.1."""
     return web.Response(body=_encoded(), content_type="application/json")
 

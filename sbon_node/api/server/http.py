@@ -13,7 +13,7 @@ from aiohttp import web
 from sbon_node.api.encoding import encode
 from sbon_node.api.interface import NodeInterface
 from sbon_node.api.pages import add_dashboard
-from sbon_node.api.routes.route import Asked, EventStream, Route, WithHeaders, body_of, query_of, shape_of
+from sbon_node.api.routes.route import ApiCall, EventStream, Route, WithHeaders, body_of, query_of, shape_of
 from sbon_node.api.routes.table import ROUTES
 from sbon_node.api.server.connections import Connections
 from sbon_node.api.server.event_stream import stream_events
@@ -123,7 +123,7 @@ class ApiServer:
                 raise not_ready(self._state)
             CLIENT.set(request.remote or "")
             query, body = query_of(request, shape.query), await body_of(request, shape.body, self._settings.body_s)
-            answered = route.handler(Asked(self._interface, self._settings, request, query, body))
+            answered = route.handler(ApiCall(self._interface, self._settings, request, query, body))
             if isinstance(answered, EventStream):
                 return await self._stream_out(request, answered)
             value = await answered
