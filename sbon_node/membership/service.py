@@ -52,7 +52,8 @@ Listener = Callable[[str, Change], None]
 class Membership:
     """This node's membership. Owns the UDP port; :meth:`listen` registers listeners for changes.
 
-    ``incarnation`` must be greater at each start on the same data directory.
+    ``incarnation`` must be greater at each start on the same data directory. The pure parts are ``table``, ``gossip`` and
+    ``space``.
     """
 
     def __init__(
@@ -73,7 +74,8 @@ class Membership:
         counters: Counters,
     ) -> None:
         self._identity, self._bind, self._transport = identity, bind, transport
-        self._clock, self._rng, self._settings, self._space, self._counters = clock, rng, settings, space, counters
+        self._clock, self._rng, self._settings, self._counters = clock, rng, settings, counters
+        self.space = space
         own = Member(
             name=identity.node,
             address=Endpoint(*advertise),
@@ -85,11 +87,11 @@ class Membership:
             meta=NodeMeta(settings.tag_words),
         )
         at_an_address = settings.max_members_at_an_address
-        self._table = Table(own, settings.max_members, max_leap=settings.max_leap, most_at_an_address=at_an_address)
-        self._gossip = GossipQueue(settings.retransmit_margin, settings.coordinate_factor)
+        self.table = Table(own, settings.max_members, max_leap=settings.max_leap, most_at_an_address=at_an_address)
+        self.gossip = GossipQueue(settings.retransmit_margin, settings.coordinate_factor)
         self._coordinate_throttle = CoordinateThrottle(settings)
-        self._validation = Validation(self._table, space.dimensions, counters)
-        self._swim = Swim(self._table, self._gossip, settings, rng)
+        self._validation = Validation(self.table, space.dimensions, counters)
+        self._swim = Swim(self.table, self.gossip, settings, rng)
         self._endpoint: DatagramEndpoint | None = None
         self._started = False
         self._stamps = Stamps()
@@ -99,7 +101,7 @@ class Membership:
         self._tasks = Tasks()
         self._listeners: list[Listener] = []
         self._pings = Pings(self._swim, clock, self._send)
-        self._exchanges = Exchanges(identity, self._table, self, peers=peers, server=server, settings=settings, clock=clock)
+        self._exchanges = Exchanges(identity, self.table, self, peers=peers, server=server, settings=settings, clock=clock)
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -139,19 +141,19 @@ class Membership:
 
     def members(self) -> list[MemberView]:
         """Return all known nodes, this one included, by name."""
-        return [self._view(m) for m in sorted(self._table.everyone(), key=lambda m: m.name)]
+        return [self._view(m) for m in sorted(self.table.everyone(), key=lambda m: m.name)]
 
     def get(self, name: str) -> MemberView | None:
-        member = self._table.member(name)
+        member = self.table.member(name)
         return None if member is None else self._view(member)
 
     def alive(self) -> list[str]:
         """Return the other reachable members by name; suspects count until they are dead."""
-        return self._table.names(REACHABLE)
+        return self.table.names(REACHABLE)
 
     def is_alive(self, name: str) -> bool:
         """Return whether it is another reachable member."""
-        return name in self._table.there
+        return name in self.table.there
 
     @property
     def health(self) -> int:
@@ -161,33 +163,33 @@ class Membership:
     @property
     def others_alive(self) -> int:
         """The number of names in :meth:`alive`."""
-        return len(self._table.there)
+        return len(self.table.there)
 
     def address_of(self, name: str) -> Address:
         """Return a member's address; raises :class:`SbonError` ``unknown-node``, or ``node-away`` for an absent one."""
-        member = self._table.member(name)
+        member = self.table.member(name)
         if member is None:
-            raise unknown_node(name, (known.name for known in self._table.everyone()))
+            raise unknown_node(name, (known.name for known in self.table.everyone()))
         if member.state not in REACHABLE:
             raise SbonError("node-away", f"the node {name!r} is {member.state}", where="node")
         return Address(member.address.host, member.address.port)
 
     def coordinate_of(self, name: str) -> Coordinate | None:
         if name == self._identity.node:
-            return self._space.coordinate
-        row = self._table.get(name)
+            return self.space.coordinate
+        row = self.table.get(name)
         return None if row is None else row.member.coordinate
 
     def coordinate_age_s(self, name: str) -> float | None:
         """Return the seconds since a member's coordinate was heard, 0 for this node; None for an unknown coordinate."""
         if name == self._identity.node:
             return 0.0
-        row = self._table.get(name)
+        row = self.table.get(name)
         return None if row is None or row.member.coordinate is None else self._clock.now() - row.coordinate_at
 
     def rtt_ms(self, name: str) -> float | None:
         """Return this node's own fresh, filtered measurement; 0 for itself."""
-        return 0.0 if name == self._identity.node else self._space.rtt_ms(name, self._clock.now())
+        return 0.0 if name == self._identity.node else self.space.rtt_ms(name, self._clock.now())
 
     async def ping(self, name: str, timeout_s: float) -> Pinged | None:
         """Ping a member once for its latency, beside failure detector and coordinate; None without an answer in time."""
@@ -206,21 +208,21 @@ class Membership:
             self._follow(self._swim.tick(now))
             pause_s = max(MIN_TICK_S, min(self._swim.due_in(now), self._next_measurement - now))
             await self._clock.sleep(pause_s)
-            if self._clock.now() - now > pause_s + self._space.max_lag_s:
+            if self._clock.now() - now > pause_s + self.space.max_lag_s:
                 self._lagged_at = self._clock.now()
 
     def _measure(self, now: float) -> None:
         """Measure the next neighbour, if there are too many members for the failure detector's probes to visit soon."""
         self._next_measurement = now + self._measuring_interval_s()
         if self._measurements % CHOOSE_EVERY == 0:
-            self._space.choose_neighbours({name: self.coordinate_of(name) for name in self._table.there.names()})
+            self.space.choose_neighbours({name: self.coordinate_of(name) for name in self.table.there.names()})
         self._measurements += 1
-        name = self._space.next_neighbour()
-        if name is not None and (self._space.settling or len(self._table.there) > len(self._space.neighbours())):
+        name = self.space.next_neighbour()
+        if name is not None and (self.space.settling or len(self.table.there) > len(self.space.neighbours())):
             self._follow(self._swim.ping(name, now))
 
     def _measuring_interval_s(self) -> float:
-        return self._space.probe_interval_s / (SETTLING_SPEEDUP if self._space.settling else 1)
+        return self.space.probe_interval_s / (SETTLING_SPEEDUP if self.space.settling else 1)
 
     def _received(self, payload: bytes, sender: Address, stamp: float) -> None:
         try:
@@ -275,7 +277,7 @@ class Membership:
             if self._swim.reached(member.name, sequence, self._clock.now()):
                 self._counters.count("reached-by-tcp-only")
             self.vouch(found)
-            if (row := self._table.get(member.name)) is None or row.member.state != "suspect":
+            if (row := self.table.get(member.name)) is None or row.member.state != "suspect":
                 return
             member = row.member
 
@@ -284,7 +286,7 @@ class Membership:
         log.info("member", member=name, change=change)
         if happened.moved or change in ("died", "left", "returned", "joined"):
             # The measurements belong to an earlier life, perhaps elsewhere.
-            self._space.forget(name)
+            self.space.forget(name)
         for listener in self._listeners:
             try:
                 listener(name, change)
@@ -301,12 +303,12 @@ class Membership:
         message, rest = send.message, send.carries
         head = () if send.first is None else (send.first,)
         for _ in range(MAX_DATAGRAMS):
-            due = self._gossip.due()
+            due = self.gossip.due()
             if head:
                 due = [rumour for rumour in due if rumour is not head[0]]
             payload, taken = datagram.fill(self._identity.cluster, message, (*head, *rest, *due))
             stamp = self._endpoint.send(payload, Address(send.to.host, send.to.port))
-            self._gossip.sent(due[: max(0, taken - len(head) - len(rest))], len(self._table) + 1)
+            self.gossip.sent(due[: max(0, taken - len(head) - len(rest))], len(self.table) + 1)
             self._stamps.put(send, stamp)
             rest = rest[max(0, taken - len(head)) :]
             if not rest:
@@ -325,13 +327,13 @@ class Membership:
     def _measured(self, name: str, sequence: int, sent: float, stamp: float) -> None:
         """Handle a ping's answer. A time measured while this process was late is too long, but better than none."""
         now, rtt_ms = self._clock.now(), (stamp - sent) * 1000
-        lagged = self._lagged_at >= sent or now - stamp > self._space.max_lag_s
+        lagged = self._lagged_at >= sent or now - stamp > self.space.max_lag_s
         if self._pings.answered(sequence, Pinged(lagged, rtt_ms)):
             return
-        if lagged and self._space.measured(name):
+        if lagged and self.space.measured(name):
             self._counters.count("rtt-under-lag")
             return
-        if not self._space.observe(name, rtt_ms, self.coordinate_of(name), now):
+        if not self.space.observe(name, rtt_ms, self.coordinate_of(name), now):
             self._counters.count("rtt-refused")
             return
         self.publish_coordinate()
@@ -341,24 +343,24 @@ class Membership:
 
         Direct messages carry it as it is; all other nodes receive it once it has moved far enough, as a new version.
         """
-        own, now = self._table.own, self._clock.now()
-        coordinate = self._space.coordinate
+        own, now = self.table.own, self._clock.now()
+        coordinate = self.space.coordinate
         if coordinate == own.coordinate:
             return
-        news = self._coordinate_throttle.due(coordinate, now, self._table.living())
+        news = self._coordinate_throttle.due(coordinate, now, self.table.living())
         version = own.coordinate_version + news
-        self._table.own = own = msgspec.structs.replace(own, coordinate=coordinate, coordinate_version=version)
+        self.table.own = own = msgspec.structs.replace(own, coordinate=coordinate, coordinate_version=version)
         if news:
-            self._gossip.piggyback(CoordinateUpdate(own.name, own.incarnation, coordinate, version))
+            self.gossip.piggyback(CoordinateUpdate(own.name, own.incarnation, coordinate, version))
 
     def describe(self, *, cores: float, memory_mb: float, bandwidth_bytes_s: float, version: str = "") -> None:
         """Set this node's metadata beside the configured tags; ``version`` is its program's."""
-        own = self._table.own
+        own = self.table.own
         meta = NodeMeta(self._settings.tag_words, cores, memory_mb, bandwidth_bytes_s, version)
         if meta != own.meta:
-            self._table.own = msgspec.structs.replace(own, meta=meta, incarnation=own.incarnation + self._started)
+            self.table.own = msgspec.structs.replace(own, meta=meta, incarnation=own.incarnation + self._started)
             if self._started:
-                self._gossip.spread(self._table.own)
+                self.gossip.spread(self.table.own)
 
     def take(self, members: tuple[Member, ...], *, asked: bool) -> None:
         """Take records of another's table; ``asked`` if this node has asked for it."""
@@ -380,12 +382,12 @@ class Membership:
         return self._swim.candidates.asked_for() > 0
 
     async def _announce(self, state: MemberState) -> None:
-        self._table.own = own = msgspec.structs.replace(self._table.own, state=state)
-        told = self._table.there.sample(self._rng, MAX_ANNOUNCED)
+        self.table.own = own = msgspec.structs.replace(self.table.own, state=state)
+        told = self.table.there.sample(self._rng, MAX_ANNOUNCED)
         state_update = StateUpdate(own.name, own.incarnation, state)
         for _ in range(2):
             for name in told:
-                if (row := self._table.get(name)) is not None:
+                if (row := self.table.get(name)) is not None:
                     self._tell(row.member.address, state_update)
             await self._clock.sleep(TICK_S)
 

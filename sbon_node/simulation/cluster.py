@@ -279,7 +279,7 @@ class SimulatedCluster:
         self.start()
         await self.until(lambda: all(node.ready for node in self.nodes.values()), pause_s=0.001)
         members = {name: node.daemon.membership for name, node in self.nodes.items()}
-        warm_start(members, coordinates, random.Random(f"warm-start/{self.seed}"))
+        warm_start(members, coordinates, self.loop.time())
         self.met = self.spent()
 
     async def together(self) -> None:

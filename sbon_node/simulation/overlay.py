@@ -100,12 +100,12 @@ class Overlay:
 
     def warm_start(self, coordinates: Mapping[str, Coordinate]) -> None:
         """Start all sites as if they had been together for long."""
-        warm_start({site.name: site.membership for site in self.living()}, coordinates, self.rng)
+        warm_start({site.name: site.membership for site in self.living()}, coordinates, asyncio.get_running_loop().time())
 
     def agreed(self) -> bool:
         """Whether every living site regards exactly the living sites as alive or suspected."""
         living = frozenset(site.name for site in self.living())
-        return all(len(s.membership._table.there) == len(living) - 1 and _knows(s, living) for s in self.living())
+        return all(len(s.membership.table.there) == len(living) - 1 and _knows(s, living) for s in self.living())
 
     async def until(self, condition: Callable[[], bool], within_s: float, *, pause_s: float = 0.25) -> float:
         """Return the seconds until the condition holds, or infinity."""
@@ -173,5 +173,5 @@ async def _met(site: Site, seed: Address) -> bool:
 
 
 def _knows(site: Site, living: frozenset[str]) -> bool:
-    there = site.membership._table.there
+    there = site.membership.table.there
     return all(name in there for name in living if name != site.name)

@@ -138,7 +138,7 @@ def test_the_failure_detector_is_told_nothing(tmp_path: Path) -> None:
 
 def _state(membership: Membership) -> object:
     swim = membership._swim
-    return swim.awareness.score, len(swim._probes), [(m.name, m.state) for m in membership.members()], membership._space._moves
+    return swim.awareness.score, len(swim._probes), [(m.name, m.state) for m in membership.members()], membership.space._moves
 
 
 def test_a_node_that_died_is_no_longer_asked_nor_believed(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_place_that_a_node_has_not_told_is_refuted(leap: int) -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abc")
         await asyncio.sleep(60)
-        own = sites[1].membership._table.own
+        own = sites[1].membership.table.own
         stranger = await Stranger(world).open()
         stranger.tell(world, "abc", CoordinateUpdate("b", own.incarnation, ELSEWHERE, own.coordinate_version + leap))
 
@@ -142,8 +142,8 @@ def test_a_place_that_a_node_has_not_told_is_refuted(leap: int) -> None:
 
         await asyncio.sleep(1)
         await world.until(agreed, 30)
-        assert sites[1].membership._table.own.coordinate_version > own.coordinate_version
-        before = sites[1].membership._table.own.coordinate_version
+        assert sites[1].membership.table.own.coordinate_version > own.coordinate_version
+        before = sites[1].membership.table.own.coordinate_version
         await asyncio.sleep(120)
         assert agreed()
         assert all(_version(s, "b") >= before for s in (sites[0], sites[2]))
@@ -152,7 +152,7 @@ def test_a_place_that_a_node_has_not_told_is_refuted(leap: int) -> None:
 
 
 def _version(site: Site, name: str) -> int:
-    row = site.membership._table.get(name)
+    row = site.membership.table.get(name)
     assert row is not None
     return row.member.coordinate_version
 
@@ -177,7 +177,7 @@ def test_who_names_no_instance_or_another_moves_no_name_elsewhere(instance: str)
         await asyncio.sleep(10)
         stranger = await Stranger(world).open()
         there = Endpoint(*stranger.at)
-        own = sites[1].membership._table.own
+        own = sites[1].membership.table.own
         stranger.tell(world, "ac", Member("b", there, there, own.incarnation + 1, "alive", None, 0, instance))
         await asyncio.sleep(5)
         assert [s.membership.address_of("b") for s in sites] == [world.at("b")] * 3
@@ -296,7 +296,7 @@ def test_a_stranger_is_sent_no_more_than_it_sends_and_no_rumours() -> None:
         for name, request in _requests(world, "a").items():
             world.sites["a"].membership.describe(cores=float(len(name)), memory_mb=1.0, bandwidth_bytes_s=2.0)
             for other in "bcdefgh":
-                world.sites["a"].membership._gossip.spread(world.sites[other].membership._table.own)
+                world.sites["a"].membership.gossip.spread(world.sites[other].membership.table.own)
             stranger.got.clear()
             sent = stranger.send(request, world.at("a"))
             await asyncio.sleep(1)

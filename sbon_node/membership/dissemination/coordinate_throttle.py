@@ -23,10 +23,6 @@ class CoordinateThrottle:
         self._began: float | None = None
         self._told_at = -math.inf
 
-    def settled(self, coordinate: Coordinate, told_at: float) -> None:
-        """Set the state of a node that has run for ever and has just published this coordinate."""
-        self._began, self._told, self._told_at = -math.inf, coordinate, told_at
-
     def due(self, coordinate: Coordinate, now: float, members: int) -> bool:
         """Return whether to publish this coordinate; it then counts as published."""
         if self._began is None:
