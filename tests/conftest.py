@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+from tests.guardian import Guardian
 
 LONG = ("live", "suite", "simulation", "dashboard", "cli", "engine")
 """Rooms that take longest, which begin first so that both processes end at about the same time."""
@@ -117,6 +120,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if out:
         counted = ", ".join(f"{count} {reason}" for reason, count in sorted(out.items()))
         terminalreporter.write_line(f"left out: {counted}. make {'test' if tests == 'check' else 'test-all'} runs them")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def guardian() -> Iterator[None]:
+    """Ends the daemons of this run if the run itself is killed."""
+    guardian = Guardian()
+    yield
+    guardian.end()
 
 
 @pytest.fixture(scope="session")
