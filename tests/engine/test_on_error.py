@@ -146,19 +146,21 @@ def operator(name: str, fragment: str, on_error: OnError, views: int = 1, *, sta
 
 
 class Bench:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, heap_mb: int = 512) -> None:
         self.folder, self.states = folder, States()
-        settings = EngineSettings(max_restarts=1, restart_s=0.1, skipped_rows=20)
+        settings = EngineSettings(max_restarts=1, restart_s=0.1, skipped_rows=20, heap_mb=heap_mb)
         self.engine = SparkEngine(settings, folder, Clock.real(), self.states)
 
-    async def run(self, spec: OperatorSpec, rows: pa.Table) -> ManyPort:
-        """Two frames of rows, the end, and what comes of them."""
+    async def run(self, spec: OperatorSpec, rows: pa.Table, *, apart: bool = False) -> ManyPort:
+        """Two frames of rows, the end, and what comes of them; ``apart``: surely of two batches."""
         checkpoint = self.folder / "operators" / spec.id
         checkpoint.mkdir(parents=True)
         port = ManyPort(len(spec.inputs))
         half = rows.num_rows // 2
         await port.tell(0, table=rows.slice(0, half))
         await self.engine.instantiate(spec, port, checkpoint)
+        if apart:
+            await port.wait_read()
         await port.tell(1, table=rows.slice(half))
         await port.tell(2, ended=True)
         await port.wait_promised(END_WATERMARK_MS)
@@ -195,7 +197,7 @@ async def test_what_goes_on_is_what_duckdb_has(bench: Bench, number: int, on_err
 @in_one_loop
 async def test_each_skipped_row_is_told_with_expression_and_reason(bench: Bench) -> None:
     rows = rows_of()
-    port = await bench.run(operator("told", STATELESS[0][0], "skip", state=False), rows)
+    port = await bench.run(operator("told", STATELESS[0][0], "skip", state=False), rows, apart=True)
     skipped = list(port.skipped.values())
     wrong = "no_quotient(1, v) OR (quotient(1e0, v) < 2 AND (no_quotient(10, n) OR no_int(k)))"
     assert sum(one.rows for one in skipped) == len(expected(f"SELECT 1 FROM in0 WHERE {wrong}", rows)) > 30
@@ -208,6 +210,29 @@ async def test_each_skipped_row_is_told_with_expression_and_reason(bench: Bench)
         assert row.reason.startswith(f"[{condition}]")
         assert row.row.startswith('{"')
         assert "Error" not in row.reason
+
+
+@in_one_loop
+async def test_the_engines_memory_is_bounded_however_many_rows_are_skipped(tmp_path: Path) -> None:
+    """The engine keeps some rows of a batch, and counts all."""
+    bench = Bench(tmp_path, heap_mb=480)
+    rows = duck().sql(
+        """SELECT repeat('poison ', 70) || i AS k, 0 AS n, 1e0 AS v, i AS b, TIMESTAMPTZ '2013-01-01 00:00:00+00' AS ts
+           FROM range(20000) AS rows(i)"""
+    ).to_arrow_table()  # fmt: skip
+    (tmp_path / "operators" / "many").mkdir(parents=True)
+    port = ManyPort(1)
+    for _ in range(15):
+        await port.tell(0, table=rows)
+    await port.tell(1, ended=True)
+    try:
+        spec = operator("many", "SELECT 10 / n AS d FROM in0", "skip", state=False)
+        await bench.engine.instantiate(spec, port, tmp_path / "operators" / "many")
+        await port.wait_promised(END_WATERMARK_MS)
+    finally:
+        await bench.engine.close()
+    assert [(one.rows, len(one.kept)) for one in port.skipped.values()] == [(300_000, 20)]
+    assert bench.states.count("many", "starting") == 1
 
 
 @in_one_loop

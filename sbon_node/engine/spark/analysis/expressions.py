@@ -134,6 +134,10 @@ class Expressions:
         registry = session._jsparkSession.sessionState().functionRegistry()
         return registry.lookupFunction(identifier, self.seq(arguments)).toAggregateExpression()
 
+    def smallest(self, value: Any, most: int) -> Any:
+        """Return an aggregate that collects the ``most`` smallest values, in order, and never more in memory."""
+        return self.catalyst.aggregate.CollectTopK(value, most, True, 0, 0).toAggregateExpression()
+
 
 def each(sequence: Any) -> Iterator[Any]:
     """Yield the elements of a Scala sequence."""

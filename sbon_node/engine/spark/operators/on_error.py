@@ -2,9 +2,9 @@
 
 Spark's ``TryEval`` is NULL where its child raises, and only there: around a struct, which is never NULL itself, it
 distinguishes an error from a NULL. With ``null`` every part that may raise is wrapped in a ``TryEval``. With ``skip`` the parts
-of a plan node that may raise are computed below it, in one struct; rows for which it raises are counted and collected
-(``CollectMetrics``) and go no further, so that no stateful node ever sees them. Nothing below the views is changed: markers
-pass as before.
+of a plan node that may raise are computed below it, in one struct; rows for which it raises are counted, the first of them
+collected (``CollectMetrics``), and none goes further, so that no stateful node ever sees them. Nothing below the views is
+changed: markers pass as before.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ class Guard:
     reason: str = ""
 
 
-def tolerant(session: SparkSession, rows: DataFrame, on_error: OnError) -> tuple[DataFrame, tuple[Guard, ...]]:
+def tolerant(session: SparkSession, rows: DataFrame, on_error: OnError, most: int = 1) -> tuple[DataFrame, tuple[Guard, ...]]:
     """Return the same rows by a plan that survives errors, and its guards, which skip rows.
 
+    Each guard counts all skipped rows of a batch and collects at most ``most``, the first in the order of their values.
     Raises :class:`SbonError` ``unsupported-on-error`` where a row cannot be skipped.
     """
     if on_error == "fail":
         return rows, ()
-    rewriting: _Rewriting = _Nulls(session) if on_error == "null" else _Skips(session)
+    rewriting: _Rewriting = _Nulls(session) if on_error == "null" else _Skips(session, most)
     plan = rows._jdf.queryExecution().analyzed()
     changed = rewriting.plan(plan)
     dataset = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, changed)
@@ -169,6 +170,10 @@ class _Nulls(_Rewriting):
 
 class _Skips(_Rewriting):
     """Skips a row for which an expression raises."""
+
+    def __init__(self, session: SparkSession, most: int) -> None:
+        super().__init__(session)
+        self.most = max(1, most)
 
     def project(self, plan: Any) -> Any:
         own = list(each(plan.projectList()))
@@ -301,13 +306,14 @@ class _Skips(_Rewriting):
         return self.plans.Project(x.seq([*known, *named]), kept), instead
 
     def kept(self, node: Any, failed: Any, columns: Any, tried: tuple[Any, ...], reason: str = "") -> Any:
-        """Return the rows that have not ``failed``; the others are counted and collected, with these columns."""
+        """Return the rows that have not ``failed``; the others are counted, and the first collected with these columns."""
         x = self.expressions
         name = f"sbon skipped {len(self.guards)}"
         row = x.struct((str(one.name()), one) for one in each(columns))
         nothing = x.literal(None, row.dataType())
-        rows = x.aggregate("collect_list", self.session, x.catalyst.If(failed, row, nothing))
-        metrics = x.seq([x.alias(rows, "rows")])
+        skipped = x.catalyst.If(failed, row, nothing)
+        count, rows = x.aggregate("count", self.session, skipped), x.smallest(skipped, self.most)
+        metrics = x.seq([x.alias(count, "count"), x.alias(rows, "rows")])
         self.guards.append(Guard(name, columns, tried, reason))
         collected = self.plans.CollectMetrics(name, metrics, node, len(self.guards))
         return self.plans.Filter(x.catalyst.Not(failed), collected)

@@ -47,7 +47,7 @@ class Operator:
         self._skipped: SkippedReader | None = None
         self._batches = Batches(session)
         try:
-            fragment, guards = _fragment(session, spec, settings.poll_s)
+            fragment, guards = _fragment(session, spec, settings)
             self._skipped = SkippedReader(session, guards, settings.skipped_rows)
             log = BatchLog(Path(command.checkpoint), fsync=command.fsync)
             propagated = first_batch.propagate(session, fragment)
@@ -125,7 +125,7 @@ def _wait_for_readers(query: StreamingQuery) -> None:
         time.sleep(0.02)
 
 
-def _fragment(session: SparkSession, spec: OperatorSpec, wait_s: float) -> tuple[DataFrame, tuple[Guard, ...]]:
+def _fragment(session: SparkSession, spec: OperatorSpec, settings: EngineSettings) -> tuple[DataFrame, tuple[Guard, ...]]:
     """Return the operator's output over its inputs as views, and the guards that skip rows.
 
     Raises :class:`SbonError` if the fragment is not allowed.
@@ -135,13 +135,13 @@ def _fragment(session: SparkSession, spec: OperatorSpec, wait_s: float) -> tuple
     source = SimpleSource if spec.reader == "simple" else PartitionedSource
     _register(session, source)
     for number, inputs in enumerate(views):
-        parts = [_rows_of(session, source.name(), spec.id, position, one, wait_s) for position, one in inputs]
+        parts = [_rows_of(session, source.name(), spec.id, position, one, settings.poll_s) for position, one in inputs]
         with_bucket(reduce(DataFrame.union, parts), number, spec.buckets).createOrReplaceTempView(f"in{number}")
     if spec.on_error == "fail":
         session.conf.unset(SHARED_EXPRESSIONS)
     else:
         session.conf.set(SHARED_EXPRESSIONS, "false")
-    return tolerant(session, session.sql(with_equal_buckets(spec.fragment, spec.buckets)), spec.on_error)
+    return tolerant(session, session.sql(with_equal_buckets(spec.fragment, spec.buckets)), spec.on_error, settings.skipped_rows)
 
 
 def _register(session: SparkSession, source: type[SimpleSource] | type[PartitionedSource]) -> None:

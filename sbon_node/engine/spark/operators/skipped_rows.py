@@ -32,10 +32,13 @@ class SkippedReader:
         count = 0
         kept: list[SkippedRow] = []
         for guard in self.guards:
-            rows = metrics.apply(guard.name).getSeq(0) if metrics.contains(guard.name) else None
-            if rows is None or rows.isEmpty():
+            if not metrics.contains(guard.name):
                 continue
-            count += rows.size()
+            metric = metrics.apply(guard.name)
+            rows = metric.getSeq(1)
+            if rows.isEmpty():
+                continue
+            count += metric.getLong(0)
             convert = self._expressions.jvm.org.apache.spark.sql.catalyst.CatalystTypeConverters.createToCatalystConverter(
                 rows.apply(0).schema()
             )
