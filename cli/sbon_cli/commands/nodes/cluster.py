@@ -85,7 +85,7 @@ def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
     end = f"end it: {_told('down', folder)}"
     for option in ("latency", "settings"):
         if asked.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-            hint = f"start the stopped nodes again, with their settings:  {_told('start', folder)}; or {end}"
+            hint = f"start the stopped nodes again, with their settings: {_told('start', folder)}; or {end}"
             raise SbonError("cluster-exists", "a cluster with other settings runs here already", where=str(folder), hint=hint)
     count = asked.params["count"]
     if asked.get_parameter_source("count") is ParameterSource.COMMANDLINE and count != len(old.nodes):
@@ -94,7 +94,7 @@ def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
     if not down:
         raise SbonError("cluster-exists", "a cluster runs here already", where=str(folder), hint=end)
     _start(old, down, folder)
-    err().print(f"[dim]restarted:  {', '.join(down)}[/]")
+    err().print(f"[dim]restarted: {', '.join(down)}[/]")
     _show(required_state(folder), json_)
 
 
@@ -107,7 +107,7 @@ def status(folder: Path, json_: bool) -> None:
     state = required_state(folder)
     if not _show(state, json_):
         if not all(node.process() for node in state.nodes):
-            err().print(f"[dim]start the stopped nodes again:  {_told('start', folder)}[/]")
+            err().print(f"[dim]start the stopped nodes again: {_told('start', folder)}[/]")
         sys.exit(EXIT_REFUSED)
 
 
@@ -133,7 +133,7 @@ def start(names: tuple[str, ...], folder: Path, json_: bool) -> None:
 def _start(state: ClusterState, names: Iterable[str], folder: Path) -> None:
     """Start nodes that are down on their data, in sequence."""
     if not all(node.arguments for node in state.nodes):
-        hint = f"stop it and start it again:  {_told('down', folder)}"
+        hint = f"stop it and start it again: {_told('down', folder)}"
         raise SbonError("bad-cluster", "an older sbon started it", where=str(folder), hint=hint)
     nodes = {node.name: node for node in state.nodes}
     for name in names:
