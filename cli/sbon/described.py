@@ -22,7 +22,7 @@ _ADVICE = re.compile(r" \(sbon submit --on-error [^()]*\)\Z")
 """The node's advice for the command line, at the end of a reason."""
 _BAD_ROWS = re.compile(r"SQLSTATE: 22")
 """Data exceptions (ISO 9075), in a reason that was cut off before the advice."""
-_GO_ON = 'submit it with on_error="skip", or "null", which goes on after such rows'
+_CONTINUE = 'submit it with on_error="skip", or "null", which continues after such rows'
 _LOOK = "info() of the query has the state of each operator"
 
 SQL_SHOWN = 60
@@ -91,5 +91,5 @@ def ended_well(info: QueryInfo) -> QueryInfo:
         advice = _ADVICE.search(info.reason)
         bad_rows = advice is not None or _BAD_ROWS.search(info.reason) is not None
         message = info.reason[: advice.start()] if advice else info.reason
-        raise SbonError("query-failed", message, where=info.id, hint=_GO_ON if bad_rows else _LOOK)
+        raise SbonError("query-failed", message, where=info.id, hint=_CONTINUE if bad_rows else _LOOK)
     return info

@@ -36,7 +36,7 @@ def positions(nodes: Sequence[str]) -> dict[str, list[int]]:
 def put_ms(
     found: NDArray[np.float64], rows: Mapping[str, list[int]], columns: Mapping[str, list[int]], pair: Pair, rtt_ms: float
 ) -> None:
-    """Store a pair's value in both directions, wherever the two are among the rows and columns."""
+    """Store a pair's value in both directions, where its nodes are a row and a column."""
     for a, b in (pair, pair[::-1]):
         for row in rows.get(a, ()):
             for column in columns.get(b, ()):

@@ -1,8 +1,9 @@
-"""Round-trip times measured on request, by this node if it is of the pair, else by the pair's first node.
+"""Round-trip times measured on request.
 
-The result is the least of three pings, sent a little apart. Fresh pairs are not measured again, and a caller that asks for a
-measurement under way waits for it. Both ends have token buckets, with one token for each pair: this node one bucket for all its
-own requests, and for those of others one each and one in all. A caller over its limit learns when to ask again.
+This node measures its own pairs, and the first node of a pair all others. The result is the least of three pings, sent a little
+apart. Fresh pairs are not measured again, and a caller that asks for a measurement under way waits for it. Both ends have token
+buckets, with one token for each pair: this node one bucket for all its own requests, and for those of others one each and one in
+all. A caller over its limit learns when to ask again.
 """
 
 from __future__ import annotations

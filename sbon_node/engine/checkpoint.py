@@ -171,7 +171,7 @@ class BatchLog:
                 path.unlink()
 
     def _remove_scratch(self) -> None:
-        """Remove the empty files that Spark's writes leave on a full disk, of which there are many."""
+        """Remove the many empty files that Spark's writes leave on a full disk."""
         for path in list(self._folder.rglob(".*.tmp")):
             path.unlink(missing_ok=True)
 

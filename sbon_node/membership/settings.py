@@ -1,10 +1,10 @@
 """Knobs of membership, each with its formula. The defaults are the preset for a wide area (round trips up to half a second).
 
-A crash is found about ``probe_timeout_s + indirect_timeout_s + suspicion_min_s`` after the first probe that meets it, which comes
-after ``probe_interval_s`` in the mean (the probes of all members together are a Poisson process), if ``suspicion_confirmations``
-others confirm it; without other members it takes ``suspicion_max_factor`` times ``suspicion_min_s``. Others hear of it within
-some ``gossip_interval_s x log2(n + 1)``. A live node is never declared dead if it answers within ``indirect_timeout_s +
-suspicion_min_s`` after its late probe, whatever datagrams are lost: it is asked over TCP for that long.
+A crash is detected about ``probe_timeout_s + indirect_timeout_s + suspicion_min_s`` after the first probe that meets it, which
+comes after ``probe_interval_s`` in the mean (the probes of all members together are a Poisson process), if
+``suspicion_confirmations`` others confirm it; without other members it takes ``suspicion_max_factor`` times ``suspicion_min_s``.
+Others hear of it within some ``gossip_interval_s x log2(n + 1)``. A live node is never declared dead if it answers within
+``indirect_timeout_s + suspicion_min_s`` after its late probe, even if all datagrams are lost: it is asked over TCP for that long.
 """
 
 from __future__ import annotations
@@ -193,12 +193,12 @@ class MembershipSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
     @property
     def stand_still_s(self) -> float:
-        """Longest stall of a live node after a late probe that is not declared a death, whatever datagrams are lost."""
+        """Longest stall of a live node after a late probe that is never declared a death."""
         return self.indirect_timeout_s + self.suspicion_min_s
 
     @property
     def name_free_s(self) -> float:
-        """Time after a node's death by which its name is free, except one time in 150: the probes are a Poisson process."""
+        """Time from a node's death until its name is free, in 149 of 150 cases: probes are a Poisson process."""
         found_s = 5 * self.probe_interval_s + self.probe_timeout_s + self.indirect_timeout_s
         return found_s + self.suspicion_max_factor * self.suspicion_min_s
 

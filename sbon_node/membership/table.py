@@ -4,11 +4,11 @@
   the node itself raises its incarnation: that is how it refutes, returns and restarts. Coordinates win by their own version.
 - A name belongs to its instance (data directory) until that is dead or has left. A node that is away will come back, so
   its name is not free. The next instance outbids the incarnation of the last.
-- Hearsay that leaps more than a bound above the known incarnation, or above the member's own statement, is not believed. A member
+- A rumour that leaps more than a bound above the known incarnation, or above the member's own answer, is not believed. A member
   climbs by as much with each such rumour of itself, and others believe its answer to a ping: so both sides of a long
   partition agree in the end, and no single rumour takes a name out of its owner's reach.
-- The dead and those who left stay as tombstones for a time, lest late rumours revive them; one never heard of before is not
-  taken in.
+- Members that died or left stay as tombstones for a time, so that late rumours cannot revive them. The table takes in no
+  unknown node that is dead or has left.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BECAME: dict[MemberState, Change] = {"suspect": "suspected", "dead": "died", "a
 class Row(msgspec.Struct):
     """One member, the time of its state, and the time its coordinate was last heard (seconds of the local clock).
 
-    ``told`` is the greatest incarnation that the member itself has stated, ``seen`` the source of its last direct answer.
+    ``told`` is the greatest incarnation in the member's own answers, ``seen`` the source of its last direct answer.
     """
 
     member: Member
@@ -104,14 +104,14 @@ class Table:
         return 1 + len(self.there)
 
     def conflicts(self, rumour: Member) -> bool:
-        """Return whether the rumour is of another node under a name that is still taken."""
+        """Return whether the rumour describes another node under a name that is still taken."""
         known = self.member(rumour.name)
         if known is None or known.state in GONE or rumour.state in GONE:
             return False
         return self._others(known, rumour)
 
     def leaps(self, rumour: Rumour) -> bool:
-        """Return whether hearsay of another node is too far above the known state to be believed."""
+        """Return whether a rumour about another node is too far above the known state to be believed."""
         row = self._rows.get(rumour.name)
         if row is None:
             return False
@@ -147,7 +147,7 @@ class Table:
         return row is not None and (row.member.address == sender or row.seen == sender)
 
     def seen_itself(self, name: str, incarnation: int, seen: Endpoint | None = None) -> None:
-        """Record the incarnation that a member has stated in answer to this node."""
+        """Record the incarnation in a member's answer to this node."""
         row = self._rows.get(name)
         if row is not None and incarnation <= MAX_INCARNATION:
             row.told, row.seen = max(row.told, incarnation), seen or row.seen
@@ -219,7 +219,7 @@ class Table:
         return self.find(StateUpdate(name, incarnation, state), now)
 
     def refute(self, rumour: Member | StateUpdate) -> bool:
-        """Outbid a rumour about this node itself that is not of its present life; return whether it did.
+        """Outbid a rumour about this node from an earlier life; return whether it did.
 
         Such a rumour has another state than alive, another address, or more moves of the coordinate than this life has made: it
         comes from an earlier life (or from the dead owner of the name before).

@@ -15,7 +15,7 @@ from sbon_protocol.version import OLDEST_VERSION, VERSION
 
 
 class Identity(NamedTuple):
-    """A node's stated identity; ``instance`` is created once per data directory, so that two nodes of one name differ."""
+    """A node's claimed identity; ``instance`` belongs to its data directory, so that namesakes differ."""
 
     cluster: str
     node: str

@@ -1,4 +1,7 @@
-"""IP addresses of peers' host names, for datagrams, which cannot wait for a name server: the first ones are lost."""
+"""IP addresses of peers' host names, for datagrams.
+
+Datagrams cannot wait for a name server: the first ones are lost.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ def _is_address(host: str) -> bool:
 
 
 def site_of(host: str) -> str:
-    """Return the address by which connections are counted: for IPv6 the first 64 bits, the least that a site has."""
+    """Return the address that counts connections: for IPv6 the first 64 bits, a site's smallest network."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -195,7 +195,7 @@ class _Route:
 
 
 def _look_at(task: asyncio.Task[_Kept]) -> None:
-    """Retrieve a failure nobody waits for any more, so that asyncio does not log it."""
+    """Retrieve a failure without a waiting caller, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
@@ -221,7 +221,7 @@ class _Kept:
 
     @property
     def stale(self) -> bool:
-        """Whether it is lost, or unused for so long that the other side may be about to close it."""
+        """Whether the connection is lost, or idle for so long that the other side may close it."""
         return self._lost is not None or (not self._waiting and self._clock.now() > self._used_s + self._unused_s)
 
     async def request(self, method: str, call: Call) -> Any:

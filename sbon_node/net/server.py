@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class Caller(NamedTuple):
-    """The caller's stated identity, and the address it is seen at."""
+    """The caller's claimed identity and observed address."""
 
     node: str
     instance: str

@@ -185,7 +185,7 @@ class _SocketConnection(Connection):
 
 
 def _notice_death(sock: Any, dead_after_s: float) -> None:
-    """Let the system end a connection whose other side has vanished silently, both while sending and while idle."""
+    """Let the system end a connection whose other side vanished, while sending and while idle."""
     interval_s = max(1, round(dead_after_s / _PROBES))
     options = [(socket.SOL_SOCKET, "SO_KEEPALIVE", 1), (socket.IPPROTO_TCP, "TCP_NODELAY", 1)]
     options += [(socket.IPPROTO_TCP, name, interval_s) for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL")]

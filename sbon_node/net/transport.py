@@ -40,7 +40,7 @@ class ConnectionLostError(Exception):
 
 
 DatagramHandler = Callable[[bytes, Address, float], None]
-"""Takes payload, sender, and the arrival stamp in seconds of the loop's clock (taken as early as possible); must not raise."""
+"""Takes payload, sender and arrival stamp, in seconds of the loop's clock; must not raise."""
 
 
 class DatagramEndpoint(Protocol):

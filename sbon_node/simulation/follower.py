@@ -1,4 +1,4 @@
-"""A user who follows a query at its consumer, through every death of that node, and takes each frame once."""
+"""A user who follows a query through every death of its consumer and takes each frame once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""An asyncio loop with virtual time: where a real loop would wait, it moves its clock to the next timer.
+"""An asyncio loop with virtual time.
 
-It does no input or output and uses no threads, so the same program and seed give the same run. Callbacks run in the order in
-which they were scheduled. Tasks are named and hashed by their number, so sets of tasks iterate alike in every run. The cyclic
-garbage collector is off meanwhile, because its timing is not deterministic.
+Where a real loop would wait, this loop moves its clock to the next timer. It does no input or output and uses no threads, so the
+same program and seed give the same run. Callbacks run in the order of their scheduling. Tasks are named and hashed by their
+number, so sets of tasks iterate alike in every run. The cyclic garbage collector is off meanwhile, because its timing is not
+deterministic.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ EPOCH_S = 1_700_000_000.0
 
 
 class VirtualTimeError(RuntimeError):
-    """The run cannot go on: deadlock, a limit was reached, or code called the real world."""
+    """The run cannot continue: deadlock, a limit was reached, or code called the real world."""
 
 
 class DeadlockError(VirtualTimeError):
-    """Nothing is scheduled and the run is not over; the message lists the waiting tasks and their places."""
+    """The run is not over, but no callback is scheduled; the message lists the waiting tasks and their places."""
 
 
 class RealWorldError(VirtualTimeError):
@@ -74,7 +75,7 @@ class _Selector(selectors.BaseSelector):
             raise VirtualTimeError(f"not over after {self.max_time_s} s of virtual time\n{self.describe_waiting()}")
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        if self._keys:  # the first key is the loop's own pipe, to which nobody writes
+        if self._keys:  # the first key is the loop's own pipe, which has no writer
             raise RealWorldError("a real socket or file under virtual time")
         self._keys[fileobj] = key = selectors.SelectorKey(fileobj, fileobj, events, data)
         return key
@@ -99,7 +100,7 @@ class SimulatedTask(asyncio.Task[Any]):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """The loop of this module. ``unhandled`` collects exceptions of living processes that nobody has retrieved."""
+    """The loop of this module. ``unhandled`` collects exceptions of living processes that no task has retrieved."""
 
     def __init__(self, *, max_time_s: float = 86_400.0, max_turns: int = 5_000_000) -> None:
         self._virtual = _Selector(max_time_s, max_turns)

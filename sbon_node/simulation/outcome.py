@@ -20,9 +20,9 @@ class Outcome(NamedTuple):
     """The result of a run. ``failure`` is empty if every check passed, otherwise it ends with the command that replays the
     run.
 
-    ``events`` counts turns of the loop. ``failpoint`` are those taken since faults could strike, the first ``submission`` of
-    them before the submission was answered. ``calls`` counts each node's disk calls. ``ending`` is the end of the query.
-    ``unstruck`` are faults whose step was not taken often enough.
+    ``events`` counts turns of the loop. ``failpoint`` are the failpoints passed since faults could strike, the first
+    ``submission`` of them before the submission was answered. ``calls`` counts each node's disk calls. ``ending`` is the end of
+    the query. ``unstruck`` are faults whose step was not taken often enough.
     """
 
     failure: str

@@ -31,7 +31,7 @@ from sbon_node.space.settings import SpaceSettings
 PORT = 7400
 CLUSTER = "sbon"
 TRIES = 10
-"""Tries of a site's seeds, a second apart, before it gives up those that do not answer."""
+"""Tries of a site's seeds, a second apart, before it gives up silent seeds."""
 Notify = Callable[[str, str, Change], None]
 """Callback with (observer, member, change)."""
 

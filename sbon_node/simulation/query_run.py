@@ -1,4 +1,4 @@
-"""Queries over whole daemons, from the declaration of their streams until they have ended without leaks."""
+"""Queries over whole daemons, from the declaration of streams to an end without leaks."""
 
 from __future__ import annotations
 

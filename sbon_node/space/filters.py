@@ -16,7 +16,7 @@ ENOUGH = 3
 MEMORY = 100
 """Samples over which the node's skewness is averaged, whatever their links."""
 SUPPOSED = 4
-"""Weight, in samples, of a new node's assumption that there is queueing: a few turns of its links must suffice to refute it."""
+"""Weight, in samples, of a new node's assumption of queueing; a few turns of its links must refute it."""
 QUEUEING = 0.25
 """Skewness from which on the low percentile is used. Exponential samples have 0.3 in the mean."""
 MIDDLE = 50.0

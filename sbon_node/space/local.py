@@ -71,7 +71,7 @@ class LocalCoordinate:
 
     @property
     def settling(self) -> bool:
-        """Whether it has moved so seldom that each probe still brings it much nearer to its place."""
+        """Whether the coordinate has moved so seldom that each probe still improves it much."""
         return self._moves < 2 * self._neighbours.slots
 
     def observe(self, peer: str, rtt_ms: float, remote: Coordinate | None, now: float) -> bool:
@@ -125,7 +125,7 @@ class LocalCoordinate:
         return peer in self._links
 
     def remembered_ms(self) -> dict[str, float]:
-        """Return every kept measurement, whatever its age, filtered."""
+        """Return every kept measurement, filtered, without a limit of age."""
         return {peer: link.rtt_ms for peer, link in self._links.items()}
 
     def forget(self, peer: str) -> None:
@@ -139,7 +139,7 @@ class LocalCoordinate:
     def choose_neighbours(self, candidates: Mapping[str, Coordinate | None]) -> None:
         """Choose the neighbours to measure among all candidates and their coordinates; call it now and then.
 
-        Nearness comes from the measurement, whatever its age, else from the coordinates: so each choice of the nearest tries
+        Nearness comes from the measurement, however old, else from the coordinates: so each choice of the nearest tries
         new ones.
         """
         estimates = {name: self._estimate_ms(name, coordinate) for name, coordinate in candidates.items()}

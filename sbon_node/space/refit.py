@@ -56,13 +56,13 @@ It cannot tell a near neighbour that fits badly from a liar, nor a height from d
 """
 REACH = 0.5
 COLD_PROBES, COLD_STEPS = 200, 4
-"""A node's first so many probes are followed by so many more steps each: they cost nothing but CPU time."""
+"""Number of a node's first probes, and of the additional steps after each; steps cost only CPU time."""
 JOIN_PROBES, JOIN_STEPS = 20, 24
-"""The same for a node that joins others with settled coordinates; where all are new, it would fold the map."""
+"""The same for a node that joins settled nodes; among new nodes it would fold the map."""
 JOIN_STARTS = 10
-"""After each of so many probes the node starts again from :func:`middle`: few neighbours leave more than one good fit."""
+"""Number of probes after which the node restarts from :func:`middle`: few neighbours allow several good fits."""
 PLACED = 0.3
-"""Neighbours are settled if they are that far from their middle, as a share of the round-trip times to them."""
+"""Least distance of settled neighbours from their middle, as a share of the round-trip times to them."""
 _TOGETHER_MS = 1e-9
 _ALMOST_NOTHING = 1e-15
 

@@ -256,7 +256,7 @@ class NodePort:
         self._held = held
 
     def _check_not_stuck(self) -> None:
-        """Raise ``held-too-long``: the spill is full of frames held back, and the other inputs do not advance."""
+        """Raise ``held-too-long``: held-back frames fill the spill, and the other inputs do not advance."""
         full = [link for link, held in zip(self.links, self._held, strict=True) if held and _is_full(link)]
         if not full:
             self._stuck_since_s = None

@@ -119,7 +119,7 @@ def test_a_query_that_fails_says_why(api: str, planned: Any) -> None:
 @pytest.mark.parametrize(
     "reason, message, hint",
     [
-        (f"o1: {DIVIDED} (sbon submit --on-error skip, or null, goes on after such rows)", f"o1: {DIVIDED}", 'on_error="skip"'),
+        (f"o1: {DIVIDED} (sbon submit --on-error skip, or null, continues after such rows)", f"o1: {DIVIDED}", 'on_error="skip"'),
         (DIVIDED, DIVIDED, 'on_error="skip"'),
         ("no more memory", "no more memory", "info()"),
     ],

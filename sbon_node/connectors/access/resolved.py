@@ -33,7 +33,7 @@ async def checked_addresses(host: str, port: int, settings: ConnectorSettings, w
 
 
 class PinnedLoop:
-    """An event loop that connects to ``addresses``, whatever host is requested. TLS alone uses the host's name."""
+    """An event loop that connects to ``addresses`` for any requested host. TLS alone uses the host's name."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, addresses: Sequence[str]) -> None:
         self._loop, self._addresses = loop, addresses

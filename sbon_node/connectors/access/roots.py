@@ -1,4 +1,4 @@
-"""Folders in which sources may read and sinks may write; any client may name a file."""
+"""Folders that sources may read and sinks may write; any client may name a file."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class BufferedRows:
 
 
 class Buffer:
-    """Frames in the order taken. ``taken`` and ``ended`` are the positions and ended streams after delivery of all of them."""
+    """Frames in the order taken. ``taken`` and ``ended`` are the positions and ended streams after delivery of all frames."""
 
     def __init__(self, schema: pa.Schema, streams: Mapping[str, int], ended: Iterable[str]) -> None:
         self._schema = schema

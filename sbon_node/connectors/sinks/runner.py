@@ -30,7 +30,7 @@ WAITED_OUT = frozenset({"disk-full", AWAY})
 
 
 class SinkRunner:
-    """Starts and closes ``links``, none of which has been started, and delivers their streams to ``sink``."""
+    """Starts and closes ``links``, and delivers their streams to ``sink``. No link may have been started."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class SinkRunner:
             link.acknowledge(delivered.get(link.stream, 0))
 
     async def _persist(self, *, finish: bool) -> None:
-        """Flush the sink. It takes no frames while delivery is impossible; the links' credit bounds the held frames."""
+        """Flush the sink. It takes no frames while delivery is impossible; the links' credit bounds the waiting frames."""
         backoff = Backoff(self._settings.retry_s, self._settings.retry_max_s)
         while True:
             try:

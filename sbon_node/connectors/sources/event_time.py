@@ -35,7 +35,7 @@ class Sorted:
 
 
 class EventTime:
-    """Event-time rule of a source: the stream's ``column``, its ``delay_ms``, and the greatest time so far."""
+    """Event-time rule of a source: the stream's ``column``, its ``delay_ms``, and the greatest time until now."""
 
     def __init__(self, column: str, delay_ms: int, greatest_ms: int | None = None) -> None:
         self.column = column

@@ -238,7 +238,7 @@ class TailSource:
 
 
 def _is_at(path: Path, position: TailPosition, roots: Sequence[str]) -> bool:
-    """Return whether the path leads to the position's file. A file of which nothing was read is recognised by its inode alone."""
+    """Return whether the path leads to the position's file. A file without any row read is recognised by its inode alone."""
     sight = look(path)
     same = sight is not None and sight.inode == position.inode
     return (same or position.offset > 0) and holds(path, position, roots)

@@ -6,7 +6,7 @@ without a trial, against the earlier suspects; so an operator fails for its own 
 that has killed the engine ``max_kills`` times is quarantined: it is not started any more, and its query waits.
 
 An engine that is full although resources are released (:mod:`.release`) is replaced: batches under way are committed, a fresh
-engine starts, and the operators go on from their checkpoints.
+engine starts, and the operators continue from their checkpoints.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class SparkEngine:
                 await self._replace(reason)
 
     async def _replace(self, reason: str) -> None:
-        """Replace the engine; each running operator goes on after its last visible batch."""
+        """Replace the engine; each running operator continues after its last visible batch."""
         log.warning("engine-full", reason=reason, operators=len(self._running))
         began_s = self._clock.now()
         async with self._trial:  # No operator is on trial meanwhile.

@@ -155,7 +155,7 @@ class Running:
             return True
 
     def verdict(self, end: End, settings: EngineSettings) -> tuple[OperatorState, str] | None:
-        """Count the end; return a state of :data:`SET_ASIDE` and the reason, or None if the operator shall restart."""
+        """Count the end; return a state of :data:`SET_ASIDE` and the reason, or None if the operator must restart."""
         if end.code in OF_THE_ENGINE:
             return None
         if end.code and end.code != KILLED:

@@ -1,6 +1,6 @@
 """ANTS's Figures 2, 3 and 4 and its Table 1 (``sbon experiment ants``), and the accuracy of its queueing model.
 
-The paper's set-up (section 4), as far as it is given: a transit-stub topology, servers and links of several classes, queries
+The known part of the paper's set-up (section 4): a transit-stub topology, servers and links of several classes, queries
 of tasks in a row between a producer and a consumer at random nodes, 200 routing and 50 scouting ants for each query. The
 default networks have 208 nodes. The paper prints numbers for Table 1 alone; on the others it says that ants are near the
 optimum, and better than the other two strategies.

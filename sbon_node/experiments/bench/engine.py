@@ -69,7 +69,7 @@ Notify = Callable[[str], None]
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """Size of the benchmark: ``turns`` of starts and passes on each side, of which the medians count."""
+    """Size of the benchmark: ``turns`` of starts and passes on each side; the medians count."""
 
     turns: int = 3
     rows: int = 1_500_000

@@ -11,7 +11,7 @@ import numpy as np
 O = TypeVar("O")  # noqa: E741
 BySeed = Sequence[Sequence[O]]
 Column = Callable[[Any, BySeed[O]], Any]
-"""From a row's key and its outcomes by seed to a value; the column's name ends with the unit."""
+"""Function from a row's key and its outcomes by seed to a value; the column's name ends with the unit."""
 Value = Callable[[O], float | None]
 """A figure of an outcome; None or NaN if unknown, and then left out."""
 

@@ -1,4 +1,4 @@
-"""An experiment as data: what is measured at a point, the rows that come of it, and its pictures; and the loop over points."""
+"""An experiment as data: measurements at a point, rows, and pictures; and the loop over points."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ P = TypeVar("P")
 
 
 def ignore(text: str) -> None:
-    """Show nobody what is measured now."""
+    """Show no progress."""
 
 
 @dataclass(frozen=True, kw_only=True)

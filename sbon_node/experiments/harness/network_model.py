@@ -146,7 +146,7 @@ class NetworkModelView:
         return owned
 
     def overlay_route(self, source: str, target: str) -> list[str]:
-        """Return the route over the nodes that may host, and all ends of routes so far."""
+        """Return the route over the nodes that may host, and all ends of earlier routes."""
         if self._overlay is None or not self._members.issuperset((source, target)):
             self._members |= {*self._names, source, target}
             self._overlay = PrefixRouting(self._members, self._from)

@@ -1,9 +1,9 @@
 """Costs of a placement in growing networks and queries (``sbon experiment scale``), and long sequences of queries.
 
-``size``: SBON's query and trees of operators on transit-stub networks of 100 to 10,000 nodes, all of which may host. It gives
+``size``: SBON's query and trees of operators on transit-stub networks of 100 to 10,000 nodes, which may all host. It gives
 the CPU time, the peak memory, and the probes (nodes asked and pairs measured, each a message and its answer) of a placement;
-and the penalty against the exact optimum, where its tables fit. ``sequence``: queries of 1, 3 and 7 operators in sequence,
-none of which ends, on nodes whose capacity is just that of all queries' operators; a row for every hundred. ``ratio_mean`` is
+and the penalty against the exact optimum, where its tables fit. ``sequence``: endless queries of 1, 3 and 7 operators in
+sequence, on nodes whose capacity just suffices for all queries' operators; a row for every hundred. ``ratio_mean`` is
 usage / that of the optimum with unlimited capacity; ``optimum_ratio_mean`` compares every tenth query with the exact optimum
 in the remaining capacity. Intervals are over seeds, where there are several.
 """

@@ -110,7 +110,7 @@ class Candidates:
         return Admitted(candidate.member, ack.incarnation, measured)
 
     def settle(self, member: Member) -> None:
-        """Remove a candidate that has become known, by whatever means."""
+        """Remove a candidate that has become known."""
         self._forget(_key(member))
 
     def tick(self, now: float) -> list[Instruction]:

@@ -13,8 +13,8 @@ class Send(msgspec.Struct, frozen=True):
 
     ``first`` is the rumour that must travel in the datagram: a suspect learns of the suspicion, so that it may refute
     (Lifeguard's buddy notice). ``carries`` holds further updates for the receiver, and may take several datagrams. To an
-    address that is no member's the message goes alone, in at most ``most`` bytes, or not at all: no address is sent more bytes
-    than came in its name.
+    address of no member the message travels alone, in at most ``most`` bytes, or is dropped: this node sends no address more
+    bytes than it received in its name.
     """
 
     to: Endpoint

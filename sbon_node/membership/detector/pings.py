@@ -1,4 +1,4 @@
-"""Awaited pings: they measure the latency to a member, and mean nothing to the failure detector."""
+"""Awaited pings: they measure the latency to a member; the failure detector ignores them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from sbon_node.membership.detector.swim import Swim
 
 
 class Pinged(msgspec.Struct, frozen=True, order=True):
-    """A ping's answer; ``lagged`` if this process was late for its own timers meanwhile. The least is the most credible."""
+    """A ping's answer; ``lagged`` if this process's timers were late meanwhile.
+
+    The least round-trip time is the most credible.
+    """
 
     lagged: bool
     rtt_ms: float

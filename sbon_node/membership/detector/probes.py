@@ -131,7 +131,7 @@ class Probes:
         return ack.source in named
 
     def measure(self, name: str) -> tuple[int, Send] | None:
-        """Return a ping that only measures, with its sequence; its answer, or none, says nothing of anybody's health.
+        """Return a ping that only measures, with its sequence; the failure detector ignores the result.
 
         Call :meth:`measured` when its answer has come, or the wait has ended.
         """
@@ -244,7 +244,7 @@ class Probes:
         return [Measured(ack.source, ack.sequence)] if direct else []
 
     def reached(self, name: str, sequence: int) -> bool:
-        """Record that a probe was answered, by whatever means; return whether an open or failed probe was first answered now."""
+        """Record an answer to a probe; return whether it is the first to an open or failed probe."""
         if self._unanswered.get(sequence) == name:
             del self._unanswered[sequence]
             return True

@@ -1,16 +1,16 @@
 """Time that a suspect has to refute (SWIM, section 4.2; Lifeguard: Dadgar, Phillips, Currey, DSN 2018, section IV-B). Pure.
 
-The more other nodes confirm independently that it is silent, the sooner it is dead:
+The more nodes confirm its silence independently, the sooner the suspect is dead:
 
     time(c) = max(min, max - (max - min) x log(c + 1) / log(k + 1))
 
 Departures from Lifeguard. The nack of a helper that took the time to ping counts as a confirmation at once: the helper has
-tested the suspect itself, over its own path. And a *witness*, whose probe of the suspect failed, goes on pinging it, so that
+tested the suspect itself, over its own path. And a *witness*, whose probe of the suspect failed, keeps pinging it, so that
 the refutation reaches the deciding nodes without gossip. It stops being a witness once its probe is answered, however late. A
 node that has only heard of the suspicion waits longer, to leave the witnesses time; if no word of theirs arrives, it probes the
 suspect, to become a witness:
 
-    time(hearsay) = time(c) + 2 x gossip interval x log2(n + 1)
+    time(heard) = time(c) + 2 x gossip interval x log2(n + 1)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sbon_node.membership.settings import MembershipSettings
 
 
 class Suspicion(msgspec.Struct):
-    """One suspicion: ``by`` are the confirming nodes; ``insist_at`` is when a witness pings next, None for hearsay."""
+    """One suspicion: ``by`` are the confirming nodes; ``insist_at`` is when a witness pings next, None if this node is none."""
 
     incarnation: int
     since: float
@@ -79,7 +79,7 @@ class Suspicions:
         self._of.pop(name, None)
 
     def answered(self, name: str, now: float) -> None:
-        """Stop being a witness after a late answer, and leave the suspect the time of hearsay to refute."""
+        """Stop being a witness after a late answer, and leave the suspect the longer ``time(heard)`` to refute."""
         known = self._of.get(name)
         if known is not None and known.insist_at is not None:
             known.insist_at, known.since = None, now

@@ -1,6 +1,6 @@
 """SWIM's failure detector (Das, Gupta, Motivala, DSN 2002) with Lifeguard (Dadgar, Phillips, Currey, DSN 2018). Pure.
 
-Each protocol period probes one member. A member that answers by no means is suspected, and dead when it has not refuted in time
+Each protocol period probes one member. A member without any answer is suspected, and dead unless it refutes in time
 (section 4.2). Related modules: this node's own health (:mod:`awareness`), confirmations (:mod:`suspicion`), rumours
 (:mod:`gossip`), and the regular comparison of tables (:mod:`reconcile`).
 
@@ -206,7 +206,7 @@ class Swim:
         return self._reconciled(message, sender, state_update, now)
 
     def _to_stranger(self, message: Gossip, sender: Endpoint, size: int) -> list[Instruction]:
-        """Answer a stranger with this node's identity, which asks for a ping; send nothing else, and no more bytes than came."""
+        """Answer a stranger only with this node's identity, in no more bytes than came; it asks for a ping."""
         own = self.table.own
         if isinstance(message, Ping) and message.target == own.name:
             instance = own.instance if message.identify else ""
@@ -283,7 +283,7 @@ class Swim:
         return self._changed(rumour.name, self.table.hear(rumour, now), now, moved=moved)
 
     def _leapt(self, rumour: Rumour, now: float) -> list[Instruction]:
-        """Ask the member itself about hearsay that is not credible."""
+        """Ask the member itself about a rumour that is not credible."""
         out: list[Instruction] = [Refused("rumour-leapt", rumour.name)]
         row = self.table.get(rumour.name)
         if row is not None and row.member.state in REACHABLE:
@@ -316,7 +316,7 @@ class Swim:
         return out
 
     def told(self, members: tuple[Member, ...], now: float, *, asked: bool = True) -> list[Instruction]:
-        """Handle a part of another's table; doubt and ask the members it holds for dead that this node knows."""
+        """Handle a part of another's table; doubt and ask known members that it lists as dead."""
         heard = tuple(m for m in members if m.state != "dead" or m.name == self.table.own.name)
         out = self.heard(heard, now, asked=asked)
         for member in members:
@@ -369,7 +369,7 @@ class Swim:
         return out
 
     def _see(self, name: str, coordinate: Coordinate | None, version: int, now: float, *, believed: bool) -> None:
-        """Take a member's coordinate; ``believed`` if the member has answered this node, whatever the version's leap."""
+        """Take a member's coordinate; ``believed`` if the member has answered, so that any version is credible."""
         row = self.table.get(name)
         if row is None or coordinate is None:
             return

@@ -1,9 +1,9 @@
-"""Fingerprints of a membership table, updated entry by entry, to find the buckets in which two tables differ. Pure.
+"""Fingerprints of a membership table, to find the buckets that differ between two tables. Pure.
 
-An entry is a member that is not gone; a suspect counts as alive. Its bucket is the first byte of the BLAKE2b digest (4 bytes)
-of its name; a bucket's fingerprint is the exclusive or of the digests of its entries' ``name|incarnation|state|coordinate
-version``. With fewer buckets, a power of two, bucket i unites those whose number is i modulo that power. Tombstones are left
-out: a node that joined later has none, and needs none.
+Updates are made entry by entry. An entry is a member that is not gone; a suspect counts as alive. Its bucket is the first byte of
+the BLAKE2b digest (4 bytes) of its name; a bucket's fingerprint is the exclusive or of the digests of its entries'
+``name|incarnation|state|coordinate version``. With fewer buckets, a power of two, bucket i unites those whose number is i modulo
+that power. Tombstones are left out: a node that joined later has none, and needs none.
 """
 
 from __future__ import annotations

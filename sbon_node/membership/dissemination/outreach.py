@@ -25,7 +25,7 @@ class Outreach:
         self.next_sync: float | None = None
 
     def died(self, name: str, now: float) -> None:
-        """Go on sending gossip to a member that has just died, for a while."""
+        """Keep sending gossip for a while to a member that has just died."""
         self._dead.append((now, name))
 
     def gossip(self, now: float) -> list[Instruction]:

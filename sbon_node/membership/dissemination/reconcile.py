@@ -4,9 +4,9 @@ Everything travels in datagrams, cut to their size: the digest shows the buckets
 entries in some of them, and only newer entries travel whole. The rest waits for one of the next rounds, which begin at a random
 bucket.
 
-A member that one side holds for dead and the other for alive is not believed dead: after a partition that would kill all
-members once more. It is *doubted*: the node that sees the contradiction pings it, with the state update; the member refutes, or
-proves silent.
+If one side lists a member as dead and the other as alive, the death is not believed: after a partition that would kill all
+members once more. The member is *doubted*: the node that sees the contradiction pings it, with the state update; the member
+refutes, or proves silent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From preferred nodes to hosts: the order of capacity probes and the errors (SBON, section 3.1.3)."""
+"""Map preferred nodes to hosts: the order of capacity probes and the errors (SBON, section 3.1.3)."""
 
 from __future__ import annotations
 

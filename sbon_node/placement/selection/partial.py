@@ -1,4 +1,4 @@
-"""A partial placement: hosts so far, their free capacity, and delays so far (OPB, section III)."""
+"""A partial placement: the chosen hosts, their free capacity, and the delays (OPB, section III)."""
 
 from __future__ import annotations
 

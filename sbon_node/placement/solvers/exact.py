@@ -17,14 +17,14 @@ from sbon_node.placement.solvers.moves import Moves
 TRADE_OFFS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 100.0)
 """Extra charges for a millisecond of any link, in favour of delay. The unit is the mean rate of the query's links."""
 CONDITIONINGS = 6
-"""Rounds in which the links outside a wide query's tree keep their ends of the last round."""
+"""Rounds with the links outside a wide query's tree fixed at their ends of the last round."""
 SWEEPS = 20
 MOST_EXCHANGED = 5_000
 """Most placements tried at once that exchange the hosts of operators. If there were more, none is tried."""
 OUT_OF_BOUNDS = 1e6
 """Penalty for exceeding a bound by 100 %, in multiples of the greatest cost of a placement.
 
-A placement that breaks a bound is worse than any that keeps it, and than those nearer to the bound, whatever it costs.
+A placement that breaks a bound is worse than any that keeps the bound, and than any nearer to it, at any cost.
 """
 
 

@@ -1,4 +1,4 @@
-"""A fragment as a tree of relations, each of which turns a batch's input rows into output rows.
+"""A fragment as a tree of relations; each turns a batch's input rows into output rows.
 
 A relation with state keeps every row that has arrived, in :data:`Kept`. It releases the rows that the watermark completes, as
 Spark does in append mode: a group once its end is reached; a pair of rows at once; a row without a partner once no partner

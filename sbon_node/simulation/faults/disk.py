@@ -27,7 +27,7 @@ _UNLIMITED_PAGES = 2**30
 
 
 class SimulatedDisk:
-    """The disk calls ``on_call`` before each call by which a living process of the node changes names or syncs."""
+    """The disk calls ``on_call`` before each change of names and each sync by a living process of the node."""
 
     def __init__(self, root: Path, shared: tuple[str, ...] = ("checkpoints",)) -> None:
         self._root = root

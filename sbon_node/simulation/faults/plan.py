@@ -44,7 +44,7 @@ class AtFailpoint(msgspec.Struct, frozen=True, tag="step", forbid_unknown_fields
 
 
 class AtCall(msgspec.Struct, frozen=True, tag="call", forbid_unknown_fields=True):
-    """Before the ``count``-th call by which ``node`` changes names on its disk or syncs, over all its incarnations."""
+    """Before the ``count``-th change of names or sync on the disk of ``node``, over all its incarnations."""
 
     node: str
     count: Annotated[int, Meta(ge=1)]
@@ -78,9 +78,9 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """The nodes by their roles, in the order in which rows pass them, and the holder of the query's record.
+    """The nodes by their roles, in the order of the rows' path, and the query holder.
 
-    With ``fsync`` they sync before they promise, so that they may lose power.
+    With ``fsync`` the nodes sync before they promise, so that they may lose power.
     """
 
     sources: tuple[str, ...]
@@ -118,9 +118,9 @@ def occurrences(taken: Sequence[tuple[str, Failpoint]]) -> list[AtFailpoint]:
 
 
 def at_each(stage: Stage, failpoint: Sequence[AtFailpoint]) -> list[Fault]:
-    """Return faults in which, at each of these steps, any node dies, and another fault strikes the node that takes it.
+    """Return faults at these steps: any node dies, and another fault strikes the node at the step.
 
-    A node dies either too briefly to be noticed, or long enough for all to give it up. The other faults take turns.
+    A node dies either too briefly to be noticed, or for so long that all others declare it dead. The other faults take turns.
     """
     faults = []
     for index, when in enumerate(failpoint):

@@ -76,7 +76,7 @@ class SimulatedNetwork(Paths):
     # -- ports ---------------------------------------------------------------------------------------------------------
 
     def claim(self, host: str, bind: Address, taken: Mapping[Address, object]) -> Address:
-        """Return the address of ``bind`` at ``host``, with a free port if it names none; raise ``OSError``."""
+        """Return the address of ``bind`` at ``host``, with a free port if none is given; raise ``OSError``."""
         if bind.host not in (host, *ANY_HOSTS):
             raise OSError(f"cannot assign requested address {bind}")
         if bind.port:

@@ -74,7 +74,7 @@ class StallingTransport(Transport):
 
 
 class _Inbox:
-    """The datagrams of one port; those that came during a stall are read at its end, in order, with that time."""
+    """The datagrams of one port; at a stall's end, its datagrams are read in order, with that time."""
 
     def __init__(self, handler: DatagramHandler, stall: Stall) -> None:
         self._handler, self._stall = handler, stall

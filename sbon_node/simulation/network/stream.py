@@ -216,7 +216,7 @@ class SimulatedConnection:
     def close(self) -> None:
         self._shut(flush=True)
 
-    # -- told by the pipes ---------------------------------------------------------------------------------------------
+    # -- calls of the pipes -------------------------------------------------------------------------------------------
 
     def received(self, chunk: bytes) -> None:
         self._unread += chunk

@@ -44,7 +44,7 @@ class Scope:
         return Scope(self.clean, Join(kind, self.relation, other.relation, (), tuple(columns), start, remedies), offered)
 
     def resolve(self, expression: exp.Expr) -> exp.Expr:
-        """Return a copy in which every column is a bare name of ``relation``. Raises ``unknown-column`` and similar errors."""
+        """Return a copy with every column as a bare name of ``relation``. Raises ``unknown-column`` and similar errors."""
         return expression.transform(lambda node: self._meant(node) if isinstance(node, exp.Column) else node)
 
     def find(self, reference: exp.Column) -> str | None:

@@ -87,7 +87,7 @@ def _intervals(join: Join) -> Iterator[exp.Interval]:
 
 
 def _has_equal_times(join: Join) -> bool:
-    """Return whether an equality of times, or of what they are truncated to, divides the rows already."""
+    """Return whether an equality of times, or of truncated times, already divides the rows."""
     times = {f"{LEFT}.{name}" for name in lags_ms(join.left)}, {f"{RIGHT}.{name}" for name in lags_ms(join.right)}
     equalities = (one for condition in join.conditions for one in condition.find_all(exp.EQ))
     return any(all(named(one) & of_side for of_side in times) for one in equalities)

@@ -14,8 +14,8 @@ class InputSpan:
     """One input: the last batch ended at ``start``, the next one ends at ``last``; ``at`` returns an available frame.
 
     A frame is held back while its watermark, less ``lag_ms``, is more than ``ahead_ms`` beyond the least of the other inputs;
-    without ``ahead_ms`` none is. A stream's end is never held back, and its own watermark does not count: other inputs may go
-    on for ever, and the last watermark of this input would then hold back all that depend on them.
+    without ``ahead_ms`` none is. A stream's end is never held back, and its own watermark does not count: other inputs may
+    never end, and the last watermark of this input would then hold back all that depend on them.
     """
 
     start: int

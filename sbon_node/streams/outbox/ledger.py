@@ -98,7 +98,7 @@ class Stream:
 
         An operator waits for its slowest subscriber. A source waits for its fastest: it retains the frames that others have not
         read anyway, and an absent subscriber must not harm the others. Before anyone subscribes a finite stream counts in full,
-        while a live one goes on within its retention.
+        while a live one continues within its retention.
         """
         lags = [self.newest.upto - one.received_upto for one in self.active()]
         if not lags:
@@ -106,7 +106,7 @@ class Stream:
         return max(lags) if self.kind == "operator" else min(lags)
 
     def floor(self) -> int:
-        """The last frame that every subscriber has acknowledged, whatever retention says."""
+        """The last frame that every subscriber has acknowledged; retention does not count."""
         acknowledged = [one.acknowledged for one in self.active()]
         if self.kind == "source":
             if self.finite:

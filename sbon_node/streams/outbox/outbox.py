@@ -46,7 +46,7 @@ class Outbox:
         """Frames, rows and bytes of payload since the process started."""
 
     def close(self) -> None:
-        """Store what is only counted so far, and close the file."""
+        """Store the progress that is only in memory, and close the file."""
         try:
             for stream in self._streams.values():
                 self._retention.save(stream)
@@ -151,14 +151,14 @@ class Outbox:
         return NO_BATCH < batch <= self._named(stream).newest.batch
 
     def batch_offsets(self, stream: str, batch: int) -> tuple[InputOffset, ...]:
-        """Return the input offsets of a batch, which are kept of the newest visible batch and of those after it."""
+        """Return the input offsets of a batch: the newest visible batch or a later one."""
         known = self._named(stream)
         for tail in (known.visible, *known.pending):
             if tail.batch == batch:
                 return tail.offsets
         raise SbonError("batch-unknown", f"nothing is kept of batch {batch}", where=stream)
 
-    # -- what a source writes -----------------------------------------------------------------------------------------
+    # -- writes of a source -----------------------------------------------------------------------------------------
 
     def write_source(self, stream: str, drafts: Sequence[FrameDraft], position: bytes) -> None:
         """Store frames, visible at once, and the connector's position in one transaction.
@@ -234,7 +234,10 @@ class Outbox:
         self._alive(known)
 
     async def wait_subscribed(self, stream: str) -> None:
-        """Wait until the stream has, or had before a restart, a subscription; raises ``stream-dropped`` when the stream is."""
+        """Wait until the stream has, or had before a restart, a subscription.
+
+        Raises ``stream-dropped`` when the stream is dropped.
+        """
         known = self._named(stream)
         while not known.subscriptions and not known.dropped:
             await known.room.wait()

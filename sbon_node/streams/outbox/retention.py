@@ -136,7 +136,7 @@ class Retention:
             self.on_gone(stream.name, one.subscriber, _overdrawn(stream, one))
 
     def save(self, stream: Stream) -> None:
-        """Store what is only in memory so far, as far as the disk has room."""
+        """Store the progress that is only in memory, while the disk has space."""
         if stream.unsaved:
             self._settle(stream, stream.trimmed)
 

@@ -102,7 +102,10 @@ class _Check:
             raise self._refusal(wrong, origin)
 
     def _sampled(self, children: list[Any]) -> Iterator[list[Any]]:
-        """Yield the arguments with each sample in place of those not constant; nothing if a type has no samples."""
+        """Yield the arguments with each sample in place of the variable ones.
+
+        Yields nothing if a type has no samples.
+        """
         known = [None if child.foldable() else self._of_type(child.dataType()) for child in children]
         if any(samples == [] for samples in known):
             return
@@ -128,7 +131,7 @@ class _Check:
 
 
 def of_a_pattern(error: Exception) -> bool:
-    """Return whether the error names an invalid pattern, time zone or the like, wherever it is used."""
+    """Return whether the error names an invalid pattern, time zone or the like."""
     found = str(error)
     conditions = ("INVALID_PARAMETER_VALUE", "INVALID_DATETIME_PATTERN", "INVALID_TIMEZONE", "DATETIME_PATTERN_RECOGNITION")
     return any(one in found for one in (*conditions, "ILLEGAL_DAY_OF_WEEK", "PatternSyntaxException", "ZoneRulesException"))

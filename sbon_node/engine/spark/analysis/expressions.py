@@ -1,4 +1,4 @@
-"""Catalyst's expressions: which may raise an error for a row, and in which form they can run.
+"""Catalyst's expressions: the errors they may raise for a row, and the form that can run.
 
 A node on no list may raise. The lists only save work: an expression that cannot fail is left as it is.
 """

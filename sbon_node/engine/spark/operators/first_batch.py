@@ -1,6 +1,6 @@
 """Watermark settings and first batch for a new operator, since Spark itself begins at 1970.
 
-The watermark of Spark's first batch is 0, which drops rows of 1970 and before; hence the first batch is planned here. Where
+The watermark of Spark's first batch is 0, which drops rows of 1970 and before; so this module plans the first batch. Where
 several stateful nodes may follow each other, Spark computes a watermark for each of them, and ignores one of 1970 or before.
 This is disabled for a single stateful node; an operator with several is limited to times after 1970.
 """

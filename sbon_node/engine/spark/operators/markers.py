@@ -2,9 +2,9 @@
 
 Every input with an event time is declared with a delay of :data:`DELAY_MS`, so that no row of data ever advances its watermark.
 A marker, all NULL but for its time and its mark, lies that much ahead: it advances the watermark exactly to the stream's own.
-The filter that removes markers must run above Spark's watermark node. ``NOT marker`` alone would be pushed below it, hence the
-event time in the condition. The second half, always true but not deterministic, keeps all other conditions above it too: a
-user's condition, or one Spark infers from a join, would drop the marker.
+The filter that removes markers must run above Spark's watermark node. Spark would push ``NOT marker`` alone below it,
+so the condition contains the event time. The second half, always true but not deterministic, keeps all other conditions above it
+too: a user's condition, or one Spark infers from a join, would drop the marker.
 """
 
 from __future__ import annotations

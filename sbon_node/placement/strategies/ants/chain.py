@@ -62,7 +62,9 @@ class _Way(NamedTuple):
 
 
 def next_chain(problem: PlacementProblem, placed: Mapping[str, str]) -> Chain | None:
-    """Return the longest chain of operators not ``placed`` yet, the first of equals; None if all are.
+    """Return the longest chain of operators not ``placed`` yet; None if all are placed.
+
+    Among equal chains the first is returned.
 
     A message of the chain also carries its share of an operator's work for other inputs, so that loads are right wherever
     branches join. Every operator must have a reader and an input.

@@ -104,9 +104,9 @@ def onward(cell: Cell, ant: ScoutingAnt, rng: random.Random, now: float) -> tupl
 
 
 def fail(cell: Cell, ant: ScoutingAnt, enough: int) -> bool:
-    """Record a failure at the destination; return whether the ant shall go back and discourage others.
+    """Record a failure at the destination; return whether the ant must return and discourage others.
 
-    It shall once ``enough`` ants with different greed have failed on the same path.
+    It must once ``enough`` ants with different greed have failed on the same path.
     """
     if len(cell.failed) >= MOST_FAILURES:
         cell.failed.clear()

@@ -1,12 +1,12 @@
 """ANTS: placement for the least latency by queueing, by routing, scouting and enforcement ants (Lakshmanan, Strom, 2008).
 
-The ants of one query walk over what the placing node knows. The cells are the nodes with the least detour between the pinned
-ends; each is asked once for its load and capacity. Latencies are those known. The steps of an ant at a cell are in files of their
-own, and need only the cell (:mod:`~sbon_node.placement.strategies.ants.routing`,
+The ants of one query walk over the placing node's knowledge. The cells are the nodes with the least detour between the pinned
+ends; each is asked once for its load and capacity. Latencies are not measured anew. The steps of an ant at a cell are in files of
+their own, and need only the cell (:mod:`~sbon_node.placement.strategies.ants.routing`,
 :mod:`~sbon_node.placement.strategies.ants.scouting`, :mod:`~sbon_node.placement.strategies.ants.enforcement`).
 
-Ants minimise latency, whatever the objective. Where no scout finds a place for all tasks, more ants are sent that stray farther,
-then among twice as many nodes, up to all.
+Ants minimise latency under every objective. If no scout finds hosts for all tasks, more ants walk, and stray farther, then
+among twice as many nodes, up to all.
 """
 
 from __future__ import annotations

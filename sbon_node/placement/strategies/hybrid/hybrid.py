@@ -11,7 +11,8 @@
    least cost by measurements remain for each operator.
 5. The latencies between the finalists of linked operators are measured. Then the estimated links of the best placement among all
    candidates are measured, until it has none.
-6. The hosts are asked for capacity. If one refuses, all candidates are asked what they have left, and the search continues from 3
+6. The hosts are asked for capacity. If one refuses, all candidates are asked for their free capacity, and the search continues
+from 3
    without those that have too little. If an operator has no candidate left, a new pool, twice as large, takes other nodes.
 
 :mod:`~sbon_node.placement.solvers.exact` handles queries that are not trees, bounds on delay, hosts that several operators of the
