@@ -1,4 +1,4 @@
-"""One cluster of real daemons for all live tests of a query's life, the network between them, and its input."""
+"""A cluster of real daemons for live tests of a query's life, with network and input."""
 
 from __future__ import annotations
 

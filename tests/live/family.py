@@ -1,5 +1,7 @@
-"""The processes of a node, and what they hold: its daemon, and of its engine the host, the JVM, the zygote, and its forks, which
-are Spark's Python workers."""
+"""The processes of a node and their memory.
+
+A node has its daemon, and the engine's host, JVM and zygote. The zygote's forks are Spark's Python workers.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Two nodes, one of them on a file system of its own that fills up, mounted for this process alone; see ``test_full_records``.
+"""Two nodes, one on its own file system, which fills up; see ``test_full_records``.
 
-Run by ``unshare --mount``. Prints, as JSON, what the node said while its disk was full and what it knew after that.
+Run by ``unshare --mount``, so that only this process has the mount. Prints, as JSON, the node's reports while its disk was full
+and its knowledge after that.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def main(folder: Path) -> None:
         acknowledged, told["refused"] = create_many(one, "full")
         told["while_full"] = codes(one)
         told["doctor"] = [f"{f.check}: {f.message}" for f in Client(one.api).examine().findings if f.verdict != "ok"]
-        # Somebody joins, whom the node cannot store.
+        # A member joins, and the node cannot store it.
         two.start()
         two.wait_ready()
         cluster.wait_converged()
@@ -86,7 +87,7 @@ def main(folder: Path) -> None:
         one.kill(signal.SIGKILL)
         one.start()
         one.wait_ready()
-        # It has no seeds: only what it stored leads it back.
+        # The node has no seeds: only its stored members lead it back.
         cluster.wait_converged(WAIT_S)
         told["acknowledged"] = sorted({"before", "elsewhere", *acknowledged})
         told["known"] = sorted(s.entry.declaration.name for s in one.client.streams())

@@ -1,8 +1,8 @@
-"""The network between the nodes of a local cluster, as a relay of the test that can cut or limit any path of it.
+"""The network between the nodes of a local cluster: a relay that can cut or limit any path.
 
-Each node announces an address of the relay in place of its own, so that what others send it comes by here. They are told apart
-by the addresses they send from, and the relay sends on from the sender's announced address: replies come by here as well. It is
-an ordinary program and needs no rights. A node that joins through another's own address goes around it; nothing later does.
+Each node announces an address of the relay in place of its own, so that its messages from others pass the relay. The relay
+recognises senders by their source addresses, and forwards from the sender's announced address: replies pass it as well. The
+relay is an ordinary program and needs no rights. Only a join through another node's own address bypasses it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,24 @@ from tests.addresses import own_host
 R = TypeVar("R")
 
 Manner = Literal["hold", "lose", "reset"]
-"""What a cut does to connections, while datagrams are lost: bytes wait for its end, as resent segments do; bytes are lost, and
-at the end the connections as well, for the other side has given them up; or connections are reset at once, and new ones too."""
+"""Effect of a cut on connections, while datagrams are lost.
+
+``hold``: bytes wait for its end, as resent segments do. ``lose``: bytes are lost, and at the end the connections as well, because
+the other side has given them up. ``reset``: connections are reset at once, and new ones too.
+"""
 
 CHUNK_BYTES = 65_536
 _numbers = itertools.count(100)
-"""Of this process's addresses, those that are announced: each relay has its own."""
+"""Numbers of announced addresses in this process: each relay has its own."""
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: closing resets."""
 
 
 class Limit(NamedTuple):
-    """Each connection carries ``budget_bytes`` either way and then only ``rate_bytes_s``; ``reached`` when one is at that."""
+    """Each connection carries ``budget_bytes`` in each direction, then only ``rate_bytes_s``.
+
+    ``reached`` is set once a connection is limited.
+    """
 
     budget_bytes: int
     rate_bytes_s: float
@@ -42,8 +48,11 @@ class Limit(NamedTuple):
 
 
 class _Path:
-    """Between two nodes, either way. ``lost`` counts the datagrams of the newest cut, ``carried`` what each connection has
-    carried towards its writer since the newest limit."""
+    """The path between two nodes, in both directions.
+
+    ``lost`` counts the datagrams lost to the newest cut, ``carried`` each connection's bytes towards its writer since the newest
+    limit.
+    """
 
     def __init__(self) -> None:
         self.manner: Manner | None = None
@@ -117,7 +126,7 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 
 class Relay:
-    """For nodes of these names, all of which listen at ``port``. Methods may be called from any thread."""
+    """Relay for the nodes ``names``, which all listen at ``port``. Any thread may call the methods."""
 
     def __init__(self, names: Sequence[str], port: int) -> None:
         self.announced = {name: own_host(next(_numbers)) for name in names}
@@ -146,7 +155,7 @@ class Relay:
 
     @contextmanager
     def cut(self, side: Sequence[str], other: Sequence[str], manner: Manner) -> Iterator[None]:
-        """Nothing passes between a node of one side and one of the other; whole again at the end of the block."""
+        """Cut all paths between the two sides until the end of the block."""
         paths = [self._paths[frozenset((a, b))] for a in side for b in other]
         self._each(paths, lambda path: path.cut(manner))
         try:
@@ -158,7 +167,7 @@ class Relay:
     def limit(
         self, side: Sequence[str], other: Sequence[str], budget_bytes: int, rate_bytes_s: float = 0.0
     ) -> Iterator[threading.Event]:
-        """As :class:`Limit`, between a node of one side and one of the other; datagrams are not limited."""
+        """Limit connections between the two sides as :class:`Limit` describes; datagrams are not limited."""
         paths = [self._paths[frozenset((a, b))] for a in side for b in other]
         limit = Limit(budget_bytes, rate_bytes_s, threading.Event())
         self._each(paths, lambda path: path.set_limit(limit))

@@ -34,14 +34,14 @@ LITTLE_ROOM = {
     "engine.heap_mb": HEAP_MB,
 }
 ROOM = CREDIT + QUOTA + SPAN + StreamSettings().read_bytes + NetSettings().write_buffer_bytes
-"""What one node may hold of a query of one link in and one out, in memory."""
+"""Bound on one node's memory for a query with one link in and one out."""
 FACTOR = 3
-"""For the same rows in other forms (Arrow, Python, JSON), and for what the allocator does not give back."""
+"""Allowance for the same rows in other forms (Arrow, Python, JSON), and for memory that the allocator keeps."""
 JVM_BESIDE_HEAP = 256 * MIB
 """Classes, compiled code, threads and buffers."""
 
 ROWS = 64 * KIB
-"""Of a kilobyte each that hardly shrinks: many times what may be held anywhere."""
+"""Rows of a kilobyte that hardly compresses: many times the buffers' bounds together."""
 COLUMNS = (Column("ts", "timestamp"), Column("n", "bigint"), Column("text", "string"))
 
 
@@ -60,7 +60,7 @@ class Wide:
 
     @property
     def client(self) -> Client:
-        """Of the consumer's node."""
+        """The client of the consumer's node."""
         return self.cluster["dst"].client
 
     def start(self, name: str, file: Path) -> str:
@@ -80,7 +80,7 @@ class Wide:
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wide]:
-    """Has run one query to its end, so that what any query makes a node load is loaded."""
+    """Has run one query to its end, so that nodes have loaded the modules of every query."""
     folder = tmp_path_factory.mktemp("wide")
     file, first = written(folder / "wide.csv", ROWS), written(folder / "first.csv", ROWS // 16)
     relay = Relay(["src", "dst"], PORT)
@@ -97,8 +97,10 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wide]:
 
 @pytest.mark.parametrize("consumer", ["absent", "slow", "far"])
 def test_a_consumer_that_takes_little(wide: Wide, consumer: Literal["absent", "slow", "far"]) -> None:
-    """It reads one frame and goes away, reads one each second, or hangs on a network that carries next to nothing; until the
-    source is held back."""
+    """The consumer reads one frame and leaves, reads one each second, or has a very slow network.
+
+    It does so until the source is held back.
+    """
     memory = Memory(wide.cluster.nodes)
     query = wide.start(consumer, wide.file)
     rows: list[tuple[Any, ...]] = []

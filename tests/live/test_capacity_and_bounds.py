@@ -1,4 +1,4 @@
-"""On real daemons and Spark: nodes are filled and no further, and a bound on delay is kept to the last row or refused."""
+"""Capacity and delay bounds on real daemons and Spark: both are kept, or the query is refused."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ RTT_MS = {
     ("bob", "dee"): 280.0,
     ("cyd", "dee"): 280.0,
 }
-"""The rows are born at ``ada``, ``bob`` and ``cyd`` and wanted at ``dee``. Counted at one of the three they use the network
-least, and the last of them take 260 ms; counted at ``dee`` they take 140 ms."""
+"""The sources are at ``ada``, ``bob`` and ``cyd``, the consumer at ``dee``.
+
+Counting at a source's node uses the network least, with a longest delay of 260 ms; counting at ``dee`` has 140 ms.
+"""
 TOO_SHORT_MS, BOUND_MS = 120.0, 200.0
-"""Far enough from either that it does not matter how busy the machine is while nodes measure."""
+"""Bound far enough from both delays that a busy machine's measurements do not matter."""
 FRESH_S = 5.0
-"""After which a way is measured anew, so that no measurement of a busy moment stays."""
+"""Age after which a latency is measured anew, so that no measurement of a busy moment stays."""
 EACH = 2
 """Operators a node has memory for."""
 MEMORY_MB = 150.0 * EACH + 100.0

@@ -1,4 +1,4 @@
-"""Links of a running query that are cut, and heal: rows as DuckDB has them, each once, whatever was under way."""
+"""Cut and healed links of a running query: DuckDB's rows arrive, each once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ pytestmark = pytest.mark.live
 REPLAY = 4000.0
 """The sources need five seconds for their rows, which so come in many frames."""
 AMID_BYTES = 48 * 1024
-"""What a connection carries before it stalls, and is cut: less than any of the streams, and more than any question."""
+"""Bytes that a connection carries before it stalls and is cut: less than any stream, and more than any request."""
 PROBES = 8
-"""Datagrams of a single path that SWIM sees lost: time enough to declare a node dead that nobody reaches."""
+"""Lost datagrams of one path that give SWIM enough time to declare an unreachable node dead."""
 
 
 def others_than(name: str) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ def test_a_node_cut_off_until_it_is_declared_dead(
 
 
 def test_single_paths_are_cut_and_nobody_dies_of_it(world: World, relay: Relay, tmp_path: Path) -> None:
-    """Others answer for the nodes out of reach, so that they stay members; their streams wait until the paths are whole."""
+    """Unreachable nodes stay members, since helpers reach them; their streams wait until the paths heal."""
     world.declare("cut_paths", replay=REPLAY)
     path, cyd = tmp_path / "rows.ndjson", world.cluster["cyd"]
     sink = SinkSpec(kind="file", options={"path": str(path), "format": "ndjson"})

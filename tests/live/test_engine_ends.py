@@ -1,4 +1,4 @@
-"""Engines of real daemons that come to an end: one that is full is replaced, and one that a query kills is rid of that query."""
+"""Ends of engines: a full engine is replaced, and a query that kills its engine is removed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def attach(node: LocalNode, name: str, schema: tuple[Column, ...], options: dict
 
 
 class Started:
-    """Queries of every kind at one node over slow readings, each with what is due of it."""
+    """Queries of every kind at one node over slow readings, each with its expected result."""
 
     def __init__(self, node: LocalNode, name: str, readings: Path, folder: Path) -> None:
         self.node, self._readings = node, readings

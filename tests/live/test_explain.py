@@ -1,4 +1,4 @@
-"""What flows in a query on real daemons and Spark is measured, is near the truth, and takes the place of estimates."""
+"""Measured rates of queries on real daemons and Spark: near the truth, and used instead of estimates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
     info = submit(dee, sql=SQL, sink=sink, strategy="consumer")
 
     def flows() -> bool:
-        """A first batch takes all that has gathered while the engine started, and has no rate."""
+        """Return whether later batches ran: the first takes the rows from before the engine's start, and has no rate."""
         stats = [operator.stats for operator in dee.client.query(info.id).operators]
         return all(one is not None and one.rows_in >= 2000 and one.batches >= 10 for one in stats)
 

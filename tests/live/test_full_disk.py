@@ -1,4 +1,4 @@
-"""A disk that is really full (of what a node's outbox may take): the operator stops with that reason, and loses nothing."""
+"""A full disk under a node's outbox: the operator stops with that reason, and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is really full under a node's records: the node goes on, says so, and loses nothing that it acknowledged."""
+"""A full disk under a node's records: the node continues, reports it, and loses nothing acknowledged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows out of order, at real daemons: in time up to the declared delay, later ones dropped, counted and shown by source."""
+"""Rows out of order at real daemons: late rows are dropped, counted and shown by source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = {
     "ada": (["00.000", "05.000", "04.000", "09.000", "08.000", "08.500"], 0),
     "bob": (["00.000", "05.000", "03.999", "04.000", "09.000", "07.999", "01.000"], 3),
 }
-"""Seconds of the rows' times, and how many of them are late: at least a millisecond more than the delay behind."""
+"""Seconds of the rows' times, and the number of late ones: a millisecond or more beyond the delay."""
 
 
 def sbon(node: LocalNode, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Queries that go on where an expression raises an error, at real daemons: what is skipped is shown, billed and kept."""
+"""Queries that continue after errors in expressions: skipped rows are shown, counted and stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results in a real PostgreSQL, from real nodes and Spark: each row once, whether the server or the consumer's node is killed."""
+"""Results in a real PostgreSQL: each row once, even if the server or the consumer's node is killed."""
 
 from __future__ import annotations
 

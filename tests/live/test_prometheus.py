@@ -29,7 +29,7 @@ SILENT = {"Reasons against readiness"}
 
 
 class Prometheus(Server):
-    """With our configuration, but for these targets and a shorter interval."""
+    """A Prometheus with the shipped configuration, but with these targets and a shorter interval."""
 
     def __init__(self, targets: list[str]) -> None:
         prometheus = program("prometheus", ("/usr/bin",))
@@ -70,7 +70,7 @@ def prometheus(world: World) -> Iterator[Prometheus]:
 
 
 def expressions() -> dict[str, list[str]]:
-    """Of each panel of the dashboard, with all nodes chosen."""
+    """Return the queries of each panel of the dashboard, with all nodes chosen."""
     dashboard = json.loads((DEPLOY / "grafana" / "dashboards" / "sbon.json").read_text())
     return {
         panel["title"]: [target["expr"].replace("$node", ".*") for target in panel["targets"]]

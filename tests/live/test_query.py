@@ -1,4 +1,4 @@
-"""A query's life on real daemons, sockets and Spark: rows as DuckDB has them, each once, whatever dies meanwhile."""
+"""Queries on real daemons, sockets and Spark: DuckDB's rows arrive, each once, although processes die."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_file_holds_each_row_once(world: World, tmp_path: Path, ending: str) -
 
 
 class UnderFire:
-    """Queries over slow sources, one after another, so that rows of every site are under way whenever anything is struck."""
+    """Queries over slow sources, one after another, so that every fault strikes while rows of all sites are under way."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self.world, self._folder = world, folder
@@ -70,7 +70,7 @@ class UnderFire:
         return path.read_text().count(f'"site":"{site}"') if path.exists() else 0
 
     def more_of(self, *sites: str) -> None:
-        """Until the newest query, which has not finished, has delivered more rows of each of these sites."""
+        """Wait until the newest query, which still runs, has delivered more rows of each of these sites."""
         ada = self.world.cluster["ada"]
         if not self.runs or finished(ada, self.runs[-1][0]):
             name = f"killed_{len(self.runs)}"

@@ -1,4 +1,4 @@
-"""What the live tests of queries work on: readings of three sites, DuckDB's answers about them, and how queries are awaited."""
+"""Input and helpers of live tests: readings of three sites, DuckDB's answers, and waiting for queries."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def submit(node: LocalNode, **fields: Any) -> QueryInfo:
 
 
 def wait_for(condition: Callable[[], bool], what: str | Callable[[], str], patience_s: float = 240.0) -> None:
-    """Wait until the condition holds; fail after ``patience_s``, which is far more than any machine needs."""
+    """Wait until the condition holds; fail after ``patience_s``, far more than any machine needs."""
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain until {what if isinstance(what, str) else what()}"

@@ -1,4 +1,4 @@
-"""The core of SWIM alone, told the time and what arrives."""
+"""The core of SWIM alone, driven with times and messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def core(name: str = "a", others: str = "", *, incarnation: int = 1, most: int =
 
 
 def heard(swim: Swim, *rumours: Rumour, now: float = 1.0) -> list[Instruction]:
-    """What comes of rumours where every node that is pinged for its name answers as it is rumoured; without the pings."""
+    """Return the instructions after rumours, if every node pinged for its name answers as rumoured; without the pings."""
     out: list[Instruction] = []
     for rumour in rumours:
         waiting = swim.heard((rumour,), now)
@@ -51,6 +51,6 @@ def sent(out: list[Instruction]) -> list[tuple[Endpoint, object]]:
 
 
 def only_this(swim: Swim) -> None:
-    """No probe in turn, and no reconciliation, disturbs what the test has begun."""
+    """Suppress regular probes and reconciliation, which would disturb the test."""
     swim._ticked = 0.0
     swim._next_probe = swim._outreach.next_sync = 1e9

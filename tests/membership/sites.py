@@ -23,7 +23,7 @@ from sbon_node.space.settings import SpaceSettings
 
 ONE_WAY_S = 0.1
 LATE_S = 0.2
-"""For so long a process stands still: what it measured meanwhile is not believed."""
+"""Duration of a process's stall; measurements during it are not believed."""
 NET = NetSettings(connect_timeout_s=2.0)
 
 

@@ -1,4 +1,4 @@
-"""What a stranger says of members, and what it is answered; and that the same bounds do not keep the honest apart."""
+"""Strangers' rumours about members, and the answers; honest nodes still agree under the same bounds."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_no_datagram_takes_a_name_from_its_node_for_good(state: str, leap: int) 
         assert _incarnation(sites[0], "b") <= 4 * (SETTINGS.max_leap + 1)
         if leap > 2000:
             assert all(s.counters.snapshot()["rumour-leapt"] for s in sites if s is not sites[1])
-        # Nor is it out of reach afterwards of what is said of it truly.
+        # True rumours about the member still win afterwards.
         world.processes["b"].kill()
         await world.until(lambda: all(s.states()["b"] == "dead" for s in sites if s is not sites[1]), 30)
         await world.start("b", "a", incarnation=2)
@@ -273,7 +273,7 @@ def test_a_node_that_is_reached_as_another_is_not_asked() -> None:
 
 
 def _requests(world: World, to: str) -> dict[str, bytes]:
-    """What a stranger may ask; the shortest ping is 23 bytes long."""
+    """Requests that a stranger may send; the shortest ping has 23 bytes."""
     shortest = b"SB\x01\x00" + b"\x92\xa4sbon" + b"\x94\xa4ping\x01\xa1x" + b"\xa1" + to.encode()
     bare = {"shortest": shortest}
     asked = {

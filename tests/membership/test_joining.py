@@ -1,4 +1,4 @@
-"""Who joins: through whom, under which name, and who may not."""
+"""Joining: seeds, names, and refusals."""
 
 from __future__ import annotations
 

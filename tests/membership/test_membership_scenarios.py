@@ -1,4 +1,4 @@
-"""Clusters of some dozens in virtual time: what ``sbon experiment membership`` reports, at a size that tests can afford."""
+"""The reports of ``sbon experiment membership`` for small clusters in virtual time."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ async def test_two_nodes_over_real_sockets() -> None:
 
 
 async def test_what_a_process_that_stood_still_has_measured_is_not_believed() -> None:
-    """Answers are 100 ms under way, and every other 50 ms the loop stands still for longer than that."""
+    """Answers take 100 ms, and in every other period of 50 ms the loop stalls for longer than that."""
     clock, counters = Clock.real(), Counters(time.monotonic)
     hosts = [own_host(number) for number in (1, 2)]
     table = DelayTable(sites=dict(zip(hosts, "xy", strict=True)), names=("x", "y"), rtt_ms=((0, 100), (100, 0)), jitter=0.0)

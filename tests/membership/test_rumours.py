@@ -1,4 +1,4 @@
-"""Rumours of members: which one wins, how often each is told, how long a suspect has."""
+"""Rumours about members: precedence, number of transmissions, and a suspect's time to refute."""
 
 from __future__ import annotations
 

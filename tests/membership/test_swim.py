@@ -1,4 +1,4 @@
-"""SWIM's pure core: instructions by table, and eight cores on a toy network that is the same in every run."""
+"""SWIM's pure core: instructions by table, and eight cores on a deterministic toy network."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_helper_that_could_not_look_confirms_nothing() -> None:
     only_this(swim)
     for to, _ in sent(swim.tick(0.5)):
         helper = to.host.removeprefix("host-")
-        for at_s in (0.6, 1.3):  # what it says first counts
+        for at_s in (0.6, 1.3):  # only its first report counts
             swim.received(Nack(probe.message.sequence, helper), to, at_s)
     assert Happened("suspected", "b") in swim.tick(1.5)
     assert swim.awareness.score == 0, "they have answered, all the same"

@@ -1,4 +1,4 @@
-"""Cores of SWIM over a toy network: crashes are found, and nobody else is suspected."""
+"""Cores of SWIM over a toy network: they detect crashes, and suspect no live node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.membership.cores import address, core, member
 
 
 class ToyNetwork:
-    """Cores that tick every 100 ms; a datagram takes 100 ms and carries what the core's queue says, as packets do."""
+    """Cores that tick every 100 ms; a datagram takes 100 ms and carries rumours of the core's queue, as packets do."""
 
     def __init__(self, names: str, seed: int = 1) -> None:
         self.now, self.seed = 0.0, seed
@@ -68,7 +68,7 @@ class ToyNetwork:
         return found
 
     def announce(self, name: str, state: MemberState) -> None:
-        """As the service does on leaving: two others are told, and the node is gone."""
+        """Leave as the service does: two other nodes receive the update, and the node is gone."""
         gone = msgspec.structs.replace(self.cores[name].table.own, state=state)
         del self.cores[name]
         for other in sorted(self.cores)[:2]:

@@ -1,4 +1,4 @@
-"""Simulated nodes are restarted thousands of times: their logs say nothing here that the trace does not."""
+"""No logs of simulated nodes: they restart thousands of times, and the trace says the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk after a kill: what was committed is there, nothing else, and the dead cannot write any more."""
+"""A disk after a kill: it has the committed data alone, and the dead process cannot write."""
 
 from __future__ import annotations
 

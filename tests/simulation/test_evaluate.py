@@ -1,4 +1,4 @@
-"""The simulated engine's SQL: what Spark makes of a row, and what it makes of a stream wherever its batches are cut."""
+"""The simulated engine's SQL: Spark's results for rows, and for streams with any cut into batches."""
 
 from __future__ import annotations
 

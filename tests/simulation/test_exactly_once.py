@@ -1,5 +1,7 @@
-"""A query over whole daemons in virtual time: whatever befalls whom between any two steps, from its submission on, either it is
-refused and leaves nothing behind, or every row of a finite input arrives once, and nothing but the result is left.
+"""Exactly-once queries over whole daemons in virtual time, under faults between any two steps.
+
+Either the submission is refused and leaves nothing behind; or every row of a finite input arrives once, and only the result is
+left.
 
 Every failure names the command that replays it. The last part plants a bug for each rule and shows that the schedules of the
 first part catch it.
@@ -40,7 +42,7 @@ FILE, FOLLOW = Casting(sink="file"), Casting(sink="follow")
 BULKY = Casting(rows=1200, text_bytes=16_000, credit_bytes=320_000)
 RANDOM_SCHEDULES, CHUNK = 500, 50
 FIRST = 100
-"""So many of them run in ``make test``."""
+"""Number of schedules that run in ``make test``."""
 
 
 def _check(outcome: Outcome) -> None:
@@ -118,7 +120,7 @@ CHUNKS = [pytest.param(first, marks=THOROUGH if first >= FIRST else ()) for firs
 
 @pytest.mark.parametrize("first", CHUNKS)
 def test_random_schedules(first: int, schedule_seed: int) -> None:
-    """Anybody holds the record and hosts the operator, under one to five faults, which are new ones in each run."""
+    """Any node holds the record and hosts the operator, under one to five faults, which are new in each run."""
     for number in range(schedule_seed + first, schedule_seed + first + CHUNK):
         seed, casting, faults = random_schedule(number)
         outcome = run_schedule(faults, seed=seed, casting=casting)
@@ -145,7 +147,7 @@ def test_unbounded_memory_and_disk_are_noticed(monkeypatch: pytest.MonkeyPatch) 
     slow = [Fault(AtFailpoint("c", "receive", 3), "slow", "c", down_s=60.0)]
     with monkeypatch.context() as patch:
         patch.setattr(Stream, "unreceived", lambda self: 0)
-        more = msgspec.structs.replace(BULKY, rows=1600)  # whatever was received before: enough is left to be too much
+        more = msgspec.structs.replace(BULKY, rows=1600)  # enough frames stay unread to exceed the bound
         assert "wait to be received" in run_schedule(absent, seed=3, casting=more).failure
     with monkeypatch.context() as patch:
         patch.setattr(Credit, "allows", lambda self, size: True)
@@ -320,7 +322,7 @@ def _planted(bug: Patch) -> Iterator[None]:
 
 @pytest.mark.parametrize("bug, provoked_by, symptom", PLANTED, ids=[bug.__name__ for bug, _, _ in PLANTED])
 def test_a_planted_bug_is_caught(bug: Patch, provoked_by: Action | Literal["submission"], symptom: str) -> None:
-    """By some schedule of the suite, the likely ones tried first; the same schedule passes without the bug."""
+    """A schedule of the suite finds the bug, the likely ones tried first; the same schedule passes without it."""
     first, then = (_at_submission(FILE), _at_run(FILE)) if provoked_by == "submission" else (_at_run(FILE), _at_submission(FILE))
     likely_first = [*sorted(first, key=lambda fault: (fault.action != provoked_by, fault.node != "h")), *then]
     likely = [fault for fault in likely_first if fault.action == provoked_by]

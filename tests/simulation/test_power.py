@@ -1,4 +1,4 @@
-"""The loss of power in whole nodes: no process survives it, what was not synced is gone, and every row arrives once."""
+"""Power loss of whole nodes: unsynced data is lost, and every row still arrives once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check(faults: Iterable[Fault]) -> None:
     "node, every", [("c", 3), pytest.param("c", 1, marks=pytest.mark.thorough("losses of power at every call")), ("o", 4)]
 )
 def test_power_lost_at_a_call_to_the_disk(node: str, every: int) -> None:
-    """Of the consumer, where rows and positions are files, at any; of the operator, whose checkpoint is, at some."""
+    """Cut the consumer's power at any call, as rows and positions are files; the operator's at some, for its checkpoint."""
     calls = undisturbed().calls[node]
     assert calls > 30
     check(at_calls({node: calls}, every=every))
@@ -53,7 +53,7 @@ def test_power_lost_at_a_call_to_the_disk(node: str, every: int) -> None:
 
 @pytest.mark.parametrize("node", FILE.stage.nodes)
 def test_power_lost_after_a_transaction(node: str) -> None:
-    """Of the first ones, where a node has little else, and of some later ones."""
+    """Cut power at the first calls, when a node has little else, and at some later ones."""
     stored = [
         when
         for when in occurrences(undisturbed().failpoint)

@@ -1,4 +1,4 @@
-"""The network in memory, beyond the contract all transports share: faults, bounds, figures, and the same run twice."""
+"""The network in memory, beyond the transports' contract: faults, bounds, figures and determinism."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Time across links (docs/design.md, section 7), each rule by a query whose rows come out wrong, or never, without it.
+"""Rules of time across links (docs/design.md, section 7), each by a query that needs it.
 
 Two streams, ``a`` and ``b``, of rows (ts, k, v), read at sites of their own, each at its own pace. Every run is compared with
-DuckDB's answer; with its rule taken away the same run fails, in the way that the rule is there to prevent.
+DuckDB's answer; without its rule the same run gives wrong rows, or never ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class Site:
-    """Where rows of a stream are read: so many seconds of event time each second."""
+    """A site that reads a stream's rows: ``pace`` seconds of event time each second."""
 
     stream: str
     rows: Sequence[Row]
@@ -57,8 +57,11 @@ class Site:
 
 @dataclass(frozen=True)
 class Case:
-    """``late`` are the rows of ``a`` that come too late. ``early``: so many rows must have come before that many seconds have
-    passed, and all of them within ``within_s``. ``fine``: a frame is of two rows, and a batch of one frame of each input."""
+    """A query with its answer, sites and timing.
+
+    ``late`` are the rows of ``a`` that come too late. ``early``: so many rows must have come before that many seconds have
+    passed, and all of them within ``within_s``. ``fine``: a frame has two rows, and a batch one frame of each input.
+    """
 
     sql: str
     answer: str

@@ -24,7 +24,7 @@ def reference(streams: dict[str, SuiteStream]) -> Reference:
 
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Every stream's rows are born at two nodes, whose engines have room for several queries, and consumed at another."""
+    """A cluster with two nodes for sources, whose engines can run several queries, and one consumer."""
     streams = write_streams(tmp_path_factory.mktemp("gathered"), SITES[:2])
     with LocalCluster([*SITES, CONSUMER], overrides={**SHORT_LIVED, "engine.max_operators": 30, "control.cores": 8.0}) as cluster:
         client = cluster.nodes[0].client

@@ -24,7 +24,7 @@ PATIENCE_S = 600.0
 
 
 class Runs:
-    """Runs ``chosen`` in that order, a few at a time; a query that is over has given back its room."""
+    """Runs ``chosen`` in that order, a few at a time; a query that has ended has released its capacity."""
 
     def __init__(self, cluster: LocalCluster, folder: Path, chosen: Sequence[Case]) -> None:
         self._cluster, self._folder, self._chosen = cluster, folder, chosen
@@ -41,7 +41,7 @@ class Runs:
         self._pool.shutdown(cancel_futures=True)
 
     def over(self, case: Case) -> tuple[QueryInfo, Path]:
-        """Waits for a query to finish: what is known of it, and its rows' folder."""
+        """Wait for a query to finish; return its record and its rows' folder."""
         return self._started[case.name].result()
 
     def _run(self, case: Case) -> tuple[QueryInfo, Path]:
@@ -59,6 +59,6 @@ class Runs:
 
 
 def submission(case: Case, path: Path) -> Submission:
-    """Filters stay at the sources' nodes, and what has state goes to one of them."""
+    """Filters stay at the sources' nodes, and operators with state run at one of them."""
     sink = SinkSpec(kind="file", options={"path": str(path), "format": "parquet"})
     return Submission(sql=case.sql, strategy="producer", consumer=CONSUMER, sink=sink)

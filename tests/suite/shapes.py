@@ -1,4 +1,4 @@
-"""The shapes of stages, and queries that have all of them between them: ``make test`` runs these on Spark."""
+"""Shapes of stages, and a choice of queries with all shapes, which ``make test`` runs on Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLE = (
 
 
 def shapes(stages: Sequence[Stage]) -> set[str]:
-    """Of these stages and of all that they read."""
+    """Return the shapes of these stages and of all that they read."""
     found: set[str] = set()
     for stage in stages:
         origins = [[feed.origin for feed in view.feeds] for view in stage.views]
@@ -39,7 +39,7 @@ def shapes(stages: Sequence[Stage]) -> set[str]:
 
 
 def _shape(relation: Relation) -> str:
-    """What has state, and how it is nested; expressions are left to Spark's analyser."""
+    """Return the operations with state and their nesting; Spark's analyser covers expressions."""
     if isinstance(relation, Select):
         return _shape(relation.child)
     if isinstance(relation, Aggregate):

@@ -1,6 +1,6 @@
-"""Every query of the suite over whole daemons in virtual time, against DuckDB's answer over all of the input at once.
+"""The suite over whole daemons in virtual time, against DuckDB's answers over the whole input.
 
-What Spark makes of a value is for the suite on Spark: here it is the watermarks that have to find their way.
+This test covers the passage of watermarks; the suite on Spark covers the evaluation of values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def streams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Suit
 
 @pytest.fixture(scope="module")
 def found(streams: dict[str, SuiteStream]) -> Found:
-    """What is wrong with a case's rows; cases are played several at once."""
+    """Return the differences in a case's rows; several cases run at once."""
     reference = Reference(streams)
     known: dict[str, list[str]] = {}
 

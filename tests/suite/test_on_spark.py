@@ -1,6 +1,6 @@
-"""Every query of the suite over real daemons and Spark, through three nodes or more: the rows that DuckDB finds.
+"""The suite over real daemons and Spark, through three nodes or more, against DuckDB's rows.
 
-``make test`` runs one of each shape of a stage, and those that only Spark can evaluate; the others are played in virtual time.
+``make test`` runs a query for each shape of a stage, and all that only Spark can evaluate; the others run in virtual time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the suite consists of: queries that can be read, refusals that are refused, streams out of order and never late."""
+"""Contents of the suite: readable queries, refused ones, and streams out of order but never late."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.live
 NAMES = ("session_hosts", "join_left", "aggregate_twice")
 SAMPLE = [case for case in cases() if case.name in NAMES]
 SECONDS = 90.0
-"""How long the streams take at first; should a query be over before it is struck, it runs again at half that pace."""
+"""Duration of the streams at first; a query that ends before its fault runs again at half that pace."""
 ROUNDS = 3
 STRUCK = SITES[1]
 """A node with sources; not the one that is asked how it goes."""
@@ -91,7 +91,7 @@ class Battle:
         return [operator for operator in info.operators if operator.id in stateful]
 
     def _flowing(self, runs: list[Run]) -> set[str]:
-        """Waits until every operator with state has taken rows; those queries whose rows are still under way then."""
+        """Wait until every operator with state has taken rows; return the queries whose rows are still under way."""
 
         def rows(run: Run) -> list[int]:
             return [operator.stats.rows_in for operator in self._with_state(run)]

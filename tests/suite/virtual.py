@@ -1,4 +1,4 @@
-"""The suite's queries over simulated daemons: several at once on one cluster, whose speeds, delays and cuts come from a seed."""
+"""The suite over simulated daemons: several queries on one cluster, its faults drawn from a seed."""
 
 from __future__ import annotations
 
