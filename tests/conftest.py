@@ -1,7 +1,7 @@
-"""Which tests run, in which order, and which of them one after another where two processes share them (``pytest -n 2``).
+"""Selection and order of tests, and their distribution over two processes (``pytest -n 2``).
 
-``--tests check`` takes what needs neither Spark nor patience, ``--tests most`` all but what is marked ``thorough``; both say at
-their end what they left out. By default all run.
+``--tests check`` takes the tests without Spark and long waits, ``--tests most`` all but those marked ``thorough``; both list at
+their end the tests left out. By default all run.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _left_out(item: pytest.Item, tests: str) -> str:
-    """Why a test does not run, in the words of the summary; nothing if it does."""
+    """Return why a test does not run, in the words of the summary; nothing if it does."""
     if tests == "all":
         return ""
     thorough = item.get_closest_marker("thorough")
@@ -132,7 +132,7 @@ def guardian() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def schedule_seed(pytestconfig: pytest.Config) -> int:
-    """Of the random schedules of this run: a new one each time, unless ``--seed`` names it."""
+    """Seed of this run's random schedules: a new one each time, unless ``--seed`` names it."""
     return pytestconfig.stash[SEED]
 
 

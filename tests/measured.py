@@ -12,7 +12,7 @@ VARIABLE = "SBON_RTT_DATA"
 
 
 def measured(file: str) -> Path:
-    """The matrix; skips the test where nobody says where such are. One that is missing there is a mistake."""
+    """Return the matrix; skip the test where no folder of matrices is named. A matrix missing from the folder is a mistake."""
     if not os.environ.get(VARIABLE):
         pytest.skip(f"{VARIABLE} names no folder of measured round-trip times")
     return Path(os.environ[VARIABLE]) / file

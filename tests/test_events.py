@@ -1,4 +1,4 @@
-"""The bus of a node's events: who is told what, in which order, and what a slow listener is told of what it missed."""
+"""The bus of a node's events: receivers, order, and the report of missed events to a slow listener."""
 
 from __future__ import annotations
 

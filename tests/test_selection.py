@@ -1,4 +1,4 @@
-"""How many tests run, what is said of the others, and that a missing server is passed over in silence nowhere."""
+"""Selection of tests: numbers, the summary of skipped ones, and no silent skip for a missing server."""
 
 from __future__ import annotations
 

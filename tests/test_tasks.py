@@ -1,4 +1,4 @@
-"""Tasks by name: what is started anew runs once what it replaces has ended, and nothing is lost or run twice at once."""
+"""Tasks by name: a new task runs after its predecessor's end; none is lost or runs twice at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refusals of values in the words of whoever wrote them."""
+"""Refusals of values in the words of their author."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands run in this process, and what a node tells whoever follows a query."""
+"""Commands run in this process, and a node's messages to the follower of a query."""
 
 from __future__ import annotations
 

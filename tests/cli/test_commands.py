@@ -1,4 +1,4 @@
-"""Commands against a node on a real port: what is asked, what is printed, how they exit."""
+"""Commands against a node on a real port: requests, output and exit codes."""
 
 from __future__ import annotations
 

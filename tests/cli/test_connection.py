@@ -1,4 +1,4 @@
-"""The overlay from Python: rows typed again, each once; wrong arguments named; other tasks go on meanwhile."""
+"""The overlay from Python: typed rows, each once; named wrong arguments; other tasks continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far real nodes are from each other in an emulated wide area, asked on the command line."""
+"""Distances between real nodes in an emulated wide area, on the command line."""
 
 from __future__ import annotations
 

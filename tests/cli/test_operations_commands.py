@@ -1,4 +1,4 @@
-"""``sbon doctor``, ``debug`` and ``drain``: what they print, what they write, how they exit."""
+"""``sbon doctor``, ``debug`` and ``drain``: their output, files and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a query is: a line in ``show``, a bar on a terminal, now and then a line elsewhere."""
+"""A query's progress: a line in ``show``, a bar on a terminal, and regular lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files as sources: every good row once, every bad one with its line, from whatever position reading goes on."""
+"""Files as sources: every good row once, every bad row with its line, from any restart position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who follows a query: every row once it is acknowledged, one follower at a time."""
+"""Followers of a query: they receive every row, one follower at a time."""
 
 from __future__ import annotations
 

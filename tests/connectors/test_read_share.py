@@ -1,4 +1,4 @@
-"""How much of a finite source has been read."""
+"""The share of a finite source that has been read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not declared of a source is taken from its beginning: bytes of a row in a frame, and the pace of a replay."""
+"""Estimates from a source's beginning: bytes of a row in a frame, and the pace of a replay."""
 
 from __future__ import annotations
 

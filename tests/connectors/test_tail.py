@@ -1,4 +1,4 @@
-"""A file that grows, under whatever name: every complete line once and in order, from whatever position reading goes on."""
+"""A growing file under any name: every complete line once, in order, from any restart position."""
 
 from __future__ import annotations
 

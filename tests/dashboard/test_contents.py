@@ -1,4 +1,4 @@
-"""What the dashboard shows of a cluster at work, in a real browser, against what the API says."""
+"""The dashboard of a running cluster in a real browser, against the API's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules of the page that reckon, run in the browser and compared with what the node itself reckons."""
+"""The page's computing modules, run in the browser and compared with the node's results."""
 
 from __future__ import annotations
 

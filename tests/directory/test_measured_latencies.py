@@ -1,4 +1,4 @@
-"""What is made of measured ways: by strategies, and by people who ask."""
+"""Uses of measured latencies: by strategies, and by users' requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of measured pairs, and how many are measured at most."""
+"""The memory of measured pairs, and the limits on measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the documents show: blocks of code, what is typed in them, and commands within their sentences."""
+"""Contents of the documents: blocks of code, typed commands, and commands within sentences."""
 
 from __future__ import annotations
 

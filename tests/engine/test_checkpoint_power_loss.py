@@ -30,7 +30,7 @@ class World:
         self.stored: set[int] = set()
 
     def run(self) -> None:
-        """Repairs what is there and goes on to the last batch, as node and Spark do it together."""
+        """Repair the checkpoint and continue to the last batch, as node and Spark do it together."""
         self.folder.mkdir(parents=True, exist_ok=True)
         log = BatchLog(self.folder, fsync=True)
         committed = log.repair(self.stored.__contains__, self.visible)

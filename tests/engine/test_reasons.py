@@ -1,4 +1,4 @@
-"""What a person is told of Spark's long reports."""
+"""Short reasons for users from Spark's long reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What peers say of a node, judged; and peers that really reach back, in virtual time."""
+"""The doctor's verdict on peers' reports, and peers that really reach back, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node writes is its user's alone; results of sinks in folders of others are theirs to read."""
+"""A node's files are private to its user; results in other users' folders are readable there."""
 
 from __future__ import annotations
 

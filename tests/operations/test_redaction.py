@@ -1,4 +1,4 @@
-"""What a dump hides, and what it leaves."""
+"""Redaction in dumps: hidden secrets and visible values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node takes of its machine: of which processes, and over time."""
+"""A node's use of its machine, by process and over time."""
 
 from __future__ import annotations
 

@@ -111,8 +111,7 @@ async def drawn(iterations: int, seeds: int, **capacity: float) -> list[Placemen
 
 
 async def test_a_single_draw_is_spread_as_the_coins_fall() -> None:
-    """Of 400 draws without choice the first operator stays in half, and goes on to the sink in a quarter; with more it is
-    better."""
+    """In 400 draws without choice, half keep the first operator and a quarter move it to the sink; more choice is better."""
     single = await drawn(1, 400)
     stayed = [sum(one.hosts()["f1"] == node for one in single) / 400 for node in ("e1", "fog1", "cloud")]
     assert stayed == pytest.approx([0.5, 0.25, 0.25], abs=0.08)

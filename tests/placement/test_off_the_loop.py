@@ -1,4 +1,4 @@
-"""What takes long is computed where it keeps nobody waiting."""
+"""Long computations run outside the event loop and delay no other task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = [f"n{number:02d}" for number in range(40)]
 
 
 class Threaded(Plane):
-    """As a daemon's view: computing goes on in a thread, of which it counts what the loop did meanwhile."""
+    """A view like a daemon's: it computes in a thread, and counts the loop's turns meanwhile."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -57,7 +57,7 @@ def crowded(max_delay_ms: float | None = None) -> tuple[PlacementProblem, Thread
 
 
 async def beside_others(name: str, problem: PlacementProblem, view: Threaded) -> Any:
-    """What the strategy does while others want the loop."""
+    """Run the strategy while other tasks need the loop."""
     others = asyncio.create_task(view.others())
     try:
         return await STRATEGIES[name](problem, view, PlacementSettings())

@@ -1,4 +1,4 @@
-"""Whatever the bytes are, only the protocol's own error comes out; and what is sent is what arrives."""
+"""The codec: any bytes raise only the protocol's own error, and messages arrive as sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a relation means, said to DuckDB: each SQL as plain as the relation itself, with the optimizer off."""
+"""Relations as SQL for DuckDB: as plain as the relation itself, with the optimizer off."""
 
 from __future__ import annotations
 

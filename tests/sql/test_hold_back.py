@@ -1,4 +1,4 @@
-"""How far each input may run ahead: what its siblings are behind by, of delays, windows and joins on their paths."""
+"""Bounds on each input's lead: the lag of its siblings from delays, windows and joins on their paths."""
 
 from __future__ import annotations
 

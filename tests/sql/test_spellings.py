@@ -1,4 +1,4 @@
-"""What users of other dialects write: put into Spark's words where that is sound, and told in place where it is not."""
+"""Spellings of other dialects: rewritten for Spark where that is sound, else refused in place."""
 
 from __future__ import annotations
 

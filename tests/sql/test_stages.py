@@ -1,4 +1,4 @@
-"""What a query is cut into: a file of queries, each with its operators' fragments and what feeds their views."""
+"""The cut of queries into stages: a file of queries with fragments and the inputs of their views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests put into an outbox and read out of it."""
+"""Frames that tests write to an outbox and read from it."""
 
 from __future__ import annotations
 

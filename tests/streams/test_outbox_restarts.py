@@ -1,4 +1,4 @@
-"""What an outbox finds after a restart and after a death at any step, over real files."""
+"""An outbox after a restart, and after a death at any step, over real files."""
 
 from __future__ import annotations
 

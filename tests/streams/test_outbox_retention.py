@@ -1,4 +1,4 @@
-"""How long an outbox keeps frames, and for whom (docs/design.md, section 8), over real files."""
+"""Retention of an outbox's frames by subscriber (docs/design.md, section 8), over real files."""
 
 from __future__ import annotations
 

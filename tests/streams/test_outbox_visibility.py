@@ -1,4 +1,4 @@
-"""What of an outbox is visible, and when (docs/design.md, section 8), over real files."""
+"""Visibility of an outbox's frames (docs/design.md, section 8), over real files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a stream flows, told from what was observed and when."""
+"""A stream's rate, computed from timed observations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole nodes in virtual time, for tests of what they do together: a cluster, and one query to run on it."""
+"""Whole nodes in virtual time: a cluster for tests, and a query to run on it."""
 
 from __future__ import annotations
 

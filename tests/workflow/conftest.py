@@ -1,3 +1,3 @@
-"""What simulated nodes log says nothing here that the test does not."""
+"""No logs of simulated nodes: the tests show the same."""
 
 from tests.simulation.conftest import _quiet_logs as _quiet_logs

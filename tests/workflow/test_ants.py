@@ -1,4 +1,4 @@
-"""Ants, and their rival, on whole nodes in virtual time: what they weigh is what nodes tell."""
+"""Ants and the centralized strategy on whole nodes in virtual time, with the nodes' own answers."""
 
 from __future__ import annotations
 

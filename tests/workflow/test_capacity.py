@@ -1,4 +1,4 @@
-"""Room is promised once: to what is reserved, until it lapses, is released, or stays."""
+"""Capacity is promised once: to a reservation, until it lapses, is released, or stays."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TEN = EngineCapacity(cores=100.0, memory_mb=1e6, bandwidth_bytes_s=1e9, operator
 
 
 def taken(held: Reservations, holder: str, count: int, now: float) -> int:
-    """How many of ``count`` reservations the holder gets, under ids and names of its choice."""
+    """Return how many of ``count`` reservations the holder gets, under ids and names of its choice."""
     got = 0
     for number in range(count):
         with suppress(SbonError):

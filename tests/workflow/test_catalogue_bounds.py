@@ -1,4 +1,4 @@
-"""The catalogue is bounded: what stands and what was dropped apart; and what was dropped is forgotten only after a long time."""
+"""Bounds of the catalogue: separate for present and dropped entries; dropped ones are kept for long."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_who_missed_thousands_of_versions_catches_up_by_asking(tmp_path: Path) -
     async def test(cluster: SimulatedCluster) -> None:
         daemon = cluster.nodes["a"].daemon
         await ask(cluster, "a", daemon.create_stream(named("s")))
-        # As if it had been dropped and declared anew that often while b was away.
+        # Stands for as many drops and new declarations while b was away.
         entry = msgspec.structs.replace(daemon._catalogue.entry("s"), version=50 * PUSHED_LEAP)
         await ask(cluster, "a", _accepted(daemon, entry))
         for _ in range(600):

@@ -1,4 +1,4 @@
-"""Nodes that have heard the same of a stream, in whatever order and however often, know the same."""
+"""Nodes with the same messages about a stream agree, in any order and with any repetition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often nodes compare catalogues: rarely while nothing happens, soon after something has, and never in vain for good."""
+"""Intervals of catalogue comparisons: long while nothing happens, short after a change."""
 
 from __future__ import annotations
 

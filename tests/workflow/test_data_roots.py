@@ -1,4 +1,4 @@
-"""A node asked by another one reads and writes in the folders it lets others use, and refuses the rest."""
+"""Requests from other nodes read and write only in a node's permitted folders."""
 
 from __future__ import annotations
 

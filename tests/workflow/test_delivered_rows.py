@@ -1,4 +1,4 @@
-"""The rows of a query are counted where they are delivered for good: every one once, whoever dies meanwhile."""
+"""The count of a query's delivered rows: each row once, although nodes die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query does is told in time, whoever is out of reach: what is not known is said to be so."""
+"""Descriptions of a query arrive in time although nodes are out of reach, and mark unknown parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def running(cluster: SimulatedCluster, tmp_path: Path) -> None:
 @pytest.mark.parametrize("asked", ["a", "e"])
 @pytest.mark.parametrize("silent", ["b", "d", "bcd"])
 def test_a_query_is_shown_though_nodes_do_not_answer(tmp_path: Path, silent: str, asked: str) -> None:
-    """Asked of the record's holder, or of another node; the silent ones are cut off, and not yet known to be."""
+    """Ask the query holder, or another node; the silent nodes are cut off, which no node has noticed yet."""
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
@@ -115,7 +115,7 @@ def test_a_node_is_believed_of_its_own_parts_alone(tmp_path: Path, monkeypatch: 
 
 
 def says(monkeypatch: pytest.MonkeyPatch, node: str, of: type, method: str, lie: Callable[[Any], Any]) -> None:
-    """What ``node`` answers is made a ``lie``."""
+    """Replace the answer of ``node`` by a ``lie``."""
     answered = getattr(of, method)
 
     async def lies(self: Any, call: Any, caller: Caller) -> Any:
@@ -160,7 +160,7 @@ def test_where_a_part_is_is_told_by_the_record_not_by_its_host(tmp_path: Path, m
 
 
 def test_an_answer_that_cannot_be_read_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What its node hosts is not said to be missing there."""
+    """A part that its node hosts is not reported as missing there."""
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)

@@ -1,4 +1,4 @@
-"""A source is detached, wherever it lives, unless a query reads its stream; attached again it is another."""
+"""Detaching a source on any node, unless a query reads its stream; a new attachment is another source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resource discovery by whole nodes: who is asked, what they have left, and queries placed by it."""
+"""Resource discovery by whole nodes: the nodes asked, their free capacity, and the placed queries."""
 
 from __future__ import annotations
 

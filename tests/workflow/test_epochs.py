@@ -1,4 +1,4 @@
-"""Epochs that no host can have come to are believed of nobody: neither of the holder of a record, nor of who deploys a part."""
+"""Impossible epochs are rejected, both from a query holder and from a node that deploys a part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NES's strategies on whole nodes in virtual time: the parents that nodes are configured with are the ways streams go up."""
+"""NES's strategies on whole nodes in virtual time: streams flow through the configured parents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers are not trusted: a host checks every fragment it is sent, whoever has checked it before."""
+"""A host trusts no peer: it checks every fragment that it receives."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_host_refuses_what_a_peer_may_not_send_and_keeps_nothing_of_it(tmp_pat
                 wrong.append(f"{fragment}: {code}, not {expected}")
         assert wrong == []
 
-        await send(cluster, "SELECT id FROM in0 WHERE id > 0")  # what it may send is run
+        await send(cluster, "SELECT id FROM in0 WHERE id > 0")  # a permitted fragment runs
         assert cluster.at("b").operators() == [OPERATOR]
         await withdraw(cluster)
 

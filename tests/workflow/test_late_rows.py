@@ -1,4 +1,4 @@
-"""Rows out of order: in time up to the declared delay, later ones dropped, counted at their source and told at any node."""
+"""Rows out of order: late rows are dropped and counted at their source, and shown at any node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = {
     "a": (["00.000", "05.000", "04.000", "09.000", "08.000", "08.500"], 0),
     "b": (["00.000", "05.000", "03.999", "04.000", "09.000", "07.999", "01.000"], 3),
 }
-"""By node the seconds of its rows' times, and how many are late: by more than the delay of one second."""
+"""Seconds of the rows' times by node, and the number of late ones: by more than the delay of one second."""
 
 
 def test_late_rows_are_counted_at_their_source_and_all_others_are_results(tmp_path: Path) -> None:

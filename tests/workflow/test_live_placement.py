@@ -1,4 +1,4 @@
-"""Placements on whole nodes in virtual time: what is measured for them, and the bounds they keep to."""
+"""Placements on whole nodes in virtual time: their measurements, and the bounds that they keep."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_of_a_host_out_of_reach_nobody_says_how_much_room_it_has(tmp_path: Path)
 
 
 def test_who_turns_the_choice_is_a_way_nobody_has_measured(tmp_path: Path) -> None:
-    """Where nothing may be measured, the ways of the best placement are known by coordinates, and some would turn it."""
+    """Without measurements the paths of the best placement have coordinates' latencies, and some would change it."""
     blind = msgspec.structs.replace(sized(), placement=PlacementSettings(measure=False))
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -263,7 +263,7 @@ def test_strategies_that_take_too_long_or_would_are_left_out_of_an_explanation(
 
 
 def test_explaining_leaves_measurements_for_placing(tmp_path: Path) -> None:
-    """Of the 28 ways between eight nodes some 15 may be measured for explanations, and as many are left."""
+    """Explanations may measure some 15 of the 28 paths between eight nodes, and leave as many."""
     scarce = msgspec.structs.replace(sized(), directory=DirectorySettings(burst_pairs=30, pairs_per_s=1e-3))
     near = "abcdefgh"
 

@@ -1,4 +1,4 @@
-"""A live source waits for nobody: who stays away too long loses rows, which are counted, and the query says so."""
+"""Live sources never wait: a reader that stays away too long loses rows, which the query reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node may hold as many records as it is allowed, whatever is in them: they are listed, and their names are taken."""
+"""A node with its greatest number of large records: it lists them all, and their names are taken."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted
 
 MOST = 2048
-"""Of ``control.max_queries``."""
+"""Value of ``control.max_queries``."""
 
 
 async def filled(cluster: SimulatedCluster) -> None:

@@ -1,4 +1,4 @@
-"""A node whose data directory was lost: all it hosted is said to be lost, wherever a query is told of."""
+"""A node without its data directory: every description of a query reports its parts as lost."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_query_whose_record_was_lost_is_named_by_its_hosts(tmp_path: Path) -> 
 
 
 def test_a_source_that_begins_anew_after_the_loss_of_its_data_fails_its_queries_with_that_reason(tmp_path: Path) -> None:
-    """Its frames are not those that were read before, so nothing may go on with them."""
+    """The source's frames differ from the earlier ones, so no operator may continue with them."""
 
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0))

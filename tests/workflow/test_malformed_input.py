@@ -1,4 +1,4 @@
-"""Malformed datagrams at a whole node: every one is counted, and the log tells of them without being flooded."""
+"""Malformed datagrams at a whole node: it counts each one, and logs them at a limited rate."""
 
 from __future__ import annotations
 

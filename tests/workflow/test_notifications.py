@@ -1,4 +1,4 @@
-"""What whole nodes tell those who listen to their events: members that come and go, placements, states of queries."""
+"""Events of whole nodes for their listeners: members, placements and states of queries."""
 
 from __future__ import annotations
 

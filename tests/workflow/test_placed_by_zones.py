@@ -1,4 +1,4 @@
-"""SAND's strategies on whole nodes: routes and owners by their own directory, latencies they measure, room they ask for."""
+"""SAND's strategies on whole nodes: routes and owners by directory, measured latencies, and capacity."""
 
 from __future__ import annotations
 

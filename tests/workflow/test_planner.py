@@ -1,4 +1,4 @@
-"""The planner process: whatever text it is given, the event loop goes on, the limits hold, and other texts are planned."""
+"""The planner process: no text blocks the event loop, exceeds the limits, or delays other texts for good."""
 
 from __future__ import annotations
 

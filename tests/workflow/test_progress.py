@@ -1,4 +1,4 @@
-"""How far a query is, by what is told of its sources, links and operators."""
+"""A query's progress, from the reports of its sources, links and operators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def found(sources: tuple[SourceInfo, ...], links: tuple[LinkInfo, ...], **told: 
 
 
 def test_the_share_is_of_all_rows_and_counts_what_this_query_has_taken() -> None:
-    """1,000 rows in the one file, of which 500 are read and 400 taken, 3,000 in the other, read for a query before."""
+    """Two files: 1,000 rows with 500 read and 400 taken, and 3,000 rows that an earlier query has read."""
     progress = found((HALF, WHOLE), (link(HALF, 400), link(WHOLE, 600)))
     assert (progress.rows_in, progress.rows_out) == (1000, 7)
     assert progress.read_share == pytest.approx(1000 / 4000)

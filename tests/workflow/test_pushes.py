@@ -1,4 +1,4 @@
-"""Posts to nodes in virtual time: taken where the source is, refused elsewhere with where to go, and not while readers lag."""
+"""Posts to nodes in virtual time: other nodes name the source's node, and lagging readers stop them."""
 
 from __future__ import annotations
 

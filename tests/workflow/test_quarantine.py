@@ -1,4 +1,4 @@
-"""An operator that its engine has set aside: its query waits and says so, wherever it is told of, and what can be done."""
+"""A quarantined operator: its query waits, and each description of it says so and names the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A submission that is refused leaves nothing: the path of its results is free again, whoever died or was cut off meanwhile."""
+"""Refused submissions leave nothing: the path of results is free again, although nodes died or were cut off."""
 
 from __future__ import annotations
 

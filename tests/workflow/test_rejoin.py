@@ -1,4 +1,4 @@
-"""A node finds its cluster again through anyone it has met, however long it was alone."""
+"""A node rejoins its cluster through any known member, after any time alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SETTINGS = MembershipSettings(join_timeout_s=20.0, rejoin_s=1.0, rejoin_max_s=30
 
 
 class Scripted:
-    """Members as the test says; whoever is in ``answering`` can be joined, ``refusing`` refuses with a code."""
+    """Members as the test says; nodes in ``answering`` can be joined, ``refusing`` refuse with a code."""
 
     def __init__(self) -> None:
         self.members: dict[str, Address] = {}
@@ -77,7 +77,7 @@ class Lives:
             store.close()
 
     async def meet(self, *numbers: int) -> None:
-        """A life in which those joined and died again."""
+        """Simulate a life in which these members joined and died again."""
         others = Scripted()
 
         async def meeting(rejoin: Rejoin) -> None:
@@ -121,7 +121,7 @@ def test_it_tries_all_it_has_met_with_growing_pauses_until_it_has_found_one(tmp_
 
 
 def test_whom_it_remembers_and_does_not_see_it_asks_now_and_then_though_it_has_found_others(tmp_path: Path) -> None:
-    """Else nodes that start anew together, and have each met a few others, may stay islands."""
+    """Otherwise nodes that restart together, and each know a few others, may stay islands."""
 
     async def body() -> None:
         lives, others = Lives(tmp_path), Scripted()

@@ -1,4 +1,4 @@
-"""What a node that comes back takes up, waits for, gives up, and sweeps away."""
+"""Restarts of a node: parts that it resumes, waits for, gives up, and deletes."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_stream_that_was_declared_otherwise_meanwhile_keeps_no_frames_of_the_o
         await cluster.until(lambda: node.ready and source_id in streams_at_b(cluster))
         await cluster.clock.sleep(5)
         outbox = cluster.at("b").daemon.outbox
-        # It waits for somebody to read it: what is there would be of the old schema.
+        # The source waits for a reader: rows from before would have the old schema.
         assert outbox.latest(source_id) == 0
 
     in_cluster(tmp_path, "ab", test)

@@ -1,4 +1,4 @@
-"""The dead letters of an operator: each skipped row once, whatever is run again, and a count that outlasts the node."""
+"""An operator's dead letters: each skipped row once despite repeated batches, and a durable count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be stored or read is named for what it is, and has changed nothing."""
+"""Failures to store or read: each has its own error, and changes nothing."""
 
 from __future__ import annotations
 

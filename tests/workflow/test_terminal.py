@@ -1,4 +1,4 @@
-"""When a query is over its parts are too, and what is told of them says so from then on."""
+"""Ended queries: their parts have ended too, and descriptions say so from then on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_o
 
 
 async def states(cluster: SimulatedCluster, info: QueryInfo) -> set[str]:
-    """Of its operators, as shown and as explained."""
+    """Return the states of the query's operators, as shown and as explained."""
     explained = await ask(cluster, "a", cluster.at("a").daemon.explain_query("q"))
     return {one.state for one in info.operators} | {part.state for part in explained.components if part.kind == "operator"}
 

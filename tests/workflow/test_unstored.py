@@ -1,4 +1,4 @@
-"""While nothing can be stored a node goes on, tells it, and stores what waits as soon as it can."""
+"""A node that cannot store: it continues, reports it, and stores pending changes as soon as it can."""
 
 from __future__ import annotations
 

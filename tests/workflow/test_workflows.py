@@ -1,4 +1,4 @@
-"""Queries on whole nodes in virtual time: submitted anywhere, placed where there is room, refused without a trace, ended."""
+"""Queries on whole nodes in virtual time: submission, placement by capacity, refusal, and end."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def submit_both(cluster: SimulatedCluster, **fields: Any) -> dict[str, QueryInfo | BaseException]:
-    """Query ``a`` at node a and query ``b`` at node b: what became of them."""
+    """Return the outcomes of query ``a`` at node a and query ``b`` at node b."""
     both = {at: cluster.call(at, submit(cluster, at, None, name=at, consumer="c", **fields)) for at in "ab"}
     await cluster.until(lambda: all(one.done() for one in both.values()))
     return {at: one.exception() or one.result() for at, one in both.items()}

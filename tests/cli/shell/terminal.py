@@ -1,4 +1,4 @@
-"""A terminal with a command on it: what is typed, and what the screen shows then."""
+"""A terminal with a running command: typed input, and the resulting screen."""
 
 from __future__ import annotations
 

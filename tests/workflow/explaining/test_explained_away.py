@@ -1,4 +1,4 @@
-"""A placement explained while nodes that have a part in the query are away: who they are is told, and nothing is made up."""
+"""A placement explained while nodes of the query are away: it names them and invents nothing."""
 
 from __future__ import annotations
 

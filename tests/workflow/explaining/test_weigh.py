@@ -1,4 +1,4 @@
-"""Placements weighed against each other by what nodes said."""
+"""Placements compared by the answers of nodes."""
 
 from __future__ import annotations
 
