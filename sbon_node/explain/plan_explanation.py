@@ -16,8 +16,6 @@ from sbon_node.model.states.query_states import LIVE
 from sbon_node.model.streams import SourceInfo
 from sbon_node.queries.terminal import state_of_component
 
-"""State of an operator, beside those of a running one: the query was not submitted."""
-
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
     """Output of a part of the plan; None if unknown. ``selectivity`` is rows out for one row in."""

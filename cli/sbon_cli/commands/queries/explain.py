@@ -33,6 +33,7 @@ from sbon_node.model.plan import Decompose
 FIGURE = 7
 """Width of a number in characters, with the space before it."""
 LEAST_LABEL = 24
+WINDOWS = "meas.: recent rows/s; mean bytes/row and selectivity since the start"
 
 
 class Explained(click.Group):
@@ -118,6 +119,8 @@ def show_explanation(found: Explanation) -> None:
     say(f"[dim]{escape(found.sql.strip())}[/]\n")
     for line in tree(parts, found.components[0].id, width):
         say(escape(line))
+    if found.query:
+        say(f"[dim]{WINDOWS}[/]")
     say()
     operators = sorted((part for part in found.components if part.kind == "operator"), key=lambda part: part.fragment)
     for fragment, same in groupby(operators, key=lambda part: part.fragment):
