@@ -46,7 +46,8 @@ class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 View = Annotated[int, Meta(ge=0, lt=64)]
-ShiftMs = Annotated[int, Meta(ge=-36_500 * 86_400_000, le=36_500 * 86_400_000)]
+MAX_SHIFT_MS = 36_500 * 86_400_000
+ShiftMs = Annotated[int, Meta(ge=-MAX_SHIFT_MS, le=MAX_SHIFT_MS)]
 
 
 class TimeBuckets(msgspec.Struct, frozen=True, kw_only=True):

@@ -158,7 +158,7 @@ def test_unbounded_memory_and_disk_are_noticed(monkeypatch: pytest.MonkeyPatch) 
 def test_a_full_disk_stops_the_operator_with_that_reason_and_it_resumes() -> None:
     outcome = run_schedule([Fault(AtFailpoint("o", "plan", 3), "disk-full", "o", down_s=20.0)], seed=1)
     _check(outcome)
-    assert any("query.b0 stopped" in line and "no room" in line for line in outcome.trace)
+    assert any("query.b0 stopped" in line and "no space" in line for line in outcome.trace)
     assert outcome.virtual_s > 20
 
 

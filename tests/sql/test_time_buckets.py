@@ -122,3 +122,14 @@ async def test_of_outer_joins_in_a_chain_the_lowest_is_divided() -> None:
 async def test_short_intervals_have_buckets_of_a_least_width() -> None:
     (one,) = await buckets(joined("", "b.ts BETWEEN a.ts - INTERVAL '1' MILLISECOND AND a.ts"))
     assert one.width_ms == 100
+
+
+async def test_rows_are_not_copied_where_errors_are_skipped() -> None:
+    """A copied row whose expression raises an error would be counted and kept twice."""
+    plan = await plan_query(joined(""), catalog(), "q", analyse, on_error="skip")
+    assert [operator.buckets for operator in plan.operators] == [()] * len(plan.operators)
+
+
+async def test_a_bound_of_more_than_a_century_has_no_buckets() -> None:
+    years = " - INTERVAL '3650' DAY" * 11
+    assert await buckets(joined("", f"b.ts BETWEEN a.ts{years} AND a.ts")) == []

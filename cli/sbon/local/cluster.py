@@ -60,10 +60,10 @@ class LocalCluster:
     ) -> None:
         self._area, names = _placed(nodes, latency)
         self._temporary = folder is None
+        self._lock, net = _own_network(len(names))
         self.folder = _made(folder)
         self.mark = secrets.token_hex(8)
         self._keep, self._detached, self._timeout_s = keep, detached, timeout_s
-        self._lock, net = _own_network(len(names))
         hosts = [f"{net}.{number}" for number in range(1, len(names) + 1)]
         emulation = self._write_emulation(hosts, names)
         seeds = ",".join(f"{host}:{PORT}" for host in hosts[:3])
@@ -139,7 +139,15 @@ class LocalCluster:
             self.stop()
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
+        entering = asyncio.ensure_future(asyncio.to_thread(self.__enter__))
+        try:
+            return await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            # A thread cannot be cancelled: stop what it has started once it is done.
+            await asyncio.wait([entering])
+            if entering.exception() is None:
+                await asyncio.to_thread(self.stop, wait_s=2.0)
+            raise
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await asyncio.to_thread(self.__exit__, kind, error, trace)

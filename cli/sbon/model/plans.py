@@ -44,6 +44,18 @@ class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool = False
 
 
+class TimeBuckets(msgspec.Struct, frozen=True, kw_only=True):
+    """Buckets of time that divide the rows of an interval join; rows of ``copied_view`` are in one or two of them."""
+
+    view: int
+    time: str
+    copied_view: int
+    copied_time: str
+    from_ms: int
+    upto_ms: int
+    width_ms: int
+
+
 class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     """An operator with its SQL fragment; placement chooses its node."""
 
@@ -57,6 +69,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     partitioned: bool = False
     estimate: Rate | None = None
     on_error: str = "fail"
+    buckets: tuple[TimeBuckets, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

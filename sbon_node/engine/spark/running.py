@@ -35,7 +35,7 @@ PASSING = ("disk-full", "disk-error", "store-busy")
 REPLACED = "engine-replaced"
 KILLED = "engine-killed"
 """The engine died, as far as known, of this operator."""
-OF_THE_ENGINE = (*PASSING, "engine-failed", "java-missing", "checkpoint-in-use", REPLACED)
+OF_THE_ENGINE = (*PASSING, "engine-failed", "java-missing", "checkpoint-in-use", "bad-engine-message", REPLACED)
 """Reasons that are not the operator's fault."""
 
 

@@ -173,7 +173,7 @@ class Assembly:
             partitioned=sum(rates[one.stream].rows_s for one in draft.inputs) >= self._settings.partitioned_rows_s,
             estimate=estimates[stream.id],
             on_error=self._on_error,
-            buckets=draft.buckets(rates),
+            buckets=() if self._on_error == "skip" else draft.buckets(rates),  # a copied row would be skipped twice
         )
 
 

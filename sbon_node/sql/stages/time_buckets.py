@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from sbon_node.model.columns import Schema
-from sbon_node.model.operators import TimeBuckets
+from sbon_node.model.operators import MAX_SHIFT_MS, TimeBuckets
 from sbon_node.model.plan import Rate
 from sbon_node.sql.relations.logical import LEFT, RIGHT, Aggregate, Input, Join, Relation, Select, named
 from sbon_node.sql.rewrite.event_time import bounds, lags_ms
@@ -53,6 +53,8 @@ def _buckets(join: Join, schemas: Sequence[Schema], rates: Sequence[Rate]) -> Ti
     if any(_type(schemas[view], name) != "timestamp" for view, name in ((left.view, best.left), (right.view, best.right))):
         return None
     least_ms, most_ms = int(best.least_ms), int(best.most_ms)
+    if max(-least_ms, most_ms) > MAX_SHIFT_MS:
+        return None
     width_ms = max(LEAST_WIDTH_MS, WIDTH * (most_ms - least_ms))
     fewer_left = rates[left.view].rows_s < rates[right.view].rows_s
     if join.kind == "right" or (join.kind == "inner" and fewer_left):
