@@ -237,7 +237,7 @@ def test_where_nobody_is_told_nobody_is_asked(api: str, node: Any, monkeypatch: 
         return await answered(query_id)
 
     monkeypatch.setattr(node, "query", query)
-    node.script = [[0.3, frame(1, 1), FINISHED], [0.3, frame(1, 1), FINISHED]]
+    node.script = [[0.3, frame(1, 1), FINISHED], [1.5, frame(1, 1), FINISHED]]
     follow.Follower(Client(api), "q1").run()
     assert asked == []
     follow.Follower(Client(api), "q1", notice=lambda text: None).run()

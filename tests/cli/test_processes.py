@@ -210,12 +210,12 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         assert run("status") == up
         psutil.Process(up[0]["pid"]).kill()
         status = ["cluster", "status", "--dir", str(tmp_path / "c")]
-        until(lambda: "start again what is down" in CliRunner().invoke(sbon, status).stderr)
+        until(lambda: "start the stopped nodes again" in CliRunner().invoke(sbon, status).stderr)
         assert CliRunner().invoke(sbon, status).exit_code == 1
         again = CliRunner().invoke(sbon, ["cluster", "up", "-n", "5", "--dir", str(tmp_path / "c")])
         assert (again.exit_code, "a cluster of 2 runs here already" in again.stderr) == (1, True)
         other = ["cluster", "up", "--set", "engine.jit=c1", "--dir", str(tmp_path / "c")]
-        assert "start again what is down, as it was: sbon cluster start" in CliRunner().invoke(sbon, other).stderr
+        assert "start the stopped nodes again, with their settings: sbon cluster start" in CliRunner().invoke(sbon, other).stderr
         wrong = CliRunner().invoke(sbon, ["cluster", "start", up[1]["node"], "--dir", str(tmp_path / "c")])
         assert (wrong.exit_code, up[0]["node"] in wrong.stderr) == (1, True)
         back = run("start")
@@ -228,7 +228,7 @@ def test_cluster_up_status_and_down(tmp_path: Path) -> None:
         up = run("up")
         assert isinstance(up, list)
         assert (up[0]["pid"], up[1]["pid"] != back[1]["pid"]) == (back[0]["pid"], True)
-        assert said[-1] == f"started again: {up[1]['node']}"
+        assert said[-1] == f"restarted: {up[1]['node']}"
     finally:
         run("down", "--purge")
     assert not any(psutil.pid_exists(n["pid"]) and psutil.Process(n["pid"]).status() != "zombie" for n in up)
