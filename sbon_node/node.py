@@ -71,7 +71,7 @@ LOAD_EVERY_S = 5.0
 
 
 class Node:
-    """A node; implements :class:`sbon_node.api.interface.NodeFace`.
+    """A node; implements :class:`sbon_node.api.interface.NodeInterface`.
 
     Call :meth:`start` once, and always call :meth:`close` afterwards.
     """
@@ -209,7 +209,7 @@ class Node:
     def _operator_state(self, operator: str, state: OperatorState, reason: str) -> None:
         self._operators.engine_state(operator, state, reason)
 
-    # -- NodeFace -----------------------------------------------------------------------------------------------------
+    # -- NodeInterface ------------------------------------------------------------------------------------------------
 
     def status(self) -> NodeStatus:
         own = self.membership.get(self.name)

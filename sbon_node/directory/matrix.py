@@ -13,7 +13,7 @@ from sbon_node.space.coordinate import Coordinate
 
 
 def apart_ms(sources: Sequence[Coordinate | None], targets: Sequence[Coordinate | None]) -> NDArray[np.float64]:
-    """Return :func:`sbon_node.space.coordinate.distance_ms` from each to each; NaN where either has no coordinate."""
+    """Return the distance in latency from each to each; NaN where either has no coordinate."""
     found = np.full((len(sources), len(targets)), np.nan)
     rows = [i for i, coordinate in enumerate(sources) if coordinate is not None]
     columns = [i for i, coordinate in enumerate(targets) if coordinate is not None]

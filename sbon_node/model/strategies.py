@@ -1,4 +1,4 @@
-"""Names of strategies and objectives; the strategies themselves are in ``strategies.py``."""
+"""Names of strategies and objectives; the strategies themselves are in ``placement/strategies/registry.py``."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from sbon_node.operations.readiness import Condition, Readiness, Reason, readine
 
 
 class Operations:
-    """Implements :class:`sbon_node.api.operations_interface.OperationsFace`."""
+    """Implements :class:`sbon_node.api.operations_interface.OperationsInterface`."""
 
     def __init__(self, config: Config, components: Components, leaving: Leaving) -> None:
         self._config, self._components = config, components

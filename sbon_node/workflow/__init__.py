@@ -1,1 +1,1 @@
-"""Workflows of a node over the network: catalogue, submission, hosting, records (docs/design.md, section 10)."""
+"""Shared by workflows over several nodes: context, local store, retries, rejoining (docs/design.md, section 10)."""

@@ -18,7 +18,16 @@ PATH = re.compile(r"`((?:sbon_node|protocol|cli|tests|docs)/[\w./-]+)`")
 PATHS = {"From a probe to a coordinate": 15, "From a SQL text to a running operator": 15, "From a row of a file to a sink": 15}
 """Headings, each with the fewest steps it has."""
 MAP = "The packages, from the bottom up"
-CHANGES = ("weight of load", "link comes back", "partial average", "strategy is added", "error code", "setting is added")
+CHANGES = (
+    "weight of load",
+    "link comes back",
+    "partial average",
+    "strategy is added",
+    "error code",
+    "states of an operator",
+    "time buckets",
+    "setting is added",
+)
 MOST_LINES = 200
 
 

@@ -55,7 +55,7 @@ class SimulatedDisk:
         return folder
 
     async def executor(self, work: Callable[[], T], /) -> T:
-        """Run work on files (:class:`sbon_node.executors.Blocking`); a full disk rejects all of it, even deletions."""
+        """Run work on files (:class:`sbon_node.executors.Executor`); a full disk rejects all of it, even deletions."""
         if self.is_full:
             raise SbonError("disk-full", "no space for more", where=str(self.folder), hint="free space")
         return work()

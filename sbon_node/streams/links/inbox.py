@@ -1,7 +1,7 @@
 """The inbox: frames received and not yet acknowledged, in memory, bounded by the link's credit.
 
-Frames that are held back do not count against the credit, so that they do not stop the producer. Those that do not fit in
-memory are spilled to disk, and come back in order (docs/design.md, section 7).
+Frames that are held back do not count against the credit where they can be spilled, so that they do not stop the producer. Those
+that do not fit in memory are spilled to disk, and come back in order (docs/design.md, section 7).
 """
 
 from __future__ import annotations
