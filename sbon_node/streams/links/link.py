@@ -48,8 +48,8 @@ class Link:
 
     ``start_after`` is the last frame the subscriber has durably finished with: the link first asks for the frame after it; 0
     asks for the first frame, of a live source for the earliest retained one. ``epoch`` is the greatest epoch of the stream's host
-    it has seen. ``news`` is notified of every frame and of failure; links of one operator share one. ``node`` is the node expected
-    at the address, where known. ``spill`` stores frames that are held back.
+    it has seen. ``news`` is notified of every frame and of failure; links of one operator share one. ``node`` is the one
+    expected at the address, where known. ``spill`` stores frames that are held back.
     """
 
     def __init__(
