@@ -164,12 +164,12 @@ class ProcessPlanner:
     def _begin(self, request: PlanRequest) -> PlanText:
         """Begin a plan with only the streams that the text names."""
         text = request.text.lower()
-        standing = {name: entry for name, entry in request.catalog.items() if not entry.dropped}
+        present = {name: entry for name, entry in request.catalog.items() if not entry.dropped}
         return PlanText(
             plan=next(self._numbers),
             text=request.text,
-            entries=tuple(entry for name, entry in standing.items() if name in text),
-            others=tuple(name for name in standing if name not in text),
+            entries=tuple(entry for name, entry in present.items() if name in text),
+            others=tuple(name for name in present if name not in text),
             query=request.query,
             settings=self._settings,
             decompose=request.decompose,
@@ -188,10 +188,10 @@ class ProcessPlanner:
                     case Refused():
                         raise reply.error()
                     case AskSchema() | AskMeasured():
-                        asked = msgspec.msgpack.encode(reply)
-                        if asked not in known:
-                            known[asked] = await _answered(reply, analyse, recall)
-                        answer = msgspec.structs.replace(known[asked], plan=begin.plan)
+                        question = msgspec.msgpack.encode(reply)
+                        if question not in known:
+                            known[question] = await _answered(reply, analyse, recall)
+                        answer = msgspec.structs.replace(known[question], plan=begin.plan)
                         reply = await self._exchange(answer, kept_by)
                     case _:
                         raise TypeError(f"no reply to a plan: {type(reply).__name__}")

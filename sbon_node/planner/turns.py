@@ -51,7 +51,7 @@ class Turns:
     def _pass_on(self) -> None:
         """Pass the turn to the next client; it stays taken until no client waits."""
         while self._waiting:
-            client = min(self._waiting, key=lambda one: self._spent_s.get(one, 0.0))
+            client = min(self._waiting, key=lambda client: self._spent_s.get(client, 0.0))
             called = self._waiting[client].popleft()
             if not self._waiting[client]:
                 del self._waiting[client]

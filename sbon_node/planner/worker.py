@@ -120,8 +120,8 @@ class Worker:
             reply = self._refused(request, too_deep(settings))
         except SbonError as error:
             reply = self._refused(request, error)
-        if isinstance(request, PlanText | Continue) and (kept := self._plans.get(request.plan)) is not None:
-            kept.spent_s += time.process_time() - begun
+        if isinstance(request, PlanText | Continue) and (state := self._plans.get(request.plan)) is not None:
+            state.spent_s += time.process_time() - begun
         return reply
 
     def _refused(self, request: Request, error: SbonError, *, broken: bool = False) -> bytes:
@@ -133,8 +133,8 @@ class Worker:
         """Return the settings, and the processor time that the plan has taken so far."""
         if isinstance(request, CheckFragment):
             return request.settings, 0.0
-        kept = self._plans.get(request.plan)
-        return (kept.settings, kept.spent_s) if kept is not None else (QuerySettings(), 0.0)
+        state = self._plans.get(request.plan)
+        return (state.settings, state.spent_s) if state is not None else (QuerySettings(), 0.0)
 
     def _reply(self, request: Request) -> Reply:
         match request:
@@ -145,8 +145,8 @@ class Worker:
             case Continue(plan=plan):
                 return self._step(plan, request.schema if request.schema is not None else request.measured)
             case Forget(plan=plan):
-                if (kept := self._plans.pop(plan, None)) is not None:
-                    kept.steps.close()
+                if (state := self._plans.pop(plan, None)) is not None:
+                    state.steps.close()
                 return Done()
             case CheckFragment():
                 check_fragment(request.fragment, request.inputs, request.settings)
@@ -209,8 +209,8 @@ def main() -> None:
 
 def _serve(requests: BinaryIO, replies: BinaryIO) -> None:
     worker = Worker()
-    while (asked := read_request(requests)) is not None:
-        replies.write(worker.answer(asked))
+    while (request := read_request(requests)) is not None:
+        replies.write(worker.answer(request))
         replies.flush()
 
 

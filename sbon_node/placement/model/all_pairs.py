@@ -32,9 +32,9 @@ async def all_pairs_ms(view: NetworkView, nodes: Sequence[str], strategy: str) -
     """Return the one-way latencies [n, n] that the view knows. Raises as :func:`check_pairs`."""
     check_pairs(nodes, strategy)
     many = len(nodes)
-    found = np.empty((many, many))
+    latency_ms = np.empty((many, many))
     step = max(PART // max(many, 1), 1)
     for start in range(0, many, step):
-        found[start : start + step] = view.latencies_ms(nodes[start : start + step], nodes)
+        latency_ms[start : start + step] = view.latencies_ms(nodes[start : start + step], nodes)
         await view.pause()
-    return found
+    return latency_ms

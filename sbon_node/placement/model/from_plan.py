@@ -24,7 +24,7 @@ def problem_of(
     Raises :class:`~sbon_node.errors.SbonError` ``unknown-objective``.
     """
     refused, goal = refused or {}, goal or Goal()
-    rates = {source.source.id: source.rate for source in plan.sources} | {one.id: one.rate for one in plan.operators}
+    rates = {source.source.id: source.rate for source in plan.sources} | {source.id: source.rate for source in plan.operators}
     links = [(i.stream, operator.id) for operator in plan.operators for i in operator.inputs]
     links += [(output, CONSUMER) for output in plan.outputs]
     return PlacementProblem(
@@ -44,8 +44,8 @@ def with_capacity_to_send(plan: Plan, least_bytes_s: float | None) -> Plan:
     if least_bytes_s is None:
         return plan
     raised = [
-        replace(one, needs=replace(one.needs, bandwidth_bytes_s=max(one.needs.bandwidth_bytes_s, least_bytes_s)))
-        for one in plan.operators
+        replace(operator, needs=replace(operator.needs, bandwidth_bytes_s=max(operator.needs.bandwidth_bytes_s, least_bytes_s)))
+        for operator in plan.operators
     ]
     return replace(plan, operators=tuple(raised))
 

@@ -78,9 +78,9 @@ class Instance:
         self._inner = sorted({(min(s, t), max(s, t)) for s, t in ends if s < count and t < count})
         self._beside: list[Counter[int]] = [Counter() for _ in self.operators]
         for (source, target), rate in zip(ends, self.rates.tolist(), strict=True):
-            for one, other in ((source, target), (target, source)):
-                if one < count <= other:
-                    self._beside[one][self.pinned_node(other)] += rate
+            for end, other in ((source, target), (target, source)):
+                if end < count <= other:
+                    self._beside[end][self.pinned_node(other)] += rate
         self._block: tuple[Ints, Ints, Floats] | None = None
         self._scale: float | None = None
         self._through = self._queueing()
@@ -106,10 +106,10 @@ class Instance:
         The shape is [sources, targets]. ``per_ms`` is added for each millisecond.
         """
         weights = self.problem.objective
-        found = self._block_ms(sources, targets) * (weights.usage * rate_bytes_s / 1000.0 + per_ms)
+        cost = self._block_ms(sources, targets) * (weights.usage * rate_bytes_s / 1000.0 + per_ms)
         if weights.bandwidth:
-            found = found + weights.bandwidth * rate_bytes_s * (sources[:, None] != targets[None, :])
-        return found
+            cost = cost + weights.bandwidth * rate_bytes_s * (sources[:, None] != targets[None, :])
+        return cost
 
     def factors(self, per_ms: float = 0.0) -> tuple[list[Floats], dict[tuple[int, int], Floats]]:
         """Return the costs of single operators and of pairs of operators, by candidate.
@@ -180,8 +180,8 @@ class Instance:
     def total(self, cost: Cost) -> Floats:
         """Return the objective of each placement, without overload."""
         weights = self.problem.objective
-        found: Floats = cost.additive + weights.delay * cost.delay_ms + weights.latency * cost.latency_ms
-        return found
+        total: Floats = cost.additive + weights.delay * cost.delay_ms + weights.latency * cost.latency_ms
+        return total
 
     @property
     def scale(self) -> float:
@@ -239,8 +239,8 @@ class Instance:
         together = hosts[:, :, None] == hosts[:, None, :]
         demand = together @ self.needs
         excess = np.where(demand > self.free[hosts] + 1e-9, 1.0 - self.free[hosts] / np.maximum(demand, 1e-12), 0.0)
-        found: Floats = excess.sum(axis=(1, 2))
-        return found
+        overload: Floats = excess.sum(axis=(1, 2))
+        return overload
 
 
 def numbers(nodes: Sequence[str], among: Mapping[str, int]) -> Ints:

@@ -64,13 +64,13 @@ class LatencyMatrix:
             self.asked += len(batch)
             names = [(self.nodes[a], self.nodes[b]) for a, b in batch]
             try:
-                found = await self._view.measure(names)
+                measured_ms = await self._view.measure(names)
             except SbonError as error:
                 self.trouble = error.message
                 return
             for (a, b), pair in zip(batch, names, strict=True):
-                if pair in found:
-                    self.ms[a, b] = self.ms[b, a] = found[pair]
+                if pair in measured_ms:
+                    self.ms[a, b] = self.ms[b, a] = measured_ms[pair]
                     self.measured[a, b] = self.measured[b, a] = True
                     self._fresh.append((a, b))
                 else:
@@ -85,14 +85,14 @@ class LatencyMatrix:
         """
         if self._fresh:
             rows = self._learn()
-            found = self._missed[rows] + self._missed[:, rows].T
+            estimate_ms = self._missed[rows] + self._missed[:, rows].T
             weight = self._weight[rows] + self._weight[:, rows].T
             weight += NOTHING_MISSED
-            found /= weight
-            found += self.estimated_ms[rows]
-            np.maximum(found, 0.0, out=found)
-            np.copyto(found, self.ms[rows], where=self.measured[rows])
-            self._believed_ms[rows], self._believed_ms[:, rows] = found, found.T
+            estimate_ms /= weight
+            estimate_ms += self.estimated_ms[rows]
+            np.maximum(estimate_ms, 0.0, out=estimate_ms)
+            np.copyto(estimate_ms, self.ms[rows], where=self.measured[rows])
+            self._believed_ms[rows], self._believed_ms[:, rows] = estimate_ms, estimate_ms.T
         return self._believed_ms
 
     def _learn(self) -> Ints:

@@ -42,13 +42,13 @@ def processing_ms(problem: PlacementProblem, hosts: Mapping[str, str], cores: Ma
     for operator in problem.operators:
         if operator.id in hosts:
             load[hosts[operator.id]] = load.get(hosts[operator.id], 0.0) + operator.load
-    found = {}
+    delays_ms = {}
     for operator in problem.operators:
         node = hosts.get(operator.id)
         if node is not None:
             left = cores.get(node, math.inf) - load[node]
-            found[operator.id] = 0.0 if not operator.row_core_ms else operator.row_core_ms / left if left > 0 else math.inf
-    return found
+            delays_ms[operator.id] = 0.0 if not operator.row_core_ms else operator.row_core_ms / left if left > 0 else math.inf
+    return delays_ms
 
 
 def longest_delay_ms(
@@ -90,12 +90,12 @@ def longest_path(
         known = last.get(edge.target)
         if known is None or reached[edge.source] + ms > reached[known[0].source] + known[1]:
             last[edge.target] = (edge, ms)
-    way: list[tuple[Edge, float]] = []
+    path: list[tuple[Edge, float]] = []
     end = max(reversed(reached), key=lambda vertex: reached[vertex], default="")  # the last of equals is a consumer
     while end in last:
-        way.insert(0, last[end])
+        path.insert(0, last[end])
         end = last[end][0].source
-    return way
+    return path
 
 
 def latency_by_queueing(
@@ -115,14 +115,14 @@ def cost(
 ) -> float:
     """Return the problem's objective. ``servers`` holds the known speeds and flows of nodes."""
     weights = problem.objective
-    found = weights.usage * network_usage(problem, hosts, latency_ms)
+    total = weights.usage * network_usage(problem, hosts, latency_ms)
     if weights.delay:
-        found += weights.delay * longest_delay_ms(problem, hosts, latency_ms)
+        total += weights.delay * longest_delay_ms(problem, hosts, latency_ms)
     if weights.bandwidth:
-        found += weights.bandwidth * network_bandwidth(problem, hosts)
+        total += weights.bandwidth * network_bandwidth(problem, hosts)
     if weights.latency:
-        found += weights.latency * sum(float(ms[0]) for ms in latency_by_queueing(problem, hosts, latency_ms, servers or {}))
-    return found
+        total += weights.latency * sum(float(ms[0]) for ms in latency_by_queueing(problem, hosts, latency_ms, servers or {}))
+    return total
 
 
 def _links(edges: Sequence[Edge], at: Mapping[str, str], latency_ms: Latency) -> list[tuple[Edge, float]]:

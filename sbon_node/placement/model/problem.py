@@ -80,25 +80,25 @@ def _sending(operator: Operator, least_bytes_s: float) -> Operator:
 def total(needs: Sequence[Needs]) -> Needs:
     """Return what several operators need of one host together."""
     return Needs(
-        cores=sum(one.cores for one in needs),
-        memory_mb=sum(one.memory_mb for one in needs),
-        bandwidth_bytes_s=sum(one.bandwidth_bytes_s for one in needs),
+        cores=sum(need.cores for need in needs),
+        memory_mb=sum(need.memory_mb for need in needs),
+        bandwidth_bytes_s=sum(need.bandwidth_bytes_s for need in needs),
     )
 
 
 def least(needs: Sequence[Needs]) -> Needs:
     """Return the least of each resource that the operators need."""
     return Needs(
-        cores=min(one.cores for one in needs),
-        memory_mb=min(one.memory_mb for one in needs),
-        bandwidth_bytes_s=min(one.bandwidth_bytes_s for one in needs),
+        cores=min(need.cores for need in needs),
+        memory_mb=min(need.memory_mb for need in needs),
+        bandwidth_bytes_s=min(need.bandwidth_bytes_s for need in needs),
     )
 
 
 def has_capacity(needs: Sequence[Needs], free: Needs) -> bool:
     """Return whether all operators fit together."""
-    whole = total(needs)
-    return all(need <= has + 1e-9 for need, has in zip(whole.amounts, free.amounts, strict=True))
+    needed = total(needs)
+    return all(need <= has + 1e-9 for need, has in zip(needed.amounts, free.amounts, strict=True))
 
 
 def in_order(problem: PlacementProblem) -> Sequence[str]:

@@ -50,8 +50,8 @@ def spread(batch: float) -> float:
 
     ``batch`` is their mean; the number is one of the two whole numbers nearest to it.
     """
-    part = batch % 1.0
-    return part * (1.0 - part)
+    fraction = batch % 1.0
+    return fraction * (1.0 - fraction)
 
 
 def service_of(tasks: Sequence[tuple[Service, float]]) -> Service:
@@ -93,7 +93,7 @@ class Traffic(NamedTuple):
 
     def at(self, index: object) -> Traffic:
         """Return the traffic of some of the servers."""
-        return Traffic(*(one[index] for one in self))  # type: ignore[call-overload]
+        return Traffic(*(values[index] for values in self))  # type: ignore[call-overload]
 
 
 def no_traffic(*shape: int) -> Traffic:
@@ -135,20 +135,20 @@ def waiting_ms(traffic: Traffic) -> Floats:
     weight = 1.0 / (1.0 + 4.0 * (1.0 - load) ** 2 * np.maximum(streams - 1.0, 0.0))
     arrival_scv = (1.0 - weight) + weight * traffic.burstiness / rate
     waited = 1e3 * load / (1.0 - load) * (arrival_scv + service_scv) / 2.0 * mean_s
-    found: Floats = np.where(traffic.load > MAX_LOAD, OVERLOADED_MS * traffic.load, waited)
-    return found
+    wait_ms: Floats = np.where(traffic.load > MAX_LOAD, OVERLOADED_MS * traffic.load, waited)
+    return wait_ms
 
 
 def latency_ms(flow: Flow, speed: Floats | float, others: Traffic) -> Floats:
     """Return L_f = Q_f + S_f (equation 10) of ``flow`` at servers [..] that also serve ``others``."""
-    found: Floats = waiting_ms(others.plus(traffic_of(flow, speed))) + flow.service.mean_ms / speed
-    return found
+    latency: Floats = waiting_ms(others.plus(traffic_of(flow, speed))) + flow.service.mean_ms / speed
+    return latency
 
 
 def delayed_ms(flow: Flow, speed: Floats | float, others: Traffic) -> Floats:
     """Return the extra waiting time of the other flows' messages due to ``flow``, summed (section 3.7)."""
-    found: Floats = others.flows * (waiting_ms(others.plus(traffic_of(flow, speed))) - waiting_ms(others))
-    return found
+    delay: Floats = others.flows * (waiting_ms(others.plus(traffic_of(flow, speed))) - waiting_ms(others))
+    return delay
 
 
 class Server(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,16 +158,16 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     flows: tuple[Flow, ...] = ()
 
     def traffic(self) -> Traffic:
-        found = no_traffic()
+        traffic = no_traffic()
         for flow in self.flows:
-            found = found.plus(traffic_of(flow, self.speed))
-        return found
+            traffic = traffic.plus(traffic_of(flow, self.speed))
+        return traffic
 
 
 def side_by_side(servers: Sequence[Server]) -> tuple[Floats, Traffic]:
     """Return the servers' speeds [n] and their traffic [n]."""
     each = [server.traffic() for server in servers]
-    return np.array([server.speed for server in servers]), Traffic(*(np.array(part) for part in zip(*each, strict=True)))
+    return np.array([server.speed for server in servers]), Traffic(*(np.array(values) for values in zip(*each, strict=True)))
 
 
 def busy(load: float, service_ms: float, speed: float = 1.0) -> Server:

@@ -99,15 +99,15 @@ class ThroughServers:
         entered = self._targets[self._entries]
         host, enters = hosts[:, entered], entering[:, self._entries].astype(float)
         own = traffic(self._rates[self._entries], mean_ms[:, entered], scv[:, entered])
-        own = Traffic(*(part * enters for part in own))
+        own = Traffic(*(values * enters for values in own))
         together = (host[:, :, None] == host[:, None, :]).astype(float)
-        here = Traffic(*((together @ part[:, :, None])[:, :, 0] for part in own))
-        waited = waiting_ms(here.plus(self._others.at(host)))
+        passing = Traffic(*((together @ values[:, :, None])[:, :, 0] for values in own))
+        waited = waiting_ms(passing.plus(self._others.at(host)))
         longer = self._others.flows[host] * (waited - self._others_waiting_ms[host])
         shares = enters / np.maximum((together @ enters[:, :, None])[:, :, 0], 1.0)
-        found = np.zeros(entering.shape)
-        found[:, self._entries] = waited
-        return found, (longer * shares).sum(axis=1)
+        queues = np.zeros(entering.shape)
+        queues[:, self._entries] = waited
+        return queues, (longer * shares).sum(axis=1)
 
     def _longest(self, at: Ints, local: NDArray[np.bool_], waited: Floats) -> Floats:
         """Return the longest sum of links, queues and service times over all paths.
@@ -129,5 +129,5 @@ class ThroughServers:
                 later = (reached > done[:, vertex]) | (position == 0)
                 done[:, vertex] = np.where(later, reached, done[:, vertex])
                 runs[:, vertex] = np.where(later, times, runs[:, vertex])
-        found: Floats = done.max(axis=1, initial=0.0)
-        return found
+        longest: Floats = done.max(axis=1, initial=0.0)
+        return longest

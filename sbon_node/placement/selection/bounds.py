@@ -90,7 +90,7 @@ async def _slow(problem: PlacementProblem, view: NetworkView, refused: SbonError
 
     It is ``throughput-bound`` where a node would take the operator with less bandwidth.
     """
-    operator = next((one for one in problem.operators if one.id == refused.where), None)
+    operator = next((operator for operator in problem.operators if operator.id == refused.where), None)
     least = problem.bounds.min_throughput_bytes_s
     if operator is None or least is None:
         return refused

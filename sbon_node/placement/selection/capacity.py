@@ -80,8 +80,8 @@ class KnownCapacity:
         """
         because = because or {}
         nodes = [node for node in self._view.nodes() if node not in operator.refused]
-        silent = [node for node in nodes if (operator.id, node) not in self._reasons]
-        answers = await self._view.ask_all(silent, self._needs[operator.id])
+        unanswered = [node for node in nodes if (operator.id, node) not in self._reasons]
+        answers = await self._view.ask_all(unanswered, self._needs[operator.id])
         for node, answer in answers.items():
             self._reasons[operator.id, node] = because.get(node, TOGETHER) if answer.accepted else answer.reason
         bound = self._problem.bounds.max_delay_ms
@@ -96,7 +96,7 @@ class KnownCapacity:
             )
             for node in nodes
         ]
-        return no_capacity(operator, sorted(candidates, key=lambda one: (one.distance_ms, one.node)))
+        return no_capacity(operator, sorted(candidates, key=lambda candidate: (candidate.distance_ms, candidate.node)))
 
     async def nowhere(self, distances_ms: Mapping[str, float] | None = None) -> SbonError:
         """Return the error if every operator has candidates, but no placement keeps capacity and bounds.

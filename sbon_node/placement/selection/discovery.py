@@ -30,8 +30,8 @@ class Discovery:
         """Return the nodes of the window, nearest first if it has ``near``."""
         self.count += 1
         nodes = [node for node in self._near(window) if self._cores_of(node) >= window.least_cores][: window.most]
-        silent = [node for node in nodes if node not in self._answers]
-        self._answers |= await self._view.ask_all(silent, window.needs)
+        unanswered = [node for node in nodes if node not in self._answers]
+        self._answers |= await self._view.ask_all(unanswered, window.needs)
         return {node: answer for node in nodes if _holds(window, answer := self._answers[node])}
 
     def _near(self, window: Window) -> list[str]:

@@ -45,7 +45,7 @@ async def choose_host(
         fresh = [node for node, _ in ranked if node not in answers]
         answers.update(await _ask(fresh, operator.needs, view, placed, operators))
         candidates = _in_time(operator, _candidates(ranked, answers), answers, partial)
-        chosen = next((one for one in candidates if one.accepted), None)
+        chosen = next((candidate for candidate in candidates if candidate.accepted), None)
         if chosen is not None:
             rank = candidates.index(chosen)
             away = f"({chosen.distance_ms:.1f} ms in the cost space)"
@@ -79,8 +79,8 @@ async def first_with_capacity(
         if node in operator.refused:
             continue
         answer = (await _ask([node], operator.needs, view, placed, operators))[node]
-        asked = (Candidate(node=node, distance_ms=0.0, accepted=answer.accepted, reason=answer.reason),)
-        candidates += _in_time(operator, asked, {node: answer}, partial)
+        candidate = (Candidate(node=node, distance_ms=0.0, accepted=answer.accepted, reason=answer.reason),)
+        candidates += _in_time(operator, candidate, {node: answer}, partial)
         if candidates[-1].accepted:
             if partial is not None:
                 partial.place(operator.id, node)
@@ -91,9 +91,9 @@ async def first_with_capacity(
 
 def by_latency(view: NetworkView, node: str, exclude: frozenset[str] = frozenset()) -> list[str]:
     """Return all nodes, nearest to ``node`` first; ``node`` itself leads if it may host."""
-    hosts = [one for one in view.nodes() if one not in exclude]
+    hosts = [host for host in view.nodes() if host not in exclude]
     away_ms = view.latencies_ms([node], hosts)[0].tolist() if hosts else []
-    return [one for _, _, one in sorted((ms, one != node, one) for ms, one in zip(away_ms, hosts, strict=True))]
+    return [host for _, _, host in sorted((ms, host != node, host) for ms, host in zip(away_ms, hosts, strict=True))]
 
 
 def along(way: Sequence[str], view: NetworkView, operator: Operator) -> list[str]:
@@ -105,7 +105,7 @@ def along(way: Sequence[str], view: NetworkView, operator: Operator) -> list[str
 
 def no_capacity(operator: Operator, candidates: Sequence[Candidate]) -> SbonError:
     """Return the error that names every node asked and its reason to refuse."""
-    details = [f"{one.node}: {one.reason or 'refused'}" for one in candidates]
+    details = [f"{candidate.node}: {candidate.reason or 'refused'}" for candidate in candidates]
     details += [f"{node}: {REFUSED_BEFORE}" for node in sorted(operator.refused)]
     needs = f"{operator.needs.cores:g} cores, {operator.needs.memory_mb:g} MB, {operator.needs.bandwidth_bytes_s:g} bytes/s"
     return SbonError(
@@ -154,7 +154,7 @@ def finish(
 
     Raises :class:`SbonError` ``delay-bound`` where it breaks the bound.
     """
-    hosts = {one.operator: one.node for one in assignments}
+    hosts = {assignment.operator: assignment.node for assignment in assignments}
     delay_ms = longest_delay_ms(problem, hosts, view.latency_ms, processing_ms(problem, hosts, cores or {}))
     bound = problem.bounds.max_delay_ms
     if bound is not None and delay_ms > bound + 1e-6:
@@ -173,22 +173,22 @@ def finish(
 def legs(problem: PlacementProblem, hosts: Mapping[str, str], view: NetworkView, cores: Mapping[str, float]) -> list[str]:
     """Return the links of the longest path with latencies and processing times, as text for users."""
     at, takes_ms = {**problem.pinned, **hosts}, processing_ms(problem, hosts, cores)
-    found = []
+    legs = []
     for edge, ms in longest_path(problem, hosts, view.latency_ms, takes_ms):
         latency = f"{ms:.1f} ms" if ms < UNKNOWN_MS else "not known"
         worked = f", and {takes_ms[edge.target]:.1f} ms there" if takes_ms.get(edge.target) else ""
-        found.append(f"{edge.source} at {at[edge.source]} to {edge.target} at {at[edge.target]}: {latency}{worked}")
-    return found
+        legs.append(f"{edge.source} at {at[edge.source]} to {edge.target} at {at[edge.target]}: {latency}{worked}")
+    return legs
 
 
 def _refusal(operator: Operator, candidates: Sequence[Candidate], partial: Partial | None) -> SbonError:
     """Return the error: no node has capacity, or those with capacity are too far."""
-    found = no_capacity(operator, candidates)
+    error = no_capacity(operator, candidates)
     if partial is None or not partial.late:
-        return found
-    message = f"no node with capacity for operator {operator.id} is within the bound on delay; {len(found.details)} asked"
+        return error
+    message = f"no node with capacity for operator {operator.id} is within the bound on delay; {len(error.details)} asked"
     hint = "allow more delay, or add nodes near the sources or the consumer"
-    return SbonError("delay-bound", message, where="max_delay_ms", hint=hint, details=found.details)
+    return SbonError("delay-bound", message, where="max_delay_ms", hint=hint, details=error.details)
 
 
 def _in_time(
@@ -197,15 +197,15 @@ def _in_time(
     """Mark accepting candidates that break the bound on delay as refused. It stops at the first that keeps the bound."""
     if partial is None:
         return candidates
-    partial.know({one.node: answers[one.node] for one in candidates if one.accepted})
-    found = list(candidates)
-    for number, one in enumerate(found):
-        if one.accepted:
-            late = partial.lateness(operator, one.node)
+    partial.know({candidate.node: answers[candidate.node] for candidate in candidates if candidate.accepted})
+    checked = list(candidates)
+    for number, candidate in enumerate(checked):
+        if candidate.accepted:
+            late = partial.lateness(operator, candidate.node)
             if not late:
                 break
-            found[number] = msgspec.structs.replace(one, accepted=False, reason=late)
-    return tuple(found)
+            checked[number] = msgspec.structs.replace(candidate, accepted=False, reason=late)
+    return tuple(checked)
 
 
 async def _ask(
@@ -214,8 +214,8 @@ async def _ask(
     """Ask each node for capacity for this operator and those of the query placed there already."""
     promised: dict[str, list[Needs]] = {}
     by_id = {operator.id: operator.needs for operator in operators}
-    for one in placed:
-        promised.setdefault(one.node, []).append(by_id[one.operator])
+    for assignment in placed:
+        promised.setdefault(assignment.node, []).append(by_id[assignment.operator])
     answers = await view.ask_all([node for node in nodes if node not in promised], needs)
     for node in nodes:
         if node in promised:
@@ -226,5 +226,5 @@ async def _ask(
 def _candidates(ranked: Sequence[tuple[str, float]], answers: dict[str, Answer]) -> tuple[Candidate, ...]:
     return tuple(
         Candidate(node=node, distance_ms=distance, accepted=answers[node].accepted, reason=answers[node].reason)
-        for node, distance in sorted(ranked, key=lambda one: (one[1], one[0]))
+        for node, distance in sorted(ranked, key=lambda pair: (pair[1], pair[0]))
     )

@@ -68,15 +68,15 @@ class Partial:
 
         Unknown capacity is infinite.
         """
-        found = np.full((len(nodes), 3), math.inf)
+        free_amounts = np.full((len(nodes), 3), math.inf)
         crowd: dict[str, list[Needs]] = {}
         for operator, node in self.hosts.items():
             crowd.setdefault(node, []).append(self._operators[operator].needs)
         for row, node in enumerate(nodes):
             free = self._free.get(node)
             if free is not None:
-                found[row] = np.subtract(free.amounts, total(crowd.get(node, ())).amounts)
-        return found
+                free_amounts[row] = np.subtract(free.amounts, total(crowd.get(node, ())).amounts)
+        return free_amounts
 
     def fits(self, operator: Operator, nodes: Sequence[str]) -> NDArray[np.bool_]:
         """Return which nodes have capacity for the operator, [nodes].
@@ -84,8 +84,8 @@ class Partial:
         A node left without any free core cannot keep up with rows that arrive at random times.
         """
         capacity = (np.array(operator.needs.amounts) <= self.left(nodes) + 1e-9).all(axis=1)
-        found: NDArray[np.bool_] = capacity & np.isfinite(self.takes_ms(operator, nodes))
-        return found
+        fitting: NDArray[np.bool_] = capacity & np.isfinite(self.takes_ms(operator, nodes))
+        return fitting
 
     def takes_ms(self, operator: Operator, nodes: Sequence[str]) -> Floats:
         """Return the processing time of a row at each node (OPB, equation 4), [nodes].
@@ -95,9 +95,9 @@ class Partial:
         if not operator.row_core_ms:
             return np.zeros(len(nodes))
         load = dict.fromkeys(nodes, operator.load)
-        for one, node in self.hosts.items():
+        for operator_id, node in self.hosts.items():
             if node in load:
-                load[node] += self._operators[one].load
+                load[node] += self._operators[operator_id].load
         spare = np.array([self._free[node].cores - load[node] if node in self._free else math.inf for node in nodes])
         return np.where(spare > 0, operator.row_core_ms / np.maximum(spare, 1e-12), math.inf)
 
@@ -112,14 +112,14 @@ class Partial:
             source = self.node(edge.source)
             assert source is not None
             arrived = np.maximum(arrived, reached.get(edge.source, 0.0) + self._view.latencies_ms([source], nodes)[0])
-        found: Floats = arrived + self.takes_ms(operator, nodes)
-        return found
+        arrival_ms: Floats = arrived + self.takes_ms(operator, nodes)
+        return arrival_ms
 
     def through_ms(self, operator: Operator, nodes: Sequence[str]) -> Floats:
         """Return :meth:`arrived_ms` plus the direct latency to the operator's consumers, [nodes]."""
         onward = self._view.latencies_ms(self.ends(operator.id), nodes)
-        found: Floats = self.arrived_ms(operator, nodes) + (onward.max(axis=0) if len(onward) else 0.0)
-        return found
+        through: Floats = self.arrived_ms(operator, nodes) + (onward.max(axis=0) if len(onward) else 0.0)
+        return through
 
     def delay_ms(self, operator: str | None = None, node: str = "") -> float:
         """Return the longest delay of the partial placement, with ``operator`` at ``node`` as well.
@@ -149,12 +149,12 @@ class Partial:
     def _paths_ms(self, operator: str | None, node: str) -> list[float]:
         """Return the longest delay through each operator with a consumer or an unplaced operator as reader."""
         hosts = self.hosts if operator is None else {**self.hosts, operator: node}
-        reached, found = self._reached(hosts), []
-        for one, host in hosts.items():
-            if any(edge.target not in hosts for edge in self.outputs[one]):
-                onward = max((self._view.latency_ms(host, end) for end in self._ends[one] if end != host), default=0.0)
-                found.append(reached[one] + onward)
-        return found
+        reached, paths_ms = self._reached(hosts), []
+        for vertex, host in hosts.items():
+            if any(edge.target not in hosts for edge in self.outputs[vertex]):
+                onward = max((self._view.latency_ms(host, end) for end in self._ends[vertex] if end != host), default=0.0)
+                paths_ms.append(reached[vertex] + onward)
+        return paths_ms
 
     def _reached(self, hosts: Mapping[str, str]) -> dict[str, float]:
         """Return the longest delay to each placed vertex."""

@@ -80,8 +80,8 @@ class Race:
         ends, hosts = instance.pinned_neighbours(operator)[:, None], instance.candidates[operator]
         measured, may = self._latencies.measured[ends, hosts], self._latencies.open[ends, hosts]
         in_vain = ~(measured | may).all(axis=1) & ~(measured & (ends != hosts)).any(axis=1)
-        found: NDArray[np.bool_] = measured[~in_vain].all(axis=0)
-        return found
+        complete: NDArray[np.bool_] = measured[~in_vain].all(axis=0)
+        return complete
 
     def _of_operator(self, instance: Instance, operator: int, believed: Solution) -> list[tuple[int, int]]:
         ends, hosts, least = instance.pinned_neighbours(operator), instance.candidates[operator], believed.least[operator]
@@ -96,9 +96,9 @@ class Race:
         bounded = instance.problem.bounds.max_delay_ms is not None
         best = math.inf if bounded else float(least[self._whole(instance, operator)].min(initial=math.inf))
         running = [i for i in np.argsort(optimistic, kind="stable").tolist() if optimistic[i] < best and may[:, i].any()]
-        found = []
+        chosen = []
         for i in running[: max(1, round(SHARE_AT_ONCE * self._candidates))]:
             order = np.argsort(-uncertain[:, i], kind="stable")
             wanted = [(int(ends[end]), int(hosts[i])) for end in order.tolist() if may[end, i]]
-            found += wanted[: max(PATHS_EACH, math.ceil(len(ends) / WHOLE_IN))]
-        return found[:left]
+            chosen += wanted[: max(PATHS_EACH, math.ceil(len(ends) / WHOLE_IN))]
+        return chosen[:left]

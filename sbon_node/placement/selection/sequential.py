@@ -42,10 +42,13 @@ async def bounded(
             continue
         trouble = await measured(partial, view, settings) if problem.bounds.max_delay_ms is not None else ""
         if trouble:
-            assignments = [msgspec.structs.replace(one, reason=f"{one.reason}; not measured: {trouble}") for one in assignments]
+            assignments = [
+                msgspec.structs.replace(assignment, reason=f"{assignment.reason}; not measured: {trouble}")
+                for assignment in assignments
+            ]
         try:
-            found = view.discoveries - discoveries
-            return finish(strategy, problem, assignments, view, probes, cores=partial.cores(), discoveries=found)
+            discovered = view.discoveries - discoveries
+            return finish(strategy, problem, assignments, view, probes, cores=partial.cores(), discoveries=discovered)
         except SbonError as error:
             failed = error
     assert failed is not None

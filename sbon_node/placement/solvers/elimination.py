@@ -67,7 +67,7 @@ class Elimination:
 
     def marginals(self) -> list[Floats]:
         """Return for each variable a vector [k_v]: the least total with each of its values."""
-        found: list[Floats] = [np.empty(0)] * len(self._order)
+        marginals: list[Floats] = [np.empty(0)] * len(self._order)
         beliefs: dict[int, Floats] = {}
         for variable in reversed(self._order):
             belief = self._tables[variable]
@@ -82,16 +82,16 @@ class Elimination:
                 without = beliefs[parent].min(axis=gone) - _spread(self._messages[variable], self._scopes[variable], kept)
                 belief = belief + _spread(without, kept, axes)
             beliefs[variable] = belief
-            found[variable] = belief.min(axis=tuple(range(1, belief.ndim)))
-        return found
+            marginals[variable] = belief.min(axis=tuple(range(1, belief.ndim)))
+        return marginals
 
 
 def _plan(sizes: Sequence[int], pairwise: Mapping[tuple[int, int], Floats]) -> tuple[list[int], dict[int, tuple[int, ...]]]:
     """Return the order of elimination, smallest table first, and the other variables of each table."""
     near: dict[int, set[int]] = {variable: set() for variable in range(len(sizes))}
-    for one, other in pairwise:
-        near[one].add(other)
-        near[other].add(one)
+    for operator, other in pairwise:
+        near[operator].add(other)
+        near[other].add(operator)
     order: list[int] = []
     scopes: dict[int, tuple[int, ...]] = {}
     entries = {variable: (math.prod(sizes[o] for o in scope) * sizes[variable], variable) for variable, scope in near.items()}
@@ -112,9 +112,9 @@ def _plan(sizes: Sequence[int], pairwise: Mapping[tuple[int, int], Floats]) -> t
 
 def _spread(costs: Floats, scope: tuple[int, ...], axes: tuple[int, ...]) -> Floats:
     """Return ``costs`` over ``scope`` as a view that broadcasts over ``axes``, which contain ``scope``."""
-    places = [axes.index(variable) for variable in scope]
-    order = sorted(range(len(scope)), key=places.__getitem__)
+    axis_of = [axes.index(variable) for variable in scope]
+    order = sorted(range(len(scope)), key=axis_of.__getitem__)
     shape = [1] * len(axes)
     for position in range(len(scope)):
-        shape[places[position]] = costs.shape[position]
+        shape[axis_of[position]] = costs.shape[position]
     return costs.transpose(order).reshape(shape)

@@ -51,21 +51,21 @@ def solve(instance: Instance) -> Solution:
     If none is feasible, it is the nearest to the bounds that the search reaches.
     """
     hosts, least = _additive(instance, 0.0)
-    found = _solution(instance, hosts, least)
-    if found.feasible and instance.problem.objective.additive:
-        return found
+    solution = _solution(instance, hosts, least)
+    if solution.feasible and instance.problem.objective.additive:
+        return solution
     bounded = instance.problem.bounds.max_delay_ms is not None or not instance.problem.objective.additive
     charged = 0.0
     if bounded:
         mean = float(instance.rates.mean()) * max(instance.problem.objective.usage, 1e-9) / 1000.0
         trades = [share * mean for share in TRADE_OFFS]
         traded = [_additive(instance, per_ms) for per_ms in trades]
-        starts = [hosts, *(one for one, _ in traded)]
+        starts = [hosts, *(descent for descent, _ in traded)]
         ranked = sorted(range(len(starts)), key=lambda i: (_penalised(instance, starts[i][None])[0], i))
         least, charged = [least, *(costs for _, costs in traded)][ranked[0]], [0.0, *trades][ranked[0]]
         starts = [*(starts[i] for i in ranked[:3]), _homeward(instance)]
         improved = [descend(instance, start) for start in starts]
-        hosts = min(improved, key=lambda one: float(_penalised(instance, one[None])[0]))
+        hosts = min(improved, key=lambda row: float(_penalised(instance, row[None])[0]))
     else:
         hosts = Moves(instance, hosts).improve()
     return _solution(instance, hosts, least)._replace(per_ms=charged)
@@ -121,14 +121,14 @@ def _exchanged(instance: Instance, hosts: Ints) -> Ints:
 
     The other operator goes to any of its candidates.
     """
-    found = [hosts[None]]
+    rows = [hosts[None]]
     for guest, candidates in enumerate(instance.candidates):
         for operator, may in enumerate(instance.candidates):
             if hosts[operator] != hosts[guest] and hosts[guest] in may:
                 moved = np.repeat(hosts[None], len(candidates), axis=0)
                 moved[:, operator], moved[:, guest] = hosts[guest], candidates
-                found.append(moved)
-    return np.concatenate(found)
+                rows.append(moved)
+    return np.concatenate(rows)
 
 
 def _additive(instance: Instance, per_ms: float) -> tuple[Ints, list[Floats]]:
@@ -138,16 +138,16 @@ def _additive(instance: Instance, per_ms: float) -> tuple[Ints, list[Floats]]:
         exact = Elimination(unary, pairwise)
         return _hosts(instance, exact.solution()), exact.marginals()
     except TooWideError:
-        kept = _tree(instance, pairwise)
-    dropped = {pair: costs for pair, costs in pairwise.items() if pair not in kept}
+        spanning = _tree(instance, pairwise)
+    dropped = {pair: costs for pair, costs in pairwise.items() if pair not in spanning}
     best, lowest, least = None, np.inf, []
     chosen: list[int] | None = None
     for _ in range(CONDITIONINGS):
         charged = [costs.copy() for costs in unary]
-        for (one, other), costs in dropped.items():
-            charged[one] += costs.min(axis=1) if chosen is None else costs[:, chosen[other]]
-            charged[other] += costs.min(axis=0) if chosen is None else costs[chosen[one]]
-        tree = Elimination(charged, {pair: pairwise[pair] for pair in kept})
+        for (operator, other), costs in dropped.items():
+            charged[operator] += costs.min(axis=1) if chosen is None else costs[:, chosen[other]]
+            charged[other] += costs.min(axis=0) if chosen is None else costs[chosen[operator]]
+        tree = Elimination(charged, {pair: pairwise[pair] for pair in spanning})
         chosen = tree.solution()
         hosts = _hosts(instance, chosen)
         cost = float(instance.evaluate(hosts[None]).additive[0])
@@ -171,13 +171,13 @@ def _tree(instance: Instance, pairwise: dict[tuple[int, int], Floats]) -> set[tu
             vertex = root[vertex]
         return vertex
 
-    kept = set()
+    spanning = set()
     for pair in sorted(rates, key=lambda p: (-rates[p], p)):
-        one, other = top(pair[0]), top(pair[1])
-        if one != other:
-            root[one] = other
-            kept.add(pair)
-    return kept
+        top_of_first, other = top(pair[0]), top(pair[1])
+        if top_of_first != other:
+            root[top_of_first] = other
+            spanning.add(pair)
+    return spanning
 
 
 def _hosts(instance: Instance, chosen: list[int]) -> Ints:
@@ -193,10 +193,10 @@ def penalised(instance: Instance, cost: Cost) -> Floats:
 
     The penalty depends only on the excess. If costs counted, all operators would stay crowded where that is cheap.
     """
-    found = instance.total(cost)
+    total = instance.total(cost)
     bound = instance.problem.bounds.max_delay_ms
     beyond = cost.overload if bound is None else cost.overload + np.maximum(cost.delay_ms - bound, 0.0) / max(bound, 1e-3)
-    penalty: Floats = found + OUT_OF_BOUNDS * instance.scale * beyond
+    penalty: Floats = total + OUT_OF_BOUNDS * instance.scale * beyond
     return penalty
 
 

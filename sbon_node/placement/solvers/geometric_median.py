@@ -53,8 +53,8 @@ def median_positions(operators: Sequence[str], edges: Sequence[Edge], pinned: Ma
             else:
                 offsets[row] = sign * anchors[end]
     rates = np.maximum([edge.rate_bytes_s for edge in pulling], LEAST_RATE_BYTES_S)
-    places = _settle(ends, offsets, rates, middle)
-    return {name: tuple(places[i].tolist()) for name, i in number.items()}
+    positions = _settle(ends, offsets, rates, middle)
+    return {name: tuple(positions[i].tolist()) for name, i in number.items()}
 
 
 def _settle(ends: Floats, offsets: Floats, rates: Floats, middle: Floats) -> Floats:
@@ -63,17 +63,17 @@ def _settle(ends: Floats, offsets: Floats, rates: Floats, middle: Floats) -> Flo
     Each round solves a least-squares problem. ``ends`` [links, n] is 1 for a link's source and -1 for its target. ``offsets``
     [links, d] are the pinned ends, with that sign.
     """
-    pull, places = rates, np.tile(middle, (ends.shape[1], 1))
+    pull, positions = rates, np.tile(middle, (ends.shape[1], 1))
     faint = 1e-9 * rates.max(initial=LEAST_RATE_BYTES_S)
     for _ in range(ROUNDS):
         weighed = ends.T * pull
         system = weighed @ ends
         system[np.diag_indices_from(system)] += faint
         moved = np.linalg.solve(system, faint * middle - weighed @ offsets)
-        still = float(np.abs(moved - places).max()) < SETTLED_MS
-        places = moved
+        still = float(np.abs(moved - positions).max()) < SETTLED_MS
+        positions = moved
         if still:
             break
-        apart = ends @ places + offsets
+        apart = ends @ positions + offsets
         pull = rates / np.maximum(np.sqrt(np.einsum("ld,ld->l", apart, apart)), _SMOOTH_MS)
-    return places
+    return positions

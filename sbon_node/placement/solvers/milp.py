@@ -63,7 +63,7 @@ class _Milp:
     def solve(self, limit_s: float) -> Floats | None:
         """Return the columns' values, None if infeasible. Raises :class:`SbonError` ``too-large`` where HiGHS gives up."""
         package = highspy()
-        rows, columns, values = (np.concatenate(parts) for parts in zip(*self.entries, strict=True))
+        rows, columns, values = (np.concatenate(arrays) for arrays in zip(*self.entries, strict=True))
         order = np.lexsort((columns, rows))
         model = package.HighsLp()
         model.num_col_, model.num_row_ = self.columns, self.height
@@ -75,7 +75,7 @@ class _Milp:
         model.a_matrix_.start_ = np.searchsorted(rows[order], np.arange(self.height + 1)).astype(np.int32)
         model.a_matrix_.index_, model.a_matrix_.value_ = columns[order].astype(np.int32), values[order]
         kinds = (package.HighsVarType.kContinuous, package.HighsVarType.kInteger)
-        model.integrality_ = [kinds[int(one)] for one in np.concatenate(self.integral)]
+        model.integrality_ = [kinds[int(kind)] for kind in np.concatenate(self.integral)]
         solver = package.Highs()
         gaps = (("mip_rel_gap", GAP), ("mip_abs_gap", 0.0))
         for option, value in (("output_flag", False), ("threads", 1), ("time_limit", limit_s), *gaps):
@@ -91,8 +91,8 @@ class _Milp:
             message = f"the integer program for bounds and capacity was not solved {why}"
             hint = "take hybrid, which needs no integer program, or raise placement.exact_s"
             raise SbonError("too-large", message, where="optimal", hint=hint)
-        found: Floats = np.array(solver.getSolution().col_value)
-        return found
+        solution: Floats = np.array(solver.getSolution().col_value)
+        return solution
 
 
 def integer_optimum(instance: Instance, limit_s: float = EXACT_S) -> Optimum | None:
@@ -132,22 +132,24 @@ def _add_capacity(milp: _Milp, instance: Instance, at: list[Ints]) -> None:
     for resource in range(RESOURCES):
         bounded = np.unique(hosts[np.isfinite(instance.free[hosts, resource])])
         for host in bounded.tolist():
-            here = hosts == host
-            needs = instance.needs[operators[here], resource]
+            at_host = hosts == host
+            needs = instance.needs[operators[at_host], resource]
             free = max(float(instance.free[host, resource]), 0.0)
-            milp.add_rows(np.full(1, -np.inf), np.full(1, free + 1e-9), (np.zeros(len(needs), dtype=int), columns[here], needs))
+            milp.add_rows(
+                np.full(1, -np.inf), np.full(1, free + 1e-9), (np.zeros(len(needs), dtype=int), columns[at_host], needs)
+            )
 
 
 def _add_links(milp: _Milp, instance: Instance, at: list[Ints], scale: float) -> dict[tuple[int, int], Ints]:
     """Return the columns [k, m] of each pair of linked operators, the lower number first."""
     _, pairwise = instance.factors()
     links = {}
-    for (one, other), costs in pairwise.items():
+    for (operator, other), costs in pairwise.items():
         k, m = costs.shape
         columns = milp.add_columns(costs.ravel() * scale, 1.0, integral=False).reshape(k, m)
-        links[one, other] = columns
+        links[operator, other] = columns
         ones = np.ones(k * m)
-        for side, count, rows in ((one, k, np.repeat(np.arange(k), m)), (other, m, np.tile(np.arange(m), k))):
+        for side, count, rows in ((operator, k, np.repeat(np.arange(k), m)), (other, m, np.tile(np.arange(m), k))):
             own = (np.arange(count), at[side], -np.ones(count))
             milp.add_rows(np.zeros(count), np.zeros(count), (rows, columns.ravel(), ones), own)
     return links
@@ -166,11 +168,11 @@ def _add_delays(milp: _Milp, instance: Instance, at: list[Ints], links: dict[tup
     ms = instance.latency_ms
     for source, target in zip(instance.sources.tolist(), instance.targets.tolist(), strict=True):
         end = reached[target] if target < count else longest[0]
-        zero, one = np.zeros(1, dtype=int), np.ones(1)
-        entries = [(zero, np.array([end]), one)]
+        zero, unit = np.zeros(1, dtype=int), np.ones(1)
+        entries = [(zero, np.array([end]), unit)]
         offset = 0.0
         if source < count:
-            entries.append((zero, reached[source, None], -one))
+            entries.append((zero, reached[source, None], -unit))
         if source < count and target < count:
             columns = links[min(source, target), max(source, target)]
             hosts = instance.candidates[source], instance.candidates[target]
@@ -186,6 +188,6 @@ def _add_delays(milp: _Milp, instance: Instance, at: list[Ints], links: dict[tup
             offset = float(ms[instance.pinned_node(source), instance.pinned_node(target)])
         milp.add_rows(np.full(1, offset), np.full(1, np.inf), *entries)
     for column in reached.tolist():
-        one = np.ones(1)
+        unit = np.ones(1)
         zero = np.zeros(1, dtype=int)
-        milp.add_rows(np.zeros(1), np.full(1, np.inf), (zero, longest, one), (zero, np.array([column]), -one))
+        milp.add_rows(np.zeros(1), np.full(1, np.inf), (zero, longest, unit), (zero, np.array([column]), -unit))

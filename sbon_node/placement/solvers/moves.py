@@ -111,27 +111,27 @@ class Moves:
         Links with operators in ``without`` do not count.
         """
         ms = self._instance.latency_ms
-        found = np.zeros(len(ms))
+        cost = np.zeros(len(ms))
         for link, other, sends in self._links[operator]:
             if other not in without:
                 end = int(self._at[other])
-                found += self._per_ms[link] * (ms[:, end] if sends else ms[end])
+                cost += self._per_ms[link] * (ms[:, end] if sends else ms[end])
                 if self._per_hop[link]:
-                    found += self._per_hop[link]
-                    found[end] -= self._per_hop[link]
-        return found
+                    cost += self._per_hop[link]
+                    cost[end] -= self._per_hop[link]
+        return cost
 
     def _together(self, group: tuple[int, ...]) -> bool:
         """Move the whole group to the best single host, if that is better."""
         now = [int(self._at[operator]) for operator in group]
         cost = sum((self._cost(operator, without=group) for operator in group), np.zeros(len(self._instance.nodes)))
-        here = self._current(group)
+        cost_now = self._current(group)
         for operator, host in zip(group, now, strict=True):
             self._left[host] += self._instance.needs[operator]
         fits = self._may[list(group)].all(axis=0) & self._room(self._instance.needs[list(group)].sum(axis=0))
         cost[~fits] = np.inf
         best = int(cost.argmin())
-        better = bool(cost[best] < here - self._least)
+        better = bool(cost[best] < cost_now - self._least)
         for operator, host in zip(group, now, strict=True):
             self._put(operator, best if better else host)
         return better
@@ -180,25 +180,25 @@ class Moves:
         self._put(guest, option)
         return False
 
-    def _apart(self, one: int, other: int) -> bool:
+    def _apart(self, first_operator: int, other: int) -> bool:
         """Move two linked operators to the best pair of hosts, among a few good for either."""
-        pair, needs = (one, other), self._instance.needs
+        pair, needs = (first_operator, other), self._instance.needs
         now = [int(self._at[operator]) for operator in pair]
-        few, costs, here = [], [], self._current(pair)
+        few, costs, cost_now = [], [], self._current(pair)
         for operator, rival in (pair, pair[::-1]):
             alone, beside = self._cost(operator, without=(rival,)), self._cost(operator)
             few.append(np.union1d(self._few(operator, alone), self._few(operator, beside)))
             costs.append(alone[few[-1]])
         for operator, host in zip(pair, now, strict=True):
             self._left[host] += needs[operator]
-        total = costs[0][:, None] + costs[1] + self._between(one, other, *few)
+        total = costs[0][:, None] + costs[1] + self._between(first_operator, other, *few)
         for side, operator in enumerate(pair):
             full = ~self._room(needs[operator])[few[side]]
             total[full if side == 0 else (slice(None), full)] = np.inf
         together = self._room(needs[list(pair)].sum(axis=0))
         total[(few[0][:, None] == few[1]) & ~together[few[0]][:, None]] = np.inf
         first, second = np.unravel_index(int(total.argmin()), total.shape)
-        better = bool(total[first, second] < here - self._least)
+        better = bool(total[first, second] < cost_now - self._least)
         wished = [int(few[0][first]), int(few[1][second])] if better else now
         for operator, host in zip(pair, wished, strict=True):
             self._put(operator, host)
@@ -208,19 +208,19 @@ class Moves:
         candidates = self._instance.candidates[operator]
         return candidates[np.argsort(cost[candidates], kind="stable")[:count]]
 
-    def _between(self, one: int, other: int, hosts: Ints, others: Ints) -> Floats:
+    def _between(self, operator: int, other: int, hosts: Ints, others: Ints) -> Floats:
         """Return the cost of the links between the two operators, by the hosts of both."""
         ms = self._instance.latency_ms
-        found = np.zeros((len(hosts), len(others)))
-        for link, end, sends in self._links[one]:
+        costs = np.zeros((len(hosts), len(others)))
+        for link, end, sends in self._links[operator]:
             if end == other:
-                found += self._per_ms[link] * (ms[np.ix_(hosts, others)] if sends else ms[np.ix_(others, hosts)].T)
-                found += self._per_hop[link] * (hosts[:, None] != others)
-        return found
+                costs += self._per_ms[link] * (ms[np.ix_(hosts, others)] if sends else ms[np.ix_(others, hosts)].T)
+                costs += self._per_hop[link] * (hosts[:, None] != others)
+        return costs
 
     def _room(self, needs: Floats) -> Flags:
-        found: Flags = np.all(needs <= self._left + 1e-9, axis=1)
-        return found
+        fitting: Flags = np.all(needs <= self._left + 1e-9, axis=1)
+        return fitting
 
     def _put(self, operator: int, host: int) -> None:
         """Place an operator that has been taken from its host."""

@@ -24,12 +24,12 @@ def improved(instance: Instance, start: Ints) -> Ints:
     better = Moves(instance, start).improve()
     if instance.problem.objective.additive and instance.problem.bounds.max_delay_ms is None:
         return better
-    found = []
+    descents = []
     for hosts in (start, better):
         few = [np.union1d(goal_options, hosts) for goal_options in Moves(instance, hosts).cheapest(WIDTH)]
-        found.append(descend(instance.narrowed(few), hosts))
-    costs = penalised(instance, instance.evaluate(np.array(found)))
-    return found[int(costs.argmin())]
+        descents.append(descend(instance.narrowed(few), hosts))
+    costs = penalised(instance, instance.evaluate(np.array(descents)))
+    return descents[int(costs.argmin())]
 
 
 def feasible(instance: Instance, hosts: Ints) -> bool:
@@ -45,5 +45,5 @@ async def repaired(view: NetworkView, instance: Instance, wished: Ints) -> Ints 
     """
     ms = instance.latency_ms
     near = [int(can[ms[host, can].argmin()]) for host, can in zip(wished.tolist(), instance.candidates, strict=True)]
-    found = await view.compute(partial(improved, instance, np.array(near, dtype=int)))
-    return found if feasible(instance, found) else None
+    hosts = await view.compute(partial(improved, instance, np.array(near, dtype=int)))
+    return hosts if feasible(instance, hosts) else None

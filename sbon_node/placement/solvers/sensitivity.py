@@ -37,26 +37,26 @@ class Turn(NamedTuple):
 
 def with_each(instance: Instance) -> list[list[Solution]]:
     """Return for each operator, by candidate, the best placement with the operator there."""
-    found = []
+    rows = []
     for operator, candidates in enumerate(instance.candidates):
         alone = list(instance.candidates)
         row = []
         for candidate in candidates.tolist():
             alone[operator] = np.array([candidate])
             row.append(solve(instance.narrowed(alone)))
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def turns(instance: Instance, best: Ints, latencies: Sequence[tuple[int, int]]) -> list[Turn]:
     """Return, for each pair of nodes, the latencies beyond which ``best`` is no longer the best placement."""
-    found = []
-    for way in latencies:
-        now_ms = float(instance.latency_ms[way])
-        below_ms, below = _turn(instance, best, way, now_ms, 0.0)
-        above_ms, above = _turn(instance, best, way, now_ms, FARTHEST_MS) if now_ms < FARTHEST_MS else (None, None)
-        found.append(Turn(way, below_ms, below, above_ms, above))
-    return found
+    turns = []
+    for link in latencies:
+        now_ms = float(instance.latency_ms[link])
+        below_ms, below = _turn(instance, best, link, now_ms, 0.0)
+        above_ms, above = _turn(instance, best, link, now_ms, FARTHEST_MS) if now_ms < FARTHEST_MS else (None, None)
+        turns.append(Turn(link, below_ms, below, above_ms, above))
+    return turns
 
 
 def paths_of(instance: Instance, hosts: Ints) -> list[tuple[int, int]]:
@@ -68,38 +68,38 @@ def paths_of(instance: Instance, hosts: Ints) -> list[tuple[int, int]]:
 
 
 def _turn(
-    instance: Instance, best: Ints, way: tuple[int, int], now_ms: float, end_ms: float
+    instance: Instance, best: Ints, link: tuple[int, int], now_ms: float, end_ms: float
 ) -> tuple[float, Ints] | tuple[None, None]:
     """Return the first latency at which another placement is as good, and that placement.
 
     The search goes from ``now_ms`` to ``end_ms``.
     """
-    rival = _better(instance, best, way, end_ms)
+    rival = _better(instance, best, link, end_ms)
     if rival is None:
         return None, None
     for _ in range(RIVALS):
-        turn_ms = _even(instance, best, rival, way, now_ms, end_ms)
-        nearer = _better(instance, best, way, turn_ms)
+        turn_ms = _even(instance, best, rival, link, now_ms, end_ms)
+        nearer = _better(instance, best, link, turn_ms)
         if nearer is None:
             break
         rival = nearer
     return turn_ms, rival
 
 
-def _better(instance: Instance, best: Ints, way: tuple[int, int], ms: float) -> Ints | None:
+def _better(instance: Instance, best: Ints, link: tuple[int, int], ms: float) -> Ints | None:
     """Return the best placement at this latency; None if ``best`` is still as good."""
-    moved = _with(instance, way, ms)
-    found = solve(moved).hosts
-    costs = penalised(moved, moved.evaluate(np.stack([best, found])))
-    return found if costs[1] < costs[0] * (1 - CLOSE) - CLOSE else None
+    moved = _with(instance, link, ms)
+    solution = solve(moved).hosts
+    costs = penalised(moved, moved.evaluate(np.stack([best, solution])))
+    return solution if costs[1] < costs[0] * (1 - CLOSE) - CLOSE else None
 
 
-def _even(instance: Instance, best: Ints, rival: Ints, way: tuple[int, int], near_ms: float, far_ms: float) -> float:
+def _even(instance: Instance, best: Ints, rival: Ints, link: tuple[int, int], near_ms: float, far_ms: float) -> float:
     """Return the latency between the two at which ``rival`` is as good as ``best``, by halving."""
     both = np.stack([best, rival])
     for _ in range(HALVINGS):
         middle_ms = (near_ms + far_ms) / 2
-        moved = _with(instance, way, middle_ms)
+        moved = _with(instance, link, middle_ms)
         costs = penalised(moved, moved.evaluate(both))
         if costs[1] < costs[0]:
             far_ms = middle_ms
@@ -110,7 +110,7 @@ def _even(instance: Instance, best: Ints, rival: Ints, way: tuple[int, int], nea
     return far_ms
 
 
-def _with(instance: Instance, way: tuple[int, int], ms: float) -> Instance:
+def _with(instance: Instance, link: tuple[int, int], ms: float) -> Instance:
     latency_ms = instance.latency_ms.copy()
-    latency_ms[way] = latency_ms[way[::-1]] = ms
+    latency_ms[link] = latency_ms[link[::-1]] = ms
     return instance.narrowed(instance.candidates, latency_ms)

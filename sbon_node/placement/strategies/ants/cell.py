@@ -74,18 +74,18 @@ class Cell:
 
         They are new where there are none, or where they have not been used for too long.
         """
-        found = self._tables.get(destination)
-        if found is None or now - found.updated > FORGET_AFTER:
+        table = self._tables.get(destination)
+        if table is None or now - table.updated > FORGET_AFTER:
             self.forget(now)
-            found = self._tables[destination] = Pheromones(self._weights(self.name, destination), now)
-        return found
+            table = self._tables[destination] = Pheromones(self._weights(self.name, destination), now)
+        return table
 
     def forget(self, now: float) -> None:
         """Drop the tables unused for too long, and the oldest if there are too many."""
-        kept = {where: one for where, one in self._tables.items() if now - one.updated <= FORGET_AFTER}
-        for where in sorted(kept, key=lambda one: kept[one].updated)[: max(0, len(kept) + 1 - MOST_TABLES)]:
-            del kept[where]
-        self._tables = kept
+        recent = {where: table for where, table in self._tables.items() if now - table.updated <= FORGET_AFTER}
+        for where in sorted(recent, key=lambda destination: recent[destination].updated)[: max(0, len(recent) + 1 - MOST_TABLES)]:
+            del recent[where]
+        self._tables = recent
 
     def quote(self, chain: Chain, first: int, last: int) -> Quote:
         """Return the cost of the tasks first .. last - 1 of ``chain`` here.
@@ -123,8 +123,8 @@ class Cell:
         if self._reused(chain, first, last):
             return Quote(self.waiting_ms, 0.0, 0.0, float(self.traffic.load))
         flow = chain.flow(first, last)
-        whole = self.traffic.plus(traffic_of(flow, self.speed))
-        load, waited = float(whole.load), float(waiting_ms(whole))
+        crowded = self.traffic.plus(traffic_of(flow, self.speed))
+        load, waited = float(crowded.load), float(waiting_ms(crowded))
         if load > MAX_LOAD or not self._fits(chain, first, last):
             return NO_ROOM
         flows = float(self.traffic.flows)

@@ -37,28 +37,28 @@ async def centralized(problem: PlacementProblem, view: NetworkView, settings: Pl
     nodes = sorted({*hosts, *problem.pinned.values()})
     latency_ms, number = await all_pairs_ms(view, nodes, "centralized"), {node: i for i, node in enumerate(nodes)}
     offers = await ask_offers(problem, view, hosts)
-    told = np.full((len(nodes), RESOURCES), np.inf)
+    offered = np.full((len(nodes), RESOURCES), np.inf)
     for node, offer in offers.items():
-        told[number[node], :3] = offer.free.amounts
+        offered[number[node], :3] = offer.free.amounts
     servers = [offers[node].server if node in offers else Server() for node in nodes]
     while True:
-        free = np.minimum(told, capacity.free(nodes))
+        free = np.minimum(offered, capacity.free(nodes))
         candidates = [numbers([n for n in hosts if n not in capacity.rejected[o.id]], number) for o in problem.operators]
         instance = Instance(problem, nodes, latency_ms, candidates, free, servers)
         fitting = [_fitting(instance, operator) for operator in range(len(candidates))]
         for operator, left in zip(problem.operators, fitting, strict=True):
             if not len(left):
                 raise await capacity.refusal(operator, {})
-        found = await view.compute(partial(steepest_descent, instance.narrowed(fitting)))
+        chosen = await view.compute(partial(steepest_descent, instance.narrowed(fitting)))
         why = f"steepest descent over {len(hosts)} nodes"
-        if not feasible(instance, found) and (moved := await repaired(view, instance.narrowed(fitting), found)) is not None:
-            found, why = moved, f"{why}, and moves of several at once, as it kept to no bounds alone"
-        if instance.evaluate(found[None]).overload[0] > 0.0:
+        if not feasible(instance, chosen) and (moved := await repaired(view, instance.narrowed(fitting), chosen)) is not None:
+            chosen, why = moved, f"{why}, and moves of several at once, as it kept to no bounds alone"
+        if instance.evaluate(chosen[None]).overload[0] > 0.0:
             raise await capacity.nowhere()
-        placed = instance.named(found.tolist())
-        if await capacity.grants(placed):
+        assigned = instance.named(chosen.tolist())
+        if await capacity.grants(assigned):
             return finish(
-                "centralized", problem, [Assignment(operator=o, node=n, reason=why) for o, n in placed.items()], view, before
+                "centralized", problem, [Assignment(operator=o, node=n, reason=why) for o, n in assigned.items()], view, before
             )
 
 
@@ -85,20 +85,20 @@ def _costs(instance: Instance, hosts: Ints) -> Floats:
 
 def _moved(hosts: Ints, operator: int, candidates: Ints) -> Ints:
     """Return one placement for each candidate of the operator: [candidates, operators]."""
-    found = np.repeat(hosts[None], len(candidates), axis=0)
-    found[:, operator] = candidates
-    return found
+    moves = np.repeat(hosts[None], len(candidates), axis=0)
+    moves[:, operator] = candidates
+    return moves
 
 
 def _nearest(instance: Instance, operator: int, nodes: Ints) -> Ints:
     """Return for each of ``nodes`` the operator's nearest candidate, the node itself if it is a candidate."""
     candidates = instance.candidates[operator]
-    found: Ints = candidates[instance.latency_ms[np.ix_(nodes, candidates)].argmin(axis=1)]
-    return found
+    nearest: Ints = candidates[instance.latency_ms[np.ix_(nodes, candidates)].argmin(axis=1)]
+    return nearest
 
 
 def _fitting(instance: Instance, operator: int) -> Ints:
     """Return the operator's candidates that have capacity for it alone."""
     candidates = instance.candidates[operator]
-    found: Ints = candidates[(instance.needs[operator] <= instance.free[candidates] + 1e-9).all(axis=1)]
-    return found
+    fitting: Ints = candidates[(instance.needs[operator] <= instance.free[candidates] + 1e-9).all(axis=1)]
+    return fitting

@@ -54,7 +54,7 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
         return Flow(rate_s=rate_s, service=service, arrival_scv=self.arrival_scv)
 
 
-class _Way(NamedTuple):
+class _PathToOperator(NamedTuple):
     """The longest path to an operator through unplaced operators: their number, and the link that enters it."""
 
     length: int
@@ -70,14 +70,14 @@ def next_chain(problem: PlacementProblem, placed: Mapping[str, str]) -> Chain | 
     branches join. Every operator must have a reader and an input.
     """
     at = {**problem.pinned, **placed}
-    latencies: dict[str, _Way] = {}
+    latencies: dict[str, _PathToOperator] = {}
     for operator in problem.operators:
         if operator.id in placed:
             continue
         into = [edge for edge in problem.edges if edge.target == operator.id]
         lengths = [0 if edge.source in at else latencies[edge.source].length for edge in into]
         longest = max(range(len(into)), key=lengths.__getitem__)
-        latencies[operator.id] = _Way(lengths[longest] + 1, into[longest])
+        latencies[operator.id] = _PathToOperator(lengths[longest] + 1, into[longest])
     ends = [edge for edge in problem.edges if edge.source in latencies and edge.target in at]
     if not ends:
         return None
@@ -90,13 +90,13 @@ def next_chain(problem: PlacementProblem, placed: Mapping[str, str]) -> Chain | 
         id=f"{edges[0].source} to {last.target}",
         source=at[edges[0].source],
         destination=at[last.target],
-        tasks=tuple(_task(problem, one, two) for one, two in itertools.pairwise(edges)),
+        tasks=tuple(_task(problem, entered, two) for entered, two in itertools.pairwise(edges)),
         rate_s=edges[0].rows_s,
     )
 
 
 def _task(problem: PlacementProblem, entered: Edge, left: Edge) -> Task:
-    operator = next(one for one in problem.operators if one.id == entered.target)
+    operator = next(operator for operator in problem.operators if operator.id == entered.target)
     read = sum(edge.rows_s for edge in problem.edges if edge.target == operator.id)
     share = read / entered.rows_s if entered.rows_s else 1.0
     return Task(

@@ -17,7 +17,7 @@ from sbon_node.placement.strategies.ants.cell import Cell, Quote
 from sbon_node.placement.strategies.ants.chain import Chain
 from sbon_node.placement.strategies.ants.enforcement import EnforcementAnt
 from sbon_node.placement.strategies.ants.routing import RoutingAnt
-from sbon_node.placement.strategies.ants.scouting import ScoutingAnt, Site, Way
+from sbon_node.placement.strategies.ants.scouting import PathLatency, ScoutingAnt, Site
 
 FAILURES = 3
 """Scouts of different greed that must fail on a path before a scout discourages others."""
@@ -43,7 +43,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Colony:
     """All cells and their ants. ``path_ms`` returns the latency between two cells by the shortest path."""
 
-    def __init__(self, cells: Mapping[str, Cell], path_ms: Way, rng: random.Random) -> None:
+    def __init__(self, cells: Mapping[str, Cell], path_ms: PathLatency, rng: random.Random) -> None:
         self.cells, self._path_ms, self._rng = cells, path_ms, rng
 
     def route(self, source: str, destination: str, ants: int, now: float = 0.0) -> int:
@@ -51,10 +51,10 @@ class Colony:
         arrived = 0
         for _ in range(ants if source != destination else 0):
             ant: RoutingAnt | None = RoutingAnt(destination=destination, path=(source,))
-            here = source
-            while ant is not None and here != destination:
-                ant, here = routing.forward(self.cells[here], ant, self._rng, now)
-                ant = routing.arrive(self.cells[here], ant)
+            node = source
+            while ant is not None and node != destination:
+                ant, node = routing.forward(self.cells[node], ant, self._rng, now)
+                ant = routing.arrive(self.cells[node], ant)
             if ant is not None:
                 arrived += 1
                 before: str | None = ant.path[ant.at]
@@ -109,11 +109,11 @@ class Colony:
         return []
 
     def _scouted(self, ant: ScoutingAnt, memory: _Memory, now: float) -> Report | None:
-        here: str | None = ant.chain.source
-        while here is not None:
-            cell = self.cells[here]
+        next_node: str | None = ant.chain.source
+        while next_node is not None:
+            cell = self.cells[next_node]
             ant = scouting.prospect(cell, ant)
-            ant, here = scouting.onward(cell, ant, self._rng, now)
+            ant, next_node = scouting.onward(cell, ant, self._rng, now)
         if not ant.complete:
             if ant.path[-1] == ant.chain.destination and scouting.fail(self.cells[ant.path[-1]], ant, FAILURES):
                 for node in reversed(ant.path):
@@ -129,7 +129,7 @@ class Colony:
 class _Memory:
     """A cache for scouts of one chain, most of which come to the same placements."""
 
-    def __init__(self, chain: Chain, cells: Mapping[str, Cell], path_ms: Way) -> None:
+    def __init__(self, chain: Chain, cells: Mapping[str, Cell], path_ms: PathLatency) -> None:
         self._chain, self._cells, self._path_ms = chain, cells, path_ms
         self._costs: dict[tuple[str, ...], float] = {}
         self._balanced: dict[tuple[str, tuple[Site, ...]], tuple[Site, ...]] = {}

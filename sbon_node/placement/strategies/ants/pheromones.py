@@ -81,14 +81,17 @@ class Pheromones:
         self.updated = now
         if good:
             r = min(MOST, STEP * self.trips.best_ms / ms) if ms > 0 else STEP
-            for one in self.phi:
-                self.phi[one] *= 1.0 - r
+            for link_end in self.phi:
+                self.phi[link_end] *= 1.0 - r
             self.phi[neighbour] += r
 
     def discourage(self, neighbour: str, now: float) -> None:
         """Weaken ``neighbour`` after tasks found no place on its path (section 3.7); the others share its loss."""
-        others = sum(phi for one, phi in self.phi.items() if one != neighbour)
+        others = sum(phi for link_end, phi in self.phi.items() if link_end != neighbour)
         if others > 0:
             lost = STEP * self.phi[neighbour]
-            self.phi = {one: phi - lost if one == neighbour else phi * (1.0 + lost / others) for one, phi in self.phi.items()}
+            self.phi = {
+                link_end: phi - lost if link_end == neighbour else phi * (1.0 + lost / others)
+                for link_end, phi in self.phi.items()
+            }
         self.updated = now

@@ -21,7 +21,7 @@ MOST_HOPS = 256
 MOST_FAILURES = 1000
 """Most paths for which a cell remembers failures."""
 
-Way = Callable[[str, str], float]
+PathLatency = Callable[[str, str], float]
 """One-way latency between two nodes by the shortest path, milliseconds."""
 Quotes = Callable[[str, int, int], Quote]
 """Cost of the tasks first .. last - 1 at a node."""
@@ -149,16 +149,16 @@ def sites_of(hosts: Sequence[str], quotes: Quotes) -> tuple[Site, ...]:
 
 def rows_of(hosts: Sequence[str]) -> list[tuple[str, int, int]]:
     """Return the runs of consecutive tasks at one node: node, first task, and last task plus 1."""
-    found: list[tuple[str, int, int]] = []
+    rows: list[tuple[str, int, int]] = []
     first = 0
     for last in range(1, len(hosts) + 1):
         if last == len(hosts) or hosts[last] != hosts[first]:
-            found.append((hosts[first], first, last))
+            rows.append((hosts[first], first, last))
             first = last
-    return found
+    return rows
 
 
-def cost_ms(chain: Chain, hosts: Sequence[str], quotes: Quotes, path_ms: Way) -> float:
+def cost_ms(chain: Chain, hosts: Sequence[str], quotes: Quotes, path_ms: PathLatency) -> float:
     """Return the latency of the chain with its tasks at ``hosts``.
 
     The extra waiting time of others is added. The cost is infinite where a node would get two rows of tasks, or lacks capacity.
@@ -166,17 +166,17 @@ def cost_ms(chain: Chain, hosts: Sequence[str], quotes: Quotes, path_ms: Way) ->
     rows = rows_of(hosts)
     if len({node for node, _, _ in rows}) < len(rows):
         return math.inf
-    total, here = 0.0, chain.source
+    total, node_before = 0.0, chain.source
     for node, first, last in rows:
-        total += (0.0 if node == here else path_ms(here, node)) + quotes(node, first, last).cost_ms
-        here = node
-    return total + (0.0 if here == chain.destination else path_ms(here, chain.destination))
+        total += (0.0 if node == node_before else path_ms(node_before, node)) + quotes(node, first, last).cost_ms
+        node_before = node
+    return total + (0.0 if node_before == chain.destination else path_ms(node_before, chain.destination))
 
 
-def latency_ms(chain: Chain, sites: Sequence[Site], path_ms: Way) -> float:
+def latency_ms(chain: Chain, sites: Sequence[Site], path_ms: PathLatency) -> float:
     """Return the latency of the chain from its source to its destination."""
     stops = [chain.source, *(site.node for site in sites), chain.destination]
-    latencies = sum(path_ms(one, two) for one, two in itertools.pairwise(stops) if one != two)
+    latencies = sum(path_ms(stop, two) for stop, two in itertools.pairwise(stops) if stop != two)
     return latencies + sum(site.own_ms for site in sites)
 
 

@@ -41,12 +41,12 @@ async def ants(problem: PlacementProblem, view: NetworkView, settings: Placement
     while True:
         pool = nearest[:wide]
         offers |= await ask_offers(problem, view, [node for node in pool if node not in offers])
-        found = await view.compute(partial(_place, problem, await _colony(problem, view, pool, offers), settings))
-        if found is not None:
-            placed = {operator: node for reports in found for operator, node in reports[0].hosts().items()}
-            if await capacity.grants(placed):
-                return finish("ants", problem, _assignments(problem, found, len(pool)), view, before)
-            refused = [node for node in set(placed.values()) if np.isfinite(capacity.free([node])).any()]
+        reports_by_chain = await view.compute(partial(_place, problem, await _colony(problem, view, pool, offers), settings))
+        if reports_by_chain is not None:
+            hosts = {operator: node for reports in reports_by_chain for operator, node in reports[0].hosts().items()}
+            if await capacity.grants(hosts):
+                return finish("ants", problem, _assignments(problem, reports_by_chain, len(pool)), view, before)
+            refused = [node for node in set(hosts.values()) if np.isfinite(capacity.free([node])).any()]
             offers |= {node: offers[node]._replace(free=NOTHING) for node in refused}
         elif wide >= len(nearest):
             operator = _homeless(problem, offers)
@@ -73,40 +73,44 @@ async def _colony(problem: PlacementProblem, view: NetworkView, pool: Sequence[s
 
 def _place(problem: PlacementProblem, colony: Colony, settings: PlacementSettings) -> list[list[Report]] | None:
     """Return the reports for each chain, the enforced one first; None if a chain found no place."""
-    placed: dict[str, str] = {}
-    found: list[list[Report]] = []
-    while (chain := next_chain(problem, placed)) is not None:
+    hosts: dict[str, str] = {}
+    reports_by_chain: list[list[Report]] = []
+    while (chain := next_chain(problem, hosts)) is not None:
         reports = colony.place(chain, settings.routing_ants, settings.scouting_ants, settings.ant_tries)
         if not reports or not colony.enforce(reports[0]):
             return None
-        placed |= reports[0].hosts()
-        found.append(reports)
-    return found
+        hosts |= reports[0].hosts()
+        reports_by_chain.append(reports)
+    return reports_by_chain
 
 
 def _homeless(problem: PlacementProblem, offers: Mapping[str, Offer]) -> Operator:
     """Return the first operator that no node would take even alone, or the first of all."""
-    alone = (one for one in problem.operators if not any(has_capacity([one.needs], offer.free) for offer in offers.values()))
+    alone = (
+        operator
+        for operator in problem.operators
+        if not any(has_capacity([operator.needs], offer.free) for offer in offers.values())
+    )
     return next(alone, problem.operators[0])
 
 
 def _overloaded(operator: Operator, offers: Mapping[str, Offer]) -> dict[str, str]:
     """Return for each node whose server could not keep up with the operator's rows the reason."""
-    found = {}
+    reasons = {}
     for node, offer in offers.items():
         load, more = float(offer.server.traffic().load), operator.rows_s * operator.service.mean_ms / 1e3 / offer.server.speed
         if load + more > MAX_LOAD:
-            found[node] = f"has the capacity for it, but not the time: it would be busy for {load + more:.2f} s each second"
-    return found
+            reasons[node] = f"has the capacity for it, but not the time: it would be busy for {load + more:.2f} s each second"
+    return reasons
 
 
-def _assignments(problem: PlacementProblem, found: Sequence[Sequence[Report]], cells: int) -> list[Assignment]:
+def _assignments(problem: PlacementProblem, reports_by_chain: Sequence[Sequence[Report]], cells: int) -> list[Assignment]:
     """Return the assignments.
 
     An operator's candidates are the nodes that scouts reported for it, with the least latency reported there.
     """
-    made: dict[str, Assignment] = {}
-    for reports in found:
+    assignments: dict[str, Assignment] = {}
+    for reports in reports_by_chain:
         least: dict[str, dict[str, float]] = {}
         for report in reports:
             for operator, node in report.hosts().items():
@@ -119,7 +123,7 @@ def _assignments(problem: PlacementProblem, found: Sequence[Sequence[Report]], c
         for operator, node in best.hosts().items():
             candidates = tuple(
                 Candidate(node=other, distance_ms=0.0, accepted=True, predicted=cost)
-                for other, cost in sorted(least[operator].items(), key=lambda one: (one[1], one[0]))
+                for other, cost in sorted(least[operator].items(), key=lambda pair: (pair[1], pair[0]))
             )
-            made[operator] = Assignment(operator=operator, node=node, reason=why, candidates=candidates)
-    return [made[operator.id] for operator in problem.operators]
+            assignments[operator] = Assignment(operator=operator, node=node, reason=why, candidates=candidates)
+    return [assignments[operator.id] for operator in problem.operators]

@@ -49,8 +49,8 @@ class Terrain:
             for number, node in enumerate(nodes)
         }
 
-    def path_ms(self, one: str, other: str) -> float:
-        return float(self._ms[self.number[one]][self.number[other]])
+    def path_ms(self, source: str, other: str) -> float:
+        return float(self._ms[self.number[source]][self.number[other]])
 
     def weights(self, name: str, destination: str) -> Mapping[str, float]:
         """Return how much each neighbour leads towards a destination.
@@ -59,8 +59,8 @@ class Terrain:
         are then lost in a network of hundreds of nodes.
         """
         away_ms = self.path_ms(name, destination)
-        found = {}
+        weights = {}
         for neighbour, hop_ms in self.neighbours[name].items():
             back = (hop_ms + self.path_ms(neighbour, destination) - away_ms) / (2.0 * hop_ms)
-            found[neighbour] = math.exp(-ONWARD * min(1.0, max(0.0, back)))
-        return found
+            weights[neighbour] = math.exp(-ONWARD * min(1.0, max(0.0, back)))
+        return weights

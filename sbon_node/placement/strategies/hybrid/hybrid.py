@@ -39,7 +39,7 @@ from sbon_node.placement.settings import PlacementSettings
 from sbon_node.placement.solvers.exact import Solution, solve
 from sbon_node.placement.solvers.geometric_median import median_positions
 from sbon_node.placement.solvers.sensitivity import paths_of
-from sbon_node.placement.strategies.hybrid.reasons import Found, assignments
+from sbon_node.placement.strategies.hybrid.reasons import SearchResult, assignments
 from sbon_node.placement.strategies.sbon.relaxation import pinned_positions
 
 REFINEMENTS, BUDGET = 4, 5
@@ -79,10 +79,10 @@ async def hybrid(problem: PlacementProblem, view: NetworkView, settings: Placeme
     wide = min(settings.pool, max(LEAST, TOGETHER // max(1, len(names))))
     while True:
         search = _Search(problem, view, settings, rests, capacity, wide)
-        found = await search.run()
-        if found is not None:
-            predicted = network_usage(problem, found.hosts(), found.estimated_ms)
-            return finish("hybrid", problem, assignments(found, rests, capacity), view, before, predicted, capacity.cores())
+        result = await search.run()
+        if result is not None:
+            predicted = network_usage(problem, result.hosts(), result.estimated_ms)
+            return finish("hybrid", problem, assignments(result, rests, capacity), view, before, predicted, capacity.cores())
         if search.last:
             raise await search.refusal()
         wide *= 2
@@ -117,7 +117,7 @@ class _Search:
         self._closest: Solution | None = None
         """The best solution that broke a bound; None where an operator had no candidate."""
 
-    async def run(self) -> Found | None:
+    async def run(self) -> SearchResult | None:
         """Return the best placement that keeps all bounds and whose hosts have capacity."""
         if self._problem.bounds.max_delay_ms is not None and any(operator.load for operator in self._problem.operators):
             await self._room.learn(self._pool)
@@ -136,7 +136,7 @@ class _Search:
                 self._closest = solution
                 return None
             if await self._room.grants(first.named(solution.hosts.tolist())):
-                return Found(self._latencies, self._distances, len(self._pool), wide, predicted, first, solution)
+                return SearchResult(self._latencies, self._distances, len(self._pool), wide, predicted, first, solution)
             await self._room.learn({first.nodes[host] for candidates in first.candidates for host in candidates.tolist()})
 
     @property
@@ -182,14 +182,14 @@ class _Search:
         are in the pool for another reason.
         """
         others = frozenset(self._pool).difference(*self._distances.values())
-        found = {name: others.union(near) for name, near in self._distances.items()}
+        reach = {name: others.union(near) for name, near in self._distances.items()}
         for _ in range(HOPS):
-            before = dict(found)
+            before = dict(reach)
             for edge in self._problem.edges:
-                if edge.source in found and edge.target in found:
-                    found[edge.source] |= before[edge.target]
-                    found[edge.target] |= before[edge.source]
-        return found
+                if edge.source in reach and edge.target in reach:
+                    reach[edge.source] |= before[edge.target]
+                    reach[edge.target] |= before[edge.source]
+        return reach
 
     async def _choose(self, instance: Instance, predicted: Solution) -> Instance:
         """Return the candidates: nodes whose latencies to pinned ends are measured.
@@ -224,7 +224,7 @@ class _Search:
                 break
             believed = self._latencies.believed_ms()
             now = (await self._solved(first.narrowed(first.candidates, believed))).hosts
-            await self._latencies.measure([(int(now[one]), int(now[other])) for one, other in links])
+            await self._latencies.measure([(int(now[operator]), int(now[other])) for operator, other in links])
             fresh = []
             wide = await self._solved(instance.narrowed(instance.candidates, believed))
             for least, hosts, known in zip(wide.least, instance.candidates, first.candidates, strict=True):
@@ -237,9 +237,9 @@ class _Search:
                 for host in hosts
                 for end in first.pinned_neighbours(op).tolist()
             ]
-            for one, other in links:
-                pairs += [(int(host), int(now[other])) for host in fresh[one]]
-                pairs += [(int(host), int(now[one])) for host in fresh[other]]
+            for operator, other in links:
+                pairs += [(int(host), int(now[other])) for host in fresh[operator]]
+                pairs += [(int(host), int(now[operator])) for host in fresh[other]]
             if self._latencies.asked + len(pairs) > budget:
                 break
             await self._latencies.measure(pairs)
@@ -253,8 +253,8 @@ class _Search:
         if self._settings.measure:
             await self._latencies.measure(
                 (int(a), int(b))
-                for one, other in last.inner_links()
-                for a in last.candidates[one]
+                for operator, other in last.inner_links()
+                for a in last.candidates[operator]
                 for b in last.candidates[other]
             )
 
@@ -280,8 +280,8 @@ class _Search:
 
 def _best(instance: Instance, least: list[Floats], k: int) -> list[Ints]:
     """Return the k cheapest candidates of each operator, best first. Under a bound on delay, the consumers' nodes are added."""
-    found = []
+    candidates = []
     for hosts, costs in zip(instance.candidates, least, strict=True):
         best = hosts[np.argsort(costs, kind="stable")[:k]]
-        found.append(np.concatenate([best, np.setdiff1d(instance.at_home(hosts), best)]))
-    return found
+        candidates.append(np.concatenate([best, np.setdiff1d(instance.at_home(hosts), best)]))
+    return candidates

@@ -13,7 +13,7 @@ from sbon_node.placement.selection.capacity import KnownCapacity
 from sbon_node.placement.solvers.exact import Solution
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """A placement and the instances that it came from.
 
     ``predicted`` solves ``wide``, the nodes of the pool that seemed best by the estimates. ``solution`` solves ``first``, the
@@ -47,44 +47,44 @@ class Found(NamedTuple):
         return candidates[self.latencies.measured[ends[:, None], candidates].all(axis=0)]
 
 
-def assignments(found: Found, rests: Mapping[str, Point], capacity: KnownCapacity) -> list[Assignment]:
+def assignments(result: SearchResult, rests: Mapping[str, Point], capacity: KnownCapacity) -> list[Assignment]:
     """Return each operator's assignment with its reason and all candidates, best first."""
     return [
         Assignment(
             operator=name,
             node=node,
-            reason=_reason(found, index, name, node),
+            reason=_reason(result, index, name, node),
             virtual=rests[name],
-            candidates=tuple(_candidates(found, index, name, capacity)),
+            candidates=tuple(_candidates(result, index, name, capacity)),
         )
-        for index, (name, node) in enumerate(found.hosts().items())
+        for index, (name, node) in enumerate(result.hosts().items())
     ]
 
 
-def _candidates(found: Found, index: int, name: str, capacity: KnownCapacity) -> list[Candidate]:
-    predicted = dict(zip(found.wide.candidates[index].tolist(), found.predicted.least[index].tolist(), strict=True))
-    known = dict(zip(found.first.candidates[index].tolist(), found.solution.least[index].tolist(), strict=True))
-    measured = set(found.measured(index).tolist())
-    listed = []
-    for host in sorted(known, key=lambda host: (known[host], found.first.nodes[host])):
-        node = found.first.nodes[host]
+def _candidates(result: SearchResult, index: int, name: str, capacity: KnownCapacity) -> list[Candidate]:
+    predicted = dict(zip(result.wide.candidates[index].tolist(), result.predicted.least[index].tolist(), strict=True))
+    known = dict(zip(result.first.candidates[index].tolist(), result.solution.least[index].tolist(), strict=True))
+    measured = set(result.measured(index).tolist())
+    candidates = []
+    for host in sorted(known, key=lambda host: (known[host], result.first.nodes[host])):
+        node = result.first.nodes[host]
         refused = capacity.reason(name, node)
-        listed.append(
+        candidates.append(
             Candidate(
                 node=node,
-                distance_ms=found.distances[name].get(node, UNKNOWN_MS),
+                distance_ms=result.distances[name].get(node, UNKNOWN_MS),
                 accepted=not refused,
                 reason=refused,
                 predicted=predicted.get(host),
                 measured=known[host] if host in measured else None,
             )
         )
-    return listed
+    return candidates
 
 
-def _reason(found: Found, index: int, name: str, node: str) -> str:
-    many, measured = len(found.first.candidates[index]), len(found.measured(index)) or "none"
-    why = f"least cost of {many}, {measured} of them measured, of {found.pooled} near the best point for it"
-    if node in found.distances[name]:
-        why += f" ({found.distances[name][node]:.1f} ms from it in the cost space)"
-    return f"{why}; not all measured: {found.latencies.trouble}" if found.latencies.trouble else why
+def _reason(result: SearchResult, index: int, name: str, node: str) -> str:
+    many, measured = len(result.first.candidates[index]), len(result.measured(index)) or "none"
+    why = f"least cost of {many}, {measured} of them measured, of {result.pooled} near the best point for it"
+    if node in result.distances[name]:
+        why += f" ({result.distances[name][node]:.1f} ms from it in the cost space)"
+    return f"{why}; not all measured: {result.latencies.trouble}" if result.latencies.trouble else why

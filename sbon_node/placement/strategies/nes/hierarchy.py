@@ -30,10 +30,10 @@ class Hierarchy(NamedTuple):
 
     def path(self, node: str) -> list[str]:
         """Return the path from the node to the sink, both included."""
-        found = [node]
-        while found[-1] != self.sink:
-            found.append(self.parents[found[-1]])
-        return found
+        path = [node]
+        while path[-1] != self.sink:
+            path.append(self.parents[path[-1]])
+        return path
 
     def meeting(self, nodes: Iterable[str]) -> str:
         """Return the first node that the paths of ``nodes`` to the sink share. Without nodes it is the sink."""
@@ -76,17 +76,17 @@ def configured(view: NetworkView, nodes: Sequence[str]) -> dict[str, str]:
     A missing parent is ignored. Where parents form a cycle, the parent of its first node by name is ignored.
     """
     known = set(nodes)
-    named = {node: parent for node in nodes if (parent := view.parent(node)) in known and parent is not None and parent != node}
+    parents = {node: parent for node in nodes if (parent := view.parent(node)) in known and parent is not None and parent != node}
     settled: set[str] = set()
     for node in nodes:
-        way: list[str] = []
-        while node in named and node not in settled and node not in way:
-            way.append(node)
-            node = named[node]
-        if node in way:
-            del named[min(way[way.index(node) :])]
-        settled.update(way)
-    return named
+        path: list[str] = []
+        while node in parents and node not in settled and node not in path:
+            path.append(node)
+            node = parents[node]
+        if node in path:
+            del parents[min(path[path.index(node) :])]
+        settled.update(path)
+    return parents
 
 
 async def _known_ms(view: NetworkView, nodes: Sequence[str]) -> Floats:

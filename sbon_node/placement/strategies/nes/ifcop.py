@@ -47,12 +47,12 @@ async def ifcop(problem: PlacementProblem, view: NetworkView, settings: Placemen
     if not hosts:
         raise await capacity.refusal(first, {})
     latencies = {node: [on for on in tree.path(node) if on in hosts] or along([node], view, first)[:1] for node in dict(walks)}
-    await capacity.learn({node for way in latencies.values() for node in way})
-    nodes = sorted({*problem.pinned.values(), *(node for way in latencies.values() for node in way)})
+    await capacity.learn({node for path in latencies.values() for node in path})
+    nodes = sorted({*problem.pinned.values(), *(node for path in latencies.values() for node in path)})
     at = {node: i for i, node in enumerate(nodes)}
     everyone = [np.arange(len(nodes))] * len(problem.operators)
     instance = Instance(problem, nodes, view.latencies_ms(nodes, nodes), everyone, capacity.free(nodes))
-    found, lowest = np.empty(0, dtype=int), np.inf
+    best, lowest = np.empty(0, dtype=int), np.inf
     able = [[_open(latencies[source], o, capacity.rejected) for o in chain.values()] for source, chain in walks]
     for start in range(0, settings.iterations, AT_ONCE):
         drawn = np.empty((min(AT_ONCE, settings.iterations - start), len(problem.operators)), dtype=int)
@@ -60,10 +60,10 @@ async def ifcop(problem: PlacementProblem, view: NetworkView, settings: Placemen
             _draw(drawn, chain, numbers(latencies[source], at), open_, view.rng)
         costs = penalised(instance, instance.evaluate(drawn))
         if costs.min() < lowest:
-            found, lowest = drawn[costs.argmin()], float(costs.min())
+            best, lowest = drawn[costs.argmin()], float(costs.min())
         await view.pause()
     assignments: list[Assignment] = []
-    for operator, host in zip(problem.operators, found.tolist(), strict=True):
+    for operator, host in zip(problem.operators, best.tolist(), strict=True):
         reason = f"best of {settings.iterations} random placements on the paths to {tree.sink}"
         goal_options = along(tree.path(nodes[host]), view, operator)
         assignments.append(await first_with_capacity(operator, goal_options, view, assignments, problem.operators, reason))
@@ -80,7 +80,7 @@ def _walks(problem: PlacementProblem) -> list[tuple[str, Chain]]:
     onward: dict[str, list[str]] = {}
     for edge in problem.edges:
         onward.setdefault(edge.source, []).append(edge.target)
-    found: list[tuple[str, Chain]] = []
+    walks: list[tuple[str, Chain]] = []
     placed: set[str] = set()
 
     def walk(node: str, vertex: str | None) -> None:
@@ -90,7 +90,7 @@ def _walks(problem: PlacementProblem) -> list[tuple[str, Chain]]:
             placed.add(vertex)
             vertex = _next(onward.get(vertex, ()))
         if chain:
-            found.append((node, chain))
+            walks.append((node, chain))
 
     def _next(targets: Sequence[str]) -> str | None:
         return next((target for target in targets if target in number and target not in placed), None)
@@ -100,31 +100,31 @@ def _walks(problem: PlacementProblem) -> list[tuple[str, Chain]]:
     for operator in problem.operators:
         if operator.id not in placed:
             walk(producers_of(problem, operator.id)[0], operator.id)
-    return found
+    return walks
 
 
-def _open(way: Sequence[str], operator: str, rejected: Mapping[str, set[str]]) -> Ints:
+def _open(path: Sequence[str], operator: str, rejected: Mapping[str, set[str]]) -> Ints:
     """Return for each position of the path the first later position whose node takes the operator.
 
     If there is none, it is the last such position before.
     """
-    able = np.flatnonzero([node not in rejected[operator] for node in way])
+    able = np.flatnonzero([node not in rejected[operator] for node in path])
     if not len(able):
-        return np.arange(len(way))
-    return able[np.minimum(np.searchsorted(able, np.arange(len(way))), len(able) - 1)]
+        return np.arange(len(path))
+    return able[np.minimum(np.searchsorted(able, np.arange(len(path))), len(able) - 1)]
 
 
-def _draw(drawn: Ints, chain: Chain, way: Ints, open_: Sequence[Ints], rng: random.Random) -> None:
+def _draw(drawn: Ints, chain: Chain, path: Ints, open_: Sequence[Ints], rng: random.Random) -> None:
     """Make one walk for all candidates at once."""
     position = np.zeros(len(drawn), dtype=int)
     for operator, onward in zip(chain, open_, strict=True):
-        position = np.minimum(position + _tosses(len(drawn), rng), len(way) - 1)
+        position = np.minimum(position + _tosses(len(drawn), rng), len(path) - 1)
         position = onward[position]
-        drawn[:, operator] = way[position]
+        drawn[:, operator] = path[position]
 
 
 def _tosses(count: int, rng: random.Random) -> Ints:
     """Return the number of failed tosses before a success, ``count`` times: k with probability 2^-(k + 1)."""
     drawn = np.frombuffer(rng.randbytes(8 * count), dtype=np.uint64)
-    found: Ints = np.floor(-np.log2(((drawn >> np.uint64(11)) + np.uint64(1)) * 2.0**-53)).astype(int)
-    return found
+    tosses: Ints = np.floor(-np.log2(((drawn >> np.uint64(11)) + np.uint64(1)) * 2.0**-53)).astype(int)
+    return tosses

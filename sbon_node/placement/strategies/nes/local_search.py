@@ -37,7 +37,7 @@ async def local_search(problem: PlacementProblem, view: NetworkView, settings: P
     if not problem.operators:
         return finish("local-search", problem, [], view, before)
     unhurried = msgspec.structs.replace(problem.bounds, max_delay_ms=None)
-    placed = await _starts(msgspec.structs.replace(problem, bounds=unhurried), view, settings)
+    placements = await _starts(msgspec.structs.replace(problem, bounds=unhurried), view, settings)
     capacity = KnownCapacity(problem, view)
     hosts = view.nodes()
     nodes = sorted({*hosts, *problem.pinned.values()})
@@ -46,16 +46,16 @@ async def local_search(problem: PlacementProblem, view: NetworkView, settings: P
     while True:
         able = [numbers([node for node in hosts if node not in capacity.rejected[o.id]], number) for o in problem.operators]
         instance = Instance(problem, nodes, latency_ms, able, capacity.free(nodes))
-        starts = [numbers([one.hosts()[o.id] for o in problem.operators], number) for one in placed]
-        found = np.array([await view.compute(partial(improved, instance, start)) for start in starts])
-        costs = penalised(instance, instance.evaluate(found))
-        best = found[costs.argmin()]
+        starts = [numbers([placement.hosts()[o.id] for o in problem.operators], number) for placement in placements]
+        refined = np.array([await view.compute(partial(improved, instance, start)) for start in starts])
+        costs = penalised(instance, instance.evaluate(refined))
+        best = refined[costs.argmin()]
         if instance.evaluate(best[None]).overload[0] > 0.0:
             raise await capacity.nowhere()
         if await capacity.grants(instance.named(best.tolist())):
             break
         await capacity.learn({nodes[host] for few in Moves(instance, best).cheapest(WIDTH) for host in few.tolist()})
-    reason = f"no better place for it on {len(hosts)} nodes, from {placed[int(costs.argmin())].strategy}'s placement on"
+    reason = f"no better place for it on {len(hosts)} nodes, from {placements[int(costs.argmin())].strategy}'s placement on"
     assignments = [Assignment(operator=o, node=n, reason=reason) for o, n in instance.named(best.tolist()).items()]
     return finish("local-search", problem, assignments, view, before, cores=capacity.cores())
 
@@ -65,13 +65,13 @@ async def _starts(problem: PlacementProblem, view: NetworkView, settings: Placem
 
     Where none does, raise the last error. None of them considers delay.
     """
-    found: list[Placement] = []
+    placements: list[Placement] = []
     refusal: SbonError | None = None
     for strategy in STARTS:
         try:
-            found.append(await strategy(problem, view, settings))
+            placements.append(await strategy(problem, view, settings))
         except SbonError as error:
             refusal = error
-    if not found and refusal is not None:
+    if not placements and refusal is not None:
         raise refusal
-    return found
+    return placements

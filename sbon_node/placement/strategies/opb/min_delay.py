@@ -32,9 +32,9 @@ async def min_delay(problem: PlacementProblem, view: NetworkView, settings: Plac
 async def _place(
     operator: Operator, problem: PlacementProblem, view: NetworkView, settings: PlacementSettings, partial: Partial
 ) -> Assignment:
-    found = await view.discover(window_of(problem, settings, operator.needs.cores))
-    partial.know(found)
-    nodes = [node for node in found if node not in operator.refused]
+    nodes_with_capacity = await view.discover(window_of(problem, settings, operator.needs.cores))
+    partial.know(nodes_with_capacity)
+    nodes = [node for node in nodes_with_capacity if node not in operator.refused]
     roomy = [node for node, fits in zip(nodes, partial.fits(operator, nodes).tolist(), strict=True) if fits]
     if not roomy:
         raise await KnownCapacity(problem, view).refusal(operator, {})

@@ -73,7 +73,7 @@ async def opb(problem: PlacementProblem, view: NetworkView, settings: PlacementS
     in_vain, missing_ms, early = 0, math.inf, False
     for _ in range(MAX_PASSES):
         try:
-            placed = await search.run(kind)
+            result = await search.run(kind)
         except SbonError as error:
             if error.code not in ("no-capacity", "delay-bound"):
                 raise
@@ -85,8 +85,8 @@ async def opb(problem: PlacementProblem, view: NetworkView, settings: PlacementS
         else:
             kind = "moves" if kind == "early" else kind
             in_vain += 1
-            if best is None or placed.usage < best.usage * (1 - 1e-9):
-                best, in_vain = placed, 0
+            if best is None or result.usage < best.usage * (1 - 1e-9):
+                best, in_vain = result, 0
         if in_vain >= settings.patience:
             break
     if best is not None:
@@ -99,10 +99,10 @@ async def opb(problem: PlacementProblem, view: NetworkView, settings: PlacementS
 
 def phases(problem: PlacementProblem) -> dict[str, int]:
     """Return the phase number of every operator: one more than the greatest of its inputs. Producers have 0."""
-    found = dict.fromkeys(problem.pinned, 0)
+    depths = dict.fromkeys(problem.pinned, 0)
     for operator in problem.operators:
-        found[operator.id] = 1 + max((found[edge.source] for edge in problem.edges if edge.target == operator.id), default=0)
-    return {operator.id: found[operator.id] for operator in problem.operators}
+        depths[operator.id] = 1 + max((depths[edge.source] for edge in problem.edges if edge.target == operator.id), default=0)
+    return {operator.id: depths[operator.id] for operator in problem.operators}
 
 
 class _Search:
@@ -143,14 +143,17 @@ class _Search:
             partial.place(operator, node)
         self.missing_ms = math.inf
         assignments = {}
-        for one in self._order:
-            assignments[one.id] = await self._place(one, partial, kind)
+        for next_operator in self._order:
+            assignments[next_operator.id] = await self._place(next_operator, partial, kind)
             await self._view.pause()
         trouble = await measured(partial, self._view, self._settings)
         self._earlier, self.missing_ms = dict(partial.hosts), partial.excess_ms()
         ordered = [assignments[operator.id] for operator in self._problem.operators]
         if trouble:
-            ordered = [msgspec.structs.replace(one, reason=f"{one.reason}; not measured: {trouble}") for one in ordered]
+            ordered = [
+                msgspec.structs.replace(assignment, reason=f"{assignment.reason}; not measured: {trouble}")
+                for assignment in ordered
+            ]
         return finish("opb", self._problem, ordered, self._view, before, cores=partial.cores())
 
     async def _open(self, partial: Partial) -> bool:
@@ -197,8 +200,8 @@ class _Search:
                 reason = f"least beyond the bound on delay of {len(nodes)} with capacity"
                 break
         partial.place(operator.id, nodes[chosen])
-        told = _told(nodes, order, powers, chosen)
-        return Assignment(operator=operator.id, node=nodes[chosen], reason=reason, candidates=told)
+        candidates = _told(nodes, order, powers, chosen)
+        return Assignment(operator=operator.id, node=nodes[chosen], reason=reason, candidates=candidates)
 
     def _least_late(self, operator: Operator, nodes: list[str], powers: Floats, partial: Partial) -> int:
         """Return the node with the least excess over the bound; of equals, that with most power."""
@@ -235,5 +238,5 @@ class _Search:
 
 
 def _told(nodes: list[str], order: list[int], powers: Floats, chosen: int) -> tuple[Candidate, ...]:
-    told = [chosen, *(i for i in order if i != chosen)][:SHOWN]
-    return tuple(Candidate(node=nodes[i], distance_ms=0.0, accepted=True, reason=f"power e^{powers[i]:.2f}") for i in told)
+    shown = [chosen, *(i for i in order if i != chosen)][:SHOWN]
+    return tuple(Candidate(node=nodes[i], distance_ms=0.0, accepted=True, reason=f"power e^{powers[i]:.2f}") for i in shown)

@@ -78,10 +78,10 @@ async def place_by_zones(
 
 def on_routes(problem: PlacementProblem, view: NetworkView) -> set[str]:
     """Return the nodes on the overlay's routes between the proxy and the sources (section 4.4), both ways."""
-    proxy, found = consumer_of(problem), set[str]()
+    proxy, nodes = consumer_of(problem), set[str]()
     for node in sorted(set(problem.pinned.values()) - {proxy}):
-        found.update(view.overlay_route(proxy, node), view.overlay_route(node, proxy))
-    return found
+        nodes.update(view.overlay_route(proxy, node), view.overlay_route(node, proxy))
+    return nodes
 
 
 class _Search:
@@ -104,7 +104,7 @@ class _Search:
         ends = set(problem.pinned.values())
         lost = [node for node in nodes if node not in ends and view.coordinate(node) is None]
         self._latencies = LatencyMatrix(view, nodes, lost)
-        self._number = {node: place for place, node in enumerate(nodes)}
+        self._number = {node: number for number, node in enumerate(nodes)}
         self._held: dict[str, str] = {}
         self._crowded: dict[str, set[str]] = {operator.id: set() for operator in problem.operators}
         self._coordinator = {operator.id: view.owner(operator.id) for operator in problem.operators}
@@ -141,15 +141,15 @@ class _Search:
         self._moved = True
         for _ in range(MEASURED_ROUNDS):
             await self._room.learn(self._hosts)
-            able = [[node for node in self._hosts if node not in self._room.rejected[one]] for one in self._crowded]
+            able = [[node for node in self._hosts if node not in self._room.rejected[operator]] for operator in self._crowded]
             if not all(able):
                 return False
             nodes, candidates = self._latencies.nodes, [numbers(some, self._number) for some in able]
             instance = Instance(self._problem, nodes, self._latencies.believed_ms(), candidates, self._room.free(nodes))
-            found = await repaired(self._view, instance, numbers([wished[one] for one in self._crowded], self._number))
-            if found is None:
+            hosts = await repaired(self._view, instance, numbers([wished[operator] for operator in self._crowded], self._number))
+            if hosts is None:
                 return False
-            self._placed = instance.named(found.tolist())
+            self._placed = instance.named(hosts.tolist())
             if not await self._measured(self._links(self._placed)) and await self._room.grants(self._placed):
                 return True
         return False
@@ -173,7 +173,7 @@ class _Search:
 
     async def refusal(self) -> SbonError:
         """Return the error that states why no placement was accepted."""
-        operator = next(one for one in self._problem.operators if one.id == self._dead_end)
+        operator = next(operator for operator in self._problem.operators if operator.id == self._dead_end)
         full = all(node in self._room.rejected[operator.id] | self._crowded[operator.id] for node in self._hosts)
         if full or self._problem.bounds.max_delay_ms is None:
             return await self._room.refusal(operator, {})
@@ -224,15 +224,15 @@ class _Search:
         needs = {operator.id: operator.needs for operator in self._problem.operators}
         beside: dict[str, list[str]] = {}
         full: set[str] = set()
-        for operator, node in sorted(hosts.items(), key=lambda one: one[0] not in self._held):
-            there = beside.setdefault(node, [])
-            both = total([needs[one] for one in (*there, operator)])
-            wanted = np.array([*both.amounts, len(there) + 1.0])
+        for operator, node in sorted(hosts.items(), key=lambda pair: pair[0] not in self._held):
+            neighbours = beside.setdefault(node, [])
+            both = total([needs[operator_id] for operator_id in (*neighbours, operator)])
+            wanted = np.array([*both.amounts, len(neighbours) + 1.0])
             if (wanted > self._room.free([node])[0] + 1e-9).any():
                 self._crowded[operator].add(node)
                 full.add(node)
             else:
-                there.append(operator)
+                neighbours.append(operator)
         self._held |= {operator: node for node in sorted(full) for operator in beside[node]}
 
 

@@ -82,17 +82,17 @@ def joined(children: Sequence[Configurations], rates: Sequence[float], locations
     ``rates`` are the children's, bytes per second; ``allowed`` [n] says where the operator may be. The place is not chosen yet.
     """
     count = len(locations.nodes)
-    cost, delay_ms, here = np.where(allowed, 0.0, np.inf), np.zeros(count), np.arange(count)
-    places = np.empty((len(children), count), dtype=int)
+    cost, delay_ms, itself = np.where(allowed, 0.0, np.inf), np.zeros(count), np.arange(count)
+    child_locations = np.empty((len(children), count), dtype=int)
     for row, (child, rate) in enumerate(zip(children, rates, strict=True)):
         stays_ms = child.delay_ms[child.place] + locations.latency_ms[child.place]
         stays = _in_time(child.cost[child.place] + rate * locations.charge[child.place], stays_ms, locations)
         come = child.cost < stays
         cost += np.where(come, child.cost, stays)
         delay_ms = np.maximum(delay_ms, np.where(come, child.delay_ms, stays_ms))
-        places[row] = np.where(come, here, child.place)
+        child_locations[row] = np.where(come, itself, child.place)
     leaves = np.unique(np.concatenate([child.leaves for child in children]))
-    return Configurations(cost, delay_ms, places, -1, leaves)
+    return Configurations(cost, delay_ms, child_locations, -1, leaves)
 
 
 def apart(
@@ -138,14 +138,14 @@ def convex(children: Sequence[Configurations], locations: Locations) -> Bools:
     places = np.array([child.place for child in children])
     between_ms = locations.latency_ms[np.ix_(places, places)].copy()
     np.fill_diagonal(between_ms, np.inf)
-    found: Bools = (locations.latency_ms[places] < between_ms.min(axis=1)[:, None]).all(axis=0)
-    return found
+    inside: Bools = (locations.latency_ms[places] < between_ms.min(axis=1)[:, None]).all(axis=0)
+    return inside
 
 
 def separation_ms(children: Sequence[Configurations], locations: Locations) -> Floats:
     """Return the summed latency between all children's places and each location, [n]."""
-    found: Floats = locations.latency_ms[[child.place for child in children]].sum(axis=0)
-    return found
+    total_ms: Floats = locations.latency_ms[[child.place for child in children]].sum(axis=0)
+    return total_ms
 
 
 def _in_time(cost: Floats, delay_ms: Floats, locations: Locations) -> Floats:
@@ -153,5 +153,5 @@ def _in_time(cost: Floats, delay_ms: Floats, locations: Locations) -> Floats:
 
 
 def _nearest(options: Ints, away_ms: Floats, most: int) -> Ints:
-    found: Ints = options[np.argsort(away_ms[options], kind="stable")[:most]]
-    return found
+    nearest: Ints = options[np.argsort(away_ms[options], kind="stable")[:most]]
+    return nearest

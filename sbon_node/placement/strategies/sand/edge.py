@@ -26,15 +26,15 @@ async def edge(problem: PlacementProblem, view: NetworkView, settings: Placement
 
 def between_nodes(latency_ms: Floats) -> Floats:
     """Return 1 between different nodes, 0 within a node."""
-    found: Floats = np.ones_like(latency_ms)
-    np.fill_diagonal(found, 0.0)
-    return found
+    charge: Floats = np.ones_like(latency_ms)
+    np.fill_diagonal(charge, 0.0)
+    return charge
 
 
 def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
     """Choose the cheapest of the three cases of :func:`cases` (equation 6). If all break bounds, choose among all locations."""
-    found = joined(children, zone.rates, locations, allowed)
-    return cheapest(zone, found, cases(zone, children, found, locations), found.cost)
+    configurations = joined(children, zone.rates, locations, allowed)
+    return cheapest(zone, configurations, cases(zone, children, configurations, locations), configurations.cost)
 
 
 def cases(zone: Zone, children: Sequence[Configurations], found: Configurations, locations: Locations) -> Bools:
@@ -56,10 +56,10 @@ def cases(zone: Zone, children: Sequence[Configurations], found: Configurations,
 
 
 def common(children: Sequence[Configurations]) -> Ints:
-    found = children[0].leaves
+    leaves = children[0].leaves
     for child in children[1:]:
-        found = np.intersect1d(found, child.leaves)
-    return found
+        leaves = np.intersect1d(leaves, child.leaves)
+    return leaves
 
 
 def cheapest(zone: Zone, found: Configurations, considered: Bools, cost: Floats) -> Configurations:

@@ -24,8 +24,8 @@ def choose(zone: Zone, children: Sequence[Configurations], locations: Locations,
 
     The fourth are the configurations at least as close together as the cheapest of the three.
     """
-    found, considered = four_cases(zone, children, locations, allowed)
-    return cheapest(zone, found, considered, found.cost)
+    configurations, considered = four_cases(zone, children, locations, allowed)
+    return cheapest(zone, configurations, considered, configurations.cost)
 
 
 def four_cases(

@@ -30,8 +30,8 @@ async def in_network(problem: PlacementProblem, view: NetworkView, settings: Pla
 
 def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
     """Choose the cheapest of EDGE+'s four cases and of the locations between the children."""
-    found, considered = four_cases(zone, children, locations, allowed)
-    return cheapest(zone, found, considered | between(children, found, locations, K), found.cost)
+    configurations, considered = four_cases(zone, children, locations, allowed)
+    return cheapest(zone, configurations, considered | between(children, configurations, locations, K), configurations.cost)
 
 
 def between(children: Sequence[Configurations], found: Configurations, locations: Locations, k: int) -> Bools:

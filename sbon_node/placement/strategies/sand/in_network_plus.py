@@ -52,6 +52,6 @@ def well_placed(problem: PlacementProblem, view: NetworkView) -> set[str]:
 
 def choose(zone: Zone, children: Sequence[Configurations], locations: Locations, allowed: Bools) -> Configurations:
     """Choose the cheapest of IN-NETWORK's locations, with the link to the proxy added."""
-    found, considered = four_cases(zone, children, locations, allowed)
-    onward = found.cost + zone.sent_bytes_s * locations.charge[:, locations.proxy]
-    return cheapest(zone, found, considered | between(children, found, locations, K), onward)
+    configurations, considered = four_cases(zone, children, locations, allowed)
+    onward = configurations.cost + zone.sent_bytes_s * locations.charge[:, locations.proxy]
+    return cheapest(zone, configurations, considered | between(children, configurations, locations, K), onward)

@@ -127,12 +127,18 @@ class Coordinator:
     def _place(self, zone: Zone) -> list[Sent]:
         """Place the operator once the last of its children is placed. The children move where it wants them."""
         children = [self._children[zone.operator][child] for child in zone.children]
-        found = self._step.rule(zone, children, self._step.locations, self._step.allowed[zone.operator])
-        moves = self._adjust(zone, found)
+        configurations = self._step.rule(zone, children, self._step.locations, self._step.allowed[zone.operator])
+        moves = self._adjust(zone, configurations)
         if zone.shared:
-            found = fixed(found.place, float(found.delay_ms[found.place]), len(found.cost))
-        self._placed[zone.operator] = found
-        return [*moves, (self._node(found.place), OperatorMapped(zone.operator, found)), *self._upward(zone, found)]
+            configurations = fixed(
+                configurations.place, float(configurations.delay_ms[configurations.place]), len(configurations.cost)
+            )
+        self._placed[zone.operator] = configurations
+        return [
+            *moves,
+            (self._node(configurations.place), OperatorMapped(zone.operator, configurations)),
+            *self._upward(zone, configurations),
+        ]
 
     def _move(self, zone: Zone, place: int) -> list[Sent]:
         """Move the operator to an alternative (backtracked placement); its children follow where that differs."""
@@ -189,8 +195,8 @@ def run(problem: PlacementProblem, step: Step) -> Outcome:
         node, message = sent.popleft()
         counts[type(message).__name__] += 1
         sent += nodes.setdefault(node, Coordinator(step)).receive(message)
-    placed = {operator: node for node, one in nodes.items() for operator in one.mapped}
-    return Outcome({operator.id: placed[operator.id] for operator in problem.operators}, counts)
+    hosts = {operator: node for node, coordinator in nodes.items() for operator in coordinator.mapped}
+    return Outcome({operator.id: hosts[operator.id] for operator in problem.operators}, counts)
 
 
 def zones_of(problem: PlacementProblem) -> list[Zone]:
@@ -200,7 +206,7 @@ def zones_of(problem: PlacementProblem) -> list[Zone]:
     """
     operators = {operator.id for operator in problem.operators}
     sources = [vertex for vertex in problem.pinned if any(edge.source == vertex for edge in problem.edges)]
-    found = []
+    zones = []
     for vertex in [*sources, *(operator.id for operator in problem.operators)]:
         read: dict[str, float] = {}
         for edge in problem.edges:
@@ -210,5 +216,5 @@ def zones_of(problem: PlacementProblem) -> list[Zone]:
         targets = tuple(dict.fromkeys(edge.target for edge in out))
         readers = tuple(target for target in targets if target in operators)
         sent = sum(edge.rate_bytes_s for edge in out)
-        found.append(Zone(vertex, tuple(read), tuple(read.values()), readers, sent, len(targets) > 1))
-    return found
+        zones.append(Zone(vertex, tuple(read), tuple(read.values()), readers, sent, len(targets) > 1))
+    return zones

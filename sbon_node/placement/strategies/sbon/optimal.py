@@ -58,14 +58,14 @@ async def optimal(problem: PlacementProblem, view: NetworkView, settings: Placem
             if not len(left):
                 raise await capacity.refusal(operator, {})
         instance = Instance(problem, nodes, latency_ms, candidates, capacity.free(nodes))
-        found = await view.compute(partial(optimum, instance, settings.exact_s))
-        if found is None:
+        solution = await view.compute(partial(optimum, instance, settings.exact_s))
+        if solution is None:
             raise await _infeasible(instance, capacity, view)
-        placed = instance.named(found.hosts.tolist())
-        if await capacity.grants(placed):
+        node_of = instance.named(solution.hosts.tolist())
+        if await capacity.grants(node_of):
             reason = f"least cost of all placements on {len(hosts)} nodes"
             return finish(
-                "optimal", problem, [Assignment(operator=o, node=n, reason=reason) for o, n in placed.items()], view, before
+                "optimal", problem, [Assignment(operator=o, node=n, reason=reason) for o, n in node_of.items()], view, before
             )
         await capacity.learn(hosts)
 
@@ -135,17 +135,17 @@ def _branched(instance: Instance) -> Optimum | None:
 
     def look(branch: Instance) -> None:
         if all(len(candidates) for candidates in branch.candidates):
-            found = _best(branch, Elimination(*branch.factors()))
-            heapq.heappush(open_, (float(found.additive[0]), next(order), branch, found))
+            bound = _best(branch, Elimination(*branch.factors()))
+            heapq.heappush(open_, (float(bound.additive[0]), next(order), branch, bound))
 
     look(instance)
     for _ in range(min(MAX_BRANCHES, MAX_ENTRIES // _entries(instance))):
         if not open_:
             return None
-        cost, _, branch, found = heapq.heappop(open_)
-        if found.overload[0] == 0.0:
-            return Optimum(found.hosts, cost)
-        host, crowd = _crowded(branch, found.hosts)
+        cost, _, branch, bound = heapq.heappop(open_)
+        if bound.overload[0] == 0.0:
+            return Optimum(bound.hosts, cost)
+        host, crowd = _crowded(branch, bound.hosts)
         candidates = list(branch.candidates)
         for operator in crowd:
             elsewhere = list(candidates)
@@ -158,7 +158,7 @@ def _branched(instance: Instance) -> Optimum | None:
 def _entries(instance: Instance) -> int:
     """Return the entries of a branch's tables, one table for each pair of linked operators."""
     sizes = [len(candidates) for candidates in instance.candidates]
-    return max(sum(sizes), sum(sizes[one] * sizes[other] for one, other in instance.inner_links()))
+    return max(sum(sizes), sum(sizes[source] * sizes[other] for source, other in instance.inner_links()))
 
 
 def _crowded(instance: Instance, hosts: Ints) -> tuple[int, list[int]]:

@@ -31,13 +31,13 @@ def producers_of(problem: PlacementProblem, vertex: str) -> list[str]:
     inputs: dict[str, list[str]] = {}
     for edge in problem.edges:
         inputs.setdefault(edge.target, []).append(edge.source)
-    found: set[str] = set()
+    producers: set[str] = set()
     pending, seen = [vertex], {vertex}
     while pending:
         for source in inputs.get(pending.pop(), []):
             if source in problem.pinned:
-                found.add(problem.pinned[source])
+                producers.add(problem.pinned[source])
             elif source not in seen:
                 seen.add(source)
                 pending.append(source)
-    return sorted(found)
+    return sorted(producers)

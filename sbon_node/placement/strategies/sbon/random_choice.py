@@ -18,13 +18,15 @@ async def random_choice(problem: PlacementProblem, view: NetworkView, settings: 
     """
 
     async def attempt(partial: Partial) -> list[Assignment]:
-        placed: list[Assignment] = []
+        assignments: list[Assignment] = []
         for operator in problem.operators:
             goal_options = view.nodes()
             view.rng.shuffle(goal_options)
-            placed.append(
-                await first_with_capacity(operator, goal_options, view, placed, problem.operators, "drawn at random", partial)
+            assignments.append(
+                await first_with_capacity(
+                    operator, goal_options, view, assignments, problem.operators, "drawn at random", partial
+                )
             )
-        return placed
+        return assignments
 
     return await bounded("random", problem, view, settings, attempt)

@@ -41,31 +41,31 @@ def virtual_coordinate(
     per second, so that every operator has a coordinate.
     """
     dimensions = len(next(iter(pinned.values()))) if pinned else 0
-    places: dict[str, Vector] = {name: np.asarray(point, dtype=np.float64) for name, point in pinned.items()}
+    positions: dict[str, Vector] = {name: np.asarray(point, dtype=np.float64) for name, point in pinned.items()}
     for name in operators:
-        places[name] = np.array([rng.uniform(-1.0, 1.0) * settings.origin_ms for _ in range(dimensions)])
+        positions[name] = np.array([rng.uniform(-1.0, 1.0) * settings.origin_ms for _ in range(dimensions)])
     springs: dict[str, list[tuple[str, float]]] = {name: [] for name in operators}
     for edge in edges:
         rate = max(edge.rate_bytes_s, 1.0) / _KILOBYTE
-        for one, other in ((edge.source, edge.target), (edge.target, edge.source)):
-            if one in springs and other in places:
-                springs[one].append((other, rate))
+        for vertex, other in ((edge.source, edge.target), (edge.target, edge.source)):
+            if vertex in springs and other in positions:
+                springs[vertex].append((other, rate))
     for _ in range(settings.max_iterations):
-        strongest = max((_relax(name, springs[name], places, settings.delta) for name in operators), default=0.0)
+        strongest = max((_relax(name, springs[name], positions, settings.delta) for name in operators), default=0.0)
         if strongest < settings.force_threshold:
             break
-    return {name: tuple(float(x) for x in places[name]) for name in operators}
+    return {name: tuple(float(x) for x in positions[name]) for name in operators}
 
 
-def _relax(name: str, springs: Sequence[tuple[str, float]], places: dict[str, Vector], delta: float) -> float:
+def _relax(name: str, springs: Sequence[tuple[str, float]], positions: dict[str, Vector], delta: float) -> float:
     """Move one operator a step; return the force on it before, in KB/s x ms."""
     if not springs:
         return 0.0
-    here = places[name]
-    force = np.zeros_like(here)
+    position = positions[name]
+    force = np.zeros_like(position)
     for neighbour, rate in springs:
-        force += (places[neighbour] - here) * rate
-    places[name] = here + force * (delta / sum(rate for _, rate in springs))
+        force += (positions[neighbour] - position) * rate
+    positions[name] = position + force * (delta / sum(rate for _, rate in springs))
     return math.sqrt(float(force @ force))
 
 
@@ -74,12 +74,12 @@ def pinned_positions(problem: PlacementProblem, view: NetworkView) -> dict[str, 
 
     Raises :class:`SbonError` ``no-coordinate`` where none is known.
     """
-    places = {vertex: point for vertex, node in problem.pinned.items() if (point := view.coordinate(node)) is not None}
-    if not places:
+    positions = {vertex: point for vertex, node in problem.pinned.items() if (point := view.coordinate(node)) is not None}
+    if not positions:
         nodes = ", ".join(sorted(set(problem.pinned.values())))
         hint = "wait some seconds until they have measured their neighbours, or use --strategy consumer"
         raise SbonError("no-coordinate", f"the places of {nodes} are not known yet", where="placement", hint=hint)
-    return places
+    return positions
 
 
 async def relaxation(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
@@ -92,10 +92,10 @@ async def relaxation(problem: PlacementProblem, view: NetworkView, settings: Pla
     rests = virtual_coordinate(names, problem.edges, pinned_positions(problem, view), view.rng, settings)
 
     async def attempt(partial: Partial) -> list[Assignment]:
-        placed: list[Assignment] = []
+        assignments: list[Assignment] = []
         for operator in problem.operators:
             rest = rests[operator.id]
-            placed.append(await choose_host(operator, rest, view, settings, placed, problem.operators, partial=partial))
-        return placed
+            assignments.append(await choose_host(operator, rest, view, settings, assignments, problem.operators, partial=partial))
+        return assignments
 
     return await bounded("relaxation", problem, view, settings, attempt)
