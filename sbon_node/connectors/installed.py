@@ -22,7 +22,7 @@ C = TypeVar("C")
 
 def names(group: str) -> list[str]:
     """Return the names of the installed connectors without importing them."""
-    return sorted({found.name for found in entry_points(group=group)})
+    return sorted({entry.name for entry in entry_points(group=group)})
 
 
 def installed(group: str, name: str, kind: type[C]) -> C | None:
@@ -30,18 +30,18 @@ def installed(group: str, name: str, kind: type[C]) -> C | None:
 
     Raises :class:`SbonError` ``bad-connector`` if it is unusable.
     """
-    found = [entry for entry in entry_points(group=group) if entry.name == name]
-    if not found:
+    entries = [entry for entry in entry_points(group=group) if entry.name == name]
+    if not entries:
         return None
-    if len({entry.value for entry in found}) > 1:
-        packages = ", ".join(sorted(entry.dist.name if entry.dist else entry.value for entry in found))
+    if len({entry.value for entry in entries}) > 1:
+        packages = ", ".join(sorted(entry.dist.name if entry.dist else entry.value for entry in entries))
         raise _unusable(name, f"several packages have one: {packages}", "uninstall all but one")
     try:
-        connector = found[0].load()
+        connector = entries[0].load()
     except (ImportError, AttributeError) as error:
-        raise _unusable(name, f"{found[0].value} cannot be imported: {error}", "see that its package is whole") from error
+        raise _unusable(name, f"{entries[0].value} cannot be imported: {error}", "see that its package is whole") from error
     if not isinstance(connector, kind):
-        raise _unusable(name, f"{found[0].value} is no {kind.__name__}", "see docs/connectors.md")
+        raise _unusable(name, f"{entries[0].value} is no {kind.__name__}", "see docs/connectors.md")
     return connector
 
 

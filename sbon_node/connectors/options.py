@@ -14,7 +14,7 @@ from sbon_node.validation_messages import in_plain_words
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def read_options(kind: type[S], given: Mapping[str, Any], connector: str) -> S:
+def read_options(kind: type[S], options: Mapping[str, Any], connector: str) -> S:
     """Read options into the struct ``kind``.
 
     Texts are converted to the option's type (``"5"`` to a number, JSON to a map), since command lines pass only texts.
@@ -22,16 +22,16 @@ def read_options(kind: type[S], given: Mapping[str, Any], connector: str) -> S:
     Raises :class:`SbonError` ``unknown-option`` (with the known names) and ``bad-option`` (with the option's name).
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    for name in given:
+    for name in options:
         if name not in fields:
             near = get_close_matches(str(name), fields, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(fields)}"
             raise SbonError("unknown-option", f"{connector} has no option {name!r}", where=f"options.{name}", hint=hint)
     for name, field in fields.items():
-        if field.required and name not in given:
+        if field.required and name not in options:
             raise SbonError("bad-option", f"{connector} needs the option {name}", where=f"options.{name}")
     try:
-        return msgspec.convert({name: _unwrapped(value) for name, value in given.items()}, kind, strict=False)
+        return msgspec.convert({name: _unwrapped(value) for name, value in options.items()}, kind, strict=False)
     except msgspec.ValidationError as error:
         option, reason = in_plain_words(error, kind)
         raise SbonError("bad-option", reason, where=f"options.{option}".rstrip(".")) from error

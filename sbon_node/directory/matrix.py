@@ -14,30 +14,32 @@ from sbon_node.space.coordinate import Coordinate
 
 def apart_ms(sources: Sequence[Coordinate | None], targets: Sequence[Coordinate | None]) -> NDArray[np.float64]:
     """Return the distance in latency from each to each; NaN where either has no coordinate."""
-    found = np.full((len(sources), len(targets)), np.nan)
+    estimates_ms = np.full((len(sources), len(targets)), np.nan)
     rows = [i for i, coordinate in enumerate(sources) if coordinate is not None]
     columns = [i for i, coordinate in enumerate(targets) if coordinate is not None]
     if rows and columns:
-        one, other = ([coordinate for coordinate in coordinates if coordinate is not None] for coordinates in (sources, targets))
-        ends = [np.array([coordinate.vector for coordinate in coordinates]) for coordinates in (one, other)]
-        heights = [np.array([coordinate.height for coordinate in coordinates]) for coordinates in (one, other)]
-        found[np.ix_(rows, columns)] = apart(*ends) + heights[0][:, None] + heights[1][None, :]
-    return found
+        start_coordinates, other = (
+            [coordinate for coordinate in coordinates if coordinate is not None] for coordinates in (sources, targets)
+        )
+        ends = [np.array([coordinate.vector for coordinate in coordinates]) for coordinates in (start_coordinates, other)]
+        heights = [np.array([coordinate.height for coordinate in coordinates]) for coordinates in (start_coordinates, other)]
+        estimates_ms[np.ix_(rows, columns)] = apart(*ends) + heights[0][:, None] + heights[1][None, :]
+    return estimates_ms
 
 
 def positions(nodes: Sequence[str]) -> dict[str, list[int]]:
     """Return the indices of each node; a node may be named twice."""
-    found: dict[str, list[int]] = {}
+    positions: dict[str, list[int]] = {}
     for position, node in enumerate(nodes):
-        found.setdefault(node, []).append(position)
-    return found
+        positions.setdefault(node, []).append(position)
+    return positions
 
 
 def put_ms(
-    found: NDArray[np.float64], rows: Mapping[str, list[int]], columns: Mapping[str, list[int]], pair: Pair, rtt_ms: float
+    matrix_ms: NDArray[np.float64], rows: Mapping[str, list[int]], columns: Mapping[str, list[int]], pair: Pair, rtt_ms: float
 ) -> None:
     """Store a pair's value in both directions, where its nodes are a row and a column."""
     for a, b in (pair, pair[::-1]):
         for row in rows.get(a, ()):
             for column in columns.get(b, ()):
-                found[row, column] = rtt_ms
+                matrix_ms[row, column] = rtt_ms

@@ -111,13 +111,13 @@ class Measurer:
         Raises :class:`SbonError`, with nothing measured: ``bad-pair``, ``unknown-node``, ``node-away``, ``too-many-pairs``, or
         ``too-many-measurements``, which says when to come again.
         """
-        kept = self._settings.burst_pairs // 2 if sparing else 0
-        self._check_count(pairs, min(self._settings.max_pairs, self._settings.burst_pairs - kept))
+        reserve = self._settings.burst_pairs // 2 if sparing else 0
+        self._check_count(pairs, min(self._settings.max_pairs, self._settings.burst_pairs - reserve))
         for pair in pairs:
             if (refusal := self._refusal(pair)) is not None:
                 raise refusal
         limit_s = self._settings.fresh_s if max_age_s is None else max_age_s
-        return await self._outcomes(pairs, partial(self._for_self.take, keep=kept), limit_s, spared=kept > 0)
+        return await self._outcomes(pairs, partial(self._for_self.take, keep=reserve), limit_s, spared=reserve > 0)
 
     # -- others ask ---------------------------------------------------------------------------------------------------
 
@@ -129,16 +129,16 @@ class Measurer:
         outcomes: dict[str, Outcome] = {t: refusal for t in targets if (refusal := self._refusal((own, t))) is not None}
         pairs = [(own, target) for target in targets if target not in outcomes]
         take = partial(self._for_others.take, caller.node)
-        found = await self._outcomes(pairs, take, min(call.max_age_s, settings.fresh_s))
-        outcomes |= {target: outcome for (_, target), outcome in found.items()}
+        results = await self._outcomes(pairs, take, min(call.max_age_s, settings.fresh_s))
+        outcomes |= {target: outcome for (_, target), outcome in results.items()}
         now = self._clock.now()
         return MeasuredRtts(tuple(_told(target, outcomes[target], now) for target in targets))
 
     # -- requests --------------------------------------------------------------------------------------------------------
 
-    def _check_count(self, wanted: Sequence[object], most: int) -> None:
-        if len(wanted) > most:
-            message = f"{len(wanted)} pairs, at most {most} are measured at once"
+    def _check_count(self, pairs: Sequence[object], most: int) -> None:
+        if len(pairs) > most:
+            message = f"{len(pairs)} pairs, at most {most} are measured at once"
             raise SbonError("too-many-pairs", message, where="pairs", hint="ask in parts, or raise directory.max_pairs")
 
     def _refusal(self, pair: Pair) -> SbonError | None:
@@ -159,11 +159,11 @@ class Measurer:
         if self._closed:
             raise _given_up()
         now = self._clock.now()
-        found: dict[Pair, Outcome] = {}
+        outcomes: dict[Pair, Outcome] = {}
         new: dict[Pair, Pair] = {}
         for pair in pairs:
             if (known := self._pairs.get(pair, max_age_s, now)) is not None:
-                found[pair] = known
+                outcomes[pair] = known
             elif (begun := self._under_way.get(unordered(pair))) is None or begun.max_age_s > max_age_s:
                 new.setdefault(unordered(pair), pair)
         again_s = take(len(new), now)
@@ -174,22 +174,22 @@ class Measurer:
             hint = f"come again in {math.ceil(again_s * 10) / 10:.1f} s"
             raise SbonError("too-many-measurements", message, where="pairs", hint=hint)
         self._begin(new, max_age_s)
-        waited = {pair: self._under_way[unordered(pair)].outcome for pair in pairs if pair not in found}
+        waited = {pair: self._under_way[unordered(pair)].outcome for pair in pairs if pair not in outcomes}
         if waited:
             await asyncio.wait(waited.values())
-        return {pair: found[pair] if pair in found else waited[pair].result() for pair in pairs}
+        return {pair: outcomes[pair] if pair in outcomes else waited[pair].result() for pair in pairs}
 
     def _begin(self, new: Mapping[Pair, Pair], max_age_s: float) -> None:
         """Begin measurements: one call to each other node, and a separate ping for each pair of this node's own."""
         loop, own = asyncio.get_running_loop(), self._membership.own_name
-        asked: dict[str, dict[str, _Running]] = {}
+        targets_of: dict[str, dict[str, _Running]] = {}
         for key, (a, b) in new.items():
             begun = self._under_way[key] = _Running(key, loop.create_future(), max_age_s)
             if own in key:
                 self._start(own, {b if a == own else a: begun}, max_age_s)
             else:
-                asked.setdefault(a, {})[b] = begun
-        for node, targets in asked.items():
+                targets_of.setdefault(a, {})[b] = begun
+        for node, targets in targets_of.items():
             self._start(node, targets, max_age_s)
 
     def _start(self, node: str, targets: Mapping[str, _Running], max_age_s: float) -> None:
@@ -227,11 +227,11 @@ class Measurer:
     async def _ping(self, target: str) -> Outcome:
         own = self._membership.own_name
         answers = await asyncio.gather(*(self._one_of_some(number, target) for number in range(PINGS)))
-        heard = [answer for answer in answers if answer is not None]
-        if not heard:
+        answered = [answer for answer in answers if answer is not None]
+        if not answered:
             message = f"{target} did not answer {PINGS} pings of {own} within {self._settings.ping_timeout_s:g} s"
             return SbonError("no-answer", message, where=target)
-        if self._believable(rtt_ms := min(heard).rtt_ms):
+        if self._believable(rtt_ms := min(answered).rtt_ms):
             return Measurement(rtt_ms, own, self._clock.now())
         self._counters.count("rtt-refused")
         return SbonError("no-answer", f"{rtt_ms:g} ms to {target} is no round-trip time", where=target)
@@ -253,15 +253,15 @@ class Measurer:
         except SbonError as error:
             refused = SbonError(error.code, error.message, where=node, hint=error.hint, details=error.details)
             return dict.fromkeys(targets, refused)
-        said = {measured.target: measured for measured in answer.measured}
-        return {target: self._checked(node, target, said.get(target), oldest) for target in targets}
+        measured_by_target = {measured.target: measured for measured in answer.measured}
+        return {target: self._checked(node, target, measured_by_target.get(target), oldest) for target in targets}
 
-    def _checked(self, node: str, target: str, said: MeasuredRtt | None, oldest: float) -> Outcome:
-        if said is not None and said.code:
-            return SbonError(said.code, said.reason, where=node)
-        if said is not None and self._believable(said.rtt_ms) and (at := self._clock.now() - said.age_s) >= oldest:
-            return Measurement(said.rtt_ms, node, at)
-        claimed = "nothing" if said is None else f"{said.rtt_ms:g} ms, {said.age_s:g} s ago"
+    def _checked(self, node: str, target: str, measured: MeasuredRtt | None, oldest: float) -> Outcome:
+        if measured is not None and measured.code:
+            return SbonError(measured.code, measured.reason, where=node)
+        if measured is not None and self._believable(measured.rtt_ms) and (at := self._clock.now() - measured.age_s) >= oldest:
+            return Measurement(measured.rtt_ms, node, at)
+        claimed = "nothing" if measured is None else f"{measured.rtt_ms:g} ms, {measured.age_s:g} s ago"
         self._counters.refuse("measurement-bad", peer=node, target=target, said=claimed)
         return SbonError("bad-answer", f"{node} says {claimed} of its way to {target}, which cannot be", where=node)
 

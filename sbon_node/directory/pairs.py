@@ -38,15 +38,15 @@ class MeasuredPairs:
     def get(self, pair: Pair, max_age_s: float, now: float) -> Measurement | None:
         """Return a pair's measurement of at most that age, or None."""
         key = unordered(pair)
-        found = self._found.get(key)
-        if found is None or now - found.at > max_age_s:
+        result = self._found.get(key)
+        if result is None or now - result.at > max_age_s:
             return None
         self._found.move_to_end(key)
-        return found
+        return result
 
     def fresh(self, max_age_s: float, now: float) -> list[tuple[Pair, Measurement]]:
         """Return all measurements of at most that age, without counting them as used."""
-        return [(pair, found) for pair, found in self._found.items() if now - found.at <= max_age_s]
+        return [(pair, result) for pair, result in self._found.items() if now - result.at <= max_age_s]
 
     def forget(self, node: str) -> None:
         """Forget all pairs of a node that died, left or moved: its paths may have changed."""

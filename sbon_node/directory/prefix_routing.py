@@ -48,37 +48,37 @@ class PrefixRouting:
         rest = ID_BITS - (row + 1) * self._bits
         first = ((identifier(node) >> (rest + self._bits) << self._bits) | column) << rest
         start, end = (bisect.bisect_left(self._members, (bound, "")) for bound in (first, first + (1 << rest)))
-        found = sorted(name for _, name in self._members[start:end])
-        if node in found or not found:
-            return node if found else None
-        latencies_ms = self._latencies_ms(node, found)
-        return found[min(range(len(found)), key=lambda i: latencies_ms[i])]
+        names = sorted(name for _, name in self._members[start:end])
+        if node in names or not names:
+            return node if names else None
+        latencies_ms = self._latencies_ms(node, names)
+        return names[min(range(len(names)), key=lambda i: latencies_ms[i])]
 
     def table(self, node: str) -> dict[tuple[int, int], str]:
         """Return all entries by row and column, but for the node itself."""
-        found: dict[tuple[int, int], str] = {}
+        entries: dict[tuple[int, int], str] = {}
         for row in range(self._rows(node)):
             for column in range(1 << self._bits):
                 entry = self.entry(node, row, column)
                 if entry is not None and entry != node:
-                    found[row, column] = entry
-        return found
+                    entries[row, column] = entry
+        return entries
 
     def route(self, source: str, target: str) -> list[str]:
         """Return the nodes on the route to ``target``, a member, both ends included."""
-        route, wanted = [source], identifier(target)
+        route, target_id = [source], identifier(target)
         while route[-1] != target:
-            row = self._shared(identifier(route[-1]), wanted)
-            column = (wanted >> (ID_BITS - (row + 1) * self._bits)) & ((1 << self._bits) - 1)
+            row = self._shared(identifier(route[-1]), target_id)
+            column = (target_id >> (ID_BITS - (row + 1) * self._bits)) & ((1 << self._bits) - 1)
             hop = self.entry(route[-1], row, column)
             if hop is None:
                 raise ValueError(f"{target} is not among the nodes")
             route.append(hop)
         return route
 
-    def _shared(self, one: int, other: int) -> int:
+    def _shared(self, first: int, other: int) -> int:
         """Return the number of equal leading digits."""
-        return (ID_BITS - (one ^ other).bit_length()) // self._bits
+        return (ID_BITS - (first ^ other).bit_length()) // self._bits
 
     def _rows(self, node: str) -> int:
         """Return one more than the longest prefix that the node shares with another."""

@@ -161,14 +161,14 @@ class FullView(Directory):
             np.array([c.height for _, c in known]),
             np.array([c.load if load else 0.0 for _, c in known]),
         )
-        found: list[tuple[str, float]] = []
+        nearest: list[tuple[str, float]] = []
         for i in np.argsort(distances, kind="stable"):  # The sort is stable and the names are sorted: ties go by name.
             name = known[i][0]
             if condition is None or ((member := self._membership.get(name)) is not None and condition(member)):
-                found.append((name, float(distances[i])))
-                if len(found) == k:
+                nearest.append((name, float(distances[i])))
+                if len(nearest) == k:
                     break
-        return found
+        return nearest
 
     def owner(self, key: str, r: int = 1) -> list[str]:
         return owners(key, self._nodes(), r)
@@ -199,18 +199,18 @@ class FullView(Directory):
 
     def estimates_ms(self, sources: Sequence[str], targets: Sequence[str], *, measured: bool = True) -> NDArray[np.float64]:
         coordinates = {node: self.coordinate(node) for node in {*sources, *targets}}
-        found = apart_ms([coordinates[node] for node in sources], [coordinates[node] for node in targets])
+        estimates_ms = apart_ms([coordinates[node] for node in sources], [coordinates[node] for node in targets])
         rows, columns = positions(sources), positions(targets)
         if measured:
-            for pair, one in self._measuring.fresh():
-                put_ms(found, rows, columns, pair, one.rtt_ms)
+            for pair, result in self._measuring.fresh():
+                put_ms(estimates_ms, rows, columns, pair, result.rtt_ms)
             own = self._membership.own_name
             for node in coordinates if own in coordinates else ():
                 if (probed := self._membership.rtt_ms(node)) is not None:
-                    put_ms(found, rows, columns, (own, node), probed)
+                    put_ms(estimates_ms, rows, columns, (own, node), probed)
         for node in coordinates:
-            put_ms(found, rows, columns, (node, node), 0.0)
-        return found
+            put_ms(estimates_ms, rows, columns, (node, node), 0.0)
+        return estimates_ms
 
     def known(self, pair: Pair) -> Measurement | None:
         return self._measuring.known(pair)
@@ -221,8 +221,8 @@ class FullView(Directory):
         return await self._measuring.measure(pairs, max_age_s=max_age_s, sparing=sparing)
 
     def _latencies_ms(self, node: str, others: Sequence[str]) -> list[float]:
-        found = (self.estimate_rtt_ms(node, other).one_way_ms for other in others)
-        return [math.inf if ms is None else ms for ms in found]
+        estimates_ms = (self.estimate_rtt_ms(node, other).one_way_ms for other in others)
+        return [math.inf if ms is None else ms for ms in estimates_ms]
 
     def _nodes(self) -> list[str]:
         return sorted({self._membership.own_name, *self._membership.alive()})

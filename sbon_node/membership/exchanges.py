@@ -98,8 +98,8 @@ class Exchanges:
         except SbonError as error:
             log.debug("check-failed", member=member.name, reason=str(error))
             return None
-        found = next((one for one in reply.members if one.name == member.name), None)
-        return found if found is not None and found.address == member.address else None
+        record = next((other for other in reply.members if other.name == member.name), None)
+        return record if record is not None and record.address == member.address else None
 
     async def _exchange(self, address: Address) -> bool:
         """Send this node's record and fetch the other's table; False if the address is this node's own."""
@@ -127,8 +127,8 @@ class Exchanges:
 
     async def _is_there(self, own: Member) -> bool:
         """Return whether this very instance answers at the address, so that the node there before is gone."""
-        found = await self.check(own)
-        return found is not None and found.instance == own.instance
+        record = await self.check(own)
+        return record is not None and record.instance == own.instance
 
     def _name_taken(self, own: Member) -> SbonError:
         row = self._table.get(own.name)
@@ -136,15 +136,15 @@ class Exchanges:
             hint = "choose another name"
             return SbonError("name-taken", f"the node that was asked to join is called {own.name!r}", where="name", hint=hint)
         known, seconds, free_s = row.member, self._clock.now() - row.since, self._settings.name_free_s
-        told = (
+        message = (
             f"another node is called {own.name!r}, {known.state} for {seconds:.0f} s at {known.address.host}:{known.address.port}"
         )
         if known.state == "away":
             hint = "start it on the data directory it had before, or choose another name"
-            return SbonError("name-taken", f"{told}; it is expected to return", where="name", hint=hint)
-        told = f"{told}; if it has died, its name is free in at most {free_s:.0f} s"
+            return SbonError("name-taken", f"{message}; it is expected to return", where="name", hint=hint)
+        message = f"{message}; if it has died, its name is free in at most {free_s:.0f} s"
         hint = "choose another name, use the data directory it had before, or have the other one leave"
-        return SbonError("name-taken", told, where="name", hint=hint)
+        return SbonError("name-taken", message, where="name", hint=hint)
 
     async def _synced(self, call: SyncMembers, caller: Caller) -> Members:
         """Serve a part of the table. The first begins with this node and its record of the caller, which may have restarted."""

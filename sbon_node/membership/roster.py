@@ -38,7 +38,7 @@ class Roster:
         """Return at most ``most`` different names, drawn at random."""
         if most >= len(self._names):
             return list(self._names)
-        found: dict[str, None] = {}
-        while len(found) < most:
-            found[self._names[int(rng.random() * len(self._names))]] = None
-        return list(found)
+        names: dict[str, None] = {}
+        while len(names) < most:
+            names[self._names[int(rng.random() * len(self._names))]] = None
+        return list(names)

@@ -233,12 +233,12 @@ class Membership:
         if packet.cluster != self._identity.cluster:
             self._counters.refuse("datagram-wrong-cluster", peer=str(sender), cluster=packet.cluster)
             return
-        self._follow(self._heard(packet, sender, len(payload)), stamp)
+        self._follow(self._handle_packet(packet, sender, len(payload)), stamp)
 
-    def _heard(self, packet: Packet, sender: Address, size: int) -> list[Instruction]:
+    def _handle_packet(self, packet: Packet, sender: Address, size: int) -> list[Instruction]:
         now = self._clock.now()
         rumours: tuple[Rumour, ...] = (*packet.members, *packet.state_updates, *packet.coordinate_updates)
-        out = self._swim.heard(self._validation.rumours(rumours), now) if rumours else []
+        out = self._swim.take_rumours(self._validation.rumours(rumours), now) if rumours else []
         if packet.message is not None:
             message = self._validation.message(packet.message, sender)
             out += self._swim.received(message, Endpoint(sender.host, sender.port), now, size)
@@ -261,9 +261,9 @@ class Membership:
                 case Refused(kind=kind, name=name):
                     self._counters.refuse(kind, name=name)
                 case Measured(name=name, sequence=sequence):
-                    sent = self._stamps.take(sequence)
-                    if sent is not None and stamp is not None:
-                        self._measured(name, sequence, sent, stamp)
+                    sent_at = self._stamps.take(sequence)
+                    if sent_at is not None and stamp is not None:
+                        self._measured(name, sequence, sent_at, stamp)
 
     async def _check(self, member: Member, sequence: int) -> None:
         """Check a member over TCP: if it answers, only datagrams fail to reach it.
@@ -271,12 +271,12 @@ class Membership:
         A member that is suspected by then is asked once more, so that it learns of the suspicion and refutes it.
         """
         for _ in range(2):
-            found = await self._exchanges.check(member)
-            if found is None:
+            record = await self._exchanges.check(member)
+            if record is None:
                 return
             if self._swim.reached(member.name, sequence, self._clock.now()):
                 self._counters.count("reached-by-tcp-only")
-            self.vouch(found)
+            self.vouch(record)
             if (row := self.table.get(member.name)) is None or row.member.state != "suspect":
                 return
             member = row.member
@@ -365,17 +365,17 @@ class Membership:
     def take(self, members: tuple[Member, ...], *, asked: bool) -> None:
         """Take records of another's table; ``asked`` if this node has asked for it."""
         checked = tuple(m for m in self._validation.rumours(members) if isinstance(m, Member))
-        self._follow(self._swim.told(checked, self._clock.now(), asked=asked))
+        self._follow(self._swim.take_members(checked, self._clock.now(), asked=asked))
 
     def vouch(self, member: Member) -> None:
         """Take the own record of a member that was reached at its own address."""
-        for one in self._validation.rumours((member,)):
-            if isinstance(one, Member):
-                self._follow(self._swim.vouched(one, self._clock.now()))
+        for rumour in self._validation.rumours((member,)):
+            if isinstance(rumour, Member):
+                self._follow(self._swim.vouched(rumour, self._clock.now()))
 
     def bury(self, member: Member) -> None:
         """Mark an instance as dead whose address another instance answers from."""
-        self._follow(self._swim.heard((StateUpdate(member.name, member.incarnation, "dead"),), self._clock.now()))
+        self._follow(self._swim.take_rumours((StateUpdate(member.name, member.incarnation, "dead"),), self._clock.now()))
 
     def unsettled(self) -> bool:
         """Return whether nodes named by an exchange have yet to answer."""
@@ -383,10 +383,10 @@ class Membership:
 
     async def _announce(self, state: MemberState) -> None:
         self.table.own = own = msgspec.structs.replace(self.table.own, state=state)
-        told = self.table.there.sample(self._rng, MAX_ANNOUNCED)
+        names = self.table.there.sample(self._rng, MAX_ANNOUNCED)
         state_update = StateUpdate(own.name, own.incarnation, state)
         for _ in range(2):
-            for name in told:
+            for name in names:
                 if (row := self.table.get(name)) is not None:
                     self._tell(row.member.address, state_update)
             await self._clock.sleep(TICK_S)

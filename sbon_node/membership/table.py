@@ -39,13 +39,13 @@ _BECAME: dict[MemberState, Change] = {"suspect": "suspected", "dead": "died", "a
 class Row(msgspec.Struct):
     """One member, the time of its state, and the time its coordinate was last heard (seconds of the local clock).
 
-    ``told`` is the greatest incarnation in the member's own answers, ``seen`` the source of its last direct answer.
+    ``own_incarnation`` is the greatest incarnation in the member's own answers, ``seen`` the source of its last direct answer.
     """
 
     member: Member
     since: float
     coordinate_at: float
-    told: int = 0
+    own_incarnation: int = 0
     seen: Endpoint | None = None
 
 
@@ -116,7 +116,7 @@ class Table:
         if row is None:
             return False
         known = row.member
-        if rumour.incarnation > max(known.incarnation, row.told) + self._leap:
+        if rumour.incarnation > max(known.incarnation, row.own_incarnation) + self._leap:
             return True
         version = 0 if isinstance(rumour, StateUpdate) else rumour.coordinate_version
         return rumour.incarnation == known.incarnation and version > known.coordinate_version + self._leap
@@ -138,8 +138,8 @@ class Table:
     def crowded(self, member: Member) -> bool:
         """Return whether its address has the most other members allowed; the dead and those who left do not count."""
         row = self._rows.get(member.name)
-        here = row is not None and row.member.state not in GONE and row.member.address.host == member.address.host
-        return self._hosts.get(member.address.host, 0) - here >= self._most_at_an_address
+        is_counted = row is not None and row.member.state not in GONE and row.member.address.host == member.address.host
+        return self._hosts.get(member.address.host, 0) - is_counted >= self._most_at_an_address
 
     def is_from(self, name: str, sender: Endpoint) -> bool:
         """Return whether a datagram's sender is this member's address, as announced or as last seen."""
@@ -150,7 +150,7 @@ class Table:
         """Record the incarnation in a member's answer to this node."""
         row = self._rows.get(name)
         if row is not None and incarnation <= MAX_INCARNATION:
-            row.told, row.seen = max(row.told, incarnation), seen or row.seen
+            row.own_incarnation, row.seen = max(row.own_incarnation, incarnation), seen or row.seen
 
     @staticmethod
     def by_name(address: Endpoint) -> bool:
@@ -266,10 +266,10 @@ class Table:
         """Return whether there is room; tombstones make room for the living, the oldest first."""
         if len(self._rows) < self._most:
             return True
-        gone = [(self._rows[name].since, name) for name in self._gone.names()]
-        if not gone:
+        tombstones = [(self._rows[name].since, name) for name in self._gone.names()]
+        if not tombstones:
             return False
-        self._drop(min(gone)[1])
+        self._drop(min(tombstones)[1])
         return True
 
     def _drop(self, name: str) -> None:

@@ -51,8 +51,8 @@ class Names:
     async def _resolve(self, host: str) -> None:
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, None)
-            self._remember(host, str(found[0][4][0]), loop.time() + TRUSTED_S)
+            answers = await loop.getaddrinfo(host, None)
+            self._remember(host, str(answers[0][4][0]), loop.time() + TRUSTED_S)
         except (OSError, UnicodeError):
             self._counters.refuse("name-unresolved", host=host)
 

@@ -48,9 +48,9 @@ class Peers:
         method = method_of(call)
         try:
             async with self._clock.timeout(limit_s):
-                kept = await self._route(address).connection()
-                self._check(kept.peer, address, node)
-                body = await kept.request(method, call)
+                connection = await self._route(address).connection()
+                self._check(connection.peer, address, node)
+                body = await connection.request(method, call)
         except TimeoutError as error:
             raise SbonError("peer-unreachable", f"no answer to {method} within {limit_s:g} s", where=where) from error
         except ConnectionLostError as error:

@@ -117,8 +117,8 @@ class PeerServer:
             self._counters.refuse("handshake-refused", peer=str(channel.address), node=hello.node, reason=str(error))
             await channel.send(Refused(code=error.reason, reason=error.message))
             return None
-        seen = Endpoint(host=channel.address.host, port=channel.address.port)
-        await channel.send(Welcome(version=version, node=self._identity.node, seen=seen, instance=self._identity.instance))
+        observed = Endpoint(host=channel.address.host, port=channel.address.port)
+        await channel.send(Welcome(version=version, node=self._identity.node, seen=observed, instance=self._identity.instance))
         channel.peer = hello
         return hello
 

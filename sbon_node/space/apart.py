@@ -14,10 +14,10 @@ def apart(sources: Floats, targets: Floats) -> Floats:
     It sums dimension by dimension: no array of all three axes, and no matrix product, whose threads would wait for each other
     on a busy machine.
     """
-    found = np.zeros((len(sources), len(targets)))
-    part = np.empty_like(found)
-    for one, other in zip(sources.T, targets.T, strict=True):
-        np.subtract(one[:, None], other, out=part)
-        np.square(part, out=part)
-        found += part
-    return np.sqrt(found, out=found)
+    squares = np.zeros((len(sources), len(targets)))
+    difference = np.empty_like(squares)
+    for from_axis, other in zip(sources.T, targets.T, strict=True):
+        np.subtract(from_axis[:, None], other, out=difference)
+        np.square(difference, out=difference)
+        squares += difference
+    return np.sqrt(squares, out=squares)

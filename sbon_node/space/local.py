@@ -79,9 +79,9 @@ class LocalCoordinate:
 
         Without ``remote`` the measurement is kept, and the coordinate stays.
         """
-        taken = self.take(peer, rtt_ms, remote, now)
+        is_used = self.take(peer, rtt_ms, remote, now)
         settle([self])
-        return taken
+        return is_used
 
     def take(self, peer: str, rtt_ms: float, remote: Coordinate | None, now: float) -> bool:
         """Take a sample as :meth:`observe`, without the steps of ``refit``, which :func:`settle` takes for many nodes at once."""
@@ -202,8 +202,8 @@ def settle(nodes: Sequence[LocalCoordinate]) -> None:
     while due := [node for node in nodes if node._steps > 0]:
         first, many = due[0], len(due) > 1
         position, positions, rtt_ms, some = (
-            np.stack(parts) if many else parts[0]
-            for parts in zip(*((n._position, n._cache.positions, n._cache.rtt_ms, n._cache.known) for n in due), strict=True)
+            np.stack(arrays) if many else arrays[0]
+            for arrays in zip(*((n._position, n._cache.positions, n._cache.rtt_ms, n._cache.known) for n in due), strict=True)
         )
         known = None if all(node._cache.whole for node in due) else some
         few = np.array([node._among_few for node in due]) if many else first._among_few

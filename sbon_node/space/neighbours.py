@@ -81,11 +81,11 @@ class Neighbours:
 
     def _renew_near(self, estimates_ms: Mapping[str, float], measured: Container[str]) -> list[tuple[int, str]]:
         many = len(self._slots) - self._random
-        taken = {name for name in self._slots[: self._random] if name is not None}
-        others = [(rtt_ms, name) for name, rtt_ms in estimates_ms.items() if name not in taken]
+        near = {name for name in self._slots[: self._random] if name is not None}
+        others = [(rtt_ms, name) for name, rtt_ms in estimates_ms.items() if name not in near]
         nearest = [name for _, name in heapq.nsmallest(many - int(SCOUTS * many), others)]
-        taken.update(nearest)
-        left = ((name in measured, rtt_ms, name) for rtt_ms, name in others if name not in taken)
+        near.update(nearest)
+        left = ((name in measured, rtt_ms, name) for rtt_ms, name in others if name not in near)
         nearest += [name for *_, name in heapq.nsmallest(many - len(nearest), left)]
         chosen = set(nearest)
         for slot in range(self._random, len(self._slots)):

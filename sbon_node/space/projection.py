@@ -13,10 +13,10 @@ def principal_axes(points: ArrayLike, axes: int = 2) -> tuple[NDArray[np.float64
     between the results are at most those between the points. The signs are fixed: on each axis, the point farthest out is on
     the positive side.
     """
-    placed = np.atleast_2d(np.asarray(points, dtype=np.float64))
-    centred = placed - placed.mean(axis=0)
+    rows = np.atleast_2d(np.asarray(points, dtype=np.float64))
+    centred = rows - rows.mean(axis=0)
     _, spread, directions = np.linalg.svd(centred, full_matrices=False)
-    shown = np.zeros((len(placed), axes))
+    shown = np.zeros((len(rows), axes))
     count = min(axes, len(directions))
     shown[:, :count] = centred @ directions[:count].T
     farthest = shown[np.abs(shown).argmax(axis=0), np.arange(axes)]

@@ -210,8 +210,8 @@ def _moved(position: list[float], sums: list[list[float]], longest_ms: float, he
         row = sums[i]
         move[i] = (row[size] - sum(row[k] * move[k] for k in range(i + 1, size))) / row[i]
     length = STEP * math.hypot(*move)
-    part = STEP * min(1.0, REACH * longest_ms / (length + _ALMOST_NOTHING))
-    moved = [min(max(x + part * dx, -MAX_MS), MAX_MS) for x, dx in zip(position, move, strict=True)]
+    step = STEP * min(1.0, REACH * longest_ms / (length + _ALMOST_NOTHING))
+    moved = [min(max(x + step * dx, -MAX_MS), MAX_MS) for x, dx in zip(position, move, strict=True)]
     moved[-1] = max(moved[-1], 0.0)
     return moved
 
@@ -223,7 +223,7 @@ def _moved_together(position: Floats, sums: Floats, longest_ms: Floats, height: 
     diagonal += (DAMPING / (diagonal.shape[-1] - ~height) * diagonal.sum(axis=-1) + _ALMOST_NOTHING)[..., None]
     move = STEP * np.linalg.solve(normal, right)[..., 0]
     length = np.sqrt(np.vecdot(move, move))
-    part = np.minimum(1.0, REACH * longest_ms / (length + _ALMOST_NOTHING))
-    moved: Floats = np.clip(position + part[..., None] * move, -MAX_MS, MAX_MS)
+    step = np.minimum(1.0, REACH * longest_ms / (length + _ALMOST_NOTHING))
+    moved: Floats = np.clip(position + step[..., None] * move, -MAX_MS, MAX_MS)
     np.maximum(moved[..., -1], 0.0, out=moved[..., -1])
     return moved

@@ -44,8 +44,8 @@ def update(
     """Return the local coordinate after one (filtered) sample. Two nodes at one point push apart in a random direction."""
     rtt = max(rtt_ms, MIN_RTT_MS)
     own = min(max(local.error, MIN_ERROR), MAX_ERROR)
-    theirs = min(max(remote.error, MIN_ERROR), MAX_ERROR)
-    weight = own / (own + theirs)
+    remote_error = min(max(remote.error, MIN_ERROR), MAX_ERROR)
+    weight = own / (own + remote_error)
     length = math.dist(local.vector, remote.vector)
     away = tuple(a - b for a, b in zip(local.vector, remote.vector, strict=True))
     span = length
@@ -69,10 +69,10 @@ def update_all(
     Shapes: vectors [n, d], errors [n], the index of each node's peer, and its sample. No two of them may be at one point.
     """
     rtt = np.maximum(rtt_ms, MIN_RTT_MS)
-    held = np.clip(errors, MIN_ERROR, MAX_ERROR)
-    weight = held / (held + held[peers])
+    clipped = np.clip(errors, MIN_ERROR, MAX_ERROR)
+    weight = clipped / (clipped + clipped[peers])
     away = vectors - vectors[peers]
     length = np.linalg.norm(away, axis=1)
-    error = np.abs(length - rtt) / rtt * error_gain * weight + held * (1 - error_gain * weight)
+    error = np.abs(length - rtt) / rtt * error_gain * weight + clipped * (1 - error_gain * weight)
     step = step_gain * weight * (rtt - length) / length
     return np.clip(vectors + step[:, None] * away, -MAX_MS, MAX_MS), np.clip(error, MIN_ERROR, MAX_ERROR)

@@ -89,22 +89,22 @@ class _Table:
         return self._place(field) != 0
 
     def int64(self, field: int) -> int:
-        place = self._place(field)
-        return self._read("<q", self._at + place) if place else 0
+        offset = self._place(field)
+        return self._read("<q", self._at + offset) if offset else 0
 
     def table(self, field: int) -> _Table:
-        place = self._place(field)
-        if not place:
+        offset = self._place(field)
+        if not offset:
             raise ValueError("a message without its header")
-        at = self._at + place
+        at = self._at + offset
         return _Table(self._data, at + self._read("<I", at))
 
     def pairs(self, field: int) -> list[tuple[int, int]]:
         """Return a vector of structs of two 64-bit integers."""
-        place = self._place(field)
-        if not place:
+        offset = self._place(field)
+        if not offset:
             return []
-        start = self._at + place
+        start = self._at + offset
         start += self._read("<I", start)
         count = self._read("<I", start)
         end = start + 4 + 16 * count

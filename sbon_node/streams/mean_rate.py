@@ -21,9 +21,9 @@ class MeanRate:
         """Add the rows and bytes that have come since the last observation."""
         if self._last is not None and now > self._last:
             elapsed = now - self._last
-            kept = 0.5 ** (elapsed / self._half_life_s)
-            self._seconds = self._seconds * kept + elapsed
-            self._rows, self._bytes = self._rows * kept, self._bytes * kept
+            weight = 0.5 ** (elapsed / self._half_life_s)
+            self._seconds = self._seconds * weight + elapsed
+            self._rows, self._bytes = self._rows * weight, self._bytes * weight
         if self._last is not None:
             self._rows, self._bytes = self._rows + rows, self._bytes + size
         self._last = now

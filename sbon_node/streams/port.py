@@ -117,26 +117,26 @@ class NodePort:
         return self._outbox.visible_batch(self.operator)
 
     def _open(self, offsets: tuple[InputOffset, ...]) -> None:
-        starts = [offset.frame for offset in offsets] if offsets else [one.start_after for one in self._inputs]
+        starts = [offset.frame for offset in offsets] if offsets else [source.start_after for source in self._inputs]
         if len(starts) != len(self._inputs):
             raise BrokenInvariantError(f"{self.operator} has {len(self._inputs)} inputs and stored offsets of {len(starts)}")
         self.links = tuple(
             Link(
-                one.stream,
+                source.stream,
                 f"{self.operator}#{position}",
-                locate=one.locate,
-                node=one.node,
+                locate=source.locate,
+                node=source.node,
                 peers=self._peers,
                 clock=self._clock,
                 settings=self._settings,
                 rng=self._rng,
                 start_after=start,
-                epoch=one.epoch,
+                epoch=source.epoch,
                 failpoint=self._failpoint,
                 news=self._news,
-                spill=Spill(one.spill_to, self._settings.spill_max_bytes) if one.spill_to is not None else None,
+                spill=Spill(source.spill_to, self._settings.spill_max_bytes) if source.spill_to is not None else None,
             )
-            for position, (one, start) in enumerate(zip(self._inputs, starts, strict=True))
+            for position, (source, start) in enumerate(zip(self._inputs, starts, strict=True))
         )
         for link in self.links:
             link.start()
@@ -151,15 +151,15 @@ class NodePort:
         """Return the counts of spilled frames of all inputs since they were connected."""
         spills = [link.inbox.spill for link in self.links if link.inbox.spill is not None]
         return SpillCount(
-            frames=sum(one.total_frames for one in spills),
-            bytes=sum(one.total_bytes for one in spills),
-            now_bytes=sum(one.bytes for one in spills),
+            frames=sum(spill.total_frames for spill in spills),
+            bytes=sum(spill.total_bytes for spill in spills),
+            now_bytes=sum(spill.bytes for spill in spills),
         )
 
     @property
     def held(self) -> list[str]:
         """Return the streams whose next frame waits for other inputs."""
-        return [one.stream for one, is_held in zip(self._inputs, self._held, strict=True) if is_held]
+        return [source.stream for source, is_held in zip(self._inputs, self._held, strict=True) if is_held]
 
     # -- engine.interface.OperatorPort --------------------------------------------------------------------------------
 
@@ -241,8 +241,8 @@ class NodePort:
 
     def _offer(self, after: tuple[InputOffset, ...]) -> tuple[InputOffset, ...] | None:
         spans = [
-            InputSpan(max(offset.frame, link.inbox.released), offset, link.inbox.at, one.lag_ms, one.ahead_ms)
-            for link, offset, one in zip(self.links, after, self._inputs, strict=True)
+            InputSpan(max(offset.frame, link.inbox.released), offset, link.inbox.at, source.lag_ms, source.ahead_ms)
+            for link, offset, source in zip(self.links, after, self._inputs, strict=True)
         ]
         self._hold(fill(spans, self._settings.batch_span_bytes, self._settings.batch_span_frames, self._max_rows))
         again = any(offset.frame > 0 and offset.incarnation != self._incarnation for offset in after)
@@ -250,14 +250,14 @@ class NodePort:
             return None
         return tuple(span.offset_upto(self._incarnation) for span in spans)
 
-    def _hold(self, held: list[bool]) -> None:
-        for link, is_held in zip(self.links, held, strict=True):
+    def _hold(self, are_held: list[bool]) -> None:
+        for link, is_held in zip(self.links, are_held, strict=True):
             link.hold(is_held)
-        self._held = held
+        self._held = are_held
 
     def _check_not_stuck(self) -> None:
         """Raise ``held-too-long``: held-back frames fill the spill, and the other inputs do not advance."""
-        full = [link for link, held in zip(self.links, self._held, strict=True) if held and _is_full(link)]
+        full = [link for link, is_held in zip(self.links, self._held, strict=True) if is_held and _is_full(link)]
         if not full:
             self._stuck_since_s = None
             return

@@ -35,7 +35,7 @@ def heard(swim: Swim, *rumours: Rumour, now: float = 1.0) -> list[Instruction]:
     """Return the instructions after rumours, if every node pinged for its name answers as rumoured; without the pings."""
     out: list[Instruction] = []
     for rumour in rumours:
-        waiting = swim.heard((rumour,), now)
+        waiting = swim.take_rumours((rumour,), now)
         for one in waiting:
             message = one.message if isinstance(one, Send) else None
             if isinstance(message, Ping) and message.identify and isinstance(rumour, Member):

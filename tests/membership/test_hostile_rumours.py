@@ -160,7 +160,7 @@ def _version(site: Site, name: str) -> int:
 def test_coordinates_that_moved_thousands_of_times_apart_are_believed_of_the_member_itself() -> None:
     swim = core(others="b")
     place = CoordinateUpdate("b", 1, ELSEWHERE, 10 * SETTINGS.max_leap)
-    (refused, asked) = swim.heard((place,), 1.0)
+    (refused, asked) = swim.take_rumours((place,), 1.0)
     assert refused == Refused("rumour-leapt", "b")
     assert isinstance(asked, Send)
     assert isinstance(asked.message, Ping)
@@ -189,7 +189,7 @@ def test_who_names_no_instance_or_another_moves_no_name_elsewhere(instance: str)
 def test_no_instance_is_another_instance() -> None:
     swim = core(others="b")
     nameless = Member("b", Endpoint("elsewhere", 1), Endpoint("elsewhere", 1), 2, "alive", None, 0, "")
-    assert swim.heard((nameless,), 1.0) == [Disputed("b", nameless.address)]
+    assert swim.take_rumours((nameless,), 1.0) == [Disputed("b", nameless.address)]
 
 
 def test_only_who_answers_a_ping_becomes_a_member() -> None:
@@ -226,7 +226,7 @@ def test_only_who_answers_a_ping_becomes_a_member() -> None:
 def test_a_candidate_says_who_it_is(answer: Ack, joins: bool) -> None:
     swim = core()
     one = Member("x", Endpoint("192.0.2.1", 7400), Endpoint("192.0.2.1", 1), 1, "alive", None, 0, "i-x")
-    (ping,) = swim.heard((one,), 1.0)
+    (ping,) = swim.take_rumours((one,), 1.0)
     assert isinstance(ping, Send)
     assert isinstance(ping.message, Ping)
     said = Ack(ping.message.sequence, answer.source, None, 0, answer.incarnation, answer.instance)

@@ -80,11 +80,11 @@ def test_tables_that_differ_agree_after_some_rounds(count: int, differing: int) 
         if which < 0.4:
             newer.table.coordinate_update(one.name, 1, Coordinate((9.0, 0.0, 0.0)), 9, 1.0)
         elif which < 0.7:
-            newer.heard((msgspec.structs.replace(one, incarnation=2, address=Endpoint("elsewhere", 1)),), 1.0)
+            newer.take_rumours((msgspec.structs.replace(one, incarnation=2, address=Endpoint("elsewhere", 1)),), 1.0)
         elif which < 0.85:
-            newer.heard((StateUpdate(one.name, 1, "left"),), 1.0)
+            newer.take_rumours((StateUpdate(one.name, 1, "left"),), 1.0)
         else:
-            newer.heard((StateUpdate(one.name, 1, "away"),), 1.0)
+            newer.take_rumours((StateUpdate(one.name, 1, "away"),), 1.0)
     rounds = 0
     while known(a) != known(b):
         rounds += 1
@@ -104,7 +104,7 @@ def test_a_member_that_one_table_has_and_the_other_has_not_is_told_of() -> None:
 @pytest.mark.parametrize("at", ["a", "b"])
 def test_one_that_a_side_holds_for_dead_is_asked_and_not_believed_dead(at: str) -> None:
     cores = {"a": core("a", [member("b"), member("x")]), "b": core("b", [member("a"), member("x")])}
-    cores[at].heard((StateUpdate("x", 1, "dead"),), 0.5)
+    cores[at].take_rumours((StateUpdate("x", 1, "dead"),), 0.5)
     asked: list[Send] = []
     digest = Digest("a", cores["a"].table.fingerprints.digest())
     (answer,) = deliver(cores["b"], cores["a"], digest, ())
@@ -119,7 +119,7 @@ def test_one_that_a_side_holds_for_dead_is_asked_and_not_believed_dead(at: str) 
 
 def test_tombstones_that_only_one_side_has_are_no_difference() -> None:
     a, b = core("a", [member("b"), member("x")]), core("b", [member("a")])
-    a.heard((StateUpdate("x", 1, "dead"),), 0.5)
+    a.take_rumours((StateUpdate("x", 1, "dead"),), 0.5)
     assert reconcile(a, b) == 0
 
 
@@ -176,5 +176,5 @@ def test_a_place_of_another_incarnation_or_an_older_version_moves_nobody() -> No
         CoordinateUpdate("x", 2, Coordinate((8.0,)), 9),
         CoordinateUpdate("y", 1, Coordinate((8.0,)), 9),
     ):
-        a.heard((place,), 1.0)
+        a.take_rumours((place,), 1.0)
     assert known(a) == {"a": (1, "alive", 1), "x": (1, "alive", 3)}

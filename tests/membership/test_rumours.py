@@ -64,7 +64,7 @@ def test_which_rumour_wins(
 )
 def test_what_is_said_of_oneself_is_outbid(rumour: Member, incarnation: int, answer: list[Instruction]) -> None:
     swim = core(incarnation=5)
-    assert swim.heard((rumour,), 1.0) == answer
+    assert swim.take_rumours((rumour,), 1.0) == answer
     assert swim.table.own.incarnation == incarnation
     assert [m.incarnation for m in swim.gossip.due()] == ([incarnation] if incarnation != 5 else [])
 
@@ -80,9 +80,9 @@ def test_a_name_is_free_once_its_node_is_dead_or_has_left(state: MemberState, fr
 
 def test_coordinates_go_by_their_own_version_and_start_over_with_a_life() -> None:
     swim = core(others="b")
-    swim.heard((member("b", version=5), member("b", version=3)), 1.0)
+    swim.take_rumours((member("b", version=5), member("b", version=3)), 1.0)
     assert swim.table.everyone()[1].coordinate_version == 5
-    swim.heard((msgspec.structs.replace(member("b", "suspect"), coordinate=None), member("b", version=4)), 1.5)
+    swim.take_rumours((msgspec.structs.replace(member("b", "suspect"), coordinate=None), member("b", version=4)), 1.5)
     assert swim.table.everyone()[1].coordinate == Coordinate((5.0, 0.0, 0.0))
     heard(swim, member("b", incarnation=2, version=1), now=2.0)
     assert swim.table.everyone()[1].coordinate_version == 1
@@ -99,7 +99,7 @@ def test_the_table_is_bounded_and_tombstones_make_room() -> None:
 
 def test_the_dead_are_not_taken_in_and_are_forgotten_in_the_end() -> None:
     swim = core(others="b")
-    assert swim.heard((member("x", "dead"), member("y", "left")), 0.0) == []
+    assert swim.take_rumours((member("x", "dead"), member("y", "left")), 0.0) == []
     swim.table.mark("b", "dead", 1, 10.0)
     assert swim.table.expire(10.0 + SETTINGS.tombstone_s, SETTINGS.tombstone_s) == []
     assert swim.table.expire(10.1 + SETTINGS.tombstone_s, SETTINGS.tombstone_s) == ["b"]

@@ -53,7 +53,7 @@ class ToyNetwork:
                 _, _, source, to, send, rumours = heapq.heappop(self._flying)
                 if to in self.cores and source in self.cores and not self.cut(source, to):
                     swim = self.cores[to]
-                    self.follow(to, swim.heard(rumours, self.now))
+                    self.follow(to, swim.take_rumours(rumours, self.now))
                     if send.message is not None:
                         self.follow(to, swim.received(send.message, address(source), self.now))
             for name in sorted(self.cores):
@@ -72,7 +72,7 @@ class ToyNetwork:
         gone = msgspec.structs.replace(self.cores[name].table.own, state=state)
         del self.cores[name]
         for other in sorted(self.cores)[:2]:
-            self.follow(other, self.cores[other].heard((gone,), self.now))
+            self.follow(other, self.cores[other].take_rumours((gone,), self.now))
 
 
 EIGHT = "abcdefgh"
@@ -99,7 +99,7 @@ def test_a_crash_is_found_by_all_within_ten_seconds(seed: int) -> None:
 def test_a_false_suspicion_is_refuted(seed: int) -> None:
     net = ToyNetwork(EIGHT, seed)
     net.run(5)
-    net.follow("a", net.cores["a"].heard((member("d", "suspect"),), net.now))
+    net.follow("a", net.cores["a"].take_rumours((member("d", "suspect"),), net.now))
     net.run(30)
     assert set(net.states("d").values()) == {("alive", 2)}
     assert "died" not in [change for _, _, change, _ in net.events]
@@ -130,12 +130,12 @@ def test_leaving_and_going_away_spread_without_suspicion(state: MemberState, cha
 def test_a_node_that_comes_back_is_taken_for_its_new_life(incarnation: int, crashed_for_s: int) -> None:
     net = ToyNetwork(EIGHT)
     net.run(5)
-    net.follow("a", net.cores["a"].heard((member("d", version=50),), net.now))
+    net.follow("a", net.cores["a"].take_rumours((member("d", version=50),), net.now))
     del net.cores["d"]
     net.run(crashed_for_s)
     net.add("d", "", incarnation)
-    net.follow("a", net.cores["a"].heard(tuple(net.cores["d"].table.everyone()), net.now))
-    net.follow("d", net.cores["d"].heard(tuple(net.cores["a"].table.everyone()), net.now))
+    net.follow("a", net.cores["a"].take_rumours(tuple(net.cores["d"].table.everyone()), net.now))
+    net.follow("d", net.cores["d"].take_rumours(tuple(net.cores["a"].table.everyone()), net.now))
     net.run(30)
     found = net.states("d")
     assert {state for state, _ in found.values()} == {"alive"}

@@ -43,22 +43,22 @@ def read_endpoint(
     secret = is_reference(url) or is_reference(password)
     url = read_secret(url, settings, where)
     try:
-        parts = urlsplit(url)
-        port = parts.port or ports.get(parts.scheme, 0)
+        address = urlsplit(url)
+        port = address.port or ports.get(address.scheme, 0)
     except ValueError as error:
         raise SbonError("bad-option", f"no URL: {error}", where=where) from error
-    if parts.scheme not in ports or not parts.hostname:
+    if address.scheme not in ports or not address.hostname:
         hint = f"for instance {next(iter(ports))}://HOST:{next(iter(ports.values()))}/..."
         raise SbonError("bad-option", f"no URL of {' or '.join(ports)} with a host", where=where, hint=hint)
-    check_permitted(parts.hostname, port, settings, where)
+    check_permitted(address.hostname, port, settings, where)
     if secret:
-        check_named(parts.hostname, port, settings)
-    user, given = unquote(parts.username or ""), unquote(parts.password or "")
-    password = read_secret(password, settings, "options.password") or given
+        check_named(address.hostname, port, settings)
+    user, url_password = unquote(address.username or ""), unquote(address.password or "")
+    password = read_secret(password, settings, "options.password") or url_password
     if not password:
-        user, password = _remembered(settings, parts.hostname, user)
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    return Endpoint(parts.scheme, parts.hostname, port, parts.path, query, user, password)
+        user, password = _remembered(settings, address.hostname, user)
+    query = dict(parse_qsl(address.query, keep_blank_values=True))
+    return Endpoint(address.scheme, address.hostname, port, address.path, query, user, password)
 
 
 def check_named(host: str, port: int, settings: ConnectorSettings) -> None:
@@ -75,8 +75,8 @@ def has_secret_channel(host: str, port: int, settings: ConnectorSettings) -> boo
     """
     if is_loopback(host):
         return True
-    wanted = {entry.lower() for entry in settings.cleartext}
-    return bool(wanted & {host.lower(), f"{host.lower()}:{port}", f"[{host.lower()}]:{port}"})
+    permitted = {entry.lower() for entry in settings.cleartext}
+    return bool(permitted & {host.lower(), f"{host.lower()}:{port}", f"[{host.lower()}]:{port}"})
 
 
 def no_cleartext(where: str, hint: str) -> SbonError:
@@ -88,13 +88,13 @@ def _remembered(settings: ConnectorSettings, host: str, user: str) -> tuple[str,
     if not settings.passwords:
         return user, ""
     try:
-        found = netrc.netrc(settings.passwords).hosts.get(host)
+        entry = netrc.netrc(settings.passwords).hosts.get(host)
     except OSError as error:
         reason = error.strerror or "it cannot be read"
         raise SbonError("bad-passwords", f"the file of passwords: {reason}", where="connectors.passwords") from error
     except netrc.NetrcParseError as error:
         message = f"the file of passwords cannot be read: {error.msg} in line {error.lineno}"
         raise SbonError("bad-passwords", message, where="connectors.passwords") from error
-    if found is None or (user and found[0] != user):
+    if entry is None or (user and entry[0] != user):
         return user, ""
-    return found[0], found[2] or ""
+    return entry[0], entry[2] or ""

@@ -23,7 +23,7 @@ Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _HERE = tuple(
-    ipaddress.ip_network(one) for one in ("127.0.0.0/8", "169.254.0.0/16", "0.0.0.0/8", "::1/128", "::/128", "fe80::/10")
+    ipaddress.ip_network(network) for network in ("127.0.0.0/8", "169.254.0.0/16", "0.0.0.0/8", "::1/128", "::/128", "fe80::/10")
 )
 OUTSIDE = "outside-endpoints"
 
@@ -58,9 +58,9 @@ def is_loopback(host: str) -> bool:
     return host.lower() == "localhost" or (ip is not None and ip.is_loopback)
 
 
-def is_same_host(one: str, other: str) -> bool:
+def is_same_host(host: str, other: str) -> bool:
     """Compare two hosts: names in any case, addresses in any spelling."""
-    return one.lower() == other.lower() or (ip_of(one) is not None and ip_of(one) == ip_of(other))
+    return host.lower() == other.lower() or (ip_of(host) is not None and ip_of(host) == ip_of(other))
 
 
 def too_near(host: str, port: int, settings: ConnectorSettings, where: str) -> SbonError:
@@ -73,11 +73,11 @@ def too_near(host: str, port: int, settings: ConnectorSettings, where: str) -> S
 
 
 def is_reachable(host: str, ip: Ip, port: int, settings: ConnectorSettings, own: frozenset[Ip] = frozenset()) -> bool:
-    here = any(ip in network for network in _HERE) or ip in own or _is_of_this_machine(ip)
-    here = here or host.lower() in {name.lower() for name in settings.own_hosts}
-    if here and port in settings.own_ports:
+    is_local = any(ip in network for network in _HERE) or ip in own or _is_of_this_machine(ip)
+    is_local = is_local or host.lower() in {name.lower() for name in settings.own_hosts}
+    if is_local and port in settings.own_ports:
         return False
-    return not here or any(_names(entry, host, ip, port, whole=True) for entry in settings.endpoints)
+    return not is_local or any(_names(entry, host, ip, port, whole=True) for entry in settings.endpoints)
 
 
 def _names(entry: str, host: str, ip: Ip | None, port: int, *, whole: bool) -> bool:

@@ -21,12 +21,14 @@ async def checked_addresses(host: str, port: int, settings: ConnectorSettings, w
     check_permitted(host, port, settings, where)
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        answers = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise SbonError(AWAY, f"the name {host} cannot be resolved: {error}", where=where) from error
     own = await _own(settings, host)
-    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
-    allowed = [one for one in addresses if (ip := ip_of(one)) is not None and is_reachable(host, ip, port, settings, own)]
+    addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))
+    allowed = [
+        address for address in addresses if (ip := ip_of(address)) is not None and is_reachable(host, ip, port, settings, own)
+    ]
     if not allowed:
         raise too_near(host, port, settings, where)
     return allowed
@@ -53,15 +55,15 @@ class PinnedLoop:
 
 async def _own(settings: ConnectorSettings, host: str) -> frozenset[Ip]:
     """Return the addresses of the names under which this node is announced."""
-    found: set[Ip] = set()
+    own: set[Ip] = set()
     for name in settings.own_hosts:
         ip = ip_of(name)
         if ip is None:
             try:
-                told = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+                answers = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError):
                 continue
-            found.update(one for entry in told if (one := ip_of(str(entry[4][0]))) is not None)
+            own.update(address for entry in answers if (address := ip_of(str(entry[4][0]))) is not None)
         else:
-            found.add(ip)
-    return frozenset(found)
+            own.add(ip)
+    return frozenset(own)

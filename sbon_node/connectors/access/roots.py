@@ -19,10 +19,10 @@ def check_within(path: str, roots: Sequence[str]) -> None:
     ``bad-option``.
     """
     try:
-        found = Path(path).expanduser().resolve()
+        resolved = Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:
         raise SbonError("bad-option", f"{path!r} is no path: {error}", where="options.path") from error
-    if _root_of(found, roots) is None:
+    if _root_of(resolved, roots) is None:
         raise _outside(path, roots)
 
 
@@ -32,11 +32,11 @@ def open_within(path: str | Path, roots: Sequence[str], flags: int) -> int:
     Each step opens relative to the permitted folder and follows no link created after the path was resolved. Raises
     ``outside-roots``, and ``OSError``.
     """
-    found = Path(path).expanduser().resolve()
-    root = _root_of(found, roots)
+    target = Path(path).expanduser().resolve()
+    root = _root_of(target, roots)
     if root is None:
         raise _outside(str(path), roots)
-    steps = found.relative_to(root).parts
+    steps = target.relative_to(root).parts
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for step in steps[:-1]:
@@ -74,9 +74,9 @@ class OpenFolder:
         self.close()
 
 
-def _root_of(found: Path, roots: Sequence[str]) -> Path | None:
+def _root_of(target: Path, roots: Sequence[str]) -> Path | None:
     resolved = (Path(root).expanduser().resolve() for root in roots)
-    return next((root for root in resolved if found.is_relative_to(root)), None)
+    return next((root for root in resolved if target.is_relative_to(root)), None)
 
 
 def _outside(path: str, roots: Sequence[str]) -> SbonError:

@@ -45,11 +45,11 @@ def _check(name: str, where: str, value: Any) -> None:
         except (msgspec.DecodeError, RecursionError):
             return
     if isinstance(value, Mapping):
-        for key, one in value.items():
-            _check(str(key), f"{where}.{str(key)[:40]}", one)
+        for key, item in value.items():
+            _check(str(key), f"{where}.{str(key)[:40]}", item)
     elif isinstance(value, list | tuple):
-        for one in value:
-            _check(name, where, one)
+        for item in value:
+            _check(name, where, item)
     elif isinstance(value, str) and value and not is_reference(value):
         if _TELLING.search(name):
             raise _literal(where, _HINT)
@@ -59,12 +59,12 @@ def _check(name: str, where: str, value: Any) -> None:
 
 def _has_secret(url: str) -> bool:
     try:
-        parts = urlsplit(url)
+        address = urlsplit(url)
     except ValueError:
         return "@" in url
-    if parts.password or (parts.scheme and "@" in parts.netloc and ":" in parts.netloc.rpartition("@")[0]):
+    if address.password or (address.scheme and "@" in address.netloc and ":" in address.netloc.rpartition("@")[0]):
         return True
-    return any(value and _TELLING.search(name) for name, value in parse_qsl(parts.query))
+    return any(value and _TELLING.search(name) for name, value in parse_qsl(address.query))
 
 
 def _literal(where: str, hint: str) -> SbonError:
@@ -78,11 +78,11 @@ def read_secret(reference: str, settings: ConnectorSettings, where: str) -> str:
         return reference
     kind, _, name = reference.partition(":")
     if kind == "env":
-        found = os.environ.get(name, "") if name.startswith(PREFIX) else ""
-        if not found:
+        secret = os.environ.get(name, "") if name.startswith(PREFIX) else ""
+        if not secret:
             hint = f"set it for the node; its name begins with {PREFIX}"
             raise SbonError("secret-missing", f"the node's environment has no {name}", where=where, hint=hint)
-        return found
+        return secret
     try:
         with open(Path(settings.secrets or os.devnull) / name, "rb") as file:
             content = file.read(MAX_BYTES + 1)

@@ -27,22 +27,22 @@ _MICROS = pa.timestamp("us", "UTC")
 
 def fitting(values: Any, convert: Convert) -> tuple[Any, list[int]]:
     """Convert all fitting values; return them and the indices of the misfits. Misfits are isolated by halving."""
-    pieces: list[Any] = []
+    chunks: list[Any] = []
     misfits: list[int] = []
     spans = [(0, len(values))]
     while spans:
         start, count = spans.pop()
         try:
-            pieces.append(convert(values[start : start + count]))
+            chunks.append(convert(values[start : start + count]))
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
             if count == 1:
                 misfits.append(start)
                 continue
             half = count // 2
             spans += [(start + half, count - half), (start, half)]
-    if not pieces:
+    if not chunks:
         return convert(values[0:0]), misfits
-    return (pieces[0] if len(pieces) == 1 else pa.concat_arrays(pieces)), misfits
+    return (chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)), misfits
 
 
 def supports_text(kind: pa.DataType) -> bool:
@@ -160,5 +160,5 @@ def _iso(texts: Any) -> Any:
 
 def _by_pattern(texts: Any, pattern: str) -> Any:
     """Parse times with Python, since Arrow supports neither %f nor %z."""
-    found: Sequence[datetime | None] = [None if t is None else datetime.strptime(t, pattern) for t in texts.to_pylist()]
-    return pa.array([None if t is None else t if t.tzinfo else t.replace(tzinfo=UTC) for t in found], _MICROS)
+    times: Sequence[datetime | None] = [None if t is None else datetime.strptime(t, pattern) for t in texts.to_pylist()]
+    return pa.array([None if t is None else t if t.tzinfo else t.replace(tzinfo=UTC) for t in times], _MICROS)

@@ -54,7 +54,7 @@ class CsvRows:
         if not self._header:
             return mark
         text = head[mark:] if head.endswith(b"\n") else head[mark:] + b"\n"
-        found = self._record.match(text)
+        match = self._record.match(text)
         if not text.strip():
             raise SbonError(
                 "bad-header",
@@ -62,23 +62,23 @@ class CsvRows:
                 where="options.path",
                 hint="write rows to it first; connector tail waits for a file's first rows",
             )
-        if found is None or not found[0].strip():
+        if match is None or not match[0].strip():
             raise SbonError("bad-header", "there is no line of column names", where="options.path", hint="set header=false")
         table = arrow_csv.read_csv(
-            pa.py_buffer(found[0]),
+            pa.py_buffer(match[0]),
             read_options=arrow_csv.ReadOptions(use_threads=False, autogenerate_column_names=True),
             parse_options=arrow_csv.ParseOptions(**self._parse),
             convert_options=arrow_csv.ConvertOptions(strings_can_be_null=False, null_values=[]),
         )
         self._set_columns([str(column[0]).strip() for column in table])
-        return min(mark + found.end(), len(head))
+        return min(mark + match.end(), len(head))
 
     def split(self, text: bytes) -> int:
         if b'"' not in text and text.count(b"\r") == text.count(b"\r\n"):
             return text.rfind(b"\n") + 1
         end = 0
-        while (found := self._record.match(text, end)) is not None:
-            end = found.end()
+        while (match := self._record.match(text, end)) is not None:
+            end = match.end()
         return end
 
     def first(self, text: bytes) -> int:
@@ -87,8 +87,8 @@ class CsvRows:
         An incomplete record counts in full.
         """
         mark = len(_MARK) if text.startswith(_MARK) else 0
-        found = self._record.match(text, mark)
-        return found.end() if found is not None else len(text)
+        match = self._record.match(text, mark)
+        return match.end() if match is not None else len(text)
 
     def parse(self, text: bytes, line: int) -> Parsed:
         table = self._table(text)
@@ -100,9 +100,9 @@ class CsvRows:
 
     def records(self, text: bytes, line: int) -> list[tuple[int, bytes]]:
         """Return line number and text of each record; empty lines are skipped."""
-        found = [match[0] for match in self._record.finditer(text)]
-        lines = accumulate((record.count(b"\n") for record in found), initial=line)
-        return [(number, record) for number, record in zip(lines, found, strict=False) if record.strip(b"\r\n")]
+        records = [match[0] for match in self._record.finditer(text)]
+        lines = accumulate((record.count(b"\n") for record in records), initial=line)
+        return [(number, record) for number, record in zip(lines, records, strict=False) if record.strip(b"\r\n")]
 
     def _set_columns(self, names: Sequence[str]) -> None:
         missing = [name for name in self._schema.names if name not in names]
@@ -148,8 +148,8 @@ class CsvRows:
         if b'"' not in record:
             return record.count(self._delimiter) + 1
         width, end = 1, 0
-        while (found := self._next_field.match(record, end)) is not None:
-            width, end = width + 1, found.end()
+        while (match := self._next_field.match(record, end)) is not None:
+            width, end = width + 1, match.end()
         return width
 
     def _quick(self, table: pa.Table) -> list[Any] | None:
@@ -166,20 +166,20 @@ class CsvRows:
         table = self._table(b"".join(record for i, (_, record) in enumerate(records) if i not in bad))
         if table is None or table.num_rows != len(records) - len(bad):
             table = self._one_by_one(records, bad)
-        kept = np.array([i for i in range(len(records)) if i not in bad], dtype=np.int64)
+        good = np.array([i for i in range(len(records)) if i not in bad], dtype=np.int64)
         arrays: list[Any] = []
         for index, convert in enumerate(self._converters):
             array, misfits = fitting(_flat(table.column(index)), convert)
             if misfits:
                 field = self._schema.field(index)
                 for i in misfits:
-                    bad[int(kept[i])] = f"{field.name} is no {type_of(field.type)}: {_shown(table.column(index)[i].as_py())}"
-                rest = np.delete(np.arange(len(kept)), misfits)
-                kept, table = kept[rest], table.take(pa.array(rest))
+                    bad[int(good[i])] = f"{field.name} is no {type_of(field.type)}: {_shown(table.column(index)[i].as_py())}"
+                rest = np.delete(np.arange(len(good)), misfits)
+                good, table = good[rest], table.take(pa.array(rest))
                 arrays = [earlier.take(pa.array(rest)) for earlier in arrays]
             arrays.append(array)
         letters = tuple(BadRow(records[i][0], _text(records[i][1]), bad[i]) for i in sorted(bad))
-        return self._parsed(arrays, letters, _Records(self, text, line), kept)
+        return self._parsed(arrays, letters, _Records(self, text, line), good)
 
     def _one_by_one(self, records: list[tuple[int, bytes]], bad: dict[int, str]) -> pa.Table:
         tables = [self._table(b"")]
@@ -193,9 +193,9 @@ class CsvRows:
                 bad[i] = "not CSV"
         return pa.concat_tables(tables).combine_chunks()
 
-    def _parsed(self, arrays: list[Any], bad: tuple[BadRow, ...], records: _Records, kept: Any) -> Parsed:
+    def _parsed(self, arrays: list[Any], bad: tuple[BadRow, ...], records: _Records, good: Any) -> Parsed:
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        return Parsed(rows, bad, lambda i: records[i if kept is None else int(kept[i])])
+        return Parsed(rows, bad, lambda i: records[i if good is None else int(good[i])])
 
 
 class _Records:

@@ -38,17 +38,17 @@ def encode(rows: pa.RecordBatch) -> bytes:
 
 def oversized(rows: pa.RecordBatch, max_row_bytes: int = MAX_ROW_BYTES) -> list[int]:
     """Return the indices, in order, of the rows larger than ``max_row_bytes``."""
-    found, spans = [], [(0, rows.num_rows)]
+    starts, spans = [], [(0, rows.num_rows)]
     while spans:
         start, count = spans.pop()
         if not count or rows.slice(start, count).nbytes <= max_row_bytes:
             continue
         if count == 1:
-            found.append(start)
+            starts.append(start)
         else:
             half = count // 2
             spans += [(start + half, count - half), (start, half)]
-    return found
+    return starts
 
 
 def cut(rows: pa.RecordBatch, *, aim_bytes: int = AIM_BYTES, max_row_bytes: int = MAX_ROW_BYTES) -> Iterator[Cut]:
@@ -94,10 +94,10 @@ def decode(payload: bytes, schema: pa.Schema | None = None, rows: pa.Table | Non
         names = table.schema.names  # names that are not valid UTF-8 raise here
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadPayloadError(f"not an Arrow stream of rows: {error}") from error
-    found = table.schema
-    if schema is not None and not found.equals(schema):
-        if names != schema.names or found.types != schema.types:
-            raise BadPayloadError(f"columns are {_columns(found)}, not {_columns(schema)}")
+    table_schema = table.schema
+    if schema is not None and not table_schema.equals(schema):
+        if names != schema.names or table_schema.types != schema.types:
+            raise BadPayloadError(f"columns are {_columns(table_schema)}, not {_columns(schema)}")
         table = table.cast(schema)
     return table
 

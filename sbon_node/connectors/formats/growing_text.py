@@ -10,7 +10,7 @@ from sbon_node.connectors.settings import ConnectorSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ParsedText:
     """Some records and their ``text``, from the end of the record before them."""
 
     parsed: Parsed
@@ -34,25 +34,25 @@ class GrowingText:
     def add(self, text: bytes) -> None:
         self.held += text
 
-    def take(self, *, ended: bool = False) -> Taken | None:
+    def take(self, *, ended: bool = False) -> ParsedText | None:
         """Return the held records known to be complete. ``ended`` means that no more text follows."""
         if self.skipping:
             return self._skip()
         end = self._format.split(self.held) if self.held else 0
         if ended and end < len(self.held) and not self.held.endswith(b"\n"):
             # The last line needs no newline. If the record is still incomplete, a quote was left open.
-            whole = self._format.split(self.held + b"\n")
-            end = len(self.held) if whole > len(self.held) else end
+            end_of_rows = self._format.split(self.held + b"\n")
+            end = len(self.held) if end_of_rows > len(self.held) else end
         if end:
             text = self._cut(end)
             parsed = self._format.parse(text if text.endswith(b"\n") else text + b"\n", self.line)
             self.line += text.count(b"\n")
-            return Taken(parsed, text)
+            return ParsedText(parsed, text)
         if self.held and (ended or len(self.held) >= self._limit):
             return self._endless()
         return None
 
-    def _endless(self) -> Taken:
+    def _endless(self) -> ParsedText:
         """Give up the first line of a record that does not end."""
         line_end = self.held.find(b"\n") + 1
         quoted = line_end or len(self.held) < self._limit
@@ -64,7 +64,7 @@ class GrowingText:
         self.line += 1 if line_end else 0
         return taken
 
-    def _skip(self) -> Taken | None:
+    def _skip(self) -> ParsedText | None:
         line_end = self.held.find(b"\n") + 1
         if not self.held:
             return None
@@ -74,9 +74,9 @@ class GrowingText:
             self.line += 1
         return self._without_rows(text)
 
-    def _without_rows(self, text: bytes, *bad: BadRow) -> Taken:
+    def _without_rows(self, text: bytes, *bad: BadRow) -> ParsedText:
         empty = self._format.parse(b"", self.line)
-        return Taken(Parsed(empty.rows, bad, empty.origin), text)
+        return ParsedText(Parsed(empty.rows, bad, empty.origin), text)
 
     def _cut(self, size: int) -> bytes:
         text, self.held = self.held[:size], self.held[size:]

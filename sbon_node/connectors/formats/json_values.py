@@ -23,7 +23,7 @@ def values_of(column: Any) -> list[Any]:
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):
-        values = [_value(one) for one in column]
+        values = [_value(value) for value in column]
     return values
 
 

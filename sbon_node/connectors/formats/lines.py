@@ -50,31 +50,31 @@ class LineRows:
         return text.rfind(b"\n") + 1
 
     def parse(self, text: bytes, line: int) -> Parsed:
-        lines = [(line + i, one.rstrip(b"\r")) for i, one in enumerate(text.split(b"\n")) if one.strip()]
-        texts, misfits = fitting(pa.array([one for _, one in lines], pa.binary()), lambda raw: raw.cast(pa.string()))
+        lines = [(line + i, record.rstrip(b"\r")) for i, record in enumerate(text.split(b"\n")) if record.strip()]
+        texts, misfits = fitting(pa.array([record for _, record in lines], pa.binary()), lambda raw: raw.cast(pa.string()))
         bad = dict.fromkeys(misfits, "not UTF-8")
-        kept = np.delete(np.arange(len(lines)), misfits)
-        found: Any = None
+        good = np.delete(np.arange(len(lines)), misfits)
+        groups: Any = None
         if self._groups:
-            found = pc.extract_regex(texts, self._pattern)
-            matching = found.is_valid().to_numpy(zero_copy_only=False)
-            bad |= {int(i): "does not match the pattern" for i in kept[~matching]}
-            kept, texts, found = kept[matching], texts.filter(pa.array(matching)), found.filter(pa.array(matching))
+            groups = pc.extract_regex(texts, self._pattern)
+            matching = groups.is_valid().to_numpy(zero_copy_only=False)
+            bad |= {int(i): "does not match the pattern" for i in good[~matching]}
+            good, texts, groups = good[matching], texts.filter(pa.array(matching)), groups.filter(pa.array(matching))
         arrays: list[Any] = []
         for field, convert in zip(self._schema, self._converters, strict=True):
-            column = texts if found is None or field.name not in self._groups else pc.struct_field(found, field.name)
+            column = texts if groups is None or field.name not in self._groups else pc.struct_field(groups, field.name)
             array, misfits = fitting(column.cast(pa.binary()), convert)
             if misfits:
                 for i in misfits:
-                    bad[int(kept[i])] = f"{field.name} is no {type_of(field.type)}: {column[i].as_py()[:80]!r}"
-                rest = np.delete(np.arange(len(kept)), misfits)
-                kept, texts = kept[rest], texts.take(pa.array(rest))
-                found = None if found is None else found.take(pa.array(rest))
+                    bad[int(good[i])] = f"{field.name} is no {type_of(field.type)}: {column[i].as_py()[:80]!r}"
+                rest = np.delete(np.arange(len(good)), misfits)
+                good, texts = good[rest], texts.take(pa.array(rest))
+                groups = None if groups is None else groups.take(pa.array(rest))
                 arrays = [earlier.take(pa.array(rest)) for earlier in arrays]
             arrays.append(array)
         letters = tuple(BadRow(lines[i][0], _text(lines[i][1]), bad[i]) for i in sorted(bad))
-        rows = _batch(arrays, self._schema, len(kept))
-        return Parsed(rows, letters, lambda i: (lines[int(kept[i])][0], _text(lines[int(kept[i])][1])))
+        rows = _batch(arrays, self._schema, len(good))
+        return Parsed(rows, letters, lambda i: (lines[int(good[i])][0], _text(lines[int(good[i])][1])))
 
 
 def _batch(arrays: list[Any], schema: pa.Schema, rows: int) -> pa.RecordBatch:
@@ -88,11 +88,11 @@ def _groups(pattern: str) -> tuple[str, ...]:
     if not pattern:
         return ()
     try:
-        found = pc.extract_regex(pa.array([""]), pattern)
+        groups = pc.extract_regex(pa.array([""]), pattern)
     except pa.ArrowException as error:
         hint = "as in (?P<host>\\S+) (?P<status>\\d+): every group has a name"
         raise SbonError("bad-option", f"no pattern: {error}", where="options.pattern", hint=hint) from error
-    return tuple(field.name for field in found.type)
+    return tuple(field.name for field in groups.type)
 
 
 def _text(line: bytes) -> str:

@@ -42,40 +42,40 @@ class NdjsonRows:
         return text.rfind(b"\n") + 1
 
     def parse(self, text: bytes, line: int) -> Parsed:
-        lines = [(line + i, one) for i, one in enumerate(text.split(b"\n")) if one.strip()]
+        lines = [(line + i, record) for i, record in enumerate(text.split(b"\n")) if record.strip()]
         bad: dict[int, str] = {}
         objects: list[dict[str, Any]] = []
         decode = self._decoder.decode
-        for i, (_, one) in enumerate(lines):
+        for i, (_, record) in enumerate(lines):
             try:
-                objects.append(decode(one))
+                objects.append(decode(record))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 bad[i] = f"no JSON object: {error}"
         self._ignore(objects)
-        kept = np.array([i for i in range(len(lines)) if i not in bad], dtype=np.int64)
+        good = np.array([i for i in range(len(lines)) if i not in bad], dtype=np.int64)
         arrays: list[Any] = []
         for field, convert in zip(self._schema, self._converters, strict=True):
-            values = [one.get(field.name) for one in objects]
+            values = [entry.get(field.name) for entry in objects]
             array, misfits = fitting(values, convert)
             if misfits:
                 for i in misfits:
-                    bad[int(kept[i])] = f"{field.name} is no {type_of(field.type)}: {str(values[i])[:80]!r}"
-                rest = np.delete(np.arange(len(kept)), misfits)
-                kept, objects = kept[rest], [objects[i] for i in rest]
+                    bad[int(good[i])] = f"{field.name} is no {type_of(field.type)}: {str(values[i])[:80]!r}"
+                rest = np.delete(np.arange(len(good)), misfits)
+                good, objects = good[rest], [objects[i] for i in rest]
                 arrays = [earlier.take(pa.array(rest)) for earlier in arrays]
             arrays.append(array)
         letters = tuple(BadRow(lines[i][0], _text(lines[i][1]), bad[i]) for i in sorted(bad))
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        return Parsed(rows, letters, lambda i: (lines[int(kept[i])][0], _text(lines[int(kept[i])][1])))
+        return Parsed(rows, letters, lambda i: (lines[int(good[i])][0], _text(lines[int(good[i])][1])))
 
     def _ignore(self, objects: list[dict[str, Any]]) -> None:
         names, ignored = self._names, self._ignored
-        for one in objects:
+        for entry in objects:
             if len(ignored) == MAX_IGNORED:
                 return
-            if not names.issuperset(one):
-                found = [name[:MAX_IGNORED_NAME] for name in one if name not in names]
-                ignored |= dict.fromkeys(found[: MAX_IGNORED - len(ignored)])
+            if not names.issuperset(entry):
+                unknown = [name[:MAX_IGNORED_NAME] for name in entry if name not in names]
+                ignored |= dict.fromkeys(unknown[: MAX_IGNORED - len(ignored)])
 
 
 def _text(line: bytes) -> str:

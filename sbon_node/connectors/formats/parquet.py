@@ -111,25 +111,25 @@ class ParquetRows:
         return hashlib.blake2b(b"%d:" % size + self._file.read(), digest_size=8).digest()
 
     def _check_columns(self) -> None:
-        found = self._reader.schema_arrow
-        missing = [name for name in self._schema.names if name not in found.names]
+        file_schema = self._reader.schema_arrow
+        missing = [name for name in self._schema.names if name not in file_schema.names]
         if missing:
             raise SbonError(
                 "missing-columns",
                 f"the file has no column {', '.join(missing)}",
                 where="options.path",
-                hint=f"its columns: {', '.join(found.names)[:500]}",
+                hint=f"its columns: {', '.join(file_schema.names)[:500]}",
             )
         for field in self._schema:
-            self._check_type(field, found.field(field.name).type)
+            self._check_type(field, file_schema.field(field.name).type)
 
-    def _check_type(self, field: pa.Field, found: pa.DataType) -> None:
+    def _check_type(self, field: pa.Field, file_type: pa.DataType) -> None:
         try:
-            pa.nulls(0, found).cast(field.type)
+            pa.nulls(0, file_type).cast(field.type)
         except pa.ArrowException as error:
             raise SbonError(
                 "type-mismatch",
-                f"{field.name} is {type_of(found)} in the file and {type_of(field.type)} in the stream",
+                f"{field.name} is {type_of(file_type)} in the file and {type_of(field.type)} in the stream",
                 where="options.path",
             ) from error
 
@@ -161,9 +161,9 @@ class ParquetRows:
         Raises :class:`SbonError` ``file-too-large`` if the group's pages alone exceed the bound.
         """
         bounds = self._bounds(group)
-        needed, most = sum(one.page_bytes for one in bounds), self._settings.parquet_bytes
+        needed, most = sum(bound.page_bytes for bound in bounds), self._settings.parquet_bytes
         if needed > most:
-            largest = max(bounds, key=lambda one: one.page_bytes)
+            largest = max(bounds, key=lambda bound: bound.page_bytes)
             raise SbonError(
                 "file-too-large",
                 f"pages of row group {group} unpack to {needed:,} bytes, {largest.page_bytes:,} of them of the column "
@@ -171,16 +171,16 @@ class ParquetRows:
                 where=str(self._path),
                 hint="raise connectors.parquet_bytes on the source's node, or write the file again with smaller pages",
             )
-        packed = sum(one.row_bytes for one in bounds)
-        unpacked = sum(one.most_bytes for one in bounds)
+        packed = sum(bound.row_bytes for bound in bounds)
+        unpacked = sum(bound.most_bytes for bound in bounds)
         return max(1, min(MAX_BLOCK_ROWS, self._settings.block_bytes // max(1, packed), most // max(1, unpacked)))
 
     def _bounds(self, group: int) -> list[ColumnBounds]:
         assert self._file is not None
-        found = self._reader.metadata.row_group(group)
+        row_group = self._reader.metadata.row_group(group)
         kinds = {field.name: field.type for field in self._reader.schema_arrow if field.name in self._schema.names}
         bounds = []
-        for chunk in (found.column(i) for i in range(found.num_columns)):
+        for chunk in (row_group.column(i) for i in range(row_group.num_columns)):
             for name, kind in kinds.items():
                 if chunk.path_in_schema == name or chunk.path_in_schema.startswith(name + "."):
                     bounds.append(column_bounds(self._file, chunk, gathers=pa.types.is_dictionary(kind)))
@@ -191,29 +191,29 @@ class ParquetRows:
         start = self._next
         first = sum(self._reader.metadata.row_group(g).num_rows for g in range(start.group)) + start.row + 1
         bad: dict[int, str] = {}
-        kept = np.arange(batch.num_rows, dtype=np.int64)
+        good = np.arange(batch.num_rows, dtype=np.int64)
         arrays: list[Any] = []
         for field in self._schema:
-            column = batch.column(batch.schema.get_field_index(field.name)).take(pa.array(kept))
+            column = batch.column(batch.schema.get_field_index(field.name)).take(pa.array(good))
             array, misfits = fitting(column, partial(_cast, kind=field.type))
             if misfits:
-                bad |= {int(kept[i]): f"{field.name} is no {type_of(field.type)}: {_text(column[i])[:80]}" for i in misfits}
-                rest = np.delete(np.arange(len(kept)), misfits)
-                kept, arrays = kept[rest], [earlier.take(pa.array(rest)) for earlier in arrays]
+                bad |= {int(good[i]): f"{field.name} is no {type_of(field.type)}: {_text(column[i])[:80]}" for i in misfits}
+                rest = np.delete(np.arange(len(good)), misfits)
+                good, arrays = good[rest], [earlier.take(pa.array(rest)) for earlier in arrays]
             arrays.append(array)
         following = msgspec.structs.replace(start, row=start.row + batch.num_rows)
         self._next = following
-        told = max(start.told, first + batch.num_rows - 1)
+        reported = max(start.told, first + batch.num_rows - 1)
         letters = tuple(BadRow(first + i, _shown(batch, i), bad[i]) for i in sorted(bad) if first + i > start.told)
 
         def position(done: int) -> bytes:
-            row = start.row + int(kept[done]) if done < len(kept) else following.row
-            return msgspec.msgpack.encode(msgspec.structs.replace(start, row=row, told=told))
+            row = start.row + int(good[done]) if done < len(good) else following.row
+            return msgspec.msgpack.encode(msgspec.structs.replace(start, row=row, told=reported))
 
         return Block(
             pa.RecordBatch.from_arrays(arrays, schema=self._schema),
             letters,
-            lambda i: (first + int(kept[i]), _shown(batch, int(kept[i]))),
+            lambda i: (first + int(good[i]), _shown(batch, int(good[i]))),
             position,
         )
 

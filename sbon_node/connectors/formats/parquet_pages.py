@@ -91,13 +91,13 @@ def _pages(file: BinaryIO, chunk: Any) -> Iterator[Page]:
     if chunk.has_dictionary_page and chunk.dictionary_page_offset and chunk.dictionary_page_offset < start:
         start = chunk.dictionary_page_offset
     # Arrow reads until it has the number of values in the footer; the footer's byte counts do not stop it.
-    end, missing, found = file.seek(0, 2), chunk.num_values, 0
+    end, missing, pages = file.seek(0, 2), chunk.num_values, 0
     while missing > 0 and start < end:
         page = _header(file, start)
         if min(page.stored, page.unpacked, page.values) < 0:
             raise ValueError(f"a negative size at byte {start:,}")
-        found += 1
-        if found > MAX_PAGES:
+        pages += 1
+        if pages > MAX_PAGES:
             raise ValueError(f"more than {MAX_PAGES:,} pages in a column chunk")
         yield page
         if page.kind in (_DATA, _DATA_V2):
@@ -146,10 +146,10 @@ def _longest(file: BinaryIO, page: Page, chunk: Any) -> int:
 
 
 def _number(fields: dict[int, Any], key: int) -> int:
-    found = fields.get(key)
-    if not isinstance(found, int):
+    number = fields.get(key)
+    if not isinstance(number, int):
         raise ValueError(f"field {key} of a page is missing")
-    return found
+    return number
 
 
 def _struct(text: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:

@@ -102,7 +102,7 @@ class TextRows:
         skip = min(start.skip, parsed.rows.num_rows)
         rows = parsed.rows.slice(skip)
         bad = tuple(row for row in parsed.bad if row.line > start.told)
-        told = max(start.told, following.line - 1)
+        reported = max(start.told, following.line - 1)
         tail, self._tail = self._tail, (self._tail + text)[-TAIL_BYTES:]
         # A position taken with smaller blocks may lie in a later block.
         rest, rest_told = start.skip - skip, start.told if start.told >= following.line else 0
@@ -113,7 +113,7 @@ class TextRows:
         def position(done: int) -> bytes:
             if done == rows.num_rows:
                 return self._signed(following, next_tail)
-            return self._signed(msgspec.structs.replace(start, skip=skip + done, told=told), tail)
+            return self._signed(msgspec.structs.replace(start, skip=skip + done, told=reported), tail)
 
         return Block(rows, bad, lambda i: parsed.origin(skip + i), position)
 
@@ -125,16 +125,16 @@ class TextRows:
         while True:
             missing = size - len(self._buffer)
             if missing > 0 and not self._at_end:
-                found = self._file.read(missing)
-                self._at_end = len(found) < missing
-                self._buffer += found
+                data = self._file.read(missing)
+                self._at_end = len(data) < missing
+                self._buffer += data
                 if self._at_end and os.fstat(self._file.fileno()).st_size < self._next.offset + len(self._buffer):
                     raise _changed(self._path, "the file became shorter while it was read")
             end = self._format.split(self._buffer) if self._buffer else 0
             if self._at_end and end < len(self._buffer) and not self._buffer.endswith(b"\n"):
                 # The last line needs no newline. If the record is still incomplete, a quote was left open.
-                whole = self._format.split(self._buffer + b"\n")
-                end = len(self._buffer) if whole > len(self._buffer) else end
+                end_of_rows = self._format.split(self._buffer + b"\n")
+                end = len(self._buffer) if end_of_rows > len(self._buffer) else end
             if end or self._at_end or len(self._buffer) >= self._limit:
                 return end
             size = min(size + self._settings.block_bytes, self._limit)
@@ -149,13 +149,13 @@ class TextRows:
         assert self._file is not None
         text, size, self._buffer = self._buffer, len(self._buffer), b""
         while not self._at_end and not line_end:
-            found = self._file.read(self._settings.block_bytes)
-            self._at_end = len(found) < self._settings.block_bytes
-            line_end = found.find(b"\n") + 1
-            size += line_end or len(found)
+            data = self._file.read(self._settings.block_bytes)
+            self._at_end = len(data) < self._settings.block_bytes
+            line_end = data.find(b"\n") + 1
+            size += line_end or len(data)
             # A line of any length is kept only as far as the dead letter and the file's hashes need.
-            text = text[: self._limit] + (found[:line_end] if line_end else found)[-TAIL_BYTES:]
-            self._buffer = found[line_end:] if line_end else b""
+            text = text[: self._limit] + (data[:line_end] if line_end else data)[-TAIL_BYTES:]
+            self._buffer = data[line_end:] if line_end else b""
         return text, size, f"a line longer than {self._limit:,} bytes"
 
     def _signed(self, position: TextPosition, tail: bytes) -> bytes:

@@ -72,14 +72,14 @@ def text_format(
         raise SbonError("bad-option", f"{kind} has columns of its own", where="options.pattern", hint="set format to text")
     added = {name: make for name, make in (added or {}).items() if name in schema.names}
     inner = pa.schema([field for field in schema if field.name not in added])
-    made: TextFormat
+    text_rows: TextFormat
     if kind == "csv":
-        made = CsvRows(inner, header=header, delimiter=delimiter, null=null, timestamp_format=timestamp_format)
+        text_rows = CsvRows(inner, header=header, delimiter=delimiter, null=null, timestamp_format=timestamp_format)
     elif kind == "ndjson":
-        made = NdjsonRows(inner, timestamp_format=timestamp_format)
+        text_rows = NdjsonRows(inner, timestamp_format=timestamp_format)
     else:
-        made = LineRows(inner, pattern=pattern, timestamp_format=timestamp_format)
-    return _WithAdded(made, schema, added) if added else made
+        text_rows = LineRows(inner, pattern=pattern, timestamp_format=timestamp_format)
+    return _WithAdded(text_rows, schema, added) if added else text_rows
 
 
 class _WithAdded:

@@ -40,9 +40,9 @@ class Buffer:
 
     def drop(self, count: int) -> None:
         """Drop the first ``count`` frames, which have been delivered."""
-        for one in self.frames[:count]:
-            self.rows -= one.rows.num_rows
-            self.bytes -= one.rows.nbytes
+        for frame in self.frames[:count]:
+            self.rows -= frame.rows.num_rows
+            self.bytes -= frame.rows.nbytes
         del self.frames[:count]
 
     def ended_by(self, streams: Mapping[str, int]) -> set[str]:

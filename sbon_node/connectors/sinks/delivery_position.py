@@ -85,12 +85,12 @@ class PositionedSink:
             finished=finished,
         )
 
-    async def _state(self, file: DeliveryPositionFile, stated: DeliveryPosition) -> None:
+    async def _state(self, file: DeliveryPositionFile, position: DeliveryPosition) -> None:
         """Store the position, even if cancelled meanwhile, so that the sink always reports the stored position."""
 
         def store() -> None:
-            file.store(stated)
-            self._at = stated
+            file.store(position)
+            self._at = position
 
         await self._executor(store)
 
@@ -98,14 +98,18 @@ class PositionedSink:
         """Write dead letters after the stored length. This overwrites letters that an earlier attempt wrote beyond it."""
         if not refused:
             return
-        found = [
-            BadRow(one.index + 1, _as_json(one.rows, one.index), f"frame {one.number} of {one.stream}: {one.reason}")
-            for one in refused
+        bad_rows = [
+            BadRow(
+                refusal.index + 1,
+                _as_json(refusal.rows, refusal.index),
+                f"frame {refusal.number} of {refusal.stream}: {refusal.reason}",
+            )
+            for refusal in refused
         ]
 
         def write() -> None:
             self._letters.open(self._at.letters)
-            self._letters.write(found)
+            self._letters.write(bad_rows)
 
         await self._executor(write)
 
@@ -129,9 +133,9 @@ class DeliveryPositionFile:
         with named_errors(self.path):
             self.path.parent.mkdir(exist_ok=True)
             sync_folder(self.path.parent.parent)
-        stated = DeliveryPosition()
-        self.store(stated)
-        return stated
+        position = DeliveryPosition()
+        self.store(position)
+        return position
 
     def take_up(self) -> DeliveryPosition:
         """Read the stored position; raise ``sink-lost`` if it is missing.
@@ -147,9 +151,9 @@ class DeliveryPositionFile:
         except msgspec.DecodeError as error:
             return self._lost(f"cannot be read: {error}")
 
-    def store(self, stated: DeliveryPosition) -> None:
+    def store(self, position: DeliveryPosition) -> None:
         with named_errors(self.path):
-            replace(self.path, msgspec.json.encode(stated))
+            replace(self.path, msgspec.json.encode(position))
 
     def remove(self) -> None:
         with named_errors(self.path):

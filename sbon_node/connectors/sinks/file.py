@@ -155,7 +155,7 @@ class FileSink:
 
     def _append(self, position: FilePosition) -> FilePosition:
         content = b"" if position.length else file_formats.beginning(self._format, self._schema)
-        content += b"".join(file_formats.text(self._format, one.rows) for one in self._held.frames)
+        content += b"".join(file_formats.text(self._format, frame.rows) for frame in self._held.frames)
         if not content:
             return position
         with open(self._at, "r+b", opener=no_link) as file:
@@ -170,11 +170,11 @@ class FileSink:
     def _write_part(self, position: FilePosition) -> FilePosition:
         if not self._held.frames and (position.parts or not position.finished):
             return position
-        held = [one.rows for one in self._held.frames]
-        rows = pa.concat_tables(held) if held else self._schema.empty_table()
-        part = part_path(self._at, position.parts + 1)
-        with open(part, "wb", opener=no_link) as file:
-            publish(part)
+        tables = [frame.rows for frame in self._held.frames]
+        rows = pa.concat_tables(tables) if tables else self._schema.empty_table()
+        target = part_path(self._at, position.parts + 1)
+        with open(target, "wb", opener=no_link) as file:
+            publish(target)
             file.write(file_formats.part(rows))
             file.flush()
             os.fsync(file.fileno())
@@ -187,11 +187,11 @@ class FileSink:
         if self._format == "parquet":
             if not self._at.is_dir():
                 raise lost(self.path, "the folder is gone")
-            named = {part_path(self.path, number).name for number in range(1, self._position.parts + 1)}
-            for found in sorted(self._at.glob("part-*.parquet")):
-                if found.name not in named:
-                    found.unlink()
-            missing = sorted(name for name in named if not (self._at / name).is_file())
+            expected = {part_path(self.path, number).name for number in range(1, self._position.parts + 1)}
+            for entry in sorted(self._at.glob("part-*.parquet")):
+                if entry.name not in expected:
+                    entry.unlink()
+            missing = sorted(name for name in expected if not (self._at / name).is_file())
             if missing:
                 raise lost(self.path, f"{missing[0]} is gone")
             return

@@ -55,7 +55,7 @@ def part_path(path: Path, number: int) -> Path:
 def make_claim(path: Path, kind: SinkFormat, columns: tuple[str, ...], claim: str) -> FilePosition:
     """Make an empty result durably. Raises ``sink-exists``, ``bad-option`` or the disk's own errors, and then leaves nothing."""
     check_free(path, kind)
-    stated = position_path(path, kind)
+    position_file = position_path(path, kind)
     try:
         with ExitStack() as made:
             made_folder = kind == "parquet" and not path.is_dir()
@@ -66,15 +66,15 @@ def make_claim(path: Path, kind: SinkFormat, columns: tuple[str, ...], claim: st
             if kind == "parquet":
                 folder = OpenFolder(path, (str(path.parent.resolve()),))
                 made.callback(folder.close)
-                stated = position_path(folder.path, kind)
+                position_file = position_path(folder.path, kind)
             position = FilePosition(format=kind, columns=columns, claim=claim, made_folder=made_folder)
-            create(stated, msgspec.json.encode(position), claim)
-            made.callback(stated.unlink)
+            create(position_file, msgspec.json.encode(position), claim)
+            made.callback(position_file.unlink)
             if kind != "parquet":
                 with open(path, "xb", opener=no_link):
                     made.callback(path.unlink)
                 publish(path)
-            sync_folder(stated.parent)
+            sync_folder(position_file.parent)
             sync_folder(path.absolute().parent)
             made.pop_all()
     except FileExistsError as error:
@@ -89,17 +89,17 @@ def take_up(path: Path, kind: SinkFormat, columns: tuple[str, ...], claim: str) 
 
     A process that was killed before it synced the name may have renamed the file: the name is durable on return.
     """
-    stated = position_path(path, kind)
+    position_file = position_path(path, kind)
     try:
-        with open(stated, "rb", opener=no_link) as file:
+        with open(position_file, "rb", opener=no_link) as file:
             position = msgspec.json.decode(file.read(), type=FilePosition)
     except FileNotFoundError as error:
-        raise lost(path, f"{stated.name} is gone") from error
+        raise lost(path, f"{position_file.name} is gone") from error
     except msgspec.DecodeError as error:
-        raise lost(path, f"{stated.name} cannot be read: {error}") from error
+        raise lost(path, f"{position_file.name} cannot be read: {error}") from error
     if (position.format, position.columns, position.claim) != (kind, columns, claim):
         raise lost(path, "it holds another result")
-    sync_folder(stated.parent)
+    sync_folder(position_file.parent)
     return position
 
 
@@ -110,23 +110,23 @@ def withdraw(path: Path, kind: SinkFormat, claim: str, *, delivered: bool) -> No
     and does not touch those of another claim. It removes the position last, so that the call can be repeated after a kill or a
     power loss.
     """
-    stated = position_path(path, kind)
+    position_file = position_path(path, kind)
     with named_errors(path):
-        stated.with_name(f"{stated.name}.{claim}.new").unlink(missing_ok=True)
+        position_file.with_name(f"{position_file.name}.{claim}.new").unlink(missing_ok=True)
         try:
-            position = msgspec.json.decode(stated.read_bytes(), type=FilePosition)
+            position = msgspec.json.decode(position_file.read_bytes(), type=FilePosition)
         except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
             return
         if position.claim != claim or (not delivered and (position.streams or position.finished)):
             return
         # An interrupted write may have left one part beyond the stored position.
-        parts = [part_path(path, number) for number in range(1, position.parts + 2)]
-        for name in parts if kind == "parquet" else [path]:
+        paths = [part_path(path, number) for number in range(1, position.parts + 2)]
+        for name in paths if kind == "parquet" else [path]:
             name.unlink(missing_ok=True)
-        stated.with_name(stated.name + ".new").unlink(missing_ok=True)
-        sync_folder(stated.parent)
-        stated.unlink()
-        sync_folder(stated.parent)
+        position_file.with_name(position_file.name + ".new").unlink(missing_ok=True)
+        sync_folder(position_file.parent)
+        position_file.unlink()
+        sync_folder(position_file.parent)
         if position.made_folder and not any(path.iterdir()):
             path.rmdir()
             sync_folder(path.absolute().parent)

@@ -101,12 +101,12 @@ class FollowSink:
         self._following = True
         try:
             while True:
-                found = next((frame for stream in at if (frame := self._next(stream, at[stream])) is not None), None)
-                if found is not None:
-                    at[found.stream] = found.number
-                    told = await self._rows(found)
-                    self._newest.saw_values(told.columns, told.rows)
-                    yield told
+                next_frame = next((frame for stream in at if (frame := self._next(stream, at[stream])) is not None), None)
+                if next_frame is not None:
+                    at[next_frame.stream] = next_frame.number
+                    followed = await self._rows(next_frame)
+                    self._newest.saw_values(followed.columns, followed.rows)
+                    yield followed
                 elif self._over is not None:
                     yield self._over
                     return

@@ -99,11 +99,11 @@ def _url(options: HttpSinkOptions, endpoint: Endpoint, settings: ConnectorSettin
 
 
 def _headers(options: HttpSinkOptions, settings: ConnectorSettings) -> dict[str, str]:
-    found = {name: read_secret(value, settings, f"options.headers.{name}") for name, value in options.headers.items()}
-    for name, value in found.items():
+    headers = {name: read_secret(value, settings, f"options.headers.{name}") for name, value in options.headers.items()}
+    for name, value in headers.items():
         if not value.isprintable():
             raise SbonError("bad-option", "no value of a header", where=f"options.headers.{name[:40]}")
-    return found
+    return headers
 
 
 class _Checked(AbstractResolver):
@@ -113,17 +113,17 @@ class _Checked(AbstractResolver):
         self._settings = settings
 
     async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
-        found = await checked_addresses(host, port, self._settings)
+        addresses = await checked_addresses(host, port, self._settings)
         return [
             ResolveResult(
                 hostname=host,
-                host=one,
+                host=address,
                 port=port,
-                family=socket.AF_INET6 if ":" in one else socket.AF_INET,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
                 proto=socket.IPPROTO_TCP,
                 flags=socket.AI_NUMERICHOST,
             )
-            for one in found
+            for address in addresses
         ]
 
     async def close(self) -> None:
@@ -163,8 +163,8 @@ class HttpSink(BufferedSink):
         """
         posted: list[tuple[BufferedRows, str]] = []
         try:
-            for one in self._held.frames:
-                posted.append((one, await self._post(one)))
+            for frame in self._held.frames:
+                posted.append((frame, await self._post(frame)))
         except asyncio.CancelledError:
             with suppress(SbonError):  # the frame is posted again under the same key
                 await self._posted(posted, finished=False)
@@ -179,20 +179,20 @@ class HttpSink(BufferedSink):
 
         ``posted`` pairs each with the reason of its refusal, empty if it was accepted.
         """
-        whole = len(posted) == len(self._held.frames)
-        streams = self._held.taken if whole else self.positions() | {one.stream: one.number for one, _ in posted}
+        is_complete = len(posted) == len(self._held.frames)
+        streams = self._held.taken if is_complete else self.positions() | {frame.stream: frame.number for frame, _ in posted}
         ended = self._held.ended_by(streams)
         refused = [
-            Refused(one.stream, one.number, i, one.rows, reason)
-            for one, reason in posted
+            Refused(frame.stream, frame.number, i, frame.rows, reason)
+            for frame, reason in posted
             if reason
-            for i in range(one.rows.num_rows)
+            for i in range(frame.rows.num_rows)
         ]
-        rows = sum(one.rows.num_rows for one, reason in posted if not reason)
+        rows = sum(frame.rows.num_rows for frame, reason in posted if not reason)
         await self._write_letters(refused)
-        stated = self._advanced(streams, ended, rows, refused=len(refused), finished=finished)
-        if stated != self._at:
-            await self._state(self._file, stated)
+        position = self._advanced(streams, ended, rows, refused=len(refused), finished=finished)
+        if position != self._at:
+            await self._state(self._file, position)
         self._held.drop(len(posted))
 
     async def _post(self, frame: BufferedRows) -> str:

@@ -49,9 +49,9 @@ class PostgresSink(BufferedSink):
                 refused = await self._copy(connection)
                 self._context.failpoint("sink-write")
                 await self._write_letters(refused)
-                held = self._held
-                rows = held.rows - len(refused)
-                tried = self._tried = self._advanced(held.taken, held.ended, rows, refused=len(refused), finished=finished)
+                buffer = self._held
+                rows = buffer.rows - len(refused)
+                tried = self._tried = self._advanced(buffer.taken, buffer.ended, rows, refused=len(refused), finished=finished)
                 if not await self._database.advance(connection, self._context.claim, self._at, tried):
                     raise _lost(self._database, "another process has changed it")
             self._delivered(tried)
@@ -69,22 +69,22 @@ class PostgresSink(BufferedSink):
             self._delivered(stored)
         self._tried = None
 
-    def _delivered(self, stated: DeliveryPosition) -> None:
-        """Drop the frames up to ``stated``; keep the later ones."""
-        self._at, self._tried = stated, None
-        upto = stated.streams
-        self._held.drop(sum(one.number <= upto.get(one.stream, 0) for one in self._held.frames))
+    def _delivered(self, position: DeliveryPosition) -> None:
+        """Drop the frames up to ``position``; keep the later ones."""
+        self._at, self._tried = position, None
+        upto = position.streams
+        self._held.drop(sum(frame.number <= upto.get(frame.stream, 0) for frame in self._held.frames))
 
     async def _copy(self, connection: Any) -> list[Refused]:
         """Copy the held rows; return the rows that the table refuses."""
         if not self._held.frames:
             return []
-        whole = pa.concat_tables([one.rows for one in self._held.frames])
+        rows = pa.concat_tables([frame.rows for frame in self._held.frames])
         refused = []
-        spans = [(0, whole.num_rows)]
+        spans = [(0, rows.num_rows)]
         while spans:
             start, count = spans.pop()
-            reason = await self._database.copy(connection, whole.slice(start, count))
+            reason = await self._database.copy(connection, rows.slice(start, count))
             if not reason:
                 continue
             if count == 1:
@@ -95,10 +95,10 @@ class PostgresSink(BufferedSink):
         return refused
 
     def _refused(self, row: int, reason: str) -> Refused:
-        for one in self._held.frames:
-            if row < one.rows.num_rows:
-                return Refused(one.stream, one.number, row, one.rows, reason)
-            row -= one.rows.num_rows
+        for frame in self._held.frames:
+            if row < frame.rows.num_rows:
+                return Refused(frame.stream, frame.number, row, frame.rows, reason)
+            row -= frame.rows.num_rows
         raise IndexError(row)
 
 

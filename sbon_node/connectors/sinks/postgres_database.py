@@ -121,8 +121,8 @@ class Database:
     async def stored(self, connection: Any, claim: str) -> PostgresPosition | None:
         """Return the stored position; wait for a transaction that is changing it."""
         async with connection.transaction():
-            found = await connection.fetchval(f"SELECT position FROM {self._positions} WHERE claim = $1 FOR UPDATE", claim)
-        return None if found is None else msgspec.json.decode(found, type=PostgresPosition)
+            position = await connection.fetchval(f"SELECT position FROM {self._positions} WHERE claim = $1 FOR UPDATE", claim)
+        return None if position is None else msgspec.json.decode(position, type=PostgresPosition)
 
     async def advance(self, connection: Any, claim: str, before: DeliveryPosition, after: DeliveryPosition) -> bool:
         """Change the position from ``before`` to ``after``; return whether it was ``before``."""
@@ -155,17 +155,17 @@ class Database:
     async def withdraw(self, connection: Any, claim: str, *, delivered: bool) -> None:
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock(hashtext($1))", str(self._table))
-            found = await connection.fetchval(f"DELETE FROM {self._positions} WHERE claim = $1 RETURNING position", claim)
-            if found is None:
+            stored = await connection.fetchval(f"DELETE FROM {self._positions} WHERE claim = $1 RETURNING position", claim)
+            if stored is None:
                 return
-            position = msgspec.json.decode(found, type=PostgresPosition)
+            position = msgspec.json.decode(stored, type=PostgresPosition)
             others = await connection.fetchval(f"SELECT count(*) FROM {self._positions} WHERE target = $1", str(self._table))
             if position.made and not others and (delivered or not position.rows):
                 await connection.execute(f"DROP TABLE IF EXISTS {self._table.quoted}")
 
     async def _columns(self, connection: Any) -> list[FoundColumn]:
-        found = await connection.fetch(FIND_COLUMNS, self._table.quoted)
-        return [FoundColumn(one["attname"], one["type"], one["needed"], one["generated"]) for one in found]
+        records = await connection.fetch(FIND_COLUMNS, self._table.quoted)
+        return [FoundColumn(record["attname"], record["type"], record["needed"], record["generated"]) for record in records]
 
     def _named(self, error: Exception) -> SbonError:
         if isinstance(error, asyncpg.PostgresError) and _is_of(error, FINAL_CLASSES):

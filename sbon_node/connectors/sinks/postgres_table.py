@@ -62,8 +62,8 @@ def read_name(text: str) -> TableName:
     """Parse ``table`` or ``schema.table``; raise ``bad-option``."""
     schema, dot, table = text.rpartition(".")
     name = TableName(schema if dot else "public", table)
-    for part in (name.schema, name.table):
-        if not part or "\0" in part or len(part.encode()) > MAX_NAME_BYTES:
+    for name_part in (name.schema, name.table):
+        if not name_part or "\0" in name_part or len(name_part.encode()) > MAX_NAME_BYTES:
             message = f"a name has 1 to {MAX_NAME_BYTES} bytes"
             raise SbonError("bad-option", message, where="options.table", hint="TABLE or SCHEMA.TABLE")
     return name
@@ -92,7 +92,7 @@ def type_of(field: pa.Field) -> str:
         return "timestamp with time zone" if kind.tz else "timestamp without time zone"
     if types.is_decimal(kind):
         return f"numeric({kind.precision},{kind.scale})"
-    named = (
+    sql_types = (
         ("smallint", types.is_int8(kind) or types.is_int16(kind) or types.is_uint8(kind)),
         ("integer", types.is_int32(kind) or types.is_uint16(kind)),
         ("bigint", types.is_int64(kind) or types.is_uint32(kind)),
@@ -103,12 +103,12 @@ def type_of(field: pa.Field) -> str:
         ("bytea", types.is_binary(kind) or types.is_large_binary(kind)),
         ("date", types.is_date(kind)),
     )
-    found = next((name for name, fits in named if fits), None)
-    if found is None:
+    sql_type = next((name for name, fits in sql_types if fits), None)
+    if sql_type is None:
         raise SbonError(
             "bad-option", f"no column of a table holds {schemas.type_of(kind)}", where=field.name, hint="CAST it to a string"
         )
-    return found
+    return sql_type
 
 
 def creation(name: TableName, schema: pa.Schema) -> str:
@@ -117,20 +117,22 @@ def creation(name: TableName, schema: pa.Schema) -> str:
     return f"CREATE TABLE {name.quoted} ({columns})"
 
 
-def check_columns(name: TableName, schema: pa.Schema, found: Sequence[FoundColumn]) -> None:
+def check_columns(name: TableName, schema: pa.Schema, columns: Sequence[FoundColumn]) -> None:
     """Raise ``bad-table``, with all defects as details, if the existing table cannot hold the rows."""
-    there = {column.name: column for column in found}
+    remaining = {column.name: column for column in columns}
     wrong = []
     for field in schema:
-        wanted = type_of(field).partition("(")[0]
-        column = there.pop(field.name, None)
+        expected = type_of(field).partition("(")[0]
+        column = remaining.pop(field.name, None)
         if column is None:
             wrong.append(f"there is no column {field.name}")
         elif column.generated:
             wrong.append(f"the column {field.name} is generated")
-        elif column.type not in (*WIDER[wanted], "text", "character varying"):
-            wrong.append(f"the column {field.name} is {column.type}, and the query gives {wanted}")
-    wrong += [f"the column {column.name} needs a value, and the query gives none" for column in there.values() if column.needed]
+        elif column.type not in (*WIDER[expected], "text", "character varying"):
+            wrong.append(f"the column {field.name} is {column.type}, and the query gives {expected}")
+    wrong += [
+        f"the column {column.name} needs a value, and the query gives none" for column in remaining.values() if column.needed
+    ]
     if wrong:
         hint = "name another table, or change the names and types of the query's columns"
         raise SbonError(

@@ -94,11 +94,11 @@ class SinkRunner:
             took = await self._take()
             if took and flush_at is None:
                 flush_at = self._clock.now() + self._sink.flush_after_s
-            over = len(self._ended) == len({link.stream for link in self._links})
-            if self._sink.wants_flush or over or (flush_at is not None and self._clock.now() >= flush_at):
+            all_ended = len(self._ended) == len({link.stream for link in self._links})
+            if self._sink.wants_flush or all_ended or (flush_at is not None and self._clock.now() >= flush_at):
                 await self._flush()
                 flush_at, took = None, True
-            if over:
+            if all_ended:
                 await self._persist(finish=True)
                 return
             if took:

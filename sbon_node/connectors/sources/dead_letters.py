@@ -25,13 +25,13 @@ def trim(folder: Path, most: int) -> list[Path]:
     Files of operators that have not ended, which a file beside them marks, stay. The writer of a deleted file begins it anew.
     """
     files = [(path, path.stat()) for path in folder.glob("*.ndjson")] if folder.is_dir() else []
-    size, gone = sum(found.st_size for _, found in files), []
-    for path, found in sorted(files, key=lambda file: (file[1].st_mtime_ns, file[0].name)):
+    size, gone = sum(status.st_size for _, status in files), []
+    for path, status in sorted(files, key=lambda file: (file[1].st_mtime_ns, file[0].name)):
         if size <= most:
             break
         if not path.with_suffix(".at").exists():
             path.unlink(missing_ok=True)
-            size -= found.st_size
+            size -= status.st_size
             gone.append(path)
     return gone
 
@@ -48,10 +48,10 @@ class DeadLetters:
     def open(self, length: int) -> None:
         """Cut the file off after ``length`` bytes. Raises :class:`SbonError` ``disk-full``, ``disk-error``."""
         with named_errors(self.path):
-            found = self.path.stat().st_size if self.path.exists() else 0
-            if found > length:
+            length_now = self.path.stat().st_size if self.path.exists() else 0
+            if length_now > length:
                 os.truncate(self.path, length)
-            self.length = min(found, length)
+            self.length = min(length_now, length)
 
     def write(self, bad: Sequence[BadRow]) -> None:
         """Append bad rows; after an error the same rows may be written again."""
@@ -59,18 +59,18 @@ class DeadLetters:
 
     def write_lines(self, lines: Sequence[Mapping[str, Any]]) -> None:
         """Append JSON objects, as :meth:`write` does."""
-        kept, size = [], self.length
+        letters, size = [], self.length
         for line in lines:
             letter = msgspec.json.encode(line) + b"\n"
             if size + len(letter) <= self._max_bytes:
-                kept.append(letter)
+                letters.append(letter)
                 size += len(letter)
-        if kept:
+        if letters:
             with named_errors(self.path):
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 with open(self.path, "ab") as file:
                     # Somebody may have moved the file meanwhile, and a failed write may have left part of a line.
                     at = min(file.tell(), self.length)
                     file.truncate(at)
-                    file.write(b"".join(kept))
+                    file.write(b"".join(letters))
             self.length = at + size - self.length

@@ -63,8 +63,8 @@ class EventTime:
         refused = tuple((int(i), self._why(bool(null[i]), int(times[i]))) for i in np.flatnonzero(~usable))
         return Sorted(np.flatnonzero(usable & ~late), int(late.sum()), refused, greatest)
 
-    def advance(self, found: Sorted) -> None:
-        self.greatest_ms = found.greatest_ms
+    def advance(self, rows: Sorted) -> None:
+        self.greatest_ms = rows.greatest_ms
 
     def _why(self, null: bool, time_ms: int) -> str:
         if null:

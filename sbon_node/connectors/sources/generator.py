@@ -140,8 +140,8 @@ class GeneratorSource:
 
     def _make(self, first: int, count: int) -> pa.RecordBatch:
         numbers = np.arange(first, first + count, dtype=np.int64)
-        made = [self._column(index, numbers) for index in range(len(self._rules))]
-        return pa.RecordBatch.from_arrays(made, schema=self._schema)
+        columns = [self._column(index, numbers) for index in range(len(self._rules))]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _column(self, index: int, numbers: Numbers) -> pa.Array:
         field, rule = self._schema.field(index), self._rules[index]

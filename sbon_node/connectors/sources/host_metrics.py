@@ -111,11 +111,11 @@ def _rate(what: str, counter: str) -> Callable[[_Sight, _Sight], float | None]:
     """Return a function for a counter's growth per second; None if the machine lacks the device."""
 
     def rate(now: _Sight, before: _Sight) -> float | None:
-        one, other = getattr(before, what), getattr(now, what)
-        if one is None or other is None:
+        earlier, other = getattr(before, what), getattr(now, what)
+        if earlier is None or other is None:
             return None
         passed_s = now.at_s - before.at_s
-        return max(0.0, getattr(other, counter) - getattr(one, counter)) / passed_s if passed_s > 0 else 0.0
+        return max(0.0, getattr(other, counter) - getattr(earlier, counter)) / passed_s if passed_s > 0 else 0.0
 
     return rate
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from msgspec import Meta
 
 from sbon_node.clock import Clock
-from sbon_node.connectors.formats.growing_text import GrowingText, Taken
+from sbon_node.connectors.formats.growing_text import GrowingText, ParsedText
 from sbon_node.connectors.formats.text_format import Arrival, Null, RowFormat, Stamp, TimestampFormat, text_format
 from sbon_node.connectors.interface import BadRow, Chunk, Origin, Receipt
 from sbon_node.connectors.settings import ConnectorSettings
@@ -111,7 +111,7 @@ class HttpSource:
 
     async def open(self, position: bytes | None) -> None:
         at = msgspec.msgpack.decode(position, type=HttpPosition) if position else HttpPosition()
-        self._posts, self._seen, self._open = at.posts, {one.key: one for one in at.seen}, True
+        self._posts, self._seen, self._open = at.posts, {post.key: post for post in at.seen}, True
 
     async def read(self) -> Chunk | None:
         while not self._queue:
@@ -172,15 +172,15 @@ class HttpSource:
 
     async def _body(self, post: Post) -> bytes:
         """Read the body. Its bytes count at once, so that many simultaneous posts share the limit of a single post."""
-        pieces: list[bytes] = []
+        chunks: list[bytes] = []
         size = 0
         settings = self._settings
         try:
             async with self._clock.timeout(settings.push_timeout_s):
-                async for piece in post.body:
-                    size += len(piece)
-                    self._held += len(piece)
-                    pieces.append(piece)
+                async for chunk in post.body:
+                    size += len(chunk)
+                    self._held += len(chunk)
+                    chunks.append(chunk)
                     if size > settings.push_max_bytes:
                         message = f"a post has at most {settings.push_max_bytes:,} bytes"
                         raise SbonError("post-too-large", message, where="body", hint="post its rows in parts")
@@ -194,7 +194,7 @@ class HttpSource:
         except BaseException:
             self._held -= size
             raise
-        return b"".join(pieces)
+        return b"".join(chunks)
 
     async def _parsed(self, body: bytes, kind: RowFormat, delimiter: str, header: bool, key: bytes, digest: bytes) -> _Waiting:
         options, block = self._options, self._settings.block_bytes
@@ -212,18 +212,18 @@ class HttpSource:
         except SbonError as error:
             raise SbonError(error.code, error.message, where="body", hint=error.hint) from error
         text = GrowingText(rows_of, self._settings, line=1 + body[:began].count(b"\n"))
-        found: list[Taken] = []
+        blocks: list[ParsedText] = []
         for start in range(began, len(body), block):
             text.add(body[start : start + block])
-            while (taken := text.take(ended=start + block >= len(body))) is not None:
-                found.append(taken)
+            while (block_rows := text.take(ended=start + block >= len(body))) is not None:
+                blocks.append(block_rows)
                 # Between blocks other tasks run.
                 await asyncio.sleep(0)
-        batches = [one.parsed.rows for one in found]
+        batches = [block.parsed.rows for block in blocks]
         rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self._schema)
-        bad = tuple(row for one in found for row in one.parsed.bad)
-        seen = SeenPost(key, digest, rows.num_rows, len(bad))
-        return _Waiting(seen, len(body), rows, bad, _origin(found), rows_of.ignored)
+        bad = tuple(row for block in blocks for row in block.parsed.bad)
+        post = SeenPost(key, digest, rows.num_rows, len(bad))
+        return _Waiting(post, len(body), rows, bad, _origin(blocks), rows_of.ignored)
 
     async def _stored(self, post: _Waiting) -> Pushed:
         if not self._open:
@@ -234,13 +234,13 @@ class HttpSource:
         self._queue.append(post)
         self._news.set()
         receipt = await asyncio.shield(post.answer)
-        told = tuple(RefusedRow(line=row.line, reason=row.reason) for row in receipt.bad[:MAX_REPORTED])
+        refused = tuple(RefusedRow(line=row.line, reason=row.reason) for row in receipt.bad[:MAX_REPORTED])
         return Pushed(
             source=self._name,
             rows=receipt.rows,
             late=receipt.late,
             bad=len(receipt.bad),
-            refused=told,
+            refused=refused,
             ignored=post.ignored,
         )
 
@@ -265,12 +265,12 @@ def _kind_of(media_type: str) -> tuple[RowFormat, str, bool]:
     return *known, "header=absent" not in parameters.replace(" ", "").replace('"', "").lower()
 
 
-def _origin(found: list[Taken]) -> Origin:
+def _origin(blocks: list[ParsedText]) -> Origin:
     def origin(row: int) -> tuple[int, str]:
-        for one in found:
-            if row < one.parsed.rows.num_rows:
-                return one.parsed.origin(row)
-            row -= one.parsed.rows.num_rows
+        for block in blocks:
+            if row < block.parsed.rows.num_rows:
+                return block.parsed.origin(row)
+            row -= block.parsed.rows.num_rows
         raise IndexError(row)
 
     return origin

@@ -112,7 +112,7 @@ class MqttSource:
             granted = await client.subscribe(self._options.topic, options=options)
         except (aiomqtt.MqttError, OSError) as error:
             raise self._away(str(error)) from error
-        if any(_code(one) >= REFUSED for one in granted):
+        if any(_code(code) >= REFUSED for code in granted):
             raise self._away(f"the subscription is refused: {granted[0]}")
 
     async def read(self) -> Chunk | None:
@@ -124,16 +124,16 @@ class MqttSource:
         client = self._client
         assert client is not None  # opened
         try:
-            found = [await anext(client.messages)]
-            size = len(_payload(found[0]))
+            messages = [await anext(client.messages)]
+            size = len(_payload(messages[0]))
             while len(client.messages) and size < self._settings.block_bytes:
-                found.append(await anext(client.messages))
-                size += len(_payload(found[-1]))
+                messages.append(await anext(client.messages))
+                size += len(_payload(messages[-1]))
         except aiomqtt.MqttError as error:
             raise self._away(str(error)) from error
-        parsed = self._batch(found)
-        self._at = msgspec.structs.replace(self._at, messages=self._at.messages + len(found))
-        self._unacknowledged.append((client, [one.mid for one in found if one.qos]))
+        parsed = self._batch(messages)
+        self._at = msgspec.structs.replace(self._at, messages=self._at.messages + len(messages))
+        self._unacknowledged.append((client, [message.mid for message in messages if message.qos]))
         return Chunk(parsed.rows, self._position(), parsed.origin, bad=parsed.bad)
 
     def stored(self, receipts: Sequence[Receipt]) -> None:
@@ -177,12 +177,12 @@ class MqttSource:
             tls_context=_named_context(endpoint.host) if endpoint.scheme == "mqtts" else None,
         )
 
-    def _batch(self, found: list[aiomqtt.Message]) -> Parsed:
+    def _batch(self, messages: list[aiomqtt.Message]) -> Parsed:
         """Return the rows of some messages. A row's line is the number of its message since the source was attached."""
         batches: list[pa.RecordBatch] = []
         bad: list[BadRow] = []
         origins: list[tuple[int, str]] = []
-        for number, message in enumerate(found, self._at.messages + 1):
+        for number, message in enumerate(messages, self._at.messages + 1):
             payload = _payload(message)
             if len(payload) > self._options.max_payload_bytes:
                 shown = payload[: self._settings.dead_letter_text_bytes].decode("utf-8", "replace")

@@ -234,13 +234,13 @@ class SourceRunner:
         pending = self._pending
         if not pending:
             pending.since, pending.born_ms, pending.counts = self._clock.now(), self._clock.wall_ms(), self._stored.counts
-        found = self._time.sort(chunk.rows)
-        self._time.advance(found)
-        rows = chunk.rows if len(found.kept) == chunk.rows.num_rows else chunk.rows.take(pa.array(found.kept))
+        in_time = self._time.sort(chunk.rows)
+        self._time.advance(in_time)
+        rows = chunk.rows if len(in_time.kept) == chunk.rows.num_rows else chunk.rows.take(pa.array(in_time.kept))
         large = frames.oversized(rows)
-        bad = [*chunk.bad, *(BadRow(*chunk.origin(i), reason) for i, reason in found.refused)]
+        bad = [*chunk.bad, *(BadRow(*chunk.origin(i), reason) for i, reason in in_time.refused)]
         reason = f"larger than {MAX_ROW_BYTES:,} bytes"
-        bad += [BadRow(*chunk.origin(int(found.kept[i])), reason) for i in large]
+        bad += [BadRow(*chunk.origin(int(in_time.kept[i])), reason) for i in large]
         if large:
             rows = rows.take(pa.array(np.delete(np.arange(rows.num_rows), large)))
         pending.position = chunk.position
@@ -248,11 +248,11 @@ class SourceRunner:
         pending.size += rows.nbytes
         bad.sort(key=lambda row: row.line)
         pending.bad += bad
-        pending.receipts.append(Receipt(chunk.position, rows.num_rows, found.late, tuple(bad)))
+        pending.receipts.append(Receipt(chunk.position, rows.num_rows, in_time.late, tuple(bad)))
         pending.counts = msgspec.structs.replace(
             pending.counts,
             rows=pending.counts.rows + rows.num_rows,
-            late=pending.counts.late + found.late,
+            late=pending.counts.late + in_time.late,
             bad=pending.counts.bad + len(bad) - len(large),
             too_large=pending.counts.too_large + len(large),
         )
@@ -288,7 +288,9 @@ class SourceRunner:
         # The watermark before this write: rows in any of its frames may be as early as that.
         before = self._time.watermark_of(self._stored.greatest_ms)
         cuts = list(frames.cut(pa.concat_batches(pending.rows))) if pending.rows else []
-        drafts = [FrameDraft(payload=one.payload, rows=one.rows, watermark_ms=before, born_ms=pending.born_ms) for one in cuts]
+        drafts = [
+            FrameDraft(payload=frame.payload, rows=frame.rows, watermark_ms=before, born_ms=pending.born_ms) for frame in cuts
+        ]
         if ended and not drafts:
             drafts = [FrameDraft(payload=b"", rows=0, born_ms=pending.born_ms)]
         if drafts:
@@ -327,5 +329,5 @@ class SourceRunner:
 
 def _plain(error: SbonError) -> str:
     """Return the error's text for other users, without the source's options and hints."""
-    place = f"{error.where}: " if error.where and not error.where.startswith("options.") else ""
-    return f"{place}{error.message}"
+    prefix = f"{error.where}: " if error.where and not error.where.startswith("options.") else ""
+    return f"{prefix}{error.message}"

@@ -59,10 +59,10 @@ def _row_bytes(chunks: list[Chunk]) -> float | None:
     paced = any(chunk.due_s is not None for chunk in chunks)
     batches = [chunk.rows for chunk in chunks]
     together = batches if paced or not batches else [pa.concat_batches(batches)]
-    cuts = [one for rows in together for one in frames.cut(rows) if one.payload]
+    cuts = [frame for rows in together for frame in frames.cut(rows) if frame.payload]
     if not cuts:
         return None
-    return min(max(sum(len(one.payload) for one in cuts) / sum(one.rows for one in cuts), 1.0), float(MAX_ROW_BYTES))
+    return min(max(sum(len(frame.payload) for frame in cuts) / sum(frame.rows for frame in cuts), 1.0), float(MAX_ROW_BYTES))
 
 
 def _pace(chunks: list[Chunk]) -> float | None:

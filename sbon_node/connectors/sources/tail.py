@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from sbon_node.clock import Clock
 from sbon_node.connectors.formats.blocks import TextFormat
-from sbon_node.connectors.formats.growing_text import Taken
+from sbon_node.connectors.formats.growing_text import ParsedText
 from sbon_node.connectors.formats.text_format import (
     TEXT_SUFFIXES,
     Arrival,
@@ -123,21 +123,23 @@ class TailSource:
         if self._file is None:
             return self._begin()
         try:
-            taken = self._file.take()
-            if taken is not None:
+            parsed_text = self._file.take()
+            if parsed_text is not None:
                 self._ends_at = None
-                return self._chunk(taken)
+                return self._chunk(parsed_text)
             if not self._has_ended():
                 return None
-            taken = self._file.take(ended=True)
-            if taken is not None:
-                return self._chunk(taken)
+            parsed_text = self._file.take(ended=True)
+            if parsed_text is not None:
+                return self._chunk(parsed_text)
             self._follow(self._successor(self._file))
         except FileCut:
             log.info("tail-truncated", path=str(self._path))
             # A copy may have the last writes before the file was truncated.
             position = self._position
-            copies = (one for one in self._siblings() if position and position.offset and holds(one, position, self._roots))
+            copies = (
+                sibling for sibling in self._siblings() if position and position.offset and holds(sibling, position, self._roots)
+            )
             copy = next(copies, None)
             self._follow(copy or self._path, position if copy else None)
         return None
@@ -146,9 +148,9 @@ class TailSource:
         """Open the file, once it exists, at the position or at the configured beginning."""
         position = self._position
         if position is not None:
-            place = next((one for one in (self._path, *self._siblings()) if _is_at(one, position, self._roots)), None)
-            self._follow(place or self._path, position if place else None)
-            if place is not None or self._file is None:
+            path = next((path for path in (self._path, *self._siblings()) if _is_at(path, position, self._roots)), None)
+            self._follow(path or self._path, position if path else None)
+            if path is not None or self._file is None:
                 return None
             reason = f"the file that was read up to line {position.line - 1:,} is gone, and what was written to it since"
             return self._chunk(None, BadRow(position.line, "", reason))
@@ -172,8 +174,8 @@ class TailSource:
     def _has_ended(self) -> bool:
         """Return whether another file has the name and this file was not written recently."""
         assert self._file is not None
-        named = look(self._path)
-        if named is None or named.inode == self._file.sight.inode:
+        sight = look(self._path)
+        if sight is None or sight.inode == self._file.sight.inode:
             self._ends_at = None
             return False
         if self._ends_at is None:
@@ -197,20 +199,20 @@ class TailSource:
     def _siblings(self) -> list[Path]:
         """Return files with rotated names."""
         try:
-            found = sorted(self._path.parent.iterdir())[:MAX_SIBLINGS]
+            siblings = sorted(self._path.parent.iterdir())[:MAX_SIBLINGS]
         except OSError:
             return []
         begins = (f"{self._path.name}.", f"{self._path.name}-")
-        names = [p for p in found if p.name.startswith(begins) and not p.name.endswith(PACKED)]
+        names = [p for p in siblings if p.name.startswith(begins) and not p.name.endswith(PACKED)]
         return [path for path in names if look(path, follow=False) is not None]
 
-    def _chunk(self, taken: Taken | None, *bad: BadRow) -> Chunk:
-        if taken is None:
-            taken = Taken(self._format().parse(b"", 1), b"")
+    def _chunk(self, parsed_text: ParsedText | None, *bad: BadRow) -> Chunk:
+        if parsed_text is None:
+            parsed_text = ParsedText(self._format().parse(b"", 1), b"")
         assert self._file is not None
         self._position = self._file.position
-        rows = taken.parsed.rows
-        return Chunk(rows, msgspec.msgpack.encode(self._position), taken.parsed.origin, bad=(*bad, *taken.parsed.bad))
+        rows = parsed_text.parsed.rows
+        return Chunk(rows, msgspec.msgpack.encode(self._position), parsed_text.parsed.origin, bad=(*bad, *parsed_text.parsed.bad))
 
     def _format(self) -> TextFormat:
         """Return a new format for each file, since its columns may be in another order."""

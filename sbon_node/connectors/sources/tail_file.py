@@ -13,7 +13,7 @@ import msgspec
 
 from sbon_node.connectors.access.roots import open_within
 from sbon_node.connectors.formats.blocks import TextFormat
-from sbon_node.connectors.formats.growing_text import GrowingText, Taken
+from sbon_node.connectors.formats.growing_text import GrowingText, ParsedText
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.errors import SbonError
 
@@ -104,7 +104,7 @@ class TailFile:
         self._tail, self._begun = self._before(self._offset), True
         return True
 
-    def take(self, *, ended: bool = False) -> Taken | None:
+    def take(self, *, ended: bool = False) -> ParsedText | None:
         """Return the next complete records; None if there are none yet.
 
         With ``ended``, no more will be written, and the rest is a record. Raises :class:`FileCut`.
@@ -113,24 +113,24 @@ class TailFile:
             raise FileCut
         if not self.begin(ended=ended):
             return None
-        taken = self._text.take()
-        if taken is None:
-            taken = self._read_on(ended)
-        if taken is not None:
-            self._offset += len(taken.text)
-            self._tail = (self._tail + taken.text)[-TAIL_BYTES:]
-        return taken
+        parsed_text = self._text.take()
+        if parsed_text is None:
+            parsed_text = self._read_on(ended)
+        if parsed_text is not None:
+            self._offset += len(parsed_text.text)
+            self._tail = (self._tail + parsed_text.text)[-TAIL_BYTES:]
+        return parsed_text
 
-    def _read_on(self, ended: bool) -> Taken | None:
-        held = self._text.held
-        found = os.pread(self._fd, self._settings.block_bytes, self._offset + len(held))
-        if not found:
+    def _read_on(self, ended: bool) -> ParsedText | None:
+        buffered = self._text.held
+        data = os.pread(self._fd, self._settings.block_bytes, self._offset + len(buffered))
+        if not data:
             return self._text.take(ended=True) if ended else None
         # Checked after the read, so that no truncation in between goes unnoticed.
-        before = (self._tail + held)[-TAIL_BYTES:]
-        if self._before(self._offset + len(held), len(before)) != before:
+        before = (self._tail + buffered)[-TAIL_BYTES:]
+        if self._before(self._offset + len(buffered), len(before)) != before:
             raise FileCut
-        self._text.add(found)
+        self._text.add(data)
         return self._text.take()
 
     def _go_to_end(self) -> None:
@@ -170,10 +170,10 @@ def open_regular(path: Path, roots: Sequence[str]) -> int:
 def look(path: Path, *, follow: bool = True) -> Sight | None:
     """Return the file under the name; None if there is none."""
     try:
-        found = os.stat(path, follow_symlinks=follow)
+        status = os.stat(path, follow_symlinks=follow)
     except OSError:
         return None
-    return _sight(found) if stat.S_ISREG(found.st_mode) else None
+    return _sight(status) if stat.S_ISREG(status.st_mode) else None
 
 
 def holds(path: Path, position: TailPosition, roots: Sequence[str]) -> bool:
@@ -193,8 +193,8 @@ def holds(path: Path, position: TailPosition, roots: Sequence[str]) -> bool:
         os.close(descriptor)
 
 
-def _sight(found: os.stat_result) -> Sight:
-    return Sight(found.st_ino, found.st_size, found.st_mtime_ns)
+def _sight(status: os.stat_result) -> Sight:
+    return Sight(status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _hash(content: bytes) -> bytes:

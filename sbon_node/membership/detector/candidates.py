@@ -69,7 +69,7 @@ class Candidates:
 
     def asked_for(self) -> int:
         """The number of candidates named by an exchange that have yet to answer or to time out."""
-        return sum(1 for one in self._of.values() if one.tries > 0)
+        return sum(1 for candidate in self._of.values() if candidate.tries > 0)
 
     def offer(self, member: Member, now: float, *, asked: bool = False, measured: bool = False) -> list[Instruction]:
         """Add a rumoured node.
@@ -119,28 +119,28 @@ class Candidates:
             if now - (self._of[key].called_at or 0.0) >= self._settings.stand_still_s:
                 self._forget(key)
         for key in list(self._pinged.values()):
-            one = self._of[key]
-            if now - one.sent_at < self._settings.probe_timeout_s:
+            candidate = self._of[key]
+            if now - candidate.sent_at < self._settings.probe_timeout_s:
                 continue
-            if one.tries > 0:
-                out += self._ping(key, one, now)
+            if candidate.tries > 0:
+                out += self._ping(key, candidate, now)
             elif len(self._called) < MAX_CALLS:
-                one.called_at = now
+                candidate.called_at = now
                 self._called[key] = None
-                del self._pinged[one.sequence]
-                out.append(Call(one.member, one.sequence))
+                del self._pinged[candidate.sequence]
+                out.append(Call(candidate.member, candidate.sequence))
             else:
                 self._forget(key)
         return out + self._next(now)
 
     def due_at(self) -> float:
-        sent = (self._of[key].sent_at for key in self._pinged.values())
-        return min(sent, default=math.inf) + self._settings.probe_timeout_s
+        times = (self._of[key].sent_at for key in self._pinged.values())
+        return min(times, default=math.inf) + self._settings.probe_timeout_s
 
     def pause(self, lag_s: float) -> None:
         """Extend the time limits by ``lag_s``: answers may be waiting in the socket."""
-        for one in self._of.values():
-            one.sent_at += lag_s
+        for candidate in self._of.values():
+            candidate.sent_at += lag_s
 
     def _next(self, now: float) -> list[Instruction]:
         out: list[Instruction] = []
@@ -149,19 +149,19 @@ class Candidates:
             out += self._ping(key, self._of[key], now)
         return out
 
-    def _ping(self, key: Key, one: _Candidate, now: float) -> list[Instruction]:
+    def _ping(self, key: Key, candidate: _Candidate, now: float) -> list[Instruction]:
         self._waiting.pop(key, None)
-        self._pinged.pop(one.sequence, None)
-        one.sequence, one.sent_at, one.tries = self._number(), now, one.tries - 1
-        self._pinged[one.sequence] = key
-        padding = bytes(max(0, len(one.member.instance) + ANSWER_BYTES - len(self._table.own.name)))
-        ping = Ping(one.sequence, self._table.own.name, one.member.name, identify=True, padding=padding)
-        return [Send(one.member.address, ping, timed=one.measured, most=MAX_DATAGRAM_BYTES)]
+        self._pinged.pop(candidate.sequence, None)
+        candidate.sequence, candidate.sent_at, candidate.tries = self._number(), now, candidate.tries - 1
+        self._pinged[candidate.sequence] = key
+        padding = bytes(max(0, len(candidate.member.instance) + ANSWER_BYTES - len(self._table.own.name)))
+        ping = Ping(candidate.sequence, self._table.own.name, candidate.member.name, identify=True, padding=padding)
+        return [Send(candidate.member.address, ping, timed=candidate.measured, most=MAX_DATAGRAM_BYTES)]
 
     def _forget(self, key: Key) -> None:
-        one = self._of.pop(key, None)
-        if one is not None:
-            self._pinged.pop(one.sequence, None)
+        candidate = self._of.pop(key, None)
+        if candidate is not None:
+            self._pinged.pop(candidate.sequence, None)
             self._waiting.pop(key, None)
             self._called.pop(key, None)
 

@@ -127,8 +127,8 @@ class Probes:
     def expects(self, ack: Ack) -> bool:
         """Return whether it answers a ping of this node's."""
         probe = self._probes.get(ack.sequence)
-        named = self._measuring.get(ack.sequence), self._unanswered.get(ack.sequence), probe.name if probe else None
-        return ack.source in named
+        names = self._measuring.get(ack.sequence), self._unanswered.get(ack.sequence), probe.name if probe else None
+        return ack.source in names
 
     def measure(self, name: str) -> tuple[int, Send] | None:
         """Return a ping that only measures, with its sequence; the failure detector ignores the result.
@@ -210,7 +210,7 @@ class Probes:
             return []
         drawn = self._table.there.sample(self._rng, self._settings.indirect_probes + 1)
         rows = [self._table.get(name) for name in drawn if name != probe.name]
-        helpers = [one.member for one in rows if one is not None and one.member.state == "alive"][
+        helpers = [row.member for row in rows if row is not None and row.member.state == "alive"][
             : self._settings.indirect_probes
         ]
         probe.asked = [helper.name for helper in helpers]
@@ -221,8 +221,8 @@ class Probes:
         if len(self._unanswered) >= MAX_FAILED:
             del self._unanswered[next(iter(self._unanswered))]
         self._unanswered[sequence] = probe.name
-        silent = len(probe.asked) - len(probe.nacks)
-        self._awareness.worsened(silent if probe.asked else 1)
+        unanswered = len(probe.asked) - len(probe.nacks)
+        self._awareness.worsened(unanswered if probe.asked else 1)
         return Failed(probe.name, probe.incarnation, tuple(name for name, looked in probe.nacks.items() if looked))
 
     # -- something arrived --------------------------------------------------------------------------------------------

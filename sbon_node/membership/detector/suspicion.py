@@ -52,9 +52,9 @@ class Suspicions:
 
     def timeout_s(self, confirmations: int, *, witness: bool, members: int) -> float:
         """Return the time to refute, as in the module's text; ``members`` living ones, this one included."""
-        least, wanted = self._settings.suspicion_min_s, self._settings.suspicion_confirmations
+        least, needed = self._settings.suspicion_min_s, self._settings.suspicion_confirmations
         longest = self._settings.suspicion_max_factor * least
-        share = math.log(min(confirmations, wanted) + 1) / math.log(wanted + 1) if wanted else 1.0
+        share = math.log(min(confirmations, needed) + 1) / math.log(needed + 1) if needed else 1.0
         hearsay_s = 0.0 if witness else 2 * self._settings.gossip_interval_s * math.log2(members + 1)
         return max(least, longest - (longest - least) * share) + hearsay_s
 
@@ -68,7 +68,7 @@ class Suspicions:
             self._of[name] = known = Suspicion(incarnation, now, {})
         if known.incarnation > incarnation:
             return False
-        fresh = [one for one in by if one not in known.by][: max(0, self._settings.suspicion_confirmations - len(known.by))]
+        fresh = [name for name in by if name not in known.by][: max(0, self._settings.suspicion_confirmations - len(known.by))]
         known.by.update(dict.fromkeys(fresh))
         if witness and known.insist_at is None:
             known.insist_at = known.since = now

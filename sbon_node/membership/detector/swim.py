@@ -82,8 +82,8 @@ class Swim:
             self.candidates.pause(lag_s)
             self.awareness.worsened()
         out, failed = self._probes.tick(now)
-        for one in failed:
-            out += self._failed(one, now)
+        for failed_member in failed:
+            out += self._failed(failed_member, now)
         out += self.candidates.tick(now)
         out += self._watch_suspects(now)
         if now >= self._next_probe:
@@ -222,7 +222,7 @@ class Swim:
             return [*out, admitted.measured] if admitted.measured and self.table.is_from(ack.source, sender) else out
         self._see(ack.source, ack.coordinate, ack.coordinate_version, now, believed=self._probes.expects(ack))
         out = self._probes.acked(ack, sender)
-        if any(isinstance(one, Measured) for one in out):
+        if any(isinstance(instruction, Measured) for instruction in out):
             self.table.seen_itself(ack.source, ack.incarnation, sender)
         self.reached(ack.source, ack.sequence, now)
         return out
@@ -249,10 +249,10 @@ class Swim:
                         out += self._probes.begin(doubted.name, now, doubted)
                 return out
             case Want():
-                found = reconcile.serve(self.table, message)
-                return [Send(to, None, first=first, carries=tuple(found))] if found else []
+                members = reconcile.serve(self.table, message)
+                return [Send(to, None, first=first, carries=tuple(members))] if members else []
 
-    def heard(self, rumours: tuple[Rumour, ...], now: float, *, asked: bool = False) -> list[Instruction]:
+    def take_rumours(self, rumours: tuple[Rumour, ...], now: float, *, asked: bool = False) -> list[Instruction]:
         """Handle rumours of a packet or an exchange; ``asked`` if this node has asked for another's table."""
         out: list[Instruction] = []
         own = self.table.own.name
@@ -296,11 +296,11 @@ class Swim:
     def vouched(self, member: Member, now: float) -> list[Instruction]:
         """Handle a member's own record, received over TCP at its own address."""
         if member.name == self.table.own.name or self.table.conflicts(member):
-            return self.heard((member,), now)
+            return self.take_rumours((member,), now)
         if member.state in REACHABLE and self.table.news(member) and not self.table.proven(member):
             return self._admit(member, member.incarnation, now)
         self.table.seen_itself(member.name, member.incarnation)
-        return self.heard((member,), now)
+        return self.take_rumours((member,), now)
 
     def _admit(self, member: Member, incarnation: int, now: float, seen: Endpoint | None = None) -> list[Instruction]:
         """Admit a member that has answered this node with its incarnation."""
@@ -315,10 +315,10 @@ class Swim:
         self.table.seen_itself(member.name, incarnation, seen)
         return out
 
-    def told(self, members: tuple[Member, ...], now: float, *, asked: bool = True) -> list[Instruction]:
+    def take_members(self, members: tuple[Member, ...], now: float, *, asked: bool = True) -> list[Instruction]:
         """Handle a part of another's table; doubt and ask known members that it lists as dead."""
-        heard = tuple(m for m in members if m.state != "dead" or m.name == self.table.own.name)
-        out = self.heard(heard, now, asked=asked)
+        rumours = tuple(m for m in members if m.state != "dead" or m.name == self.table.own.name)
+        out = self.take_rumours(rumours, now, asked=asked)
         for member in members:
             row = self.table.get(member.name)
             if member.state == "dead" and row is not None and row.member.state not in GONE and len(self._probes) < MAX_PROBES:

@@ -81,12 +81,12 @@ class Fingerprints:
             of *= 2
         return self.fold(of)
 
-    def differing(self, theirs: bytes) -> list[int]:
+    def differing(self, other: bytes) -> list[int]:
         """Return the buckets that differ from these fingerprints, whose number must be a power of two up to 256."""
-        ours = self.fold(len(theirs) // 4)
-        if ours == theirs:
+        own = self.fold(len(other) // 4)
+        if own == other:
             return []
-        return [at // 4 for at in range(0, len(theirs), 4) if ours[at : at + 4] != theirs[at : at + 4]]
+        return [at // 4 for at in range(0, len(other), 4) if own[at : at + 4] != other[at : at + 4]]
 
 
 def well_formed(fingerprints: bytes) -> bool:

@@ -32,9 +32,9 @@ class Outreach:
         """Send gossip to random members; those who died lately count as living, since a living one will object."""
         while self._dead and now - self._dead[0][0] > self._settings.gossip_to_dead_s:
             self._dead.popleft()
-        told = self._table.there.sample(self._rng, self._settings.gossip_fanout)
+        names = self._table.there.sample(self._rng, self._settings.gossip_fanout)
         out: list[Instruction] = []
-        for name in told:
+        for name in names:
             dead = len(self._dead)
             if dead and self._rng.random() * (len(self._table.there) + dead) < dead:
                 name = self._dead[self._rng.randrange(dead)][1]
@@ -50,10 +50,10 @@ class Outreach:
         if now < self.next_sync:
             return []
         self.next_sync = now + mean_s * self._rng.uniform(0.5, 1.5)
-        there, lost = self._table.there, self._table.lost
-        with_lost = len(lost) > 0 and (not len(there) or self._rng.random() < LOST_SHARE)
+        alive, lost = self._table.there, self._table.lost
+        with_lost = len(lost) > 0 and (not len(alive) or self._rng.random() < LOST_SHARE)
         out: list[Instruction] = []
-        for name in (lost if with_lost else there).sample(self._rng, 1):
+        for name in (lost if with_lost else alive).sample(self._rng, 1):
             row = self._table.get(name)
             assert row is not None
             digest = Digest(self._table.own.name, self._table.fingerprints.digest())

@@ -46,33 +46,33 @@ def summarise(table: Table, digest: Digest, rng: random.Random) -> Summary | Non
         return None
     start = rng.randrange(len(differing))
     buckets = len(digest.fingerprints) // 4
-    whole: list[int] = []
+    full: list[int] = []
     lines: list[Known] = []
     size = 0
     for bucket in differing[start:] + differing[:start]:
-        found = [_line(member) for name in table.fingerprints.names(bucket, buckets) if (member := table.member(name))]
-        for line in found:
+        members = [_line(member) for name in table.fingerprints.names(bucket, buckets) if (member := table.member(name))]
+        for line in members:
             size += len(_ENCODER.encode(line))
             if size > SUMMARY_BYTES or len(lines) == MAX_LINES:
-                return Summary(table.own.name, buckets, tuple(whole), tuple(lines))
+                return Summary(table.own.name, buckets, tuple(full), tuple(lines))
             lines.append(line)
-        whole.append(bucket)
+        full.append(bucket)
         size += 3
-    return Summary(table.own.name, buckets, tuple(whole), tuple(lines))
+    return Summary(table.own.name, buckets, tuple(full), tuple(lines))
 
 
 def compare(table: Table, summary: Summary) -> Compared:
     """Compare the table with a summary."""
     out = Compared()
-    told: dict[str, None] = {}
+    named: dict[str, None] = {}
     for line in summary.known:
-        told[line.name] = None
+        named[line.name] = None
         _compare_line(table, line, out)
     if summary.buckets & (summary.buckets - 1) == 0:
         for bucket in summary.whole:
             for name in table.fingerprints.names(bucket % summary.buckets, summary.buckets):
                 member = table.member(name)
-                if name not in told and member is not None and member.state not in GONE:
+                if name not in named and member is not None and member.state not in GONE:
                     out.offered.append(member)
     del out.offered[MAX_OFFERED:]
     return out
@@ -80,19 +80,19 @@ def compare(table: Table, summary: Summary) -> Compared:
 
 def serve(table: Table, want: Want) -> list[Rumour]:
     """Return the members asked for."""
-    found = [member for name in want.names[:MAX_OFFERED] if (member := table.member(name)) is not None]
-    return [member for member in found if member.state != "dead"]
+    members = [member for name in want.names[:MAX_OFFERED] if (member := table.member(name)) is not None]
+    return [member for member in members if member.state != "dead"]
 
 
 def want(source: str, names: list[str]) -> Want:
     """Return a want with as many of the names as a datagram takes."""
-    size, taken = 0, 0
+    size, count = 0, 0
     for name in names[:MAX_OFFERED]:
         size += len(name) + 2
         if size > SUMMARY_BYTES:
             break
-        taken += 1
-    return Want(source, tuple(names[:taken]))
+        count += 1
+    return Want(source, tuple(names[:count]))
 
 
 def _line(member: Member) -> Known:
@@ -119,10 +119,10 @@ def _compare_line(table: Table, line: Known, out: Compared) -> None:
     if "dead" in (line.state, member.state):
         _compare_death(member, line, out)
         return
-    theirs, ours = (line.incarnation, GRAVITY[line.state]), (member.incarnation, GRAVITY[member.state])
-    if theirs > ours:
+    remote, local = (line.incarnation, GRAVITY[line.state]), (member.incarnation, GRAVITY[member.state])
+    if remote > local:
         out.wanted.append(line.name)
-    elif theirs < ours:
+    elif remote < local:
         out.offered.append(member)
     elif line.coordinate_version > member.coordinate_version:
         out.wanted.append(line.name)

@@ -76,17 +76,17 @@ class Inbox:
 
     def release(self, number: int) -> int:
         """Drop all frames up to ``number``; return the bytes of credit to give back."""
-        given = 0
+        freed = 0
         while self.released < min(number, self.received):
             self.released += 1
             self._load_upto(self.released)
             size = weight(self._frames.pop(self.released).payload)
             self.memory_bytes -= size
-            given += size if self.released > self._returned else 0
-        self.held_bytes -= given
+            freed += size if self.released > self._returned else 0
+        self.held_bytes -= freed
         if self._load():
             self.news.notify()
-        return given + self._give_back()
+        return freed + self._give_back()
 
     def at(self, number: int) -> Frame | None:
         """Return the frame if it is in memory."""
@@ -125,5 +125,5 @@ class Inbox:
     def _give_back(self) -> int:
         if not self._holding or self.spill is None or self.spill.is_full:
             return 0
-        given, self.held_bytes, self._returned = self.held_bytes, 0, self.received
-        return given
+        freed, self.held_bytes, self._returned = self.held_bytes, 0, self.received
+        return freed

@@ -133,9 +133,9 @@ class Link:
 
         Frames held back do not count against the credit where they can be spilled.
         """
-        given = self.inbox.hold(holding)
-        if given:
-            self._returned += given
+        freed = self.inbox.hold(holding)
+        if freed:
+            self._returned += freed
             self._due.notify()
 
     @property
@@ -214,13 +214,13 @@ class Link:
                 channel.close()
 
     async def _subscribe(self, channel: FrameChannel) -> None:
-        asked = self.inbox.received + 1 if self.inbox.received else 0
+        first = self.inbox.received + 1 if self.inbox.received else 0
         self._returned = 0
         await channel.send(
             Subscribe(
                 stream=self.stream,
                 subscriber=self.subscriber,
-                next=asked,
+                next=first,
                 epoch=self.epoch,
                 credit_bytes=self.inbox.room_bytes,
             )
@@ -231,12 +231,12 @@ class Link:
         if not isinstance(answer, Subscribed):
             raise ProtocolError("unexpected", f"a subscription was answered by {type(answer).__name__}")
         self._see(answer.epoch)
-        if asked == 0:
+        if first == 0:
             if answer.next < 1:
                 raise ProtocolError("bad-number", "a stream's first frame is numbered 1")
             self.inbox.begin(answer.next)
-        elif answer.next != asked:
-            raise ProtocolError("bad-number", f"frame {asked} was asked for, {answer.next} is offered")
+        elif answer.next != first:
+            raise ProtocolError("bad-number", f"frame {first} was asked for, {answer.next} is offered")
 
     def _see(self, epoch: int) -> None:
         if epoch > self.epoch + MAX_EPOCH_LEAP:
@@ -283,15 +283,15 @@ class Link:
 
     async def _report(self, channel: FrameChannel) -> None:
         """Report progress to the host whenever it has changed; later changes go with the next report."""
-        told = (0, 0, 0)
+        reported = (0, 0, 0)
         while True:
             acknowledged = min(self._acknowledged, self.inbox.received)
-            standing = (self.inbox.received, acknowledged, self._returned)
-            if standing == told:
+            position = (self.inbox.received, acknowledged, self._returned)
+            if position == reported:
                 await self._due.wait()
                 continue
-            received, acknowledged, returned = standing
+            received, acknowledged, returned = position
             await channel.send(Progress(received=received, acknowledged=acknowledged, credit_bytes=returned, epoch=self.epoch))
-            if acknowledged > told[1]:
+            if acknowledged > reported[1]:
                 self._failpoint("acknowledge")
-            told = standing
+            reported = position

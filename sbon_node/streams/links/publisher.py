@@ -148,11 +148,11 @@ class Publisher:
         self._outbox.count_sent(serving.stream, serving.subscriber, frame)
         self._failpoint("send")
 
-    def _check_epoch(self, stream: str, seen: int) -> None:
+    def _check_epoch(self, stream: str, epoch: int) -> None:
         """Reject a subscriber's epoch too far above the host's own."""
         known = self._outbox.epoch(stream)
-        if seen > known + MAX_EPOCH_LEAP:
-            raise ProtocolError("epoch-leap", f"a subscriber says that it has seen epoch {seen}, this is {known}")
+        if epoch > known + MAX_EPOCH_LEAP:
+            raise ProtocolError("epoch-leap", f"a subscriber says that it has seen epoch {epoch}, this is {known}")
 
     async def _receive(self, serving: _Serving) -> None:
         stream, subscriber = serving.stream, serving.subscriber

@@ -61,34 +61,34 @@ def fill(inputs: Sequence[InputSpan], max_bytes: int, max_frames: int, max_rows:
     """
     bytes_left, rows_left, is_empty = max_bytes, max_rows, True
     while True:
-        held = _held(inputs)
+        are_held = _held(inputs)
         free = [
-            one
-            for one, is_held in zip(inputs, held, strict=True)
-            if not is_held and (following := one.next) is not None and following.number - one.start <= max_frames
+            source
+            for source, is_held in zip(inputs, are_held, strict=True)
+            if not is_held and (following := source.next) is not None and following.number - source.start <= max_frames
         ]
         if not free:
-            return held
-        least = min(free, key=lambda one: one.stands_ms)
+            return are_held
+        least = min(free, key=lambda source: source.stands_ms)
         frame = least.next
         assert frame is not None
         size = weight(frame.payload)
         if not is_empty and (size > bytes_left or (rows_left is not None and frame.rows > rows_left)):
-            return held
+            return are_held
         bytes_left -= size
         rows_left = None if rows_left is None else rows_left - frame.rows
         least.last, is_empty = frame, False
 
 
 def _held(inputs: Sequence[InputSpan]) -> list[bool]:
-    stands = [one.stands_ms for one in inputs]
-    if len(stands) < 2:
-        return [False] * len(stands)
-    least, second = sorted(stands)[:2]
-    held = []
-    for one, stand in zip(inputs, stands, strict=True):
-        following = one.next
+    watermarks = [source.stands_ms for source in inputs]
+    if len(watermarks) < 2:
+        return [False] * len(watermarks)
+    least, second = sorted(watermarks)[:2]
+    are_held = []
+    for source, stand in zip(inputs, watermarks, strict=True):
+        following = source.next
         others = second if stand == least else least
-        told = following is not None and following.watermark_ms not in (NO_WATERMARK_MS, END_WATERMARK_MS)
-        held.append(told and one.ahead_ms is not None and stand > others + one.ahead_ms)
-    return held
+        has_watermark = following is not None and following.watermark_ms not in (NO_WATERMARK_MS, END_WATERMARK_MS)
+        are_held.append(has_watermark and source.ahead_ms is not None and stand > others + source.ahead_ms)
+    return are_held

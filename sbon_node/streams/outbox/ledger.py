@@ -91,7 +91,7 @@ class Stream:
         return self.kind == "source" and not self.finite
 
     def active(self) -> list[Subscription]:
-        return [one for one in self.subscriptions.values() if not one.failed]
+        return [subscription for subscription in self.subscriptions.values() if not subscription.failed]
 
     def unreceived(self) -> int:
         """Bytes that hold the producer back.
@@ -100,14 +100,14 @@ class Stream:
         read anyway, and an absent subscriber must not harm the others. Before anyone subscribes a finite stream counts in full,
         while a live one continues within its retention.
         """
-        lags = [self.newest.upto - one.received_upto for one in self.active()]
+        lags = [self.newest.upto - subscription.received_upto for subscription in self.active()]
         if not lags:
             return 0 if self.live else self.newest.upto - self.trimmed_upto
         return max(lags) if self.kind == "operator" else min(lags)
 
     def floor(self) -> int:
         """The last frame that every subscriber has acknowledged; retention does not count."""
-        acknowledged = [one.acknowledged for one in self.active()]
+        acknowledged = [subscription.acknowledged for subscription in self.active()]
         if self.kind == "source":
             if self.finite:
                 return 0
@@ -120,7 +120,7 @@ class Stream:
         if not self.live:
             return []
         quota = max(settings.subscription_quota_bytes, settings.live_retention_bytes)
-        return [one for one in self.active() if self.visible.upto - one.acknowledged_upto > quota]
+        return [subscription for subscription in self.active() if self.visible.upto - subscription.acknowledged_upto > quota]
 
 
 def number_frames(stream: str, drafts: Sequence[FrameDraft], before: Tail, *, each_carries: bool) -> list[Frame]:

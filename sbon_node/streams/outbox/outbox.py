@@ -106,9 +106,9 @@ class Outbox:
             if batch == known.visible.batch and offsets != known.visible.offsets:
                 raise BrokenInvariantError(f"visible batch {batch} of {stream} was run again over other input")
             return "dropped"
-        kept = [tail for tail in known.pending if tail.batch < batch]
-        replaces = len(kept) < len(known.pending)
-        before = kept[-1] if kept else known.visible
+        earlier = [tail for tail in known.pending if tail.batch < batch]
+        replaces = len(earlier) < len(known.pending)
+        before = earlier[-1] if earlier else known.visible
         if batch != before.batch + 1:
             raise BrokenInvariantError(f"batch {batch} of {stream} follows batch {before.batch}")
         frames = number_frames(known.name, drafts, before, each_carries=False)
@@ -118,7 +118,7 @@ class Outbox:
                 statements.delete_pending(connection, known, batch, after=before.last)
             statements.insert_frames(connection, known, frames, before.upto)
             statements.insert_pending(connection, known, tail)
-        known.pending = [*kept, tail]
+        known.pending = [*earlier, tail]
         self._failpoint("outbox-write")
         return "replaced" if replaces else "written"
 
@@ -131,7 +131,7 @@ class Outbox:
         if batch > known.newest.batch:
             raise BrokenInvariantError(f"batch {batch} of {stream} was committed and never written")
         if batch > known.visible.batch:
-            tail = next(one for one in known.pending if one.batch == batch)
+            tail = next(tail for tail in known.pending if tail.batch == batch)
             with self._store.transaction() as connection:
                 statements.update_tail(connection, known, tail)
                 statements.forget_pending(connection, known, upto=batch)
@@ -284,7 +284,7 @@ class Outbox:
         """Return the counts of all streams together."""
         streams = list(self._streams.values())
         unreceived = [stream.unreceived() for stream in streams]
-        subscriptions = [one for stream in streams for one in stream.subscriptions.values()]
+        subscriptions = [subscription for stream in streams for subscription in stream.subscriptions.values()]
         return OutboxCount(
             **dict(zip(("shown_frames", "shown_rows", "shown_bytes"), self._shown, strict=True)),
             **dict(zip(("sent_frames", "sent_rows", "sent_bytes"), self._sent, strict=True)),
@@ -293,7 +293,7 @@ class Outbox:
             paused=sum(waiting > self._settings.outbox_quota_bytes for waiting in unreceived),
             unreceived_bytes=sum(unreceived),
             subscriptions=len(subscriptions),
-            failed_subscriptions=sum(bool(one.failed) for one in subscriptions),
+            failed_subscriptions=sum(bool(subscription.failed) for subscription in subscriptions),
         )
 
     def link_counts(self, stream: str) -> StreamCount:
@@ -306,15 +306,15 @@ class Outbox:
             dropped=known.dropped_rows,
             links={
                 name: LinkCount(
-                    frames=one.frames,
-                    rows=one.rows,
-                    bytes=one.bytes,
-                    received=one.received,
-                    acknowledged=one.acknowledged,
-                    failed=one.failed,
-                    dropped=one.dropped,
+                    frames=subscription.frames,
+                    rows=subscription.rows,
+                    bytes=subscription.bytes,
+                    received=subscription.received,
+                    acknowledged=subscription.acknowledged,
+                    failed=subscription.failed,
+                    dropped=subscription.dropped,
                 )
-                for name, one in sorted(known.subscriptions.items())
+                for name, subscription in sorted(known.subscriptions.items())
             },
         )
 
@@ -337,7 +337,7 @@ class Outbox:
             raise dropped(known.name)
 
     def _show(self, known: Stream, tail: Tail) -> None:
-        known.pending = [one for one in known.pending if one.batch > tail.batch]
+        known.pending = [later for later in known.pending if later.batch > tail.batch]
         before, known.visible = known.visible, tail
         news = (tail.frames - before.frames, tail.rows - before.rows, tail.bytes - before.bytes)
         self._shown = [total + new for total, new in zip(self._shown, news, strict=True)]

@@ -24,9 +24,11 @@ def _nobody(stream: str, subscriber: str, error: SbonError) -> None:
     """Ignore the end of a subscription: no publisher listens yet."""
 
 
-def _overdrawn(stream: Stream, one: Subscription) -> SbonError:
-    reason = f"{one.subscriber} fell behind its retained frames, and {one.dropped:,} rows were dropped"
-    return SbonError(one.failed, reason, where=stream.name, hint="raise streams.subscription_quota_bytes where the source lives")
+def _overdrawn(stream: Stream, subscription: Subscription) -> SbonError:
+    reason = f"{subscription.subscriber} fell behind its retained frames, and {subscription.dropped:,} rows were dropped"
+    return SbonError(
+        subscription.failed, reason, where=stream.name, hint="raise streams.subscription_quota_bytes where the source lives"
+    )
 
 
 class Retention:
@@ -123,17 +125,26 @@ class Retention:
         Call after new frames of the source.
         """
         failed = stream.overdrawn(self._settings)
-        for one in failed:
-            one.failed, one.dropped = "quota", statements.rows_after(self._store, stream, one.acknowledged)
-            stream.dropped_rows += one.dropped
+        for subscription in failed:
+            subscription.failed, subscription.dropped = (
+                "quota",
+                statements.rows_after(self._store, stream, subscription.acknowledged),
+            )
+            stream.dropped_rows += subscription.dropped
             stream.unsaved = True
-            log.warning("subscription_gone", stream=stream.name, subscriber=one.subscriber, reason="quota", rows=one.dropped)
+            log.warning(
+                "subscription_gone",
+                stream=stream.name,
+                subscriber=subscription.subscriber,
+                reason="quota",
+                rows=subscription.dropped,
+            )
         if stream.live:
             self._trim(stream)
         if failed:
             stream.room.notify()
-        for one in failed:
-            self.on_gone(stream.name, one.subscriber, _overdrawn(stream, one))
+        for subscription in failed:
+            self.on_gone(stream.name, subscription.subscriber, _overdrawn(stream, subscription))
 
     def save(self, stream: Stream) -> None:
         """Store the progress that is only in memory, while the disk has space."""
@@ -155,8 +166,8 @@ class Retention:
         weighed = statements.weighed_upto(self._store, stream, upto) if trims else stream.trimmed_upto
         try:
             with self._store.transaction(promised=False) as connection:
-                for one in stream.subscriptions.values():
-                    statements.save_subscription(connection, stream, one)
+                for subscription in stream.subscriptions.values():
+                    statements.save_subscription(connection, stream, subscription)
                 statements.save_dropped(connection, stream)
                 if trims:
                     statements.delete_frames(connection, stream, upto)

@@ -180,11 +180,11 @@ def insert_frames(connection: sqlite3.Connection, stream: Stream, frames: Iterab
 def read(store: FrameStore, stream: Stream, after: int, max_bytes: int) -> list[Frame]:
     frames: list[Frame] = []
     with store.reading() as connection:
-        found = connection.execute(
+        cursor = connection.execute(
             "SELECT id, rows, watermark_ms, ended, born_ms, payload FROM frames WHERE id > ? AND id <= ? ORDER BY id",
             (stream.base + after, stream.base + stream.visible.last),
         )
-        for id_, rows, watermark_ms, ended, born_ms, payload in found:
+        for id_, rows, watermark_ms, ended, born_ms, payload in cursor:
             max_bytes -= weight(payload)
             if frames and max_bytes < 0:
                 break
@@ -199,7 +199,7 @@ def read(store: FrameStore, stream: Stream, after: int, max_bytes: int) -> list[
                     born_ms=born_ms,
                 )
             )
-        found.close()
+        cursor.close()
     return frames
 
 
@@ -234,25 +234,34 @@ def last_overdue(store: FrameStore, stream: Stream, upto: int, full: int, old_ms
     """
     last = stream.trimmed
     with store.reading() as connection:
-        found = connection.execute(
+        cursor = connection.execute(
             "SELECT id, upto, born_ms FROM frames WHERE id > ? AND id <= ? ORDER BY id",
             (stream.base + stream.trimmed, stream.base + upto),
         )
-        for id_, weighed, born_ms in found:
+        for id_, weighed, born_ms in cursor:
             if weighed > full and born_ms >= old_ms:
                 break
             last = id_ - stream.base
-        found.close()
+        cursor.close()
     return last
 
 
 # -- subscriptions ----------------------------------------------------------------------------------------------------
 
 
-def save_subscription(connection: sqlite3.Connection, stream: Stream, one: Subscription) -> None:
+def save_subscription(connection: sqlite3.Connection, stream: Stream, subscription: Subscription) -> None:
     connection.execute(
         "INSERT OR REPLACE INTO subscriptions VALUES (?,?,?,?,?,?,?,?)",
-        (stream.id, one.subscriber, one.acknowledged, one.failed, one.frames, one.rows, one.bytes, one.dropped),
+        (
+            stream.id,
+            subscription.subscriber,
+            subscription.acknowledged,
+            subscription.failed,
+            subscription.frames,
+            subscription.rows,
+            subscription.bytes,
+            subscription.dropped,
+        ),
     )
 
 
