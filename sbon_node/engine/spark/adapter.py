@@ -231,10 +231,10 @@ class SparkEngine:
 
     async def _measure_recovery(self, began_s: float) -> None:
         """Measure from the first of several deaths in a row until all operators run again, except those set aside."""
-        while not all(one.live or one.stopping or one.state in SET_ASIDE for one in self._running.values()):
+        while not all(running.live or running.stopping or running.state in SET_ASIDE for running in self._running.values()):
             await self._clock.sleep(SETTLE_POLL_S)
         self.recovery_s = self._clock.now() - began_s
-        aside = sum(one.state in SET_ASIDE for one in self._running.values())
+        aside = sum(running.state in SET_ASIDE for running in self._running.values())
         log.info("engine-recovered", after_s=round(self.recovery_s, 3), operators=len(self._running) - aside, set_aside=aside)
 
     # -- replacing ----------------------------------------------------------------------------------------------------
@@ -284,13 +284,13 @@ class SparkEngine:
         return await running.serve(request)
 
 
-def too_full(found: Footprint, settings: EngineSettings) -> str:
+def too_full(footprint: Footprint, settings: EngineSettings) -> str:
     """Return why the engine must be replaced; empty if it need not."""
-    if found.threads > settings.replace_threads:
-        return f"{found.threads} threads, over the limit of {settings.replace_threads}"
-    if found.descriptors > settings.replace_descriptors:
-        return f"{found.descriptors} descriptors, over the limit of {settings.replace_descriptors}"
-    percent = 100 * found.heap_mb / found.max_heap_mb
+    if footprint.threads > settings.replace_threads:
+        return f"{footprint.threads} threads, over the limit of {settings.replace_threads}"
+    if footprint.descriptors > settings.replace_descriptors:
+        return f"{footprint.descriptors} descriptors, over the limit of {settings.replace_descriptors}"
+    percent = 100 * footprint.heap_mb / footprint.max_heap_mb
     if percent > settings.replace_heap_percent:
         return f"{percent:.0f} % of the heap after a collection, over the limit of {settings.replace_heap_percent} %"
     return ""

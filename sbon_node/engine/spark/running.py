@@ -265,22 +265,22 @@ class Running:
                 return after
             before = tuple(self._after)
             # A watermark releases rows only in another batch, which Spark runs once it has asked for news.
-            found = await self._port.poll(before, 0.0 if self._wrote and self.spec.has_state else wait_s)
+            offsets = await self._port.poll(before, 0.0 if self._wrote and self.spec.has_state else wait_s)
             self._wrote = False
             if self.stopping or self.held:
                 return after
-            if found != before:
+            if offsets != before:
                 self._batch_begins()
-            if found == before and not self.proven.done() and not self.is_amid_batch():
+            if offsets == before and not self.proven.done() and not self.is_amid_batch():
                 self._prove()
-            self._answers = {i: offset for i, offset in enumerate(found) if i != position}
-            ready = found[position]
+            self._answers = {i: offset for i, offset in enumerate(offsets) if i != position}
+            ready = offsets[position]
         self._after[position] = ready
         return ready
 
     async def _committed(self, batch: int) -> None:
         """Report a commit. Batch ``batch + 1`` may never come: a commit that cannot be shown now must be shown later."""
-        told = False
+        reported = False
         while True:
             try:
                 await self._port.committed(batch)
@@ -288,10 +288,10 @@ class Running:
             except SbonError as error:
                 if error.code not in PASSING or self.stopping:
                     raise  # The commit becomes visible at the next start.
-                told = True
+                reported = True
                 self.tell(self.state, str(error))
             await self._clock.sleep(RETRY_S)
-        if told:
+        if reported:
             self.tell(self.state)
         self._shown = batch
         self._good += 1

@@ -73,13 +73,13 @@ class Feed:
         self._socket.close()
 
     def _exactly(self, count: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < count:
+        received_bytes = bytearray()
+        while len(received_bytes) < count:
             try:
-                received = self._socket.recv(min(count - len(parts), 1 << 20))
+                received = self._socket.recv(min(count - len(received_bytes), 1 << 20))
             except OSError as error:
                 raise FeedLostError(str(error)) from error
             if not received:
                 raise FeedLostError("the node has closed the connection")
-            parts += received
-        return bytes(parts)
+            received_bytes += received
+        return bytes(received_bytes)

@@ -132,8 +132,8 @@ class Zygote:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
-        for one in (*self._own, *self._launchers.values(), launcher):
-            one.close()
+        for channel in (*self._own, *self._launchers.values(), launcher):
+            channel.close()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)

@@ -18,10 +18,10 @@ from sbon_node.sql.checks.functions import (
     LITERAL_TEXTS,
     MAX_GROWTH,
     MIN_ARGUMENTS,
-    PIECES,
     SKETCH_AGGREGATES,
     UNIT_FIRST,
     UNITS,
+    WINDOW_COLUMNS,
     refusal_of,
 )
 from sbon_node.sql.checks.growth import Growth, Sizes
@@ -110,7 +110,7 @@ class _Fragment:
         for relation in relations:
             for name, size in self._check_relation(relation).items():
                 sizes[name] = max(size, sizes.get(name, 1))
-        known = {relation.alias_or_name.lower() for relation in relations} | set(PIECES)
+        known = {relation.alias_or_name.lower() for relation in relations} | set(WINDOW_COLUMNS)
         for join in joins:
             self._check_join(join)
         group = select.args.get("group")
@@ -152,10 +152,10 @@ class _Fragment:
             raise error_at("forbidden-sql", "a join has a side and something that is equal", self._clean, join.this)
 
     def _check_columns(self, root: exp.Expr, known: set[str]) -> None:
-        for one in root.find_all(exp.Column):
-            if (one.table and one.table.lower() not in known) or one.args.get("db"):
+        for reference in root.find_all(exp.Column):
+            if (reference.table and reference.table.lower() not in known) or reference.args.get("db"):
                 hint = "write the column's name alone"
-                raise error_at("forbidden-variable", "neither an input nor its column", self._clean, one, hint=hint)
+                raise error_at("forbidden-variable", "neither an input nor its column", self._clean, reference, hint=hint)
 
     def _check_output(self, root: exp.Expr, *, grouped: bool) -> None:
         """Check an output expression. A grouped SELECT may also use an aggregate, or a window to group by."""
@@ -165,7 +165,7 @@ class _Fragment:
         if isinstance(bare, exp.Column) and isinstance(bare.this, exp.Star):
             return
         name = call_name(bare)
-        if grouped and name in (*ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *PIECES):
+        if grouped and name in (*ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *WINDOW_COLUMNS):
             for argument in bare.expressions:
                 if not isinstance(argument, exp.Star):
                     check_scalar(self._clean, argument)
@@ -195,7 +195,7 @@ def _check(clean: str, node: exp.Expr, growth: int) -> None:
 
 def _check_special(clean: str, node: exp.Expr) -> None:
     if type(node) is exp.DataType:
-        bounded = all(isinstance(one, exp.DataTypeParam) for one in node.expressions) and (
+        bounded = all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions) and (
             node.this == exp.DType.DECIMAL or not node.expressions
         )
         if (
@@ -209,7 +209,7 @@ def _check_special(clean: str, node: exp.Expr) -> None:
     elif isinstance(node, exp.Literal) and not node.is_string and len(node.name) > MAX_NUMBER:
         raise error_at("bad-sql", f"a number has at most {MAX_NUMBER} characters", clean, node)
     elif isinstance(node, exp.Column) and (
-        isinstance(node.this, exp.Star) or (node.args.get("db") and node.table.lower() not in PIECES)
+        isinstance(node.this, exp.Star) or (node.args.get("db") and node.table.lower() not in WINDOW_COLUMNS)
     ):
         raise error_at("unsupported-expression", "not supported here", clean, node, hint="name a column")
     elif isinstance(node, exp.In) and (node.args.get("query") or node.args.get("unnest") or node.args.get("field")):
@@ -245,7 +245,7 @@ def _check_function(clean: str, node: exp.Anonymous) -> str:
             raise error_at(
                 "unbounded-function", f"argument {position + 1} of {name} may make values of any size", clean, node, hint=hint
             )
-    if any(isinstance(one, exp.Var) for one in arguments[1:]) or (
+    if any(isinstance(argument, exp.Var) for argument in arguments[1:]) or (
         arguments and isinstance(arguments[0], exp.Var) and (name not in UNIT_FIRST or arguments[0].name.lower() not in UNITS)
     ):
         raise error_at("unsupported-expression", "not supported", clean, node)

@@ -31,11 +31,11 @@ def in_the_text(error: SbonError, text: str, relation: Select) -> SbonError:
 
     The engine or the fragment's own check raised it. Other errors are returned as they are.
     """
-    place = re.fullmatch(r"line 1, column (\d+)", error.where)
-    if place is None and error.where != "fragment":
+    match = re.fullmatch(r"line 1, column (\d+)", error.where)
+    if match is None and error.where != "fragment":
         return error
     hint = error.hint or _HINTS.get(error.code, "the engine is Spark: cast the values, or write the expression in another way")
-    start = _start(int(place[1]) - 1 if place else 0, relation)
+    start = _start(int(match[1]) - 1 if match else 0, relation)
     return refusal(error.code, error.message.rstrip("."), text, start, offending=clause(text, start), hint=hint)
 
 
@@ -43,7 +43,7 @@ def _start(offset: int, relation: Select) -> int:
     """Return the place of the first user-written name or literal from ``offset`` on."""
     tree = tree_of(relation)
     twins = zip(_leaves(parse(render(tree))[0]), _leaves(tree), strict=False)
-    known = [(one.meta["start"], own.meta["start"]) for one, own in twins if "start" in one.meta and "start" in own.meta]
+    known = [(twin.meta["start"], own.meta["start"]) for twin, own in twins if "start" in twin.meta and "start" in own.meta]
     after = [(at, start) for at, start in known if at >= offset]
     return int(min(after)[1] if after else 0)
 
@@ -71,10 +71,10 @@ def check_outputs(text: str, schema: Schema, outputs: Sequence[Output]) -> None:
 
 def check_alike(text: str, schema: Schema, outputs: Sequence[Output], other: Schema, others: Sequence[Output]) -> None:
     """Raise ``bad-union`` if two parts of a view, or of the result, differ in type."""
-    for one, two, output, alternative in zip(schema, other, outputs, others, strict=True):
-        if one.type == two.type:
+    for column_type, two, output, alternative in zip(schema, other, outputs, others, strict=True):
+        if column_type.type == two.type:
             continue
-        to, of, narrow = one.type, two.type, alternative
+        to, of, narrow = column_type.type, two.type, alternative
         if to in _WIDER and of in _WIDER and _WIDER.index(of) > _WIDER.index(to):
             to, of, narrow = of, to, output
         hint = f"write CAST({render(narrow.expression)} AS {to})"

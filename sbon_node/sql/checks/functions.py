@@ -114,7 +114,7 @@ UNBOUNDED_AGGREGATES = words("""
 
 WINDOWS = words("window window_time session_window row_number rank dense_rank percent_rank ntile lag lead cume_dist nth_value")
 
-PIECES = ("window", "session_window")
+WINDOW_COLUMNS = ("window", "session_window")
 """Functions that split event time into windows."""
 
 GENERATORS = words("explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple range")
@@ -158,7 +158,7 @@ def refusal_of(name: str) -> tuple[str, str, str]:
         )
     if name in AGGREGATES:
         return "unsupported-aggregate", f"{name} hangs on the rows' order", "min, max, min_by and max_by do not"
-    if name in PIECES:
+    if name in WINDOW_COLUMNS:
         return "unsupported-window", f"{name} belongs into GROUP BY", f"GROUP BY {name}(event time, '1 hour')"
     if name in WINDOWS:
         return "unsupported-window", f"{name} needs all rows in order", "aggregate by GROUP BY window(event time, '1 hour')"

@@ -30,18 +30,18 @@ class Growth:
 
     def of_row(self, outputs: Sequence[exp.Expr], sizes: Sizes) -> dict[str, int]:
         """Return the growth factors of a SELECT's columns. Raises :class:`SbonError` ``unbounded-function``."""
-        found: dict[str, int] = {}
+        sizes_of_row: dict[str, int] = {}
         gained = 0
         for output in outputs:
             if isinstance(output, exp.Star) or (isinstance(output.unalias(), exp.Column) and output.unalias().is_star):
-                found.update(sizes)
+                sizes_of_row.update(sizes)
                 continue
             size = self.of(output.unalias(), sizes)
             gained += size - 1
             if gained > self._most:
                 raise self._refused(f"a row may become more than {self._most} times as long", output)
-            found[output.alias_or_name.lower()] = size
-        return found
+            sizes_of_row[output.alias_or_name.lower()] = size
+        return sizes_of_row
 
     def of(self, node: exp.Expr, sizes: Sizes) -> int:
         """Return the growth factor of an expression.
@@ -50,8 +50,8 @@ class Growth:
         """
         if isinstance(node, exp.Column):
             return sizes.get(node.name.lower(), 1)
-        parts = list(node.flatten()) if isinstance(node, exp.Connector) else list(node.iter_expressions())
-        inner = [self.of(part, sizes) for part in parts]
+        terms = list(node.flatten()) if isinstance(node, exp.Connector) else list(node.iter_expressions())
+        inner = [self.of(term, sizes) for term in terms]
         if isinstance(node, _TRUTH):
             return 1
         size = _size(node, inner)

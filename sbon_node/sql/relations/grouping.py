@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from sbon_node.errors import SbonError
 from sbon_node.sql.checks.allowlist import check_scalar
-from sbon_node.sql.checks.functions import AGGREGATES, ALLOWED_AGGREGATES, PIECES, refusal_of
+from sbon_node.sql.checks.functions import AGGREGATES, ALLOWED_AGGREGATES, WINDOW_COLUMNS, refusal_of
 from sbon_node.sql.relations.hints import window_over
 from sbon_node.sql.relations.logical import Aggregate, Output, Relation, Select, Window, WindowKind, column
 from sbon_node.sql.relations.scope import Scope
@@ -42,11 +42,11 @@ class Grouping:
     @staticmethod
     def by(scope: Scope, expressions: Sequence[exp.Expr]) -> Grouping:
         grouping = Grouping(scope, None, [], [], [])
-        for one in expressions:
-            if call_name(one) in PIECES:
-                grouping._take_window(one)
+        for expression in expressions:
+            if call_name(expression) in WINDOW_COLUMNS:
+                grouping._take_window(expression)
             else:
-                grouping._take_key(one)
+                grouping._take_key(expression)
         return grouping
 
     def relation(self, start: int, by: str = "GROUP BY") -> Aggregate:
@@ -71,7 +71,7 @@ class Grouping:
             return column(self._aggregate(node, name))
         if (key := self._key(node)) is not None:
             return column(key)
-        if isinstance(node, exp.Column) and node.table.lower() in PIECES and node.table.lower() not in self.scope.offered:
+        if isinstance(node, exp.Column) and node.table.lower() in WINDOW_COLUMNS and node.table.lower() not in self.scope.offered:
             raise self._no_end(node)
         if isinstance(node, exp.Column):
             hint = f"add it to GROUP BY, or take max({node.name})"
@@ -100,12 +100,12 @@ class Grouping:
         start_name, end_name = self._fresh(f"{kind}_start"), self._fresh(f"{kind}_end")
         self.window = Window(kind, time, size, slide, offset, start_name, end_name)
 
-    def _take_key(self, one: exp.Expr) -> None:
+    def _take_key(self, expression: exp.Expr) -> None:
         clean = self.scope.clean
-        if isinstance(one, exp.Literal):
-            raise error_at("unsupported-group-by", "a position", clean, one, hint="name the column")
-        check_scalar(clean, one)
-        resolved = self.scope.resolve(one)
+        if isinstance(expression, exp.Literal):
+            raise error_at("unsupported-group-by", "a position", clean, expression, hint="name the column")
+        check_scalar(clean, expression)
+        resolved = self.scope.resolve(expression)
         if self._key_of(resolved) is None:
             name = resolved.name if isinstance(resolved, exp.Column) else self._fresh("key")
             self.keys.append(Output(name, resolved))
@@ -135,7 +135,7 @@ class Grouping:
                 raise error_at("unsupported-aggregate", "DISTINCT inside an aggregate keeps all values", clean, call, hint=hint)
             if not (name == "count" and isinstance(argument, exp.Star)):
                 check_scalar(clean, argument)
-        resolved = exp.Anonymous(this=name, expressions=[self.scope.resolve(one) for one in arguments])
+        resolved = exp.Anonymous(this=name, expressions=[self.scope.resolve(argument) for argument in arguments])
         text = canonical_expression(resolved)
         for known in self.aggregates:
             if canonical_expression(known.expression) == text:
@@ -155,7 +155,7 @@ class Grouping:
     def _key(self, node: exp.Expr) -> str | None:
         if any(call_name(call) in AGGREGATES for call in node.find_all(exp.Anonymous)) or isinstance(node, exp.Literal):
             return None
-        if any(self.scope.find(one) is None for one in node.find_all(exp.Column)):
+        if any(self.scope.find(reference) is None for reference in node.find_all(exp.Column)):
             return None
         return self._key_of(self.scope.resolve(node))
 
@@ -172,27 +172,27 @@ class Grouping:
         return call_name(node) in AGGREGATES or self._window_end(node) is not None
 
     def _fresh(self, name: str) -> str:
-        taken = {one.lower() for one in self.scope.relation.names}
-        taken |= {output.name.lower() for output in (*self.keys, *self.aggregates, *self.prepared)}
-        candidates = [name, *(f"{name}_{number}" for number in range(2, len(taken) + 3))]
-        return next(one for one in candidates if one.lower() not in taken)
+        in_use = {name.lower() for name in self.scope.relation.names}
+        in_use |= {output.name.lower() for output in (*self.keys, *self.aggregates, *self.prepared)}
+        candidates = [name, *(f"{name}_{number}" for number in range(2, len(in_use) + 3))]
+        return next(candidate for candidate in candidates if candidate.lower() not in in_use)
 
 
-def with_names(condition: exp.Expr, made: Mapping[str, exp.Expr]) -> exp.Expr:
+def with_names(condition: exp.Expr, outputs: Mapping[str, exp.Expr]) -> exp.Expr:
     """Replace output names in a HAVING condition by their expressions. Inside an aggregate a name is a column's."""
 
-    def meant(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Column) or node.table or node.name.lower() not in made:
+    def output_of(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column) or node.table or node.name.lower() not in outputs:
             return node
         inside = node.find_ancestor(exp.Anonymous)
         while inside is not None:
             if call_name(inside) in AGGREGATES:
                 return node
             inside = inside.find_ancestor(exp.Anonymous)
-        written = made[node.name.lower()].copy()
+        written = outputs[node.name.lower()].copy()
         return written if isinstance(written, exp.Column | exp.Anonymous) else exp.Paren(this=written)
 
-    return condition.transform(meant)
+    return condition.transform(output_of)
 
 
 def filtered_aggregate(node: exp.Expr) -> exp.Expr:

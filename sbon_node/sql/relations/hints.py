@@ -25,10 +25,10 @@ def window_over(names: Names, *, by: str = "GROUP BY", keys: Sequence[str] = ())
     others = "".join(f", {key}" for key in keys)
     if not times:
         return f"{by} window(event time, '1 hour'){others}; {_lost(names.relation)}"
-    ends = [one for one in times if one.endswith("window.end")]
+    ends = [time for time in times if time.endswith("window.end")]
     if ends:
-        whole = ends[0].removesuffix(".end")
-        return f"{by} {whole}{others}, or {by} window(window_time({whole}), '1 day'){others}"
+        window = ends[0].removesuffix(".end")
+        return f"{by} {window}{others}, or {by} window(window_time({window}), '1 day'){others}"
     return f"{by} window({times[0]}, '1 hour'){others}"
 
 
@@ -58,14 +58,14 @@ def equality_between(left: Names, right: Names) -> str:
 def _times(names: Names, *, qualified: bool) -> list[str]:
     """Return the columns that follow the watermark, in the user's spelling. The end of a window counts, its start does not."""
     lags = lags_ms(names.relation, bounded=False)
-    found = []
+    times = []
     for alias, columns in names.offered.items():
         prefix = f"{alias}." if qualified else ""
         for key, name in columns.items():
             if name in lags and not key.endswith("window_start"):
-                piece = key.removesuffix("_end")
-                found.append(f"{prefix}{piece}.end" if piece in ("window", "session_window") else f"{prefix}{key}")
-    return found
+                window = key.removesuffix("_end")
+                times.append(f"{prefix}{window}.end" if window in ("window", "session_window") else f"{prefix}{key}")
+    return times
 
 
 def _lost(relation: Relation) -> str:
@@ -83,7 +83,7 @@ def _below(relation: Relation) -> set[str]:
         case Select(child):
             return _below(child)
         case Union(children):
-            return {one for child in children for one in _below(child)}
+            return {relation for child in children for relation in _below(child)}
         case Join():
             return _below(relation.left) | _below(relation.right)
     raise TypeError(f"no relation of a query: {relation!r}")

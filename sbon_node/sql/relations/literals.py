@@ -34,24 +34,24 @@ def check_literals(text: str, relation: Relation) -> None:
                 known = [types.get(_name(side), "") for side in sides if isinstance(side, exp.Column)]
                 for literal in sides:
                     if (wrong := next((type_ for type_ in known if not _holds(literal, type_)), None)) is not None:
-                        column = next(one for one in sides if isinstance(one, exp.Column))
+                        column = next(side for side in sides if isinstance(side, exp.Column))
                         hint = f"write one, or compare CAST({column.name} AS string)"
                         message = f"no {wrong} can be compared with this"
                         raise error_at("bad-literal", message, text, literal, hint=hint)
             elif isinstance(node, _ARITHMETIC):
                 _check_numbers(text, types, node)
             elif isinstance(node, exp.Cast) and not node.args.get("safe"):  # TRY_CAST gives NULL
-                wanted = render(node.to).lower()
-                if not _holds(node.this.unnest(), wanted):
+                type_name = render(node.to).lower()
+                if not _holds(node.this.unnest(), type_name):
                     hint = "write one, or TRY_CAST, which gives NULL for an invalid text"
-                    raise error_at("bad-literal", f"this is no {wanted}", text, node.this.unnest(), hint=hint)
+                    raise error_at("bad-literal", f"this is no {type_name}", text, node.this.unnest(), hint=hint)
 
 
 def _check_numbers(text: str, types: Mapping[str, str], node: exp.Expr) -> None:
     """Refuse arithmetic on string columns. Spark would read the strings as numbers, and fail with the first that is none."""
     sides = [side for side in _sides(node) if side is not None]
     known = [types.get(_name(side), "") for side in sides if isinstance(side, exp.Column)]
-    for side in () if any(one.startswith(_TIMES) for one in known) else sides:
+    for side in () if any(type_name.startswith(_TIMES) for type_name in known) else sides:
         if isinstance(side, exp.Column) and types.get(_name(side)) == "string":
             hint = f"CAST({side.name} AS double), or TRY_CAST, which gives NULL for a text that is no number; || joins strings"
             raise error_at("bad-operand", f"{side.name} is a string, and no number", text, node, hint=hint)
@@ -59,9 +59,9 @@ def _check_numbers(text: str, types: Mapping[str, str], node: exp.Expr) -> None:
 
 def _sides(node: exp.Expr) -> Iterator[exp.Expr | None]:
     for key in ("this", "expression", "low", "high"):
-        if isinstance(one := node.args.get(key), exp.Expr):
-            yield one.unnest()
-    yield from (one.unnest() for one in node.args.get("expressions") or ())
+        if isinstance(operand := node.args.get(key), exp.Expr):
+            yield operand.unnest()
+    yield from (operand.unnest() for operand in node.args.get("expressions") or ())
 
 
 def _holds(literal: exp.Expr, type_: str) -> bool:
@@ -91,7 +91,7 @@ def _expressions(relation: Relation) -> Iterator[tuple[Mapping[str, str], exp.Ex
         case Select(child, outputs, conditions):
             yield from _expressions(child)
             types = _types(child)
-            yield from ((types, one) for one in (*(output.expression for output in outputs), *conditions))
+            yield from ((types, expression) for expression in (*(output.expression for output in outputs), *conditions))
         case Aggregate(child=child, keys=keys, aggregates=aggregates):
             yield from _expressions(child)
             types = _types(child)
@@ -101,7 +101,7 @@ def _expressions(relation: Relation) -> Iterator[tuple[Mapping[str, str], exp.Ex
             yield from _expressions(right)
             sides = ((LEFT, _types(left)), (RIGHT, _types(right)))
             types = {f"{side}.{name}": type_ for side, known in sides for name, type_ in known.items()}
-            yield from ((types, one) for one in conditions)
+            yield from ((types, condition) for condition in conditions)
         case Union(children):
             for child in children:
                 yield from _expressions(child)

@@ -164,7 +164,9 @@ def conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
 
 def named(columns: exp.Expr) -> set[str]:
     """Return the columns that an expression reads, qualified as written."""
-    return {f"{one.table}.{one.name}" if one.table else one.name for one in columns.find_all(exp.Column)}
+    return {
+        f"{reference.table}.{reference.name}" if reference.table else reference.name for reference in columns.find_all(exp.Column)
+    }
 
 
 def replaced(expression: exp.Expr, outputs: dict[str, exp.Expr]) -> exp.Expr:

@@ -107,8 +107,8 @@ class _Reader:
     def _from(self, tree: exp.Select, ctes: Mapping[str, Relation]) -> Scope:
         source = tree.args.get("from_")
         if source is None:
-            if (meant := instead_of(self._clean, self._tokens, "FROM")) is not None:
-                raise meant
+            if (misspelling := instead_of(self._clean, self._tokens, "FROM")) is not None:
+                raise misspelling
             hint = "name the stream to read: FROM stream"
             raise refusal("unsupported-no-from", "there is no FROM", self._clean, 0, offending=self._clean, hint=hint)
         scope = self._relation(source.this, ctes)
@@ -132,7 +132,7 @@ class _Reader:
         if kind is None:
             raise self._unsupported_join(tree)
         if tree.args.get("using"):
-            names = [one.name for one in tree.args["using"]]
+            names = [identifier.name for identifier in tree.args["using"]]
             first, second = next(iter(left.offered)), tree.this.alias_or_name
             hint = "write ON " + " AND ".join(f"{first}.{name} = {second}.{name}" for name in names)
             raise error_at("unsupported-join", "USING is not supported", self._clean, tree.this, hint=hint)
@@ -142,9 +142,9 @@ class _Reader:
             raise error_at("duplicate-alias", f"two relations are named {min(clash)!r}", self._clean, tree.this, hint=hint)
         both = left.joined(right, kind, begin_of(self._clean, tree.this))
         conditions = []
-        for one in conjuncts(by_ends(tree.args.get("on"), both)):
-            check_scalar(self._clean, one)
-            conditions.append(both.resolve(one))
+        for conjunct in conjuncts(by_ends(tree.args.get("on"), both)):
+            check_scalar(self._clean, conjunct)
+            conditions.append(both.resolve(conjunct))
         return self._with_conditions(left, both, conditions)
 
     def _unsupported_join(self, tree: exp.Join) -> SbonError:
@@ -161,26 +161,29 @@ class _Reader:
         assert isinstance(join, Join)
         sides = {name: column(at, side) for name, side, at in join.columns}
         qualified = tuple(
-            one.transform(lambda n: in_place_of(n, sides[n.name]) if isinstance(n, exp.Column) else n) for one in conditions
+            condition.transform(lambda n: in_place_of(n, sides[n.name]) if isinstance(n, exp.Column) else n)
+            for condition in conditions
         )
         if join.kind != "semi":
             return Scope(self._clean, replace(join, conditions=qualified), both.offered)
-        kept = tuple(one for one in join.columns if one[1] == LEFT)
-        return Scope(self._clean, replace(join, conditions=qualified, columns=kept), left.offered)
+        columns = tuple(entry for entry in join.columns if entry[1] == LEFT)
+        return Scope(self._clean, replace(join, conditions=qualified, columns=columns), left.offered)
 
     def _where(self, scope: Scope, condition: exp.Expr, ctes: Mapping[str, Relation]) -> Scope:
         plain = []
-        for one in conjuncts(by_ends(condition, scope)):
-            if isinstance(one, exp.Exists):
-                scope = self._semi(scope, one.this, None, ctes)
-            elif isinstance(one, exp.In) and one.args.get("query"):
-                scope = self._semi(scope, one.args["query"], one.this, ctes)
-            elif (isinstance(one, exp.Not) and isinstance(one.this.unnest(), exp.Exists)) or _is_not_in(one):
+        for conjunct in conjuncts(by_ends(condition, scope)):
+            if isinstance(conjunct, exp.Exists):
+                scope = self._semi(scope, conjunct.this, None, ctes)
+            elif isinstance(conjunct, exp.In) and conjunct.args.get("query"):
+                scope = self._semi(scope, conjunct.args["query"], conjunct.this, ctes)
+            elif (isinstance(conjunct, exp.Not) and isinstance(conjunct.this.unnest(), exp.Exists)) or _is_not_in(conjunct):
                 hint = "LEFT JOIN ... and WHERE a column of the right side IS NULL"
-                raise error_at("unsupported-subquery", "NOT EXISTS and NOT IN are not supported", self._clean, one, hint=hint)
+                raise error_at(
+                    "unsupported-subquery", "NOT EXISTS and NOT IN are not supported", self._clean, conjunct, hint=hint
+                )
             else:
-                check_scalar(self._clean, one)
-                plain.append(scope.resolve(one))
+                check_scalar(self._clean, conjunct)
+                plain.append(scope.resolve(conjunct))
         if not plain:
             return scope
         passed = tuple(Output(name, column(name)) for name in scope.relation.names)
@@ -197,19 +200,19 @@ class _Reader:
         start = begin_of(self._clean, tree)
         both = outer.joined(inner, "semi", start)
         own, correlated = [], []
-        for one in conjuncts(select.args["where"].this) if select.args.get("where") else ():
-            check_scalar(self._clean, one)
-            if all(inner.find(reference) is not None for reference in one.find_all(exp.Column)):
-                own.append(inner.resolve(one))
+        for conjunct in conjuncts(select.args["where"].this) if select.args.get("where") else ():
+            check_scalar(self._clean, conjunct)
+            if all(inner.find(reference) is not None for reference in conjunct.find_all(exp.Column)):
+                own.append(inner.resolve(conjunct))
             else:
-                correlated.append(self._inner_first(both, inner, outer, one))
+                correlated.append(self._inner_first(both, inner, outer, conjunct))
         if member is not None:
             if len(select.expressions) != 1 or isinstance(select.expressions[0], exp.Star):
                 raise error_at("bad-sql", "IN takes one column", self._clean, tree, hint="select one expression")
-            wanted = select.expressions[0].unalias()
+            selected = select.expressions[0].unalias()
             check_scalar(self._clean, member)
-            check_scalar(self._clean, wanted)
-            equal = exp.EQ(this=outer.resolve(member), expression=self._inner_first(both, inner, outer, wanted))
+            check_scalar(self._clean, selected)
+            equal = exp.EQ(this=outer.resolve(member), expression=self._inner_first(both, inner, outer, selected))
             correlated.append(equal)
         if own:
             passed = tuple(Output(name, column(name)) for name in inner.relation.names)
@@ -220,7 +223,7 @@ class _Reader:
     def _inner_first(self, both: Scope, inner: Scope, outer: Scope, expression: exp.Expr) -> exp.Expr:
         """Resolve an expression in the joined relation; the sub-query's names hide the outer names."""
 
-        def meant(node: exp.Expr) -> exp.Expr:
+        def inner_or_outer(node: exp.Expr) -> exp.Expr:
             if not isinstance(node, exp.Column):
                 return node
             name = inner.find(node)
@@ -232,7 +235,7 @@ class _Reader:
             new = next(new for new, side, at in both.relation.columns if side == RIGHT and at == name)
             return in_place_of(node, column(new))
 
-        return expression.transform(meant)
+        return expression.transform(inner_or_outer)
 
     def _stream(self, table: exp.Expr, ctes: Mapping[str, Relation]) -> CatalogEntry:
         streams = self._streams

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from sbon_node.errors import SbonError
-from sbon_node.sql.checks.functions import PIECES
+from sbon_node.sql.checks.functions import WINDOW_COLUMNS
 from sbon_node.sql.relations.hints import bound_between, equality_between, window_over
 from sbon_node.sql.relations.logical import LEFT, RIGHT, Join, JoinKind, Relation, column
 from sbon_node.sql.syntax.dialect import error_at
@@ -29,14 +29,14 @@ class Scope:
 
     def joined(self, other: Scope, kind: JoinKind, start: int = 0) -> Scope:
         """Join both sides without a condition. A right name that the left side has too gets its alias as a prefix."""
-        taken = {name.lower() for name in self.relation.names}
+        used = {name.lower() for name in self.relation.names}
         columns = [(name, LEFT, name) for name in self.relation.names]
         offered = dict(self.offered)
         for alias, names in other.offered.items():
             renamed = {}
             for key, name in names.items():
-                free = _free(name, alias, taken)
-                taken.add(free.lower())
+                free = _free(name, alias, used)
+                used.add(free.lower())
                 renamed[key] = free
                 columns.append((free, RIGHT, name))
             offered[alias] = renamed
@@ -53,30 +53,30 @@ class Scope:
         A grouped sub-query outputs its window as two columns, ``window_start`` and ``window_end``.
         """
         alias, name = reference.table.lower(), reference.name.lower()
-        if alias in PIECES and alias not in self.offered:
+        if alias in WINDOW_COLUMNS and alias not in self.offered:
             alias, name = reference.text("db").lower(), f"{alias}_{name}"
         elif reference.args.get("db"):
             return None
-        found = [names[name] for key, names in self.offered.items() if name in names and alias in ("", key)]
-        if len(found) > 1:
+        matches = [names[name] for key, names in self.offered.items() if name in names and alias in ("", key)]
+        if len(matches) > 1:
             hint = "write " + " or ".join(f"{key}.{reference.name}" for key, names in self.offered.items() if name in names)
             raise error_at(
                 "ambiguous-column", f"{reference.name!r} is in more than one relation", self.clean, reference, hint=hint
             )
-        return found[0] if found else None
+        return matches[0] if matches else None
 
     def columns_of(self, star: exp.Expr) -> list[exp.Column]:
         """Return the columns that ``*`` or ``alias.*`` covers."""
         alias = star.table.lower() if isinstance(star, exp.Column) else ""
         if alias and alias not in self.offered:
             raise self._unknown_alias(star)
-        found = [(key, name) for key, names in self.offered.items() if alias in ("", key) for name in names]
-        names = [name for _, name in found]
+        pairs = [(key, name) for key, names in self.offered.items() if alias in ("", key) for name in names]
+        names = [name for _, name in pairs]
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise self._starred_twice(star, twice)
         if len(self.offered) == 1:
-            return [column(self.offered[key][name]) for key, name in found]
-        return [column(name, key) for key, name in found]
+            return [column(self.offered[key][name]) for key, name in pairs]
+        return [column(name, key) for key, name in pairs]
 
     def _starred_twice(self, star: exp.Expr, name: str) -> SbonError:
         """Return the error for a name that ``*`` covers twice. It also reports a join without any condition."""
@@ -90,23 +90,23 @@ class Scope:
         name = self.find(reference)
         if name is None:
             raise self.unknown(reference)
-        meant = column(name)
-        place = next((part.meta for part in reference.walk() if "start" in part.meta), {})
-        meant.this.meta.update(place)
-        return meant
+        resolved = column(name)
+        position = next((part.meta for part in reference.walk() if "start" in part.meta), {})
+        resolved.this.meta.update(position)
+        return resolved
 
     def unknown(self, reference: exp.Column) -> SbonError:
         alias = reference.table.lower()
-        if alias in PIECES and alias not in self.offered:
+        if alias in WINDOW_COLUMNS and alias not in self.offered:
             hint = window_over(self)
             return error_at("unknown-column", f"there is no {alias} here", self.clean, reference, hint=hint)
         if alias and alias not in self.offered:
             return self._unknown_alias(reference)
         names = [name for key, offered in self.offered.items() if alias in ("", key) for name in offered]
         near = difflib.get_close_matches(reference.name.lower(), sorted(names), n=3, cutoff=0.6)
-        listed = ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
+        shown = ", ".join(names[:12]) + (" ..." if len(names) > 12 else "")
         owner = alias or " and ".join(self.offered)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"{owner} has {listed}"
+        hint = f"did you mean {' or '.join(near)}?" if near else f"{owner} has {shown}"
         ends = [f"{reference.name.lower()}_{end}" for end in ("start", "end")]
         if set(ends) <= set(names):
             hint = f"a window with a name of its own is handed on as {' and '.join(ends)}, and one without as window"
@@ -119,6 +119,6 @@ class Scope:
         return error_at("unknown-alias", message, self.clean, reference, hint=f"write {known}")
 
 
-def _free(name: str, alias: str, taken: set[str]) -> str:
-    candidates = [name, f"{alias}_{name}", *(f"{alias}_{name}_{number}" for number in range(2, len(taken) + 3))]
-    return next(one for one in candidates if one.lower() not in taken)
+def _free(name: str, alias: str, used: set[str]) -> str:
+    candidates = [name, f"{alias}_{name}", *(f"{alias}_{name}_{number}" for number in range(2, len(used) + 3))]
+    return next(candidate for candidate in candidates if candidate.lower() not in used)

@@ -47,7 +47,7 @@ def canonical_expression(node: exp.Expr) -> str:
         return "*"
     if isinstance(node, exp.Cast):  # the parser has two classes for CAST; their text distinguishes them
         return f"{render(node).split('(')[0]}({canonical_expression(node.this)}, {render(node.to)})"
-    parts = []
+    texts_by_name = []
     if isinstance(node, exp.In) and _of_one_type(node.expressions):
         node = exp.In(this=node.this, expressions=sorted(node.expressions, key=render))
     for name in sorted(node.args):
@@ -55,9 +55,9 @@ def canonical_expression(node: exp.Expr) -> str:
         if value is None or value is False or value in ([], ""):
             continue
         many = value if isinstance(value, list) else [value]
-        texts = [canonical_expression(one) if isinstance(one, exp.Expr) else _plain(node, name, one) for one in many]
-        parts.append(f"{name}={', '.join(texts)}")
-    return f"{type(node).__name__}({'; '.join(parts)})"
+        texts = [canonical_expression(value) if isinstance(value, exp.Expr) else _plain(node, name, value) for value in many]
+        texts_by_name.append(f"{name}={', '.join(texts)}")
+    return f"{type(node).__name__}({'; '.join(texts_by_name)})"
 
 
 def _plain(node: exp.Expr, name: str, value: object) -> str:
@@ -66,11 +66,11 @@ def _plain(node: exp.Expr, name: str, value: object) -> str:
 
 def canonical_conditions(conditions: Iterable[exp.Expr]) -> list[str]:
     """Return the canonical texts of conditions that must all hold, however they are grouped."""
-    return _texts(side for one in conditions for side in _flatten(exp.And(this=one, expression=one)))
+    return _texts(side for condition in conditions for side in _flatten(exp.And(this=condition, expression=condition)))
 
 
 def _texts(sides: Iterable[exp.Expr]) -> list[str]:
-    return sorted({canonical_expression(one) for one in sides})
+    return sorted({canonical_expression(side) for side in sides})
 
 
 def _flatten(node: exp.And | exp.Or) -> list[exp.Expr]:
@@ -78,11 +78,11 @@ def _flatten(node: exp.And | exp.Or) -> list[exp.Expr]:
     sides: list[exp.Expr] = []
     pending: list[exp.Expr] = [node]
     while pending:
-        one = _plainer(pending.pop())
-        if type(one) is type(node):
-            pending += [one.this, one.expression]
+        plain = _plainer(pending.pop())
+        if type(plain) is type(node):
+            pending += [plain.this, plain.expression]
         else:
-            sides.append(one)
+            sides.append(plain)
     return sides
 
 
@@ -105,7 +105,7 @@ def _plainer(node: exp.Expr) -> exp.Expr:
 
 def _of_one_type(literals: list[exp.Expr]) -> bool:
     """Return whether the literals need no common type, which their order could affect."""
-    return all(isinstance(one, exp.Literal) for one in literals) and len({_kind(one) for one in literals}) == 1
+    return all(isinstance(literal, exp.Literal) for literal in literals) and len({_kind(literal) for literal in literals}) == 1
 
 
 def _kind(literal: exp.Expr) -> str:

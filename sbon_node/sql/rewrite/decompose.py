@@ -41,11 +41,11 @@ class Division:
 
 def candidates(query: Relation) -> list[Select]:
     """Return the aggregates that may be split by their shape. They are windows over the event time of unmodified streams."""
-    found: list[Select] = []
+    selects: list[Select] = []
     for select in _selects(query):
-        if _divides(select) and select not in found:
-            found.append(select)
-    return found
+        if _divides(select) and select not in selects:
+            selects.append(select)
+    return selects
 
 
 def arguments(select: Select) -> tuple[Select, list[str]]:
@@ -54,16 +54,16 @@ def arguments(select: Select) -> tuple[Select, list[str]]:
     The result is a SELECT over the stream, and the aggregate to which each of its columns belongs.
     """
     aggregate = _aggregate(select)
-    part = _parts(aggregate)[0]
-    made_of = {one.name: one.expression for one in part.outputs}
+    first = _parts(aggregate)[0]
+    made_of = {output.name: output.expression for output in first.outputs}
     outputs: list[Output] = []
     names: list[str] = []
-    for one in aggregate.aggregates:
-        for argument in one.expression.expressions[:1]:
+    for output in aggregate.aggregates:
+        for argument in output.expression.expressions[:1]:
             if not isinstance(argument, exp.Star):
                 outputs.append(Output(f"argument_{len(outputs)}", replaced(argument, made_of)))
-                names.append(one.name)
-    return Select(part.child, tuple(outputs)), names
+                names.append(output.name)
+    return Select(first.child, tuple(outputs)), names
 
 
 def division(select: Select, types: Mapping[str, str], *, exact_overflow: bool = False) -> Division | None:
@@ -74,26 +74,26 @@ def division(select: Select, types: Mapping[str, str], *, exact_overflow: bool =
     that are NULL would be missing from the total.
     """
     aggregate = _aggregate(select)
-    pieces = _Pieces(types, aggregate.names, exact_overflow=exact_overflow)
-    if not all(pieces.take(one) for one in aggregate.aggregates):
+    division = _DividedAggregates(types, aggregate.names, exact_overflow=exact_overflow)
+    if not all(division.take(output) for output in aggregate.aggregates):
         return None
-    whole = replace(aggregate, aggregates=tuple(pieces.whole))
+    at_once = replace(aggregate, aggregates=tuple(division.whole))
     assert aggregate.window is not None
     grouped = (aggregate.window.start, aggregate.window.end, *(key.name for key in aggregate.keys))
     keys = tuple(Output(name, column(name)) for name in grouped)
-    names = [*grouped, *(one.name for one in pieces.partial)]
+    names = [*grouped, *(output.name for output in division.partial)]
     passed = tuple(Output(name, column(name)) for name in names)
-    partial = [replace(aggregate, child=one, aggregates=tuple(pieces.partial), partial=True) for one in _parts(aggregate)]
+    partial = [replace(aggregate, child=child, aggregates=tuple(division.partial), partial=True) for child in _parts(aggregate)]
     below = Union(tuple(Select(one, passed) for one in partial))
-    final = Aggregate(below, None, keys, tuple(pieces.final), aggregate.start)
+    final = Aggregate(below, None, keys, tuple(division.final), aggregate.start)
     same = {name: column(name) for name in grouped}
-    in_one, in_parts = _over(select, whole, same | pieces.of_whole), _over(select, final, same | pieces.of_final)
-    return Division(select, in_one, in_parts, pieces.exact)
+    in_one, in_parts = _over(select, at_once, same | division.of_whole), _over(select, final, same | division.of_final)
+    return Division(select, in_one, in_parts, division.exact)
 
 
 def _over(select: Select, aggregate: Aggregate, made_of: dict[str, exp.Expr]) -> Select:
-    outputs = tuple(Output(one.name, replaced(one.expression, made_of)) for one in select.outputs)
-    return Select(aggregate, outputs, tuple(replaced(one, made_of) for one in select.conditions))
+    outputs = tuple(Output(output.name, replaced(output.expression, made_of)) for output in select.outputs)
+    return Select(aggregate, outputs, tuple(replaced(condition, made_of) for condition in select.conditions))
 
 
 # -- shapes ---------------------------------------------------------------------------------------------------------------
@@ -119,15 +119,17 @@ def _divides(select: Select) -> bool:
     if not isinstance(child, Aggregate) or child.window is None or child.window.kind != "window" or not child.aggregates:
         return False
     below = child.child.children if isinstance(child.child, Union) else (child.child,)
-    return all(isinstance(one, Select) and isinstance(one.child, Scan) and _keeps_time(one, child) for one in below)
+    return all(
+        isinstance(relation, Select) and isinstance(relation.child, Scan) and _keeps_time(relation, child) for relation in below
+    )
 
 
-def _keeps_time(part: Select, aggregate: Aggregate) -> bool:
+def _keeps_time(select: Select, aggregate: Aggregate) -> bool:
     """Return whether the window's time is the stream's own event time. Only that moves the watermark of a source's operator."""
-    assert isinstance(part.child, Scan)
+    assert isinstance(select.child, Scan)
     assert aggregate.window is not None
-    time = next(one.expression for one in part.outputs if one.name == aggregate.window.time)
-    return isinstance(time, exp.Column) and time.name == part.child.entry.declaration.event_time
+    time = next(output.expression for output in select.outputs if output.name == aggregate.window.time)
+    return isinstance(time, exp.Column) and time.name == select.child.entry.declaration.event_time
 
 
 def _aggregate(select: Select) -> Aggregate:
@@ -137,13 +139,13 @@ def _aggregate(select: Select) -> Aggregate:
 
 def _parts(aggregate: Aggregate) -> list[Select]:
     below = aggregate.child.children if isinstance(aggregate.child, Union) else (aggregate.child,)
-    return [one for one in below if isinstance(one, Select)]
+    return [child for child in below if isinstance(child, Select)]
 
 
 # -- aggregates -----------------------------------------------------------------------------------------------------------
 
 
-class _Pieces:
+class _DividedAggregates:
     """Partial, final and undivided aggregates, and the final expression of each original aggregate."""
 
     def __init__(self, types: Mapping[str, str], taken: Iterable[str], *, exact_overflow: bool) -> None:
@@ -199,7 +201,11 @@ class _Pieces:
 
     def _new_part(self, name: str, partial: exp.Expr) -> exp.Expr:
         """Add a column of partial sums."""
-        fresh = next(one for n in range(len(self._taken) + 1) if (one := f"{name}_{n}" if n else name).lower() not in self._taken)
+        fresh = next(
+            candidate
+            for n in range(len(self._taken) + 1)
+            if (candidate := f"{name}_{n}" if n else name).lower() not in self._taken
+        )
         self._taken.add(fresh.lower())
         return self._part(fresh, partial, "sum")
 
@@ -238,12 +244,12 @@ def _sum_of(type_: str) -> str:
     """Return Spark's type of a sum of decimals. Empty for other types, whose sums can be summed without a cast."""
     if not type_.startswith("decimal("):
         return ""
-    precision, scale = (int(part) for part in type_.removeprefix("decimal(").removesuffix(")").split(","))
+    precision, scale = (int(number) for number in type_.removeprefix("decimal(").removesuffix(")").split(","))
     return f"decimal({min(38, precision + 10)},{scale})"
 
 
-def _quotient(one: exp.Expr, other: exp.Expr) -> exp.Div:
-    return exp.Div(this=one.copy(), expression=_call("nullif", other, exp.Literal.number(0)), safe=True)
+def _quotient(dividend: exp.Expr, other: exp.Expr) -> exp.Div:
+    return exp.Div(this=dividend.copy(), expression=_call("nullif", other, exp.Literal.number(0)), safe=True)
 
 
 def _cast(value: exp.Expr, type_: str) -> exp.Cast:
@@ -251,4 +257,4 @@ def _cast(value: exp.Expr, type_: str) -> exp.Cast:
 
 
 def _call(name: str, *arguments_: exp.Expr) -> exp.Anonymous:
-    return exp.Anonymous(this=name, expressions=[one.copy() for one in arguments_])
+    return exp.Anonymous(this=name, expressions=[argument.copy() for argument in arguments_])

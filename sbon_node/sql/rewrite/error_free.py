@@ -80,9 +80,9 @@ def _family_of_call(node: exp.Expr, type_: str) -> str | None:
 
 def _remainder(values: list[exp.Expr], type_: str) -> str | None:
     """Return the family of a remainder by a number that is not zero."""
-    whole, by = values if len(values) == 2 else (exp.Null(), exp.Null())
+    dividend, by = values if len(values) == 2 else (exp.Null(), exp.Null())
     nonzero = isinstance(by, exp.Literal) and not by.is_string and by.name.isdigit() and int(by.name) > 0
-    return "number" if nonzero and _family(whole, type_) == "number" else None
+    return "number" if nonzero and _family(dividend, type_) == "number" else None
 
 
 def _family_of(type_: str) -> str | None:

@@ -57,8 +57,8 @@ def lags_ms(relation: Relation, *, bounded: bool = True) -> dict[str, int]:
             return dict(relation.lags_ms)
         case Select(child, outputs):
             below = lags_ms(child, bounded=bounded)
-            found = {output.name: lag_of(output.expression, below) for output in outputs}
-            return {name: lag for name, lag in found.items() if lag is not None}
+            lags_of_columns = {output.name: lag_of(output.expression, below) for output in outputs}
+            return {name: lag for name, lag in lags_of_columns.items() if lag is not None}
         case Union(children):
             of_each = [lags_ms(child, bounded=bounded) for child in children]
             common = [name for name in of_each[0] if all(name in lags for lags in of_each)]
@@ -69,8 +69,8 @@ def lags_ms(relation: Relation, *, bounded: bool = True) -> dict[str, int]:
                 lag = below.get(window.time)
                 start = {window.start: lag + window.size_ms} if window.kind == "window" and lag is not None else {}
                 return {window.end: lag, **start} if lag is not None else {}
-            found = {key.name: lag_of(key.expression, below) for key in keys}
-            return {name: lag for name, lag in found.items() if lag is not None}
+            lags_of_columns = {key.name: lag_of(key.expression, below) for key in keys}
+            return {name: lag for name, lag in lags_of_columns.items() if lag is not None}
         case Join():
             return _lags_of_join(relation) if bounded else _times_of_join(relation)
     raise TypeError(f"no relation: {relation!r}")
@@ -90,16 +90,16 @@ def held_ms(relation: Relation) -> int:
 
 
 def _lags_of_join(join: Join) -> dict[str, int]:
-    held = max(held_ms(join.left), held_ms(join.right))
-    found: dict[str, int] = {}
+    hold_ms = max(held_ms(join.left), held_ms(join.right))
+    lags: dict[str, int] = {}
     for bound in bounds(join):
         if not bound.closed:
             continue
         for name, side, at in join.columns:
             if at == (bound.left if side == LEFT else bound.right):
-                lag = held + (bound.left_lag_ms if side == LEFT else bound.right_lag_ms)
-                found[name] = max(lag, found.get(name, 0))
-    return found
+                lag = hold_ms + (bound.left_lag_ms if side == LEFT else bound.right_lag_ms)
+                lags[name] = max(lag, lags.get(name, 0))
+    return lags
 
 
 def _times_of_join(join: Join) -> dict[str, int]:
@@ -140,12 +140,12 @@ def _shift_ms(node: exp.Add | exp.Sub) -> int | None:
 def bounds(join: Join) -> list[Bound]:
     """Return the distance bounds for each pair of following columns, one of each side."""
     left, right = lags_ms(join.left), lags_ms(join.right)
-    found: dict[tuple[str, str], Bound] = {}
-    for one, other, least, most in _distances(join):
-        if one in left and other in right:
-            known = found.get((one, other), Bound(one, other))
-            found[one, other] = Bound(one, other, max(known.least_ms, least), min(known.most_ms, most))
-    return list(found.values())
+    by_columns: dict[tuple[str, str], Bound] = {}
+    for left_column, other, least, most in _distances(join):
+        if left_column in left and other in right:
+            known = by_columns.get((left_column, other), Bound(left_column, other))
+            by_columns[left_column, other] = Bound(left_column, other, max(known.least_ms, least), min(known.most_ms, most))
+    return list(by_columns.values())
 
 
 def _distances(join: Join) -> list[tuple[str, str, float, float]]:
@@ -153,18 +153,18 @@ def _distances(join: Join) -> list[tuple[str, str, float, float]]:
 
     Each has left column, right column, least and most difference. A strict comparison counts as a non-strict one.
     """
-    found = []
+    distances = []
     for condition in join.conditions:
-        for one, operator, other in _sides(condition.unnest()):
-            a, b = _span(one), _span(other)
+        for low, operator, other in _sides(condition.unnest()):
+            a, b = _span(low), _span(other)
             if a is None or b is None or a.column.table == b.column.table:
                 continue
             if a.column.table != LEFT:
                 a, b, operator = b, a, {"=": "=", "<=": ">=", ">=": "<="}[operator]
             least = b.least_ms - a.most_ms if operator in ("=", ">=") else -math.inf
             most = b.most_ms - a.least_ms if operator in ("=", "<=") else math.inf
-            found.append((a.column.name, b.column.name, least, most))
-    return found
+            distances.append((a.column.name, b.column.name, least, most))
+    return distances
 
 
 def _sides(node: exp.Expr) -> list[tuple[exp.Expr, str, exp.Expr]]:
@@ -204,12 +204,16 @@ def optional(relation: Relation) -> frozenset[str]:
             return frozenset()
         case Select(child, outputs):
             below = optional(child)
-            return frozenset(o.name for o in outputs if any(one.name in below for one in o.expression.find_all(exp.Column)))
+            return frozenset(
+                o.name for o in outputs if any(reference.name in below for reference in o.expression.find_all(exp.Column))
+            )
         case Union(children):
             return frozenset(name for child in children for name in optional(child))
         case Aggregate(child, _, keys):
             below = optional(child)
-            return frozenset(k.name for k in keys if any(one.name in below for one in k.expression.find_all(exp.Column)))
+            return frozenset(
+                k.name for k in keys if any(reference.name in below for reference in k.expression.find_all(exp.Column))
+            )
         case Join(kind, left, right):
             of = {LEFT: optional(left), RIGHT: optional(right)}
             null = {"left": (RIGHT,), "right": (LEFT,), "full": (LEFT, RIGHT)}.get(kind, ())

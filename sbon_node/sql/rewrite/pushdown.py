@@ -1,7 +1,7 @@
 """Push conditions and columns towards the sources, to send only needed rows and columns.
 
-``pushed(relation, conditions, wanted)`` is the relation with exactly the columns ``wanted``, restricted to the rows that satisfy
-the conditions. It is a SELECT over a stream, an aggregate or a join, or a union of such.
+``pushed(relation, conditions, names_read)`` is the relation with exactly the columns ``names_read``, restricted to the rows that
+satisfy the conditions. It is a SELECT over a stream, an aggregate or a join, or a union of such.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ def push_down(relation: Relation) -> Select | Union:
     return pushed(relation, (), relation.names)
 
 
-def pushed(relation: Relation, conditions: Conditions, wanted: Sequence[str]) -> Select | Union:
+def pushed(relation: Relation, conditions: Conditions, names_read: Sequence[str]) -> Select | Union:
     match relation:
         case Scan():
-            return Select(relation, _as_they_are(wanted), _distinct(conditions))
+            return Select(relation, _as_they_are(names_read), _distinct(conditions))
         case Select(child, outputs, own):
             made_of = {output.name: output.expression for output in outputs}
-            all_conditions = (*own, *(replaced(one, made_of) for one in conditions))
-            chosen = tuple(Output(name, made_of[name]) for name in wanted)
+            all_conditions = (*own, *(replaced(condition, made_of) for condition in conditions))
+            chosen = tuple(Output(name, made_of[name]) for name in names_read)
             return _projected(child, chosen, all_conditions)
         case Union(children):
-            return _flat([pushed(child, conditions, wanted) for child in children])
+            return _flat([pushed(child, conditions, names_read) for child in children])
         case Aggregate():
-            return _into_aggregate(relation, conditions, wanted)
+            return _into_aggregate(relation, conditions, names_read)
         case Join():
-            return _into_join(relation, conditions, wanted)
+            return _into_join(relation, conditions, names_read)
     raise TypeError(f"no relation to push into: {relation!r}")
 
 
 def _projected(child: Relation, outputs: tuple[Output, ...], conditions: Conditions) -> Select | Union:
     below = pushed(child, conditions, _read_by(child, (output.expression for output in outputs)))
-    return _flat([_over(one, outputs) for one in below.children]) if isinstance(below, Union) else _over(below, outputs)
+    return _flat([_over(child, outputs) for child in below.children]) if isinstance(below, Union) else _over(below, outputs)
 
 
 def _over(below: Select | Relation, outputs: tuple[Output, ...]) -> Select:
@@ -70,30 +70,30 @@ def _over(below: Select | Relation, outputs: tuple[Output, ...]) -> Select:
     return Select(below.child, tuple(Output(o.name, replaced(o.expression, made_of)) for o in outputs), below.conditions)
 
 
-def _into_aggregate(relation: Aggregate, conditions: Conditions, wanted: Sequence[str]) -> Select:
+def _into_aggregate(relation: Aggregate, conditions: Conditions, names_read: Sequence[str]) -> Select:
     relation = _with_columns_for_keys(relation)
     keys = {key.name: key.expression for key in relation.keys}
-    below = tuple(replaced(one, keys) for one in conditions if named(one) and named(one) <= keys.keys())
-    above = tuple(one for one in conditions if not (named(one) and named(one) <= keys.keys()))
-    read = {*wanted, *(name for one in above for name in named(one))}
-    aggregates = tuple(one for one in relation.aggregates if one.name in read)
+    below = tuple(replaced(condition, keys) for condition in conditions if named(condition) and named(condition) <= keys.keys())
+    above = tuple(condition for condition in conditions if not (named(condition) and named(condition) <= keys.keys()))
+    read = {*names_read, *(name for condition in above for name in named(condition))}
+    aggregates = tuple(output for output in relation.aggregates if output.name in read)
     expressions = [output.expression for output in (*relation.keys, *aggregates)]
     if relation.window is not None:
         expressions.append(column(relation.window.time))
     child = pushed(relation.child, below, _read_by(relation.child, expressions))
-    return Select(replace(relation, child=child, aggregates=aggregates), _as_they_are(wanted), _distinct(above))
+    return Select(replace(relation, child=child, aggregates=aggregates), _as_they_are(names_read), _distinct(above))
 
 
 def _with_columns_for_keys(relation: Aggregate) -> Aggregate:
     """Add a child column for each key that follows the event time. The child's watermark closes the groups."""
     lags = lags_ms(relation.child)
-    made = [
+    computed = [
         key for key in relation.keys if not isinstance(key.expression, exp.Column) and lag_of(key.expression, lags) is not None
     ]
-    if relation.window is not None or not made:
+    if relation.window is not None or not computed:
         return relation
-    child, names = with_columns(relation.child, [key.expression for key in made])
-    moved = {key.name: column(name) for key, name in zip(made, names, strict=True)}
+    child, names = with_columns(relation.child, [key.expression for key in computed])
+    moved = {key.name: column(name) for key, name in zip(computed, names, strict=True)}
     keys = tuple(Output(key.name, moved.get(key.name, key.expression)) for key in relation.keys)
     return replace(relation, child=child, keys=keys)
 
@@ -101,8 +101,8 @@ def _with_columns_for_keys(relation: Aggregate) -> Aggregate:
 def with_columns(relation: Relation, expressions: Sequence[exp.Expr], stem: str = "time") -> tuple[Select, list[str]]:
     """Return the relation with further columns, and their names."""
     outputs = list(_as_they_are(relation.names))
-    taken = {name.lower() for name in relation.names}
-    free = (name for n in itertools.count(1) if (name := f"{stem}_{n}") not in taken)
+    used = {name.lower() for name in relation.names}
+    free = (name for n in itertools.count(1) if (name := f"{stem}_{n}") not in used)
     names = list(itertools.islice(free, len(expressions)))
     outputs += [Output(name, expression.copy()) for name, expression in zip(names, expressions, strict=True)]
     return Select(relation, tuple(outputs)), names
@@ -111,40 +111,46 @@ def with_columns(relation: Relation, expressions: Sequence[exp.Expr], stem: str 
 # -- joins --------------------------------------------------------------------------------------------------------------
 
 
-def _into_join(join: Join, conditions: Conditions, wanted: Sequence[str]) -> Select:
+def _into_join(join: Join, conditions: Conditions, names_read: Sequence[str]) -> Select:
     join, conditions = _with_conditions_of_both(join, conditions)
     join = _with_columns_for_truncations(_with_columns_for_conditions(join))
     above: list[exp.Expr] = []
     to: dict[str, list[exp.Expr]] = {LEFT: [], RIGHT: []}
     of_both: list[exp.Expr] = []
-    for one in join.conditions:
-        read = _sides_of(one)
+    for condition in join.conditions:
+        read = _sides_of(condition)
         if len(read) == 1 and (side := next(iter(read))) in _FILTERED_BY_ON[join.kind]:
-            to[side].append(one)
+            to[side].append(condition)
         else:
-            of_both.append(one)
-    for one in conditions:
-        qualified = _qualified(join, one)
+            of_both.append(condition)
+    for condition in conditions:
+        qualified = _qualified(join, condition)
         read = _sides_of(qualified)
         if len(read) == 1 and (side := next(iter(read))) in _PRESERVED[join.kind]:
             to[side].append(qualified)
         else:
-            above.append(one)
+            above.append(condition)
     _infer(join, of_both, to)
-    read_above = {*wanted, *(name for one in above for name in named(one))}
-    columns = tuple(one for one in join.columns if one[0] in read_above)
+    read_above = {*names_read, *(name for condition in above for name in named(condition))}
+    columns = tuple(entry for entry in join.columns if entry[0] in read_above)
     implied = (*_implied(join, of_both, {(side, at) for _, side, at in columns}), *_by_starts(join, of_both))
-    kept = _distinct([*of_both, *implied])
-    left = _side(join.left, LEFT, to[LEFT], columns, kept)
-    right = _side(join.right, RIGHT, to[RIGHT], columns, kept)
-    return Select(replace(join, left=left, right=right, conditions=kept, columns=columns), _as_they_are(wanted), _distinct(above))
+    conjuncts = _distinct([*of_both, *implied])
+    left = _side(join.left, LEFT, to[LEFT], columns, conjuncts)
+    right = _side(join.right, RIGHT, to[RIGHT], columns, conjuncts)
+    return Select(
+        replace(join, left=left, right=right, conditions=conjuncts, columns=columns), _as_they_are(names_read), _distinct(above)
+    )
 
 
 def _with_conditions_of_both(join: Join, conditions: Conditions) -> tuple[Join, Conditions]:
     """Move conditions on both sides into the join, unless rows without a partner must stay."""
-    own = [one for one in conditions if join.kind in ("inner", "semi") and len(_sides_of(_qualified(join, one))) == 2]
-    rest = tuple(one for one in conditions if one not in own)
-    return replace(join, conditions=(*join.conditions, *(_qualified(join, one) for one in own))), rest
+    own = [
+        condition
+        for condition in conditions
+        if join.kind in ("inner", "semi") and len(_sides_of(_qualified(join, condition))) == 2
+    ]
+    rest = tuple(condition for condition in conditions if condition not in own)
+    return replace(join, conditions=(*join.conditions, *(_qualified(join, condition) for condition in own))), rest
 
 
 def _qualified(join: Join, condition: exp.Expr) -> exp.Expr:
@@ -173,11 +179,11 @@ _FILTERED_BY_ON: Mapping[str, tuple[str, ...]] = {
 
 
 def _side(
-    relation: Relation, side: str, conditions: Iterable[exp.Expr], columns: Iterable[tuple[str, str, str]], kept: Conditions
+    relation: Relation, side: str, conditions: Iterable[exp.Expr], columns: Iterable[tuple[str, str, str]], of_both: Conditions
 ) -> Select | Union:
     read = {at for _, of, at in columns if of == side}
-    read |= {one.name for condition in kept for one in condition.find_all(exp.Column) if one.table == side}
-    bare = tuple(one.transform(_without_table) for one in conditions)
+    read |= {reference.name for condition in of_both for reference in condition.find_all(exp.Column) if reference.table == side}
+    bare = tuple(condition.transform(_without_table) for condition in conditions)
     return pushed(relation, bare, [name for name in relation.names if name in read])
 
 
@@ -188,8 +194,8 @@ def _infer(join: Join, of_both: Sequence[exp.Expr], to: dict[str, list[exp.Expr]
     """
     types = {LEFT: types_of(join.left), RIGHT: types_of(join.right)}
     equal: list[tuple[exp.Column, exp.Column, str]] = []
-    for one in of_both:
-        bare = one.unnest()
+    for condition in of_both:
+        bare = condition.unnest()
         if isinstance(bare, exp.EQ) and isinstance(bare.this, exp.Column) and isinstance(bare.expression, exp.Column):
             a, b = bare.this, bare.expression
             type_ = types[a.table].get(a.name)
@@ -200,13 +206,13 @@ def _infer(join: Join, of_both: Sequence[exp.Expr], to: dict[str, list[exp.Expr]
                 and type_ not in ("float", "double")
             ):
                 equal += [(a, b, type_), (b, a, type_)]
-    given = {side: list(conditions) for side, conditions in to.items()}
+    of_side = {side: list(conditions) for side, conditions in to.items()}
     for a, b, type_ in equal:
         if b.table not in _FILTERED_BY_ON[join.kind]:
             continue
-        for one in given[a.table]:
-            if {read.name for read in one.find_all(exp.Column)} == {a.name} and is_error_free(one, type_):
-                to[b.table].append(one.transform(lambda node, b=b: b.copy() if isinstance(node, exp.Column) else node))
+        for condition in of_side[a.table]:
+            if {read.name for read in condition.find_all(exp.Column)} == {a.name} and is_error_free(condition, type_):
+                to[b.table].append(condition.transform(lambda node, b=b: b.copy() if isinstance(node, exp.Column) else node))
 
 
 def _with_columns_for_truncations(join: Join) -> Join:
@@ -217,7 +223,7 @@ def _with_columns_for_truncations(join: Join) -> Join:
     lags = {LEFT: lags_ms(join.left), RIGHT: lags_ms(join.right)}
     calls = [call for condition in join.conditions for call in truncations(condition)]
     following = [
-        one for one in calls if (side := _side_of(one)) and lag_of(one.transform(_without_table), lags[side]) is not None
+        call for call in calls if (side := _side_of(call)) and lag_of(call.transform(_without_table), lags[side]) is not None
     ]
     return _computed_below(join, following, "time")
 
@@ -228,26 +234,28 @@ def _with_columns_for_conditions(join: Join) -> Join:
     In a join, Spark takes the number of ``a.distance > 1000`` for an event-time bound, and never outputs the rows without a
     partner.
     """
-    alone = [one for one in join.conditions if (side := _side_of(one)) and side not in _FILTERED_BY_ON[join.kind]]
-    return _computed_below(join, [one for one in alone if not isinstance(one.unnest(), exp.Column)], "holds")
+    alone = [
+        condition for condition in join.conditions if (side := _side_of(condition)) and side not in _FILTERED_BY_ON[join.kind]
+    ]
+    return _computed_below(join, [condition for condition in alone if not isinstance(condition.unnest(), exp.Column)], "holds")
 
 
 def _computed_below(join: Join, parts: Iterable[exp.Expr], stem: str) -> Join:
     """Return the join with these one-sided parts of its conditions as columns of their sides."""
     sides = {LEFT: join.left, RIGHT: join.right}
-    by_text: dict[tuple[str, str], exp.Expr] = {(_side_of(one), canonical_expression(one)): one for one in parts}
-    types = {type(one) for one in by_text.values()}
+    by_text: dict[tuple[str, str], exp.Expr] = {(_side_of(part), canonical_expression(part)): part for part in parts}
+    types = {type(part) for part in by_text.values()}
     names: dict[tuple[str, str], exp.Column] = {}
     for side in sides:
-        of_side = [(text, one.transform(_without_table)) for (at, text), one in by_text.items() if at == side]
+        of_side = [(text, part.transform(_without_table)) for (at, text), part in by_text.items() if at == side]
         if of_side:
-            sides[side], made = with_columns(sides[side], [one for _, one in of_side], stem)
-            names |= {(side, text): column(name, side) for (text, _), name in zip(of_side, made, strict=True)}
+            sides[side], names_made = with_columns(sides[side], [part for _, part in of_side], stem)
+            names |= {(side, text): column(name, side) for (text, _), name in zip(of_side, names_made, strict=True)}
 
     def by_name(node: exp.Expr) -> exp.Expr:
         return names.get((_side_of(node), canonical_expression(node)), node) if type(node) in types else node
 
-    conditions = tuple(one.transform(by_name) for one in join.conditions)
+    conditions = tuple(condition.transform(by_name) for condition in join.conditions)
     return replace(join, left=sides[LEFT], right=sides[RIGHT], conditions=conditions) if names else join
 
 
@@ -263,9 +271,9 @@ def _implied(join: Join, conditions: Sequence[exp.Expr], read: set[tuple[str, st
         for output in relation.outputs
         if isinstance(output.expression, exp.Anonymous)
     }
-    found: list[exp.Expr] = []
-    for one in conditions:
-        bare = one.unnest()
+    conditions_of_time: list[exp.Expr] = []
+    for condition in conditions:
+        bare = condition.unnest()
         if not isinstance(bare, exp.EQ):
             continue
         for cut, other in ((bare.this, bare.expression), (bare.expression, bare.this)):
@@ -274,8 +282,8 @@ def _implied(join: Join, conditions: Sequence[exp.Expr], read: set[tuple[str, st
             if width is None or not isinstance(time, exp.Column) or (cut.table, time.name) not in read:
                 continue
             later = exp.Add(this=other.copy(), expression=sql_interval(width))
-            found.append(exp.Between(this=column(time.name, cut.table), low=other.copy(), high=later))
-    return found
+            conditions_of_time.append(exp.Between(this=column(time.name, cut.table), low=other.copy(), high=later))
+    return conditions_of_time
 
 
 def _by_starts(join: Join, conditions: Sequence[exp.Expr]) -> list[exp.Expr]:
@@ -283,16 +291,16 @@ def _by_starts(join: Join, conditions: Sequence[exp.Expr]) -> list[exp.Expr]:
 
     Where another condition reads the start as well, both together bound the column.
     """
-    found: list[exp.Expr] = []
+    copies: list[exp.Expr] = []
     for side, relation in ((LEFT, join.left), (RIGHT, join.right)):
         for start, end, size_ms in _windows_of(relation):
             later = exp.Paren(this=exp.Add(this=column(start, side), expression=sql_interval(size_ms)))
-            if not any(f"{side}.{start}" in named(one) for one in conditions):
+            if not any(f"{side}.{start}" in named(condition) for condition in conditions):
                 continue
-            for one in conditions:
-                if f"{side}.{end}" in named(one) and not isinstance(one.unnest(), exp.EQ):
-                    found.append(one.copy().transform(_in_place_of(f"{side}.{end}", later)))
-    return found
+            for condition in conditions:
+                if f"{side}.{end}" in named(condition) and not isinstance(condition.unnest(), exp.EQ):
+                    copies.append(condition.copy().transform(_in_place_of(f"{side}.{end}", later)))
+    return copies
 
 
 def _in_place_of(qualified: str, other: exp.Expr) -> Callable[[exp.Expr], exp.Expr]:
@@ -314,7 +322,7 @@ def types_of(relation: Relation) -> dict[str, str]:
     """Return the types of the columns that come unchanged from a stream."""
     match relation:
         case Scan(entry):
-            return {one.name: one.type for one in entry.declaration.schema}
+            return {field.name: field.type for field in entry.declaration.schema}
         case Select(child, outputs) | Aggregate(child, _, outputs):
             below = types_of(child)
             bare = {o.name: o.expression.name for o in outputs if isinstance(o.expression, exp.Column)}
@@ -335,7 +343,7 @@ def _side_of(expression: exp.Expr) -> str:
 
 
 def _sides_of(expression: exp.Expr) -> set[str]:
-    return {one.table for one in expression.find_all(exp.Column)}
+    return {reference.table for reference in expression.find_all(exp.Column)}
 
 
 def _without_table(node: exp.Expr) -> exp.Expr:
@@ -353,7 +361,7 @@ def _read_by(child: Relation, expressions: Iterable[exp.Expr]) -> list[str]:
 
 
 def _distinct(conditions: Iterable[exp.Expr]) -> Conditions:
-    return tuple({canonical_expression(one): one for one in conditions}.values())
+    return tuple({canonical_expression(condition): condition for condition in conditions}.values())
 
 
 def _flat(children: Iterable[Relation]) -> Union:

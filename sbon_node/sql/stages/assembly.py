@@ -102,7 +102,7 @@ class Assembly:
     def _scanned(self, entry: CatalogEntry) -> tuple[Stream, ...]:
         schema = entry.declaration.schema
         streams = []
-        for source in sorted(entry.sources, key=lambda one: one.name):
+        for source in sorted(entry.sources, key=lambda source: source.name):
             self._sources[source.id] = (source, schema)
             streams.append(Stream(source.id, schema, source.id, Path.of_source(source.id, entry.declaration.delay_ms)))
         return tuple(streams)
@@ -157,20 +157,20 @@ class Assembly:
 
     def _rated(self, draft: _Draft, known: Measured, estimates: dict[str, Rate], rates: dict[str, Rate]) -> PlannedOperator:
         stream, measured = draft.stream, known.operators.get(draft.stream.signature)
-        if measured is not None and not measured.is_usable(has_state=any(one.event_time for one in draft.inputs)):
+        if measured is not None and not measured.is_usable(has_state=any(spec.event_time for spec in draft.inputs)):
             measured = None
         estimates[stream.id] = draft.estimated(estimates).rate
-        found = draft.estimated(rates, measured)
-        rates[stream.id] = found.rate
+        estimate = draft.estimated(rates, measured)
+        rates[stream.id] = estimate.rate
         return PlannedOperator(
             id=stream.id,
             fragment=draft.fragment,
             inputs=draft.inputs,
             schema=stream.schema,
-            rate=found.rate,
-            needs=found.needs,
+            rate=estimate.rate,
+            needs=estimate.needs,
             signature=stream.signature,
-            partitioned=sum(rates[one.stream].rows_s for one in draft.inputs) >= self._settings.partitioned_rows_s,
+            partitioned=sum(rates[spec.stream].rows_s for spec in draft.inputs) >= self._settings.partitioned_rows_s,
             estimate=estimates[stream.id],
             on_error=self._on_error,
             buckets=() if self._on_error == "skip" else draft.buckets(rates),  # a copied row would be skipped twice

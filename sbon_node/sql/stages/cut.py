@@ -73,13 +73,13 @@ class _Cutter:
 
     def stages(self, relation: Select | Union) -> tuple[Stage, ...]:
         """Return a stage for each part of a union. A repeated part has two stages, since a reader takes each stream once."""
-        parts = relation.children if isinstance(relation, Union) else (relation,)
-        found: list[Stage] = []
-        for part in parts:
-            assert isinstance(part, Select)
-            stage = self._stage(part)
-            found.append(replace(stage) if stage in found else stage)
-        return tuple(found)
+        children = relation.children if isinstance(relation, Union) else (relation,)
+        stages: list[Stage] = []
+        for child in children:
+            assert isinstance(child, Select)
+            stage = self._stage(child)
+            stages.append(replace(stage) if stage in stages else stage)
+        return tuple(stages)
 
     def _stage(self, select: Select) -> Stage:
         """Return the stage of a SELECT; equal SELECTs share a stage."""
@@ -113,9 +113,13 @@ class _Cutter:
 
     def _side(self, relation: Relation, time: str, views: list[View]) -> Relation:
         """Return a view of ``relation``'s streams, or ``relation`` itself if it shares the stage."""
-        parts = relation.children if isinstance(relation, Union) else (relation,)
-        outer = [one for one in parts if isinstance(one, Select) and isinstance(one.child, Join) and one.child.kind in OUTER]
-        if outer and len(parts) > 1:
+        children = relation.children if isinstance(relation, Union) else (relation,)
+        outer = [
+            child
+            for child in children
+            if isinstance(child, Select) and isinstance(child.child, Join) and child.child.kind in OUTER
+        ]
+        if outer and len(children) > 1:
             join = outer[0].child
             assert isinstance(join, Join)
             hint = "group each part of the UNION by itself"
@@ -146,7 +150,7 @@ class _Cutter:
         return min(ending, key=lambda name: lags[name])
 
     def _times_of_join(self, join: Join) -> tuple[str, str]:
-        if not any(isinstance(one.unnest(), exp.EQ) and _joins(one.unnest()) for one in join.conditions):
+        if not any(isinstance(condition.unnest(), exp.EQ) and _joins(condition.unnest()) for condition in join.conditions):
             message = "a join needs an equality between a column of each side"
             raise self._refused("join-without-equality", message, join.start, join.remedies[0])
         null = {LEFT: optional(join.left), RIGHT: optional(join.right)}
@@ -169,5 +173,5 @@ def read(select: Select) -> Select:
 
 def _joins(equality: exp.Expr) -> bool:
     """Return whether the equality's two sides belong to different sides of the join."""
-    sides = [{one.table for one in side.find_all(exp.Column)} for side in (equality.this, equality.expression)]
+    sides = [{reference.table for reference in side.find_all(exp.Column)} for side in (equality.this, equality.expression)]
     return all(len(side) == 1 for side in sides) and sides[0] != sides[1]

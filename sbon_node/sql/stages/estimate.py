@@ -64,9 +64,9 @@ def selectivity(condition: exp.Expr | None) -> float:
     if isinstance(condition, exp.Not):
         return 1.0 - selectivity(condition.this)
     if isinstance(condition, exp.And):
-        return math.prod(selectivity(one) for one in condition.flatten())
+        return math.prod(selectivity(term) for term in condition.flatten())
     if isinstance(condition, exp.Or):
-        return 1.0 - math.prod(1.0 - selectivity(one) for one in condition.flatten())
+        return 1.0 - math.prod(1.0 - selectivity(term) for term in condition.flatten())
     if isinstance(condition, exp.Boolean):
         return 1.0 if condition.this else 0.0
     if isinstance(condition, exp.In):
@@ -118,11 +118,11 @@ def estimated(
     binary = _SKETCH_BYTES if isinstance(relation.child, Aggregate) and relation.child.partial else strings
     size = max(1.0, sum(binary if column.type == "binary" else column_bytes(column.type, strings) for column in output))
     if measured is not None and measured.selectivity is not None:
-        rows_s, size = sum(one.rows_s for one in rates) * measured.selectivity, measured.row_bytes or size
+        rows_s, size = sum(rate.rows_s for rate in rates) * measured.selectivity, measured.row_bytes or size
     rows_s, size = min(rows_s, MAX_ROWS_S), min(size, MAX_ROW_BYTES)
     rate = Rate(rows_s=rows_s, bytes_s=rows_s * size, measured=measured is not None)
     state_mb = kept_rows * (max(row_bytes) + STATE_ROW_BYTES) / 2**20
-    in_rows_s = sum(one.rows_s for one in rates)
+    in_rows_s = sum(rate.rows_s for rate in rates)
     needs = Needs(
         cores=round(min(MOST_CORES, IDLE_CORES + in_rows_s / ROWS_S_PER_CORE), 3),
         memory_mb=round(OPERATOR_MEMORY_MB + min(MOST_STATE_MB, state_mb), 1),
@@ -142,8 +142,8 @@ def _flow(relation: Relation, rates: Sequence[Rate]) -> tuple[float, float]:
         case Input(view):
             return rates[view].rows_s, 0.0
         case Select(child, _, conditions):
-            rows_s, kept = _flow(child, rates)
-            return rows_s * math.prod(selectivity(one) for one in conditions), kept
+            rows_s, groups_s = _flow(child, rates)
+            return rows_s * math.prod(selectivity(condition) for condition in conditions), groups_s
         case Aggregate():
             return _flow_of_groups(relation, rates)
         case Join():
@@ -153,18 +153,18 @@ def _flow(relation: Relation, rates: Sequence[Rate]) -> tuple[float, float]:
 
 def _flow_of_groups(relation: Aggregate, rates: Sequence[Rate]) -> tuple[float, float]:
     """Return the flow of groups. A key has ten values, for want of statistics; each group has a row."""
-    rows_s, kept = _flow(relation.child, rates)
+    rows_s, groups_s = _flow(relation.child, rates)
     window = relation.window
     size_s, slide_s = (window.size_ms / 1000, window.slide_ms / 1000) if window is not None else (KEYED_S, KEYED_S)
     groups = min(rows_s * size_s, math.pow(1 / EQUALITY, min(len(relation.keys), MOST_KEYS)))
-    return groups / slide_s, kept + groups * size_s / slide_s
+    return groups / slide_s, groups_s + groups * size_s / slide_s
 
 
 def _flow_of_join(join: Join, rates: Sequence[Rate]) -> tuple[float, float]:
     (left, kept_left), (right, kept_right) = _flow(join.left, rates), _flow(join.right, rates)
     spans_s = [(bound.most_ms - bound.least_ms) / 1000 for bound in bounds(join) if bound.closed]
     span_s = max(min(spans_s, default=0.0), SHORTEST_SPAN_S)
-    matching = math.prod(selectivity(one) for one in join.conditions if isinstance(one.unnest(), exp.EQ))
+    matching = math.prod(selectivity(condition) for condition in join.conditions if isinstance(condition.unnest(), exp.EQ))
     pairs = min(left * right * span_s * matching, MOST_MATCHES * max(left, right))
     rows_s = {
         "inner": pairs,

@@ -24,8 +24,8 @@ def fragment_of(relation: Select) -> str:
     tree = tree_of(relation)
     text = render(tree)
     if canonical_expression(parse(text)[0]) != canonical_expression(tree):
-        parts = [*tree.expressions, *(where.this for where in [tree.args.get("where")] if where is not None)]
-        unclear = next((render(one) for one in parts if not _is_clear(one)), text)
+        expressions = [*tree.expressions, *(where.this for where in [tree.args.get("where")] if where is not None)]
+        unclear = next((render(expression) for expression in expressions if not _is_clear(expression)), text)
         where = f"line 1, column {text.find(unclear) + 1}"
         raise SbonError("ambiguous-expression", "it is not clear what belongs together", where=where, hint="add brackets")
     return text
@@ -45,7 +45,7 @@ def tree_of(relation: Select) -> exp.Select:
 
 
 def _plain(source: exp.Expr, outputs: Iterable[Output], conditions: Iterable[exp.Expr]) -> exp.Select:
-    select = exp.Select(expressions=[_output(one.name, one.expression) for one in outputs], from_=exp.From(this=source))
+    select = exp.Select(expressions=[_output(output.name, output.expression) for output in outputs], from_=exp.From(this=source))
     return _where(select, conditions)
 
 
@@ -54,15 +54,17 @@ def _groups(relation: Aggregate) -> exp.Select:
     outputs = [*relation.keys, *relation.aggregates]
     keys: list[exp.Expr] = [key.expression.copy() for key in relation.keys]
     if window is not None:
-        pieces = exp.Identifier(this=window.kind)
+        window_name = exp.Identifier(this=window.kind)
         ends = {window.start: "start", window.end: "end"}
-        outputs = [Output(name, exp.Column(this=exp.Identifier(this=end), table=pieces)) for name, end in ends.items()] + outputs
+        outputs = [
+            Output(name, exp.Column(this=exp.Identifier(this=end), table=window_name)) for name, end in ends.items()
+        ] + outputs
         lengths = [window.size_ms] if window.kind == "session_window" else [window.size_ms, window.slide_ms, window.offset_ms]
         arguments = [exp.Literal.string(f"{length} milliseconds") for length in lengths]
         keys.insert(0, exp.Anonymous(this=window.kind, expressions=[column(window.time), *arguments]))
     child = relation.child
     source = _table(child, "") if isinstance(child, Input) else _nested(child, "joined")
-    select = exp.Select(expressions=[_output(one.name, one.expression) for one in outputs], from_=exp.From(this=source))
+    select = exp.Select(expressions=[_output(output.name, output.expression) for output in outputs], from_=exp.From(this=source))
     select.set("group", exp.Group(expressions=keys))
     return select
 
@@ -71,7 +73,7 @@ def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr])
     """Return a join's SELECT; its sides keep the aliases ``in0`` and ``in1``, whatever their views."""
     columns = {name: column(at, side) for name, side, at in join.columns}
     select = exp.Select(
-        expressions=[_output(one.name, _put(one.expression, columns)) for one in outputs],
+        expressions=[_output(output.name, _put(output.expression, columns)) for output in outputs],
         from_=exp.From(this=_relation(join.left, LEFT)),
     )
     sides = {"inner": "", "semi": "LEFT"}
@@ -83,7 +85,7 @@ def _join(join: Join, outputs: Iterable[Output], conditions: Iterable[exp.Expr])
     if join.kind == "semi":
         clause.set("kind", "SEMI")
     select.set("joins", [clause])
-    return _where(select, [_put(one, columns) for one in conditions])
+    return _where(select, [_put(condition, columns) for condition in conditions])
 
 
 def _present(join: Join) -> list[exp.Expr]:
@@ -92,7 +94,9 @@ def _present(join: Join) -> list[exp.Expr]:
     Spark's stream joins match partners by the keys' bytes, and would pair NULL with NULL. Spark infers the conditions for
     columns, but not for a full join, and not through functions that may return NULL.
     """
-    keys = [key for one in join.conditions if isinstance(one, exp.EQ) for key in (one.this, one.expression)]
+    keys = [
+        key for condition in join.conditions if isinstance(condition, exp.EQ) for key in (condition.this, condition.expression)
+    ]
     unsure = [key for key in keys if key.find(exp.Column) and (join.kind == "full" or not isinstance(key, exp.Column))]
     return [exp.Not(this=exp.Is(this=_bracketed(key), expression=exp.Null())) for key in unsure]
 
@@ -138,8 +142,10 @@ def _where(select: exp.Select, conditions: Iterable[exp.Expr]) -> exp.Select:
 
 def _all(conditions: Iterable[exp.Expr]) -> exp.Expr | None:
     """Return the conjunction of all conditions, with brackets around OR and the like."""
-    each = [one.copy() for one in conditions]
+    each = [condition.copy() for condition in conditions]
     if len(each) < 2:
         return each[0] if each else None
-    parts = [exp.Paren(this=one) if isinstance(one, exp.Or | exp.Not | exp.Between) else one for one in each]
-    return all_of(parts)
+    operands = [
+        exp.Paren(this=condition) if isinstance(condition, exp.Or | exp.Not | exp.Between) else condition for condition in each
+    ]
+    return all_of(operands)

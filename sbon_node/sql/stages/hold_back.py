@@ -30,8 +30,8 @@ class Path:
     @staticmethod
     def through(operator: str, inputs: Sequence[Path], relation: Relation) -> Path:
         """Return the path of the output of an operator that computes ``relation`` of its inputs."""
-        behind_ms = max(one.behind_ms for one in inputs) + width_ms(relation)
-        return Path(frozenset({operator}).union(*(one.streams for one in inputs)), behind_ms)
+        behind_ms = max(path.behind_ms for path in inputs) + width_ms(relation)
+        return Path(frozenset({operator}).union(*(path.streams for path in inputs)), behind_ms)
 
     def less(self, lag_ms: int) -> Path:
         """Return the path for a column that follows with that lag."""
@@ -40,14 +40,14 @@ class Path:
 
 def ahead_ms(inputs: Sequence[Path], number: int, slack_ms: int) -> int | None:
     """Return how far an input may be ahead of the operator's other inputs; None without others."""
-    siblings = [one.behind_ms for position, one in enumerate(inputs) if position != number]
+    siblings = [path.behind_ms for position, path in enumerate(inputs) if position != number]
     return max(siblings) + slack_ms if siblings else None
 
 
 def shares(inputs: Sequence[Path], number: int) -> bool:
     """Return whether another input shares a stream with this input. Holding this input back may then starve the other."""
     own = inputs[number].streams
-    return any(own & one.streams for position, one in enumerate(inputs) if position != number)
+    return any(own & path.streams for position, path in enumerate(inputs) if position != number)
 
 
 def width_ms(relation: Relation) -> int:

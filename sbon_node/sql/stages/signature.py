@@ -34,9 +34,9 @@ def _relation(relation: Relation, views: Sequence[str]) -> tuple[str, Meaning]:
             return f"view({views[view]})", {name: f"{number}" for number, name in enumerate(names)}
         case Select(child, outputs, conditions):
             below, meaning = _relation(child, views)
-            texts = [_expression(one.expression, meaning) for one in outputs]
-            where = canonical_conditions(_by_meaning(one, meaning) for one in conditions)
-            return f"select({below}; {texts}; {where})", {one.name: f"{number}" for number, one in enumerate(outputs)}
+            texts = [_expression(output.expression, meaning) for output in outputs]
+            where = canonical_conditions(_by_meaning(condition, meaning) for condition in conditions)
+            return f"select({below}; {texts}; {where})", {output.name: f"{number}" for number, output in enumerate(outputs)}
         case Aggregate():
             return _groups(relation, views)
         case Join():
@@ -49,15 +49,15 @@ def _groups(relation: Aggregate, views: Sequence[str]) -> tuple[str, Meaning]:
     keys, aggregates = _named(relation.keys, meaning), _named(relation.aggregates, meaning)
     window, ends = "", {}
     if relation.window is not None:
-        one = relation.window
-        window = f"{one.kind}({meaning[one.time]}, {one.size_ms}, {one.slide_ms}, {one.offset_ms})"
-        ends = {one.start: "start", one.end: "end"}
+        spec = relation.window
+        window = f"{spec.kind}({meaning[spec.time]}, {spec.size_ms}, {spec.slide_ms}, {spec.offset_ms})"
+        ends = {spec.start: "start", spec.end: "end"}
     text = f"groups({below}; {window}; {sorted(keys.values())})"
     return text, {**ends, **{name: f"key {text}" for name, text in keys.items()}, **aggregates}
 
 
 def _named(outputs: Iterable[Output], meaning: Meaning) -> dict[str, str]:
-    return {one.name: _expression(one.expression, meaning) for one in outputs}
+    return {output.name: _expression(output.expression, meaning) for output in outputs}
 
 
 def _pairs(join: Join, views: Sequence[str]) -> tuple[str, Meaning]:
@@ -68,11 +68,11 @@ def _pairs(join: Join, views: Sequence[str]) -> tuple[str, Meaning]:
     meanings = {LEFT: left[1], RIGHT: right[1]}
     sides = sorted((names[side], text) for side, text in ((LEFT, left[0]), (RIGHT, right[0])))
 
-    def meant(side: str, name: str) -> str:
+    def meaning_of(side: str, name: str) -> str:
         return f"{names[side]} {meanings[side][name]}"
 
-    conditions = canonical_conditions(_by_meaning(one, {}, meant) for one in join.conditions)
-    columns = {name: meant(side, at) for name, side, at in join.columns}
+    conditions = canonical_conditions(_by_meaning(condition, {}, meaning_of) for condition in join.conditions)
+    columns = {name: meaning_of(side, at) for name, side, at in join.columns}
     return f"{join.kind}({[text for _, text in sides]}; {conditions})", columns
 
 
@@ -80,16 +80,16 @@ def _expression(expression: exp.Expr, meaning: Meaning) -> str:
     return canonical_expression(_by_meaning(expression, meaning))
 
 
-def _by_meaning(expression: exp.Expr, meaning: Meaning, meant: Callable[[str, str], str] | None = None) -> exp.Expr:
+def _by_meaning(expression: exp.Expr, meaning: Meaning, meaning_of: Callable[[str, str], str] | None = None) -> exp.Expr:
     """Return an expression's text with each column replaced by its meaning.
 
-    ``meant`` returns the meaning of a join's column by side and name.
+    ``meaning_of`` returns the meaning of a join's column by side and name.
     """
 
     def renamed(node: exp.Expr) -> exp.Expr:
         if not isinstance(node, exp.Column):
             return node
-        text = meant(node.table, node.name) if meant is not None else meaning[node.name]
+        text = meaning_of(node.table, node.name) if meaning_of is not None else meaning[node.name]
         return exp.Column(this=exp.Identifier(this=text, quoted=True))
 
     return expression.transform(renamed)

@@ -30,7 +30,7 @@ def time_buckets(relation: Relation, schemas: Sequence[Schema], rates: Sequence[
     fewer rows. An outer join copies the side that it does not preserve, since a copy without a partner would be a row of the
     result. A full join has no such side.
     """
-    return tuple(one for join in _joins(relation) if (one := _buckets(join, schemas, rates)) is not None)
+    return tuple(buckets for join in _joins(relation) if (buckets := _buckets(join, schemas, rates)) is not None)
 
 
 def _joins(relation: Relation) -> Iterator[Join]:
@@ -46,8 +46,8 @@ def _buckets(join: Join, schemas: Sequence[Schema], rates: Sequence[Rate]) -> Ti
     left, right = join.left, join.right
     if not isinstance(left, Input) or not isinstance(right, Input) or join.kind == "full":
         return None
-    closed = [one for one in bounds(join) if one.closed and one.most_ms > one.least_ms]
-    best = min(closed, key=lambda one: one.most_ms - one.least_ms, default=None)
+    closed = [bound for bound in bounds(join) if bound.closed and bound.most_ms > bound.least_ms]
+    best = min(closed, key=lambda bound: bound.most_ms - bound.least_ms, default=None)
     if best is None or _is_finer(join) or _has_equal_times(join):
         return None
     if any(_type(schemas[view], name) != "timestamp" for view, name in ((left.view, best.left), (right.view, best.right))):
@@ -80,7 +80,7 @@ def _buckets(join: Join, schemas: Sequence[Schema], rates: Sequence[Rate]) -> Ti
 
 def _is_finer(join: Join) -> bool:
     """Return whether a bound has microseconds, which :func:`bounds` rounds."""
-    return any((unit := one.args.get("unit")) is not None and "MICRO" in unit.name.upper() for one in _intervals(join))
+    return any((unit := interval.args.get("unit")) is not None and "MICRO" in unit.name.upper() for interval in _intervals(join))
 
 
 def _intervals(join: Join) -> Iterator[exp.Interval]:
@@ -91,8 +91,8 @@ def _intervals(join: Join) -> Iterator[exp.Interval]:
 def _has_equal_times(join: Join) -> bool:
     """Return whether an equality of times, or of truncated times, already divides the rows."""
     times = {f"{LEFT}.{name}" for name in lags_ms(join.left)}, {f"{RIGHT}.{name}" for name in lags_ms(join.right)}
-    equalities = (one for condition in join.conditions for one in condition.find_all(exp.EQ))
-    return any(all(named(one) & of_side for of_side in times) for one in equalities)
+    equalities = (equality for condition in join.conditions for equality in condition.find_all(exp.EQ))
+    return any(all(named(equality) & of_side for of_side in times) for equality in equalities)
 
 
 def _type(schema: Schema, name: str) -> str:

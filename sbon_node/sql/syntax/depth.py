@@ -37,11 +37,11 @@ def _sides(node: exp.Expr) -> list[exp.Expr]:
     sides: list[exp.Expr] = []
     pending: list[exp.Expr] = [node]
     while pending:
-        one = pending.pop()
-        if type(one) is type(node):
-            pending += [one.expression, one.this]
+        node_or_side = pending.pop()
+        if type(node_or_side) is type(node):
+            pending += [node_or_side.expression, node_or_side.this]
         else:
-            sides.append(one)
+            sides.append(node_or_side)
     return sides
 
 

@@ -51,11 +51,11 @@ def _arguments_with(*keywords: str) -> Callable[[SparkParser], exp.Expr]:
 
     def arguments(parser: SparkParser) -> exp.Expr:
         name = parser._tokens[parser._index - 2].text
-        found = parser._parse_csv(parser._parse_lambda)
+        expressions = parser._parse_csv(parser._parse_lambda)
         for keyword in keywords:
             if parser._match_text_seq(keyword) and (argument := parser._parse_lambda()) is not None:
-                found.append(argument)
-        return exp.Anonymous(this=name, expressions=found)
+                expressions.append(argument)
+        return exp.Anonymous(this=name, expressions=expressions)
 
     return arguments
 
@@ -99,14 +99,14 @@ def parse(clean: str) -> list[exp.Expr]:
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         start = _offset(clean, first.get("line") or 1, first.get("col") or 1, first.get("highlight") or "")
-        said = str(first.get("description") or error).rstrip(".")
-        said = re.sub(r" but got <Token.*", "", said)
+        message = str(first.get("description") or error).rstrip(".")
+        message = re.sub(r" but got <Token.*", "", message)
         for pattern, plain in _SAID:
-            said = re.sub(pattern, plain, said)
-        if " missing after" in said and _is_ahead(clean, start, first.get("highlight") or ""):
-            said = said.replace("missing after", "missing before")
-        hint = TYPE_HINT if "no type" in said else "write SELECT expressions FROM stream WHERE condition"
-        raise refusal("bad-sql", said, clean, start, offending=first.get("highlight") or "", hint=hint) from None
+            message = re.sub(pattern, plain, message)
+        if " missing after" in message and _is_ahead(clean, start, first.get("highlight") or ""):
+            message = message.replace("missing after", "missing before")
+        hint = TYPE_HINT if "no type" in message else "write SELECT expressions FROM stream WHERE condition"
+        raise refusal("bad-sql", message, clean, start, offending=first.get("highlight") or "", hint=hint) from None
     except TokenError as error:
         raise refusal("bad-sql", str(error), clean, 0) from None
     except RecursionError:
@@ -149,9 +149,9 @@ def _take_unit(call: exp.Anonymous) -> None:
 
 def _take_place(call: exp.Anonymous) -> None:
     """Convert ``position(a IN b)`` to ``position(a, b)``, which is no condition."""
-    asked = call.expressions[0] if call_name(call) == "position" and len(call.expressions) == 1 else None
-    if isinstance(asked, exp.In) and asked.args.get("field"):
-        call.set("expressions", [asked.this, asked.args["field"]])
+    argument = call.expressions[0] if call_name(call) == "position" and len(call.expressions) == 1 else None
+    if isinstance(argument, exp.In) and argument.args.get("field"):
+        call.set("expressions", [argument.this, argument.args["field"]])
 
 
 def render(tree: exp.Expr) -> str:
@@ -205,7 +205,7 @@ _BETWEEN = r"(?:[\s(]|\b(?:not|exists|select|distinct|when|sets)\b)*"
 def _offset(text: str, line: int, column: int, highlight: str) -> int:
     """Return an offset; sqlglot reports the column of a token's last character."""
     lines = text.split("\n")
-    before = sum(len(one) + 1 for one in lines[: line - 1])
+    before = sum(len(line_text) + 1 for line_text in lines[: line - 1])
     end = min(before + column, len(text))
     start = end - len(highlight)
     return start if start >= 0 and text[start:end] == highlight else max(0, min(end, len(text)) - 1)

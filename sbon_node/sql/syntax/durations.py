@@ -27,11 +27,11 @@ def parse_ms(text: str) -> int | None:
     lower = text.lower().strip().removeprefix("interval").strip()
     at, total = 0, Decimal(0)
     while at < len(lower):
-        part = _PART.match(lower, at)
-        if part is None or (unit := _UNITS_MS.get(part[2].removesuffix("s"))) is None:
+        match = _PART.match(lower, at)
+        if match is None or (unit := _UNITS_MS.get(match[2].removesuffix("s"))) is None:
             return None
-        total += Decimal(part[1]) * unit
-        at = part.end()
+        total += Decimal(match[1]) * unit
+        at = match.end()
     return int(total) if lower and total == int(total) and abs(total) <= MAX_MS else None
 
 

@@ -62,11 +62,11 @@ def place(text: str, start: int) -> str:
 
 def offset_of(text: str, where: str) -> int:
     """Return the offset of a place in the form of :func:`place`; 0 if it is invalid."""
-    found = re.fullmatch(r"line (\d+), column (\d+)", where)
-    if found is None:
+    match = re.fullmatch(r"line (\d+), column (\d+)", where)
+    if match is None:
         return 0
     lines = text.split("\n")
-    return sum(len(one) + 1 for one in lines[: int(found[1]) - 1]) + int(found[2]) - 1
+    return sum(len(line) + 1 for line in lines[: int(match[1]) - 1]) + int(match[2]) - 1
 
 
 def refusal(code: str, message: str, text: str, start: int, *, hint: str = "", offending: str = "") -> SbonError:
@@ -203,8 +203,8 @@ def _word(text: str, start: int, end: int, strict: bool) -> None:
 
 
 def _strange(text: str, start: int) -> SbonError:
-    said = f"the character {text[start]!r} has no place outside of quotes"
-    return refusal("forbidden-character", said, text, start, hint="remove it")
+    message = f"the character {text[start]!r} has no place outside of quotes"
+    return refusal("forbidden-character", message, text, start, hint="remove it")
 
 
 def _symbol(text: str, start: int, depth: int, strict: bool, max_brackets: int) -> int:

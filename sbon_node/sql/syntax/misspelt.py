@@ -38,10 +38,10 @@ def explained(error: SbonError, clean: str, tokens: Sequence[Token], start: int)
     for number in (at, at - 1, at - 2):
         if 0 < number < len(tokens) and tokens[number].kind == "word" and (word := meant(tokens[number].text)):
             return misspelt(clean, tokens[number], word)
-    there = [token.text.lower() for token in tokens[max(0, at - 2) : at + 1]]
-    for one in (*there, "".join(there[:2])):
-        if one in _OPERATORS:
-            return SbonError(error.code, error.message, where=error.where, hint=_OPERATORS[one])
+    words = [token.text.lower() for token in tokens[max(0, at - 2) : at + 1]]
+    for near_word in (*words, "".join(words[:2])):
+        if near_word in _OPERATORS:
+            return SbonError(error.code, error.message, where=error.where, hint=_OPERATORS[near_word])
     return error
 
 
@@ -51,5 +51,5 @@ def misspelt(clean: str, token: Token, word: str) -> SbonError:
 
 def instead_of(clean: str, tokens: Sequence[Token], word: str) -> SbonError | None:
     """Return the error for a missing word, if another word may stand for it."""
-    found = next((token for token in tokens if token.kind == "word" and meant(token.text) == word), None)
-    return misspelt(clean, found, word) if found is not None else None
+    first_token = next((token for token in tokens if token.kind == "word" and meant(token.text) == word), None)
+    return misspelt(clean, first_token, word) if first_token is not None else None

@@ -181,9 +181,9 @@ def check_relation(clean: str, relation: exp.Expr) -> None:
     """Check a relation in FROM: a bare name or a sub-query, with at most an alias."""
     catalogued = "only streams of the catalogue can be read: sbon stream list"
     if isinstance(relation, exp.Select):
-        found = re.search(r"\b(?:from|join)\s+(select)\b", clean, re.IGNORECASE)
+        match = re.search(r"\b(?:from|join)\s+(select)\b", clean, re.IGNORECASE)
         hint = "put a sub-query in brackets, FROM (SELECT ...) alias, or the name of a stream in back-quotes"
-        start = found.start(1) if found else begin_of(clean, relation)
+        start = match.start(1) if match else begin_of(clean, relation)
         raise refusal("bad-sql", "SELECT without a bracket before it", clean, start, offending=clean[start:], hint=hint)
     if not isinstance(relation, exp.Table | exp.Subquery) or isinstance(relation.this, exp.Table):
         raise error_at(

@@ -42,27 +42,27 @@ def _member(node: exp.EQ) -> exp.Expr:
     call = node.expression
     if call_name(call) not in ("any", "some") or len(call.expressions) != 1:
         return node
-    listed = call.expressions[0].unnest()
-    if call_name(listed) != "array" or not listed.expressions:
+    array = call.expressions[0].unnest()
+    if call_name(array) != "array" or not array.expressions:
         return node
-    return exp.In(this=node.this, expressions=listed.expressions)
+    return exp.In(this=node.this, expressions=array.expressions)
 
 
 def _field(clean: str, node: exp.Dot) -> exp.Expr:
     """Rewrite ``struct(a, b).b`` as ``b``. A struct's fields are known where it is made, and no column is a struct."""
-    struct, wanted = node.this.unnest(), node.expression
-    if not isinstance(wanted, exp.Identifier | exp.Column | exp.Var):
+    struct, field = node.this.unnest(), node.expression
+    if not isinstance(field, exp.Identifier | exp.Column | exp.Var):
         return node
     if call_name(struct) not in _STRUCTS:
         hint = "name a column, or take the field of struct(...) where it is made"
         raise error_at("unsupported-expression", "only struct(...) has fields", clean, node, hint=hint)
     fields = _fields(struct)
-    found = [value for name, value in fields if name.lower() == wanted.name.lower()]
-    if len(found) != 1:
+    values = [value for name, value in fields if name.lower() == field.name.lower()]
+    if len(values) != 1:
         known = ", ".join(name for name, _ in fields)
-        what = "two fields of that name" if found else "no such field"
-        raise error_at("unknown-field", f"the struct has {what}: {wanted.name}", clean, node, hint=f"it has {known}")
-    return exp.Paren(this=found[0])
+        problem = "two fields of that name" if values else "no such field"
+        raise error_at("unknown-field", f"the struct has {problem}: {field.name}", clean, node, hint=f"it has {known}")
+    return exp.Paren(this=values[0])
 
 
 def _fields(struct: exp.Expr) -> list[tuple[str, exp.Expr]]:
@@ -71,6 +71,8 @@ def _fields(struct: exp.Expr) -> list[tuple[str, exp.Expr]]:
     if call_name(struct) == "named_struct":
         return [(name.name, value) for name, value in zip(values[::2], values[1::2], strict=False)]
     return [
-        (one.alias, one.this) if isinstance(one, exp.Alias) else (one.name if isinstance(one, exp.Column) else f"col{at}", one)
-        for at, one in enumerate(values, 1)
+        (value.alias, value.this)
+        if isinstance(value, exp.Alias)
+        else (value.name if isinstance(value, exp.Column) else f"col{at}", value)
+        for at, value in enumerate(values, 1)
     ]

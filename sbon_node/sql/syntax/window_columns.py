@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from sbon_node.sql.checks.functions import PIECES
+from sbon_node.sql.checks.functions import WINDOW_COLUMNS
 from sbon_node.sql.relations.scope import Scope
 from sbon_node.sql.syntax.dialect import call_name
 
@@ -12,12 +12,12 @@ from sbon_node.sql.syntax.dialect import call_name
 def window_column_of(node: exp.Expr) -> str:
     """Return ``window`` or ``session_window`` if the whole window is selected."""
     name = call_name(node) or (node.name.lower() if isinstance(node, exp.Column) and not node.table else "")
-    return name if name in PIECES else ""
+    return name if name in WINDOW_COLUMNS else ""
 
 
-def end_of(piece: str, end: str, alias: object = None) -> exp.Column:
+def end_of(window: str, end: str, alias: object = None) -> exp.Column:
     """Return the column ``window.start`` or ``window.end``, of the relation ``alias`` if given."""
-    return exp.Column(this=exp.Identifier(this=end), table=exp.Identifier(this=piece), db=alias)
+    return exp.Column(this=exp.Identifier(this=end), table=exp.Identifier(this=window), db=alias)
 
 
 def by_ends(condition: exp.Expr | None, scope: Scope) -> exp.Expr | None:
@@ -25,24 +25,24 @@ def by_ends(condition: exp.Expr | None, scope: Scope) -> exp.Expr | None:
 
     def ends(node: exp.Expr) -> exp.Expr:
         sides = (node.this, node.expression) if isinstance(node, exp.EQ) else ()
-        names = {one.name.lower() for one in sides if isinstance(one, exp.Column) and scope.find(one) is None}
-        if len(names) != 1 or not names <= set(PIECES) or not all(isinstance(one, exp.Column) for one in sides):
+        names = {side.name.lower() for side in sides if isinstance(side, exp.Column) and scope.find(side) is None}
+        if len(names) != 1 or not names <= set(WINDOW_COLUMNS) or not all(isinstance(side, exp.Column) for side in sides):
             return node
-        piece = names.pop()
-        both = ([end_of(piece, end, one.args.get("table")) for one in sides] for end in ("start", "end"))
-        starts, stops = (exp.EQ(this=one, expression=other) for one, other in both)
+        window = names.pop()
+        both = ([end_of(window, end, side.args.get("table")) for side in sides] for end in ("start", "end"))
+        starts, stops = (exp.EQ(this=start, expression=other) for start, other in both)
         return exp.Paren(this=exp.And(this=starts, expression=stops))
 
     return condition.copy().transform(ends) if condition is not None else None
 
 
 def is_end(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Column) and node.table.lower() in PIECES and not node.args.get("db")
+    return isinstance(node, exp.Column) and node.table.lower() in WINDOW_COLUMNS and not node.args.get("db")
 
 
 def cut_of(node: exp.Expr) -> exp.Expr | None:
     """Return the call of ``window`` that a part of the SELECT list is, or was."""
-    return node if call_name(node) in PIECES else node.meta.get("cut")
+    return node if call_name(node) in WINDOW_COLUMNS else node.meta.get("cut")
 
 
 def plain_window(node: exp.Expr) -> exp.Expr:
@@ -50,12 +50,12 @@ def plain_window(node: exp.Expr) -> exp.Expr:
 
     ``window_time(w.window)`` becomes a microsecond before ``w.window.end``.
     """
-    if isinstance(node, exp.Dot) and call_name(node.this) in PIECES and isinstance(node.expression, exp.Identifier):
+    if isinstance(node, exp.Dot) and call_name(node.this) in WINDOW_COLUMNS and isinstance(node.expression, exp.Identifier):
         end = end_of(call_name(node.this), node.expression.name.lower())
         end.meta["cut"] = node.this
         return end
-    piece = node.expressions[0] if call_name(node) == "window_time" and len(node.expressions) == 1 else None
-    if not isinstance(piece, exp.Column) or piece.name.lower() not in PIECES:
+    window = node.expressions[0] if call_name(node) == "window_time" and len(node.expressions) == 1 else None
+    if not isinstance(window, exp.Column) or window.name.lower() not in WINDOW_COLUMNS:
         return node
-    end = end_of(piece.name.lower(), "end", piece.args.get("table"))
+    end = end_of(window.name.lower(), "end", window.args.get("table"))
     return exp.Sub(this=end, expression=exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="MICROSECOND")))

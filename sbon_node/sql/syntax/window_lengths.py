@@ -17,27 +17,29 @@ _UNITS = "write a number of weeks, days, hours, minutes, seconds or milliseconds
 
 def lengths_of_window(clean: str, call: exp.Expr) -> tuple[int, int, int]:
     """Return length, slide and start. Raises ``bad-window`` with the wrong argument."""
-    given = call.expressions[1:]
+    lengths = call.expressions[1:]
     name = call_name(call)
-    if not given or len(given) > (3 if name == "window" else 1):
+    if not lengths or len(lengths) > (3 if name == "window" else 1):
         takes = "a length, a slide and a start" if name == "window" else "one length, that of the gap"
         hint = f"write {name}(event time, '1 hour')"
         raise error_at("bad-window", f"{name} takes the event time and {takes}", clean, call, hint=hint)
-    size = _length(clean, given[0])
-    slide = _length(clean, given[1]) if len(given) > 1 else size
-    start = _length(clean, given[2]) if len(given) > 2 else 0
+    size = _length(clean, lengths[0])
+    slide = _length(clean, lengths[1]) if len(lengths) > 1 else size
+    start = _length(clean, lengths[2]) if len(lengths) > 2 else 0
     if size < 1:
-        raise error_at("bad-window", "a window is longer than nothing", clean, given[0], hint="write '1 hour'")
+        raise error_at("bad-window", "a window is longer than nothing", clean, lengths[0], hint="write '1 hour'")
     if slide < 1:
-        raise error_at("bad-window", "a slide is longer than nothing", clean, given[1], hint="write at most the window's length")
+        raise error_at(
+            "bad-window", "a slide is longer than nothing", clean, lengths[1], hint="write at most the window's length"
+        )
     if slide > size:
         hint = "slide by at most the window's length"
-        raise error_at("bad-window", "rows between the windows would be lost", clean, given[1], hint=hint)
+        raise error_at("bad-window", "rows between the windows would be lost", clean, lengths[1], hint=hint)
     if not 0 <= start < slide:
-        raise error_at("bad-window", "a start is from 0 on and less than the slide", clean, given[2], hint="leave it out")
+        raise error_at("bad-window", "a start is from 0 on and less than the slide", clean, lengths[2], hint="leave it out")
     if -(-size // slide) > MOST_AT_ONCE:
         message = f"{-(-size // slide)} windows would hold each row, {MOST_AT_ONCE} may"
-        raise error_at("bad-window", message, clean, given[1], hint=f"slide by '{_in_words(-(-size // MOST_AT_ONCE))}' or more")
+        raise error_at("bad-window", message, clean, lengths[1], hint=f"slide by '{_in_words(-(-size // MOST_AT_ONCE))}' or more")
     return size, slide, start
 
 

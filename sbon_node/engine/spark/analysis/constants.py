@@ -92,13 +92,13 @@ class _Check:
 
     def _try(self, node: Any, origin: Any, *, always: bool) -> None:
         """Run a call with constant arguments, with samples for the others."""
-        told = set()
+        reasons = set()
         for children in self._sampled(list(each(node.children()))):
             wrong = self._x.fault(self._x.plain(self._x.with_children(node, children)))
             if wrong is None:
                 return
-            told.add(str(wrong))
-        if len(told) == 1 and wrong is not None and (of_a_pattern(wrong) or (always and self._on_error == "fail")):
+            reasons.add(str(wrong))
+        if len(reasons) == 1 and wrong is not None and (of_a_pattern(wrong) or (always and self._on_error == "fail")):
             raise self._refusal(wrong, origin)
 
     def _sampled(self, children: list[Any]) -> Iterator[list[Any]]:
@@ -126,15 +126,17 @@ class _Check:
         return _KNOWN[name]
 
     def _refusal(self, wrong: Exception, origin: Any) -> SbonError:
-        said = OF_SETTINGS.sub("", brief(wrong)).split(" SQLSTATE")[0]
-        return SbonError("bad-constant", f"no row can be worked on with this: {said}", where=place_of(origin))
+        reason = OF_SETTINGS.sub("", brief(wrong)).split(" SQLSTATE")[0]
+        return SbonError("bad-constant", f"no row can be worked on with this: {reason}", where=place_of(origin))
 
 
 def of_a_pattern(error: Exception) -> bool:
     """Return whether the error names an invalid pattern, time zone or the like."""
-    found = str(error)
+    text = str(error)
     conditions = ("INVALID_PARAMETER_VALUE", "INVALID_DATETIME_PATTERN", "INVALID_TIMEZONE", "DATETIME_PATTERN_RECOGNITION")
-    return any(one in found for one in (*conditions, "ILLEGAL_DAY_OF_WEEK", "PatternSyntaxException", "ZoneRulesException"))
+    return any(
+        condition in text for condition in (*conditions, "ILLEGAL_DAY_OF_WEEK", "PatternSyntaxException", "ZoneRulesException")
+    )
 
 
 def place_of(node: Any) -> str:

@@ -60,14 +60,14 @@ class Expressions:
         if kind == "CommonExpressionRef":
             return known[expression.id().toString()]
         if kind == "With":
-            for one in each(expression.defs()):
-                known = {**known, one.id().toString(): self.plain(one.child(), known)}
+            for definition in each(expression.defs()):
+                known = {**known, definition.id().toString(): self.plain(definition.child(), known)}
             return self.plain(expression.child(), known)
         if self._replaceable.isInstance(expression):
             return self.plain(expression.replacement(), known)
         children = list(each(expression.children()))
         plain = [self.plain(child, known) for child in children]
-        changed = any(one is not other for one, other in zip(plain, children, strict=True))
+        changed = any(child is not other for child, other in zip(plain, children, strict=True))
         return self.with_children(expression, plain) if changed else expression
 
     def may_raise(self, expression: Any) -> bool:
@@ -117,7 +117,9 @@ class Expressions:
 
     def struct(self, values: Iterable[tuple[str, Any]]) -> Any:
         """Return a named struct, which is never NULL itself."""
-        return self.catalyst.CreateNamedStruct(self.seq(part for name, value in values for part in (self.text(name), value)))
+        return self.catalyst.CreateNamedStruct(
+            self.seq(argument for name, value in values for argument in (self.text(name), value))
+        )
 
     def field(self, struct: Any, position: int) -> Any:
         return self.catalyst.GetStructField(struct, position, self.jvm.scala.Option.empty())

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sbon_node.errors import SbonError
-from sbon_node.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES, PIECES, SKETCH_AGGREGATES
+from sbon_node.sql.checks.functions import ALLOWED, ALLOWED_AGGREGATES, SKETCH_AGGREGATES, WINDOW_COLUMNS
 
 PLAN_NODES = frozenset({"Project", "Filter", "UnresolvedRelation", "SubqueryAlias", "Aggregate", "Join"})
 JOINS = frozenset({"Inner", "LeftOuter", "RightOuter", "FullOuter", "LeftSemi"})
@@ -28,7 +28,7 @@ EXPRESSIONS = frozenset(_EXPRESSIONS.split())
 _GRAMMAR = "between cast decimal div extract mod overlay position substring timestampadd timestampdiff trim try_cast"
 GRAMMAR = frozenset(_GRAMMAR.split())
 """Functions that Spark's parser produces from the SQL grammar itself."""
-FUNCTIONS = frozenset((*ALLOWED, *GRAMMAR, *ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *PIECES))
+FUNCTIONS = frozenset((*ALLOWED, *GRAMMAR, *ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *WINDOW_COLUMNS))
 REFLECTIVE = ("reflect", "java_method", "try_reflect")
 MAX_NODES = 20_000
 
@@ -102,6 +102,6 @@ def sql_error(error: Exception) -> SbonError:
     condition = (error.getCondition() or "bad-sql").split(".")[0].lower().replace("_", "-")
     message = re.sub(r"^\[[A-Z_.]+\]\s*", "", str(error).strip().split("\n")[0])
     message = re.sub(r"\s*SQLSTATE: \w+.*$", "", message)
-    place = re.search(r"[lL]ine (\d+),? pos(?:ition)? (\d+)", str(error))
-    where = f"line {place[1]}, column {int(place[2]) + 1}" if place else "fragment"
+    position = re.search(r"[lL]ine (\d+),? pos(?:ition)? (\d+)", str(error))
+    where = f"line {position[1]}, column {int(position[2]) + 1}" if position else "fragment"
     return SbonError(condition, message[:500], where=where)

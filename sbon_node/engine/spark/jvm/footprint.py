@@ -27,8 +27,8 @@ def footprint(session: SparkSession, jvm_pid: int, *, collect: bool) -> Footprin
         live = sum(_left(pool) for pool in management.getMemoryPoolMXBeans())
     processes = [psutil.Process(os.getpid()), psutil.Process(jvm_pid)]
     return Footprint(
-        threads=sum(one.num_threads() for one in processes),
-        descriptors=sum(one.num_fds() for one in processes),
+        threads=sum(process.num_threads() for process in processes),
+        descriptors=sum(process.num_fds() for process in processes),
         heap_mb=live / MB,
         max_heap_mb=jvm.java.lang.Runtime.getRuntime().maxMemory() / MB,
     )

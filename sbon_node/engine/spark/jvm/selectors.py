@@ -22,6 +22,6 @@ def install(jvm: Any) -> None:
     # Reflection names py4j's own invoker as the caller, so the class joins its package.
     jvm.java.lang.invoke.MethodHandles.lookup().defineClass(compiler.getBytecodes()[_CLASS])
     jvm.java.lang.System.setProperty(_PROPERTY, _CLASS)
-    found = jvm.java.nio.channels.spi.SelectorProvider.provider().getClass().getName()
-    if found != _CLASS:
-        raise SbonError("engine-failed", f"the JVM's selectors are {found}, which leaves descriptors open")
+    provider = jvm.java.nio.channels.spi.SelectorProvider.provider().getClass().getName()
+    if provider != _CLASS:
+        raise SbonError("engine-failed", f"the JVM's selectors are {provider}, which leaves descriptors open")

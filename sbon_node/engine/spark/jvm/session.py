@@ -59,7 +59,7 @@ _CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.File
 
 CONF = {
     "spark.ui.enabled": "false",
-    **{f"spark.{kept}": "1" for kept in _HISTORY},
+    **{f"spark.{setting}": "1" for setting in _HISTORY},
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",

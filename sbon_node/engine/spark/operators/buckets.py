@@ -23,11 +23,11 @@ BUCKET = "sbon bucket"
 
 def with_bucket(rows: DataFrame, view: int, buckets: Sequence[TimeBuckets]) -> DataFrame:
     """Return a view's rows with their buckets, if a join compares them."""
-    for one in buckets:
-        if view == one.view:
-            return rows.withColumn(BUCKET, _bucket(one, one.time, 0))
-        if view == one.copied_view:
-            first, last = (_bucket(one, one.copied_time, shift_ms) for shift_ms in (one.from_ms, one.upto_ms))
+    for bucket in buckets:
+        if view == bucket.view:
+            return rows.withColumn(BUCKET, _bucket(bucket, bucket.time, 0))
+        if view == bucket.copied_view:
+            first, last = (_bucket(bucket, bucket.copied_time, shift_ms) for shift_ms in (bucket.from_ms, bucket.upto_ms))
             reached = f.when(first == last, f.array(first)).otherwise(f.array(first, last))
             return rows.withColumn(BUCKET, f.explode(reached))
     return rows
@@ -45,24 +45,24 @@ def with_equal_buckets(fragment: str, buckets: Sequence[TimeBuckets]) -> str:
         return fragment
     tree = parse(fragment)[0]
     joins = {views: join for select in tree.find_all(exp.Select) for views, join in _joins(select)}
-    for one in buckets:
-        _check(one)
-        join = joins.get(frozenset({one.view, one.copied_view}))
+    for bucket in buckets:
+        _check(bucket)
+        join = joins.get(frozenset({bucket.view, bucket.copied_view}))
         if join is None or not isinstance(on := join.args.get("on"), exp.Expr):
-            raise SbonError("bad-inputs", f"no join of in{one.view} and in{one.copied_view}", where="fragment")
+            raise SbonError("bad-inputs", f"no join of in{bucket.view} and in{bucket.copied_view}", where="fragment")
         equal = exp.EQ(this=column(BUCKET, LEFT), expression=column(BUCKET, RIGHT))
         join.set("on", exp.And(this=exp.Paren(this=on.copy()), expression=equal))
     return render(tree)
 
 
-def _check(one: TimeBuckets) -> None:
-    if one.view == one.copied_view or not 0 <= one.upto_ms - one.from_ms <= one.width_ms:
-        raise SbonError("bad-inputs", "a row would reach more than two time buckets", where=f"in{one.copied_view}")
+def _check(bucket: TimeBuckets) -> None:
+    if bucket.view == bucket.copied_view or not 0 <= bucket.upto_ms - bucket.from_ms <= bucket.width_ms:
+        raise SbonError("bad-inputs", "a row would reach more than two time buckets", where=f"in{bucket.copied_view}")
 
 
 def _joins(select: exp.Select) -> Iterator[tuple[frozenset[int], exp.Join]]:
     """Yield the SELECT's join with its views, if both of its sides are views."""
     source, joins = select.args.get("from_"), select.args.get("joins") or []
-    sides = [one.this for one in [source, *joins] if one is not None]
+    sides = [join.this for join in [source, *joins] if join is not None]
     if len(sides) == 2 and all(isinstance(side, exp.Table) for side in sides):
         yield frozenset(int(side.name.removeprefix("in")) for side in sides), joins[0]

@@ -73,12 +73,12 @@ def _cause(report: str) -> str | None:
     """Return the message of the innermost Java exception of a report, if Spark has no message of its own."""
     if "Py4JJavaError" not in report and "An error occurred while calling" not in report:
         return None
-    causes = [(one["class"], one["said"]) for one in CAUSE.finditer(report)]
-    own = [(kind, said) for kind, said in causes if kind not in WRAPPERS]
+    causes = [(match["class"], match["said"]) for match in CAUSE.finditer(report)]
+    own = [(kind, reason) for kind, reason in causes if kind not in WRAPPERS]
     if not own:
         return None
-    kind, said = own[-1]
-    return f"{OF_SETTINGS.sub('', said).strip()} ({kind.rpartition('.')[2]})"[:MOST]
+    kind, reason = own[-1]
+    return f"{OF_SETTINGS.sub('', reason).strip()} ({kind.rpartition('.')[2]})"[:MOST]
 
 
 def marked(report: str) -> str:

@@ -122,7 +122,7 @@ class _Nulls(_Rewriting):
 
     def project(self, plan: Any) -> Any:
         own = list(each(plan.projectList()))
-        instead = [self.tried(one) for one in own]
+        instead = [self.tried(expression) for expression in own]
         return self.plans.Project(self.expressions.seq(instead), plan.child()) if _differ(own, instead) else plan
 
     def filter(self, plan: Any) -> Any:
@@ -132,7 +132,7 @@ class _Nulls(_Rewriting):
 
     def aggregate(self, plan: Any) -> Any:
         own = [*each(plan.groupingExpressions())], [*each(plan.aggregateExpressions())]
-        keys, outputs = [[self.tried(one) for one in some] for some in own]
+        keys, outputs = [[self.tried(expression) for expression in some] for some in own]
         if not _differ(own[0], keys) and not _differ(own[1], outputs):
             return plan
         seq = self.expressions.seq
@@ -189,14 +189,14 @@ class _Skips(_Rewriting):
 
     def aggregate(self, plan: Any) -> Any:
         keys, outputs = list(each(plan.groupingExpressions())), list(each(plan.aggregateExpressions()))
-        calls = {id_of(call): call for one in outputs for call in walk(one) if kind_of(call) == "AggregateExpression"}
+        calls = {id_of(call): call for output in outputs for call in walk(output) if kind_of(call) == "AggregateExpression"}
         arguments = [argument for call in calls.values() for argument in each(call.aggregateFunction().children())]
         roots = [*keys, *arguments]
         below, instead = self.guarded(plan.child(), roots)
         new_arguments = iter(instead[len(keys) :])
         of_calls = {name: self.called(call, new_arguments) for name, call in calls.items()}
         of_keys = {key.canonicalized().toString(): new for key, new in zip(keys, instead, strict=False) if new is not key}
-        outputs = [self.regrouped(one, of_keys, of_calls) for one in outputs]
+        outputs = [self.regrouped(output, of_keys, of_calls) for output in outputs]
         totals = [(of_calls[name], self.total(of_calls[name])) for name in calls]
         summed = [(call, total) for call, total in totals if total is not None]
         if not _differ(roots, instead) and not summed:
@@ -210,12 +210,12 @@ class _Skips(_Rewriting):
         """Return the groups without an overflowing sum, which is NULL although there are values to sum."""
         x = self.expressions
         instead = {id_of(call): total for call, total in summed}
-        outputs = [self.regrouped(one, {}, instead) for one in outputs]
+        outputs = [self.regrouped(output, {}, instead) for output in outputs]
         pairs = []
         for number, (call, total) in enumerate(summed):
             some = x.aggregate("max", self.session, x.catalyst.IsNotNull(call.aggregateFunction().child()))
             pairs.append((x.alias(total, f"sbon total {number}"), x.alias(some, f"sbon some {number}")))
-        hidden = [one for pair in pairs for one in pair]
+        hidden = [name for pair in pairs for name in pair]
         grouped = self.plans.Aggregate(x.seq(keys), x.seq([*outputs, *hidden]), below, plan.hint())
         node = grouped
         for (call, _), (total, some) in zip(summed, pairs, strict=True):
@@ -228,8 +228,8 @@ class _Skips(_Rewriting):
         """Return an output over groups whose keys and aggregates have been replaced."""
         if kind_of(node) == "AggregateExpression":
             return calls.get(id_of(node), node)
-        if keys and (found := keys.get(node.canonicalized().toString())) is not None:
-            return found
+        if keys and (output := keys.get(node.canonicalized().toString())) is not None:
+            return output
         return self.over(node, lambda child: self.regrouped(child, keys, calls))
 
     def called(self, call: Any, arguments: Iterator[Any]) -> Any:
@@ -244,11 +244,11 @@ class _Skips(_Rewriting):
         sides = {"left": plan.left(), "right": plan.right()}
         conditions = conjuncts(plan.condition().get())
         for side in sides:
-            parts = [part for one in conditions for part in self.of_side(one, sides[side])]
+            parts = [part for condition in conditions for part in self.of_side(condition, sides[side])]
             sides[side], instead = self.guarded(sides[side], parts)
-            by_text = {one.canonicalized().toString(): new for one, new in zip(parts, instead, strict=True)}
-            conditions = [self.regrouped(one, by_text, {}) for one in conditions]
-        of_both = [one for one in conditions if self.fallible(one) is not None]
+            by_text = {condition.canonicalized().toString(): new for condition, new in zip(parts, instead, strict=True)}
+            conditions = [self.regrouped(condition, by_text, {}) for condition in conditions]
+        of_both = [condition for condition in conditions if self.fallible(condition) is not None]
         if of_both and plan.joinType().toString() != "Inner":
             raise SbonError(
                 "unsupported-on-error",
@@ -256,7 +256,7 @@ class _Skips(_Rewriting):
                 where="fragment",
                 hint="compute it of one side, write it with try_ functions, or choose --on-error null",
             )
-        rest = self.all_of([one for one in conditions if one not in of_both])
+        rest = self.all_of([condition for condition in conditions if condition not in of_both])
         joined = self.plans.Join(sides["left"], sides["right"], plan.joinType(), rest, plan.hint())
         if of_both:
             joined = self.filter(self.plans.Filter(self.all_of(of_both).get(), joined))
@@ -266,10 +266,10 @@ class _Skips(_Rewriting):
         """Return all of them, as an Option."""
         if not conditions:
             return self.expressions.jvm.scala.Option.empty()
-        whole = conditions[0]
-        for one in conditions[1:]:
-            whole = self.expressions.catalyst.And(whole, one)
-        return self.expressions.jvm.scala.Some(whole)
+        conjunction = conditions[0]
+        for condition in conditions[1:]:
+            conjunction = self.expressions.catalyst.And(conjunction, condition)
+        return self.expressions.jvm.scala.Some(conjunction)
 
     def of_side(self, condition: Any, side: Any) -> list[Any]:
         """Return the parts of a condition that may raise and run for every row of one side: the condition, or a compared key."""
@@ -278,7 +278,7 @@ class _Skips(_Rewriting):
             parts = [condition]
         else:
             parts = list(each(condition.children())) if kind_of(condition) in ("EqualTo", "EqualNullSafe") else []
-        return [one for one in parts if one.references().subsetOf(known) and self.fallible(one) is not None]
+        return [part for part in parts if part.references().subsetOf(known) and self.fallible(part) is not None]
 
     def guarded(self, child: Any, roots: list[Any]) -> tuple[Any, list[Any]]:
         """Return ``child`` without rows for which ``roots`` raise, and ``roots`` in terms of its columns.
@@ -287,7 +287,9 @@ class _Skips(_Rewriting):
         """
         x = self.expressions
         bare = [root.child() if kind_of(root) == "Alias" else root for root in roots]
-        tried = [(position, plain) for position, one in enumerate(bare) if (plain := self.fallible(one)) is not None]
+        tried = [
+            (position, plain) for position, expression in enumerate(bare) if (plain := self.fallible(expression)) is not None
+        ]
         if not tried:
             return child, roots
         columns = child.output()
@@ -296,20 +298,20 @@ class _Skips(_Rewriting):
         known = [*each(columns)]
         computed = self.plans.Project(x.seq([*known, tries]), child)
         reference = tries.toAttribute()
-        kept = self.kept(computed, x.catalyst.IsNull(reference), columns, tuple(plain for _, plain in tried))
-        named = [x.alias(x.field(reference, number), f"sbon value {number}") for number in range(len(tried))]
+        rows = self.kept(computed, x.catalyst.IsNull(reference), columns, tuple(plain for _, plain in tried))
+        value_columns = [x.alias(x.field(reference, number), f"sbon value {number}") for number in range(len(tried))]
         instead = list(roots)
-        for value, (position, _) in zip(named, tried, strict=True):
+        for value, (position, _) in zip(value_columns, tried, strict=True):
             attribute = value.toAttribute()
             aliased = kind_of(roots[position]) == "Alias"
             instead[position] = x.with_children(roots[position], [attribute]) if aliased else attribute
-        return self.plans.Project(x.seq([*known, *named]), kept), instead
+        return self.plans.Project(x.seq([*known, *value_columns]), rows), instead
 
     def kept(self, node: Any, failed: Any, columns: Any, tried: tuple[Any, ...], reason: str = "") -> Any:
         """Return the rows that have not ``failed``; the others are counted, and the first collected with these columns."""
         x = self.expressions
         name = f"sbon skipped {len(self.guards)}"
-        row = x.struct((str(one.name()), one) for one in each(columns))
+        row = x.struct((str(column.name()), column) for column in each(columns))
         nothing = x.literal(None, row.dataType())
         skipped = x.catalyst.If(failed, row, nothing)
         count, rows = x.aggregate("count", self.session, skipped), x.smallest(skipped, self.most)
@@ -331,5 +333,5 @@ def conjuncts(condition: Any) -> list[Any]:
     return [condition]
 
 
-def _differ(one: list[Any], other: list[Any]) -> bool:
-    return any(a is not b for a, b in zip(one, other, strict=True))
+def _differ(left: list[Any], other: list[Any]) -> bool:
+    return any(a is not b for a, b in zip(left, other, strict=True))

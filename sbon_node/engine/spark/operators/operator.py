@@ -53,8 +53,8 @@ class Operator:
             propagated = first_batch.propagate(session, fragment)
             if spec.has_state:
                 first_batch.begin(session, fragment, log)
-            told = (self._tell_end, self._dropped_rows, self._skipped_rows)
-            self._output = Output(spec, log, settings.frame_bytes, *told, propagated=propagated)
+            callbacks = (self._tell_end, self._dropped_rows, self._skipped_rows)
+            self._output = Output(spec, log, settings.frame_bytes, *callbacks, propagated=propagated)
             self._batches.take = self._output
             writer = fragment.writeStream.foreachBatch(self._batches).option("checkpointLocation", command.checkpoint)
             self._query = writer.queryName(spec.id).outputMode("append").start()
@@ -135,8 +135,10 @@ def _fragment(session: SparkSession, spec: OperatorSpec, settings: EngineSetting
     source = SimpleSource if spec.reader == "simple" else PartitionedSource
     _register(session, source)
     for number, inputs in enumerate(views):
-        parts = [_rows_of(session, source.name(), spec.id, position, one, settings.poll_s) for position, one in inputs]
-        with_bucket(reduce(DataFrame.union, parts), number, spec.buckets).createOrReplaceTempView(f"in{number}")
+        tables = [
+            _rows_of(session, source.name(), spec.id, position, input_spec, settings.poll_s) for position, input_spec in inputs
+        ]
+        with_bucket(reduce(DataFrame.union, tables), number, spec.buckets).createOrReplaceTempView(f"in{number}")
     if spec.on_error == "fail":
         session.conf.unset(SHARED_EXPRESSIONS)
     else:
@@ -156,12 +158,18 @@ def _register(session: SparkSession, source: type[SimpleSource] | type[Partition
         session.dataSource.register(source)
 
 
-def _rows_of(session: SparkSession, source: str, operator: str, position: int, one: InputSpec, wait_s: float) -> DataFrame:
+def _rows_of(session: SparkSession, source: str, operator: str, position: int, input_spec: InputSpec, wait_s: float) -> DataFrame:
     """Return one input as a stream of rows, with its watermark if the operator has state."""
-    mark = f", `{MARK}` boolean" if one.event_time else ""
-    options = {"operator": operator, "position": position, "wait": wait_s, "event_time": one.event_time, "lag": one.lag_ms}
-    rows = session.readStream.format(source).schema(ddl(one.schema) + mark).options(**options).load()
-    return with_watermark(rows, one.event_time) if one.event_time else rows
+    mark = f", `{MARK}` boolean" if input_spec.event_time else ""
+    options = {
+        "operator": operator,
+        "position": position,
+        "wait": wait_s,
+        "event_time": input_spec.event_time,
+        "lag": input_spec.lag_ms,
+    }
+    rows = session.readStream.format(source).schema(ddl(input_spec.schema) + mark).options(**options).load()
+    return with_watermark(rows, input_spec.event_time) if input_spec.event_time else rows
 
 
 def ddl(schema: Schema) -> str:

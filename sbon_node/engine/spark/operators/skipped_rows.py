@@ -30,7 +30,7 @@ class SkippedReader:
         """Return the skipped rows of an executed batch, or None."""
         metrics = execution.observedMetrics()
         count = 0
-        kept: list[SkippedRow] = []
+        letters: list[SkippedRow] = []
         for guard in self.guards:
             if not metrics.contains(guard.name):
                 continue
@@ -42,9 +42,9 @@ class SkippedReader:
             convert = self._expressions.jvm.org.apache.spark.sql.catalyst.CatalystTypeConverters.createToCatalystConverter(
                 rows.apply(0).schema()
             )
-            for position in range(min(rows.size(), self._most - len(kept))):
-                kept.append(self._letter(guard, rows.apply(position), convert))
-        return SkippedRows(rows=count, kept=tuple(kept)) if count else None
+            for position in range(min(rows.size(), self._most - len(letters))):
+                letters.append(self._letter(guard, rows.apply(position), convert))
+        return SkippedRows(rows=count, kept=tuple(letters)) if count else None
 
     def _letter(self, guard: Guard, row: Any, convert: Any) -> SkippedRow:
         """Return a skipped row with its reason, by running the row's expressions again, one after another."""
