@@ -38,17 +38,17 @@ def in_plain_words(error: msgspec.ValidationError, kind: Any = None) -> tuple[st
     The field is a path from the value that was read, empty for the value itself. With ``kind``, the expected struct, the text
     lists the allowed words for a wrong word, and gives the field's description for a text that does not match its pattern.
     """
-    said, _, path = str(error).partition(" - at `")
+    message, _, path = str(error).partition(" - at `")
     of_key, _, path = path.rstrip("`").rpartition("$")
     field, owner = path.lstrip("."), "a key " if of_key else ""
-    for pattern, told in _SAID:
-        if match := re.fullmatch(pattern, said):
-            place = field.replace("[...]", "[]")  # msgspec writes this for each key of a map; its dots separate no names
-            allowed = _allowed(kind, place) if said.startswith("Invalid ") else ()
-            pattern_told = _description(kind, place) if said.startswith("Expected `str` matching") and not of_key else ""
+    for pattern, wording in _SAID:
+        if match := re.fullmatch(pattern, message):
+            field_path = field.replace("[...]", "[]")  # msgspec writes this for each key of a map; its dots separate no names
+            allowed = _allowed(kind, field_path) if message.startswith("Invalid ") else ()
+            pattern_told = _description(kind, field_path) if message.startswith("Expected `str` matching") and not of_key else ""
             words = f": it is one of {', '.join(map(str, allowed))}" if allowed else ""
-            return field, owner + told(match) + (words or (pattern_told and f": {pattern_told}"))
-    return field, owner + said[:1].lower() + said[1:]
+            return field, owner + wording(match) + (words or (pattern_told and f": {pattern_told}"))
+    return field, owner + message[:1].lower() + message[1:]
 
 
 def _either(kinds: str) -> str:
@@ -56,25 +56,25 @@ def _either(kinds: str) -> str:
 
 
 def _counted(number: int, kind: str) -> str:
-    one, more = ("character", "characters") if kind == "str" else ("entry", "entries")
-    return f"{number} {one if number == 1 else more}"
+    singular, more = ("character", "characters") if kind == "str" else ("entry", "entries")
+    return f"{number} {singular if number == 1 else more}"
 
 
 def _allowed(kind: Any, field: str) -> tuple[Any, ...]:
     """Return the words that a field allows; for a struct's tag, those of all possible structs."""
     owner, _, last = field.rpartition(".")
     structs = _structs(_of_field(kind, owner) if owner else kind)
-    tags = [one.__struct_config__ for one in structs]
-    found: list[Any] = [config.tag for config in tags if config.tag_field == last]
-    for one in structs:
-        found += [word for word in _words(get_type_hints(one).get(last.partition("[")[0])) if word != ""]
-    return tuple(found)
+    tags = [struct.__struct_config__ for struct in structs]
+    words_allowed: list[Any] = [config.tag for config in tags if config.tag_field == last]
+    for struct in structs:
+        words_allowed += [word for word in _words(get_type_hints(struct).get(last.partition("[")[0])) if word != ""]
+    return tuple(words_allowed)
 
 
 def _words(kind: Any) -> tuple[Any, ...]:
     """Return the words that a value of this type may be, or hold."""
     within = get_args(kind)
-    return within if get_origin(kind) is Literal else tuple(word for one in within for word in _words(one))
+    return within if get_origin(kind) is Literal else tuple(word for argument in within for word in _words(argument))
 
 
 def _description(kind: Any, field: str) -> str:
@@ -85,7 +85,7 @@ def _description(kind: Any, field: str) -> str:
 def _of_field(kind: Any, field: str) -> Any:
     """Return the type of a field, named by its path; None if there is none."""
     for name in field.split("."):
-        hints = [get_type_hints(one, include_extras=True) for one in _structs(kind)]
+        hints = [get_type_hints(struct, include_extras=True) for struct in _structs(kind)]
         kind = next((hint[name.partition("[")[0]] for hint in hints if name.partition("[")[0] in hint), None)
     return kind
 
@@ -94,4 +94,4 @@ def _structs(kind: Any) -> list[Any]:
     """Return the structs that a value of this type may be, or hold."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return [kind]
-    return [struct for one in get_args(kind) for struct in _structs(one)]
+    return [struct for argument in get_args(kind) for struct in _structs(argument)]

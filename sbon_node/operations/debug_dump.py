@@ -52,12 +52,12 @@ def collect_debug_dump(config: msgspec.Struct, data_dir: Path) -> DebugDump:
 
 def tasks() -> tuple[str, ...]:
     """Return name and stack of every task of the running loop, by name."""
-    told = []
-    for task in sorted(asyncio.all_tasks(), key=lambda one: one.get_name())[:MAX_TASKS]:
+    stacks = []
+    for task in sorted(asyncio.all_tasks(), key=lambda task: task.get_name())[:MAX_TASKS]:
         text = io.StringIO()
         task.print_stack(limit=MAX_FRAMES, file=text)
-        told.append(f"{task.get_name()}\n{text.getvalue()}")
-    return tuple(told)
+        stacks.append(f"{task.get_name()}\n{text.getvalue()}")
+    return tuple(stacks)
 
 
 def threads() -> tuple[str, ...]:
@@ -66,13 +66,13 @@ def threads() -> tuple[str, ...]:
 
 def versions() -> dict[str, str]:
     """Return the versions of the interpreter, the system and the important packages."""
-    found = {"python": sys.version.split()[0], "system": platform.platform(), "machine": platform.machine()}
+    versions = {"python": sys.version.split()[0], "system": platform.platform(), "machine": platform.machine()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            versions[package] = "not installed"
+    return versions
 
 
 def _end_of(file: Path) -> list[str]:

@@ -29,11 +29,11 @@ class Distances:
         if not near and within_ms is None:
             return [self._member(member) for member in members]
         self._check(near or self._context.name)
-        found = [self._member(member, near or self._context.name) for member in members]
-        distances = {m.name: math.inf if m.distance_ms is None else m.distance_ms for m in found}
+        shown = [self._member(member, near or self._context.name) for member in members]
+        distances = {m.name: math.inf if m.distance_ms is None else m.distance_ms for m in shown}
         if within_ms is not None:
-            found = [m for m in found if distances[m.name] <= within_ms]
-        return sorted(found, key=lambda m: (distances[m.name], m.name))
+            shown = [m for m in shown if distances[m.name] <= within_ms]
+        return sorted(shown, key=lambda m: (distances[m.name], m.name))
 
     async def rtt(self, question: RttRequest) -> list[PairInfo]:
         """Return round-trip times in the order of the request.
@@ -56,8 +56,8 @@ class Distances:
 
     def _member(self, member: MemberView, near: str = "") -> MemberInfo:
         directory, coordinate = self._context.directory, member.coordinate
-        here = directory.estimate_rtt_ms(self._context.name, member.name)
-        there = directory.estimate_rtt_ms(near, member.name) if near else None
+        from_here = directory.estimate_rtt_ms(self._context.name, member.name)
+        from_near = directory.estimate_rtt_ms(near, member.name) if near else None
         return MemberInfo(
             name=member.name,
             state=member.state,
@@ -68,10 +68,10 @@ class Distances:
             height_ms=coordinate.height if coordinate else None,
             load_ms=coordinate.load if coordinate else None,
             load_per_core=per_core(coordinate.load, self._load_weight_ms) if coordinate else None,
-            rtt_ms=here.rtt_ms,
-            measured=here.measured,
-            distance_ms=there.rtt_ms if there else None,
-            distance_measured=there.measured if there else False,
+            rtt_ms=from_here.rtt_ms,
+            measured=from_here.measured,
+            distance_ms=from_near.rtt_ms if from_near else None,
+            distance_measured=from_near.measured if from_near else False,
             tags=member.meta.tags,
             cores=member.meta.cores,
             memory_mb=member.meta.memory_mb,

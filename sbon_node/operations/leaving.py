@@ -26,12 +26,12 @@ class Leaving:
     def needed_for(self) -> list[str]:
         """Return a line for each part, record or source that would be missed."""
         hosted = [f"hosts {component} of query {query}" for query, component, _ in self._components()]
-        kept = [
+        reasons = [
             f"keeps the record of query {record.id}" + ("" if record.state in LIVE else "; some nodes do not know of its end yet")
             for record in self._book.records()
             if record.state in LIVE or not record.cleaned
         ]
-        return [*kept, *hosted, *self._sources_in_use()]
+        return [*reasons, *hosted, *self._sources_in_use()]
 
     async def leave(self, *, force: bool) -> None:
         """Leave the cluster; raise ``node-in-use`` if the node is needed and ``force`` is false.
@@ -60,12 +60,12 @@ class Leaving:
 
     def _sources_in_use(self) -> list[str]:
         outbox = self._context.outbox
-        found = []
+        reasons = []
         for stream in outbox.streams():
             if is_source(stream):
                 readers = [name.partition("#")[0] for name, link in outbox.link_counts(stream).links.items() if not link.failed]
-                found += [f"has {stream}, which {reader} reads" for reader in sorted(set(readers))]
-        return found
+                reasons += [f"has {stream}, which {reader} reads" for reader in sorted(set(readers))]
+        return reasons
 
     async def _give_up(self, query: str, component: str, holder: str) -> None:
         reason = f"{self._context.name} has left the cluster"

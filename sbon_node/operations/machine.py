@@ -93,7 +93,7 @@ def _disk(data_dir: Path, *, fsync: bool) -> list[CheckResult]:
     free, inodes = system.f_bavail * system.f_frsize, system.f_favail
     room = f"{free / 1e9:.1f} GB free on the disk of {data_dir}"
     remedy = "free some, or move the data directory: node.data_dir"
-    found = [
+    results = [
         failed("disk", room, remedy)
         if free < MIN_FREE_BYTES
         else warning("disk", room, remedy)
@@ -104,15 +104,15 @@ def _disk(data_dir: Path, *, fsync: bool) -> list[CheckResult]:
     if system.f_files:
         left = f"{inodes:,} inodes free"
         remedy = "delete small files that you do not need: find DIR -xdev -type f | cut -d/ -f2-4 | sort | uniq -c"
-        found.append(
+        results.append(
             failed("inodes", left, remedy)
             if inodes < MIN_FREE_INODES
             else warning("inodes", left, remedy)
             if inodes < ENOUGH_INODES
             else ok("inodes", left)
         )
-    found.append(_sync(folder, fsync=fsync))
-    return found
+    results.append(_sync(folder, fsync=fsync))
+    return results
 
 
 def _sync(folder: Path, *, fsync: bool) -> CheckResult:
@@ -134,18 +134,18 @@ def _sync(folder: Path, *, fsync: bool) -> CheckResult:
         with suppress(OSError):
             name.unlink(missing_ok=True)
     middle = statistics.median(took_ms)
-    told = f"a synced write takes {middle:.1f} ms (streams.fsync is {'on' if fsync else 'off'})"
+    message = f"a synced write takes {middle:.1f} ms (streams.fsync is {'on' if fsync else 'off'})"
     if fsync and middle > SLOW_SYNC_MS:
-        return warning("fsync", told, "a faster disk for the data directory, or streams.fsync = false where power is not lost")
-    return ok("fsync", told)
+        return warning("fsync", message, "a faster disk for the data directory, or streams.fsync = false where power is not lost")
+    return ok("fsync", message)
 
 
 def _descriptors(config: Config) -> CheckResult:
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Connections are accepted and made: the limit applies to each direction.
     needed = 2 * config.net.max_connections + config.api.max_connections + OTHER_FILES
-    told = f"{limit:,} files may be open, at most {needed:,} are needed"
+    message = f"{limit:,} files may be open, at most {needed:,} are needed"
     if limit != resource.RLIM_INFINITY and limit < needed:
         remedy = f"ulimit -n {needed} (hard limit {hard:,}), LimitNOFILE={needed} in the unit, or lower net.max_connections"
-        return warning("descriptors", told, remedy)
-    return ok("descriptors", told)
+        return warning("descriptors", message, remedy)
+    return ok("descriptors", message)

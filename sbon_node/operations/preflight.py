@@ -29,9 +29,9 @@ LOCK = "lock"
 def preflight(config: Config) -> list[CheckResult]:
     """Check the configuration; blocks for some seconds for each address to join that does not answer."""
     node = config.node
-    held = _data_dir(Path(node.data_dir))
+    data_dir = _data_dir(Path(node.data_dir))
     return [
-        held,
+        data_dir,
         _port("port-udp", socket.SOCK_DGRAM, node.bind, node.port, "node.bind", "node.port"),
         _port("port-tcp", socket.SOCK_STREAM, node.bind, node.port, "node.bind", "node.port"),
         _port("port-api", socket.SOCK_STREAM, node.api_bind, node.api_port, "node.api_bind", "node.api_port"),
@@ -50,9 +50,9 @@ def _data_dir(folder: Path) -> CheckResult:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         owner = holder_of(lock)
-        who = f"process {owner}" if owner else "another process"
+        holder = f"process {owner}" if owner else "another process"
         remedy = "a node runs on it: name its API with --node URL" + (f", or end process {owner}" if owner else "")
-        return failed("data-dir", f"{who} holds {folder}", remedy)
+        return failed("data-dir", f"{holder} holds {folder}", remedy)
     except OSError as error:
         return failed("data-dir", f"{lock}: {error.strerror}", "run this as the node's user")
     if not os.access(folder, os.W_OK):
@@ -74,7 +74,7 @@ def holder_of(lock: Path) -> int | None:
 
 
 def _port(check: str, kind: socket.SocketKind, host: str, port: int, bind: str, key: str) -> CheckResult:
-    what = f"{'UDP' if kind == socket.SOCK_DGRAM else 'TCP'} {host}:{port}"
+    endpoint = f"{'UDP' if kind == socket.SOCK_DGRAM else 'TCP'} {host}:{port}"
     try:
         family = socket.getaddrinfo(host, port, type=kind)[0][0]
         with closing(socket.socket(family, kind)) as probe:
@@ -84,10 +84,10 @@ def _port(check: str, kind: socket.SocketKind, host: str, port: int, bind: str, 
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             return failed(
-                check, f"{what} is in use", f"stop what uses it (ss -tulpn 'sport = :{port}'), or choose another: {key}"
+                check, f"{endpoint} is in use", f"stop what uses it (ss -tulpn 'sport = :{port}'), or choose another: {key}"
             )
-        return failed(check, f"{what}: {error.strerror}", f"name an address of this machine: {bind}")
-    return ok(check, f"{what} is free")
+        return failed(check, f"{endpoint}: {error.strerror}", f"name an address of this machine: {bind}")
+    return ok(check, f"{endpoint} is free")
 
 
 def _seed(address: Address, cluster: str) -> Iterator[CheckResult]:

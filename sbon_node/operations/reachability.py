@@ -76,8 +76,8 @@ class Reach:
 
     async def _ping(self, node: str) -> float | None:
         """Return the least of several round trips; None if no ping came back."""
-        heard = [await self._context.membership.ping(node, PING_S / PINGS) for _ in range(PINGS)]
-        return min((one.rtt_ms for one in heard if one is not None), default=None)
+        answers = [await self._context.membership.ping(node, PING_S / PINGS) for _ in range(PINGS)]
+        return min((answer.rtt_ms for answer in answers if answer is not None), default=None)
 
     async def _reach_back(self, call: ReachBack, caller: Caller) -> ReachedBack:
         context, wall_ms = self._context, self._context.clock.wall_ms()

@@ -36,8 +36,8 @@ class Operations:
         try:
             disk = disk_metrics(components.context.data_dir)
         except OSError as error:
-            gone = f"the data directory cannot be used: {error}"
-            return Readiness(ready=False, reasons=(Reason(code="data-dir", weight="unready", message=gone),))
+            message = f"the data directory cannot be used: {error}"
+            return Readiness(ready=False, reasons=(Reason(code="data-dir", weight="unready", message=message),))
         operators = [described for _, described in components.operators.all()]
         trouble = components.context.store.trouble()
         lost = any(member.state in ("away", "dead") for member in membership.members())
@@ -49,14 +49,14 @@ class Operations:
                 alone=not membership.others_alive and (lost or bool(self._config.node.join)),
                 drained=bool(components.context.drained),
                 failed=tuple(
-                    [f"{one.id}: {one.reason}" for one in operators if one.state == operator_states.FAILED]
+                    [f"{operator.id}: {operator.reason}" for operator in operators if operator.state == operator_states.FAILED]
                     + [
-                        f"{one.source.id}: {one.state}"
-                        for one in components.sources.reports()
-                        if one.state.startswith(source_states.FAILED)
+                        f"{report.source.id}: {report.state}"
+                        for report in components.sources.reports()
+                        if report.state.startswith(source_states.FAILED)
                     ]
                 ),
-                quarantined=tuple(one.id for one in operators if one.state == operator_states.QUARANTINED),
+                quarantined=tuple(operator.id for operator in operators if operator.state == operator_states.QUARANTINED),
                 waiting=tuple(components.operators.waiting()),
                 unstored="" if trouble is None else f"{trouble.message} ({trouble.where})",
             )
@@ -68,8 +68,8 @@ class Operations:
 
     async def debug_dump(self) -> DebugDump:
         context = self._components.context
-        found = await context.executor(partial(collect_debug_dump, self._config, context.data_dir))
-        return msgspec.structs.replace(found, tasks=tasks())
+        dump = await context.executor(partial(collect_debug_dump, self._config, context.data_dir))
+        return msgspec.structs.replace(dump, tasks=tasks())
 
     def drain(self) -> None:
         """Drain this node; raise ``node-in-use``."""

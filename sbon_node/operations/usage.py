@@ -26,11 +26,11 @@ class MachineUsageHistory:
         """Record points at intervals, for ever."""
         context, before, before_s = self._context, None, 0.0
         while True:
-            found = await context.executor(partial(self._machine.usage, self._engine.host_pid))
+            usage = await context.executor(partial(self._machine.usage, self._engine.host_pid))
             now_s = context.clock.now()
             if before is not None and now_s > before_s:
-                self._history.add(usage_point(before, found, now_s - before_s, context.clock.wall_ms()))
-            before, before_s = found, now_s
+                self._history.add(usage_point(before, usage, now_s - before_s, context.clock.wall_ms()))
+            before, before_s = usage, now_s
             await context.clock.sleep(context.settings.history_interval_s)
 
 

@@ -23,17 +23,17 @@ def main() -> int:
     parser.add_argument("--casting", help="who plays what, as JSON; {} for the usual")
     parser.add_argument("--faults", help="the faults, as JSON; [] for none")
     parser.add_argument("--log", action="store_true", help="print the nodes' logs as well, to stderr")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     structlog.configure(
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if given.log else logging.CRITICAL),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if arguments.log else logging.CRITICAL),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    if given.casting is None and given.faults is None:
-        schedule = random_schedule(int(given.seed))
+    if arguments.casting is None and arguments.faults is None:
+        schedule = random_schedule(int(arguments.seed))
     else:
-        casting = msgspec.json.decode(given.casting or "{}", type=Casting)
-        faults = msgspec.json.decode(given.faults or "[]", type=tuple[Fault, ...])
-        schedule = Schedule(int(given.seed), casting, faults)
+        casting = msgspec.json.decode(arguments.casting or "{}", type=Casting)
+        faults = msgspec.json.decode(arguments.faults or "[]", type=tuple[Fault, ...])
+        schedule = Schedule(int(arguments.seed), casting, faults)
     print("\n".join(str(fault) for fault in schedule.faults))
     return _tell(run_schedule(schedule.faults, seed=schedule.seed, casting=schedule.casting))
 

@@ -92,17 +92,17 @@ class Checker:
 
     def trimmed(self, outbox: Outbox, stream: str) -> None:
         """Check that only frames which every reader has finished with are deleted."""
-        gone = outbox.earliest(stream) - 1
+        trimmed = outbox.earliest(stream) - 1
         for reader in self._readers.get(stream, ()):
             done = self._done.get((stream, reader), 0)
-            self._expect(gone <= done, f"{stream} trimmed to frame {gone}, {reader} has finished with {done}")
+            self._expect(trimmed <= done, f"{stream} trimmed to frame {trimmed}, {reader} has finished with {done}")
 
     def bounded(self, outbox: Outbox, stream: str, batch_bytes: int) -> None:
         """Check that the frames which nobody has received stay within the quota and one batch."""
         waiting = outbox.link_counts(stream)
         slowest = min([link.received for link in waiting.links.values() if not link.failed], default=0)
-        kept = outbox.read(stream, max(slowest, outbox.earliest(stream) - 1), 2**40)
-        size = sum(weight(frame.payload) for frame in kept)
+        frames = outbox.read(stream, max(slowest, outbox.earliest(stream) - 1), 2**40)
+        size = sum(weight(frame.payload) for frame in frames)
         bound = self._settings.outbox_quota_bytes + batch_bytes
         self._expect(size <= bound, f"{size} bytes of {stream} wait to be received, {bound} are allowed")
 
@@ -110,8 +110,8 @@ class Checker:
 
     def delivered(self, rows: Iterable[tuple[object, ...]], expected: Iterable[tuple[object, ...]]) -> None:
         """Check that every row of the oracle is there exactly once, and no other row."""
-        got, due = Counter(rows), Counter(expected)
-        missing, extra = due - got, got - due
+        delivered, due = Counter(rows), Counter(expected)
+        missing, extra = due - delivered, delivered - due
         self._expect(
             not missing and not extra,
             f"{sum(missing.values())} rows missing {_some(missing)}, {sum(extra.values())} too many {_some(extra)}",
@@ -133,9 +133,9 @@ class Checker:
         known = self._frames.setdefault((frame.stream, frame.number), content.digest())
         self._expect(known == content.digest(), f"frame {frame.number} of {frame.stream} was seen with other content")
 
-    def _expect(self, holds: bool, otherwise: str) -> None:
+    def _expect(self, condition: bool, otherwise: str) -> None:
         self.checks += 1
-        if not holds:
+        if not condition:
             raise CheckFailedError(otherwise)
 
 

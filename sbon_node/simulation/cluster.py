@@ -224,11 +224,11 @@ class SimulatedCluster:
         return msgspec.structs.replace(config, node=settings)
 
     def _noted(self, process: Process, on_state: OnOperatorState) -> OnOperatorState:
-        def told(operator: str, state: Any, reason: str) -> None:
+        def note(operator: str, state: Any, reason: str) -> None:
             self.note(f"{process.name} {operator} {state} {reason}".rstrip())
             on_state(operator, state, reason)
 
-        return told
+        return note
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -308,13 +308,13 @@ class SimulatedCluster:
 
     async def answer(self, name: str, work: Coroutine[Any, Any, T]) -> T:
         """Return or raise the result of a call in the node's process; :class:`NodeDiedError` if the node died during it."""
-        asked = self.call(name, work)
-        waited: list[asyncio.Future[Any]] = [asked, self.over]
+        call = self.call(name, work)
+        waited: list[asyncio.Future[Any]] = [call, self.over]
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         self.verify()
-        if asked.cancelled():
+        if call.cancelled():
             raise NodeDiedError(name)
-        return asked.result()
+        return call.result()
 
     def verify(self) -> None:
         """Raise :class:`CheckFailedError` if the run has failed so far."""

@@ -39,26 +39,26 @@ async def leaks(cluster: SimulatedCluster) -> list[str]:
     """Describe everything that each node still has of any query; a node that is down is listed too."""
     nodes = cluster.nodes.values()
     left = [f"{node.name} is down" for node in nodes if not node.ready]
-    left += [f"{node.name}: {what}" for node in nodes if node.ready for what in _kept(node)]
+    left += [f"{node.name}: {leftover}" for node in nodes if node.ready for leftover in _kept(node)]
     return left or await _taken(cluster)
 
 
 def _kept(node: SimulatedNode) -> list[str]:
     store, outbox = node.daemon.context.store, node.daemon.outbox
-    kept = [f"operator {one}" for one in store.all("operator", HostedOperator)]
-    kept += [f"sink of {one}" for one in store.all("sink", HostedSink)]
-    kept += [f"stream {one}" for one in outbox.streams() if not is_source(one)]
-    kept += [f"subscription of {one} to {s}" for s in outbox.streams() for one in outbox.link_counts(s).links]
-    kept += [f"checkpoint {one}" for one in node.operators()]
-    kept += [f"{one} in the engine" for one in (node.engine.running() if node.engine else ())]
+    leftovers = [f"operator {operator}" for operator in store.all("operator", HostedOperator)]
+    leftovers += [f"sink of {sink}" for sink in store.all("sink", HostedSink)]
+    leftovers += [f"stream {stream}" for stream in outbox.streams() if not is_source(stream)]
+    leftovers += [f"subscription of {subscriber} to {s}" for s in outbox.streams() for subscriber in outbox.link_counts(s).links]
+    leftovers += [f"checkpoint {operator}" for operator in node.operators()]
+    leftovers += [f"{one} in the engine" for one in (node.engine.running() if node.engine else ())]
     assert node.process is not None
-    kept += [f"task {task.get_name()}" for task in node.process.tasks() if task.get_name().startswith(OF_QUERIES)]
+    leftovers += [f"task {task.get_name()}" for task in node.process.tasks() if task.get_name().startswith(OF_QUERIES)]
     for record in store.all("query", QueryRecord).values():
         if record.state in LIVE:
-            kept.append(f"{record.id} is {record.state}")
+            leftovers.append(f"{record.id} is {record.state}")
         elif not record.cleaned:
-            kept.append(f"{record.id} is {record.state}, and not cleaned up")
-    return kept
+            leftovers.append(f"{record.id} is {record.state}, and not cleaned up")
+    return leftovers
 
 
 async def _taken(cluster: SimulatedCluster) -> list[str]:
@@ -69,12 +69,14 @@ async def _taken(cluster: SimulatedCluster) -> list[str]:
         answers = await cluster.answer(asker, view.ask_all(list(cluster.nodes), NOTHING))
     except NodeDiedError:
         return [f"{asker} has died"]
-    taken = []
+    reasons = []
     for name, answer in answers.items():
         config = cluster.config_of(cluster.nodes[name])
-        whole = IdleMachine(config.control).capacity(config.engine.max_operators)
+        capacity = IdleMachine(config.control).capacity(config.engine.max_operators)
         if not answer.accepted:
-            taken.append(f"{name} answers: {answer.reason}")
-        elif answer.free != Needs(cores=whole.cores, memory_mb=whole.memory_mb, bandwidth_bytes_s=whole.bandwidth_bytes_s):
-            taken.append(f"{name} has {answer.free} free of {whole}")
-    return taken
+            reasons.append(f"{name} answers: {answer.reason}")
+        elif answer.free != Needs(
+            cores=capacity.cores, memory_mb=capacity.memory_mb, bandwidth_bytes_s=capacity.bandwidth_bytes_s
+        ):
+            reasons.append(f"{name} has {answer.free} free of {capacity}")
+    return reasons

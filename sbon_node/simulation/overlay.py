@@ -124,16 +124,16 @@ class Overlay:
 
     def _wire(self, site: Site) -> PeerServer:
         transport = StallingTransport(self.network.transport(site.process, site.name, site.address.host), site.stall)
-        who = Identity(CLUSTER, site.name, f"i-{site.name}")
+        identity = Identity(CLUSTER, site.name, f"i-{site.name}")
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         clock = StallingClock(loop, site.stall)
         site.counters = Counters(loop.time)
         rng = random.Random(f"{self._seed}/{site.process.name}")
-        peers = Peers(transport, clock, who, self._net, site.counters)
-        server = PeerServer(transport, clock, who, self._net, site.counters)
+        peers = Peers(transport, clock, identity, self._net, site.counters)
+        server = PeerServer(transport, clock, identity, self._net, site.counters)
         site.membership = Membership(
-            who,
+            identity,
             advertise=site.address,
             api=Address(site.address.host, 7480),
             bind=site.address,
@@ -173,5 +173,5 @@ async def _met(site: Site, seed: Address) -> bool:
 
 
 def _knows(site: Site, living: frozenset[str]) -> bool:
-    there = site.membership.table.there
-    return all(name in there for name in living if name != site.name)
+    alive = site.membership.table.there
+    return all(name in alive for name in living if name != site.name)

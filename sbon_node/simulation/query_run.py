@@ -58,8 +58,8 @@ class QueryRun:
     async def plan(self, query: Asked) -> Plan:
         """Return the plan of the node that takes the submission."""
         entries = {
-            one.name: CatalogEntry(declaration=one, sources=tuple(s for s in self.sources if s.stream == one.name))
-            for one in self.streams
+            stream.name: CatalogEntry(declaration=stream, sources=tuple(s for s in self.sources if s.stream == stream.name))
+            for stream in self.streams
         }
         return await plan_query(query.sql, entries, query.name, _analyse, decompose=query.decompose)
 
@@ -73,12 +73,12 @@ class QueryRun:
         await cluster.sleep(self.settle_s)
         holder = self.holder or self.consumer
         await cluster.answer(holder, self._declare(cluster, holder))
-        await asyncio.gather(*(cluster.answer(holder, self._submit(cluster, holder, one, output)) for one in self.queries))
+        await asyncio.gather(*(cluster.answer(holder, self._submit(cluster, holder, query, output)) for query in self.queries))
         cluster.fault_injector.arm((*self.faults, *self._random_faults(cluster)))
         for query in self.queries:
-            while (told := await _told(cluster, holder, query.name)).state != query_states.FINISHED:
-                if told.state in (query_states.FAILED, query_states.STOPPED):
-                    raise CheckFailedError(f"{query.name} is {told.state}: {told.reason}")
+            while (info := await _told(cluster, holder, query.name)).state != query_states.FINISHED:
+                if info.state in (query_states.FAILED, query_states.STOPPED):
+                    raise CheckFailedError(f"{query.name} is {info.state}: {info.reason}")
                 await cluster.sleep(0.25)
         await settled(cluster)
         return {query.name: delivered(output, query.name) for query in self.queries}
@@ -106,7 +106,7 @@ class QueryRun:
             if isinstance(event, Progress) and event.step == "placing":
                 record = daemon.context.store.get("query", query.name, QueryRecord)
                 assert record is not None
-                inputs = {operator.id: [one.stream for one in operator.inputs] for operator in record.plan.operators}
+                inputs = {operator.id: [spec.stream for spec in operator.inputs] for operator in record.plan.operators}
                 cluster.watch.expect(query.name, inputs, record.plan.outputs)
 
     def _random_faults(self, cluster: SimulatedCluster) -> tuple[Fault, ...]:

@@ -94,14 +94,14 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def named(self) -> list[tuple[str, str]]:
         """Return every node that is named outside ``nodes``, with the field that names it."""
-        found = [("consumer", self.consumer)] + ([("submit_at", self.submit_at)] if self.submit_at else [])
+        nodes = [("consumer", self.consumer)] + ([("submit_at", self.submit_at)] if self.submit_at else [])
         for name, stream in self.streams.items():
-            found += [(f"streams.{name}.sources[{index}].node", source.node) for index, source in enumerate(stream.sources)]
+            nodes += [(f"streams.{name}.sources[{index}].node", source.node) for index, source in enumerate(stream.sources)]
         for index, fault in enumerate(self.faults):
-            found.append((f"faults[{index}].node", fault.node))
-            found += [(f"faults[{index}].other", fault.other)] if fault.other else []
-            found += [(f"faults[{index}].when.node", fault.when.node)] if isinstance(fault.when, AtFailpoint | AtCall) else []
-        return found
+            nodes.append((f"faults[{index}].node", fault.node))
+            nodes += [(f"faults[{index}].other", fault.other)] if fault.other else []
+            nodes += [(f"faults[{index}].when.node", fault.when.node)] if isinstance(fault.when, AtFailpoint | AtCall) else []
+        return nodes
 
     @property
     def query_run(self) -> QueryRun:
@@ -178,8 +178,8 @@ async def _answer(cluster: SimulatedCluster, scenario: Scenario) -> list[tuple[o
     for name, stream in scenario.streams.items():
         declared = stream.declared(name)
         batches = []
-        for one in stream.declared_sources(name):
-            source = open_source(one, declared, cluster.config.connectors)
+        for source_spec in stream.declared_sources(name):
+            source = open_source(source_spec, declared, cluster.config.connectors)
             await source.open(None)
             while (chunk := await source.read()) is not None:
                 batches.append(chunk.rows)
@@ -189,4 +189,4 @@ async def _answer(cluster: SimulatedCluster, scenario: Scenario) -> list[tuple[o
 
 def _rounded(rows: Iterable[tuple[object, ...]]) -> list[tuple[object, ...]]:
     """Round floating-point sums, which depend a little on the order of their terms."""
-    return [tuple(float(f"{one:.9g}") if isinstance(one, float) else one for one in row) for row in rows]
+    return [tuple(float(f"{value:.9g}") if isinstance(value, float) else value for value in row) for row in rows]

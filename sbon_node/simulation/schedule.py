@@ -124,8 +124,8 @@ def random_schedule(seed: int) -> Schedule:
         sink=rng.choice(("file", "follow")),
         fsync=rng.random() < 0.7,
     )
-    taken, calls = _undisturbed(world, casting)
-    failpoint = occurrences(taken)
+    steps, calls = _undisturbed(world, casting)
+    failpoint = occurrences(steps)
     hosts = tuple(node for node in NODES if any(when.node == node and when.step == "plan" for when in failpoint))
     return Schedule(world, casting, random_plan(seed, msgspec.structs.replace(casting.stage, operators=hosts), failpoint, calls))
 
@@ -203,12 +203,12 @@ class _QueryRun:
 
     async def _submit(self) -> bool | None:
         """Submit the query; return whether it was accepted, or None if the user did not learn it."""
-        asked = self.cluster.user(self.casting.holder, self._submission())
-        await self.cluster.until(asked.done)
-        if asked.cancelled():
+        submission = self.cluster.user(self.casting.holder, self._submission())
+        await self.cluster.until(submission.done)
+        if submission.cancelled():
             return None
         try:
-            asked.result()
+            submission.result()
         except SbonError as error:
             self.cluster.note(f"refused: {error}")
             return False
@@ -243,8 +243,8 @@ class _QueryRun:
             undone = state != query_states.PLACING or self.cluster.loop.time() < answered_s + 2 * SETTLE_S
             if state not in allowed or not undone:
                 reason = record.reason if record is not None else ""
-                told = {True: "accepted", False: "refused", None: "cut short"}[accepted]
-                raise CheckFailedError(f"the submission was {told}, and the query is {state}: {reason}")
+                outcome = {True: "accepted", False: "refused", None: "cut short"}[accepted]
+                raise CheckFailedError(f"the submission was {outcome}, and the query is {state}: {reason}")
             await self.cluster.sleep(0.25)
 
     def _check(self, ending: str) -> None:

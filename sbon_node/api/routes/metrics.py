@@ -166,9 +166,9 @@ def samples(scrape: Scrape) -> Iterator[Sample]:
             yield f"sbon_source_{name}{'' if name in ('rows', 'bytes') else '_rows'}_total", labels, value
         yield "sbon_source_lost_rows_total", labels, lost
     yield "sbon_dead_letter_bytes", (), snapshot.disk.dead_letter_bytes
-    yield from _by("sbon_operators", _counted(one.state for _, one in snapshot.operators))
-    for query, one in snapshot.operators:
-        yield from _operator(query, one)
+    yield from _by("sbon_operators", _counted(operator.state for _, operator in snapshot.operators))
+    for query, operator in snapshot.operators:
+        yield from _operator(query, operator)
     yield "sbon_sinks", (), snapshot.sinks
     yield from _by("sbon_queries", snapshot.queries)
     for state in ENGINE_STATES:
@@ -224,7 +224,7 @@ def _sources(reports: list[SourceInfo]) -> Iterator[tuple[Labels, SourceCounts, 
     rest = reports[MAX_SOURCES:]
     if rest:
         counts = [msgspec.structs.asdict(_counts(report)) for report in rest]
-        together = SourceCounts(**{name: sum(one[name] for one in counts) for name in counts[0]})
+        together = SourceCounts(**{name: sum(count[name] for count in counts) for name in counts[0]})
         yield (OTHER, OTHER), together, sum(report.dropped for report in rest)
 
 
@@ -232,11 +232,11 @@ def _counts(report: SourceInfo) -> SourceCounts:
     return SourceCounts(**{name: getattr(report, name) for name in SourceCounts.__struct_fields__})
 
 
-def _operator(query: str, one: OperatorInfo) -> Iterator[Sample]:
-    labels, stats = (query, one.id), one.stats or OperatorStats()
+def _operator(query: str, operator: OperatorInfo) -> Iterator[Sample]:
+    labels, stats = (query, operator.id), operator.stats or OperatorStats()
     for name in ("rows_in", "rows_out", "bytes_in", "bytes_out", "batches"):
         yield f"sbon_operator_{name}_total", labels, getattr(stats, name)
-    yield "sbon_operator_skipped_rows_total", labels, one.skipped
+    yield "sbon_operator_skipped_rows_total", labels, operator.skipped
     yield "sbon_operator_batch_seconds", labels, stats.batch_ms / 1000
 
 
@@ -259,15 +259,15 @@ class _OneScrape(Collector):
         self._scrape = scrape
 
     def collect(self) -> Iterable[Metric]:
-        families: dict[str, Any] = {name: _family(name, told) for name, told in METRICS.items()}
+        families: dict[str, Any] = {name: _family(name, labelled) for name, labelled in METRICS.items()}
         for name, labels, value in samples(self._scrape):
             families[name].add_metric(labels, value)
         return families.values()
 
 
-def _family(name: str, told: Labelled) -> Metric:
-    made = CounterMetricFamily if told.kind == "counter" else GaugeMetricFamily
-    return made(name, told.help, labels=told.labels)
+def _family(name: str, labelled: Labelled) -> Metric:
+    family = CounterMetricFamily if labelled.kind == "counter" else GaugeMetricFamily
+    return family(name, labelled.help, labels=labelled.labels)
 
 
 def page(scrape: Scrape) -> bytes:

@@ -66,13 +66,13 @@ def _kinds(shape: Shape) -> Iterator[Any]:
 
 
 def _operation(route: Route, shape: Shape, schemas: dict[str, Any]) -> dict[str, Any]:
-    told = inspect.getdoc(route.handler) or ""
-    parts = re.findall(r"{(\w+)}", route.path)
+    doc = inspect.getdoc(route.handler) or ""
+    names = re.findall(r"{(\w+)}", route.path)
     operation: dict[str, Any] = {
         "operationId": route.name,
-        "summary": " ".join(told.split()),
+        "summary": " ".join(doc.split()),
         "parameters": [
-            *({"name": part, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}} for part in parts),
+            *({"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}} for name in names),
             *_parameters(shape.query),
         ],
         "responses": dict([_answer(route, shape, schemas)]),
@@ -83,18 +83,18 @@ def _operation(route: Route, shape: Shape, schemas: dict[str, Any]) -> dict[str,
     elif route.takes:
         content = {media: {"schema": {"type": "string"}} for media in route.takes}
         operation["requestBody"] = {"required": True, "content": content}
-    for status in sorted(_refusals(route, shape, bool(parts))):
+    for status in sorted(_refusals(route, shape, bool(names))):
         operation["responses"][str(status)] = {"$ref": f"#/components/responses/{status}"}
     return operation
 
 
 def _refusals(route: Route, shape: Shape, has_parts: bool) -> set[int]:
-    found = {400, *route.refusals, *(() if route.always else ANYWHERE), 403, 429, 500}
+    statuses = {400, *route.refusals, *(() if route.always else ANYWHERE), 403, 429, 500}
     if has_parts:
-        found.add(404)
+        statuses.add(404)
     if shape.body is not None or route.takes:
-        found |= {413, 415}
-    return found
+        statuses |= {413, 415}
+    return statuses
 
 
 def _parameters(query: Any) -> Iterator[dict[str, Any]]:
@@ -103,7 +103,7 @@ def _parameters(query: Any) -> Iterator[dict[str, Any]]:
     _, components = msgspec.json.schema_components([query])
     for name, schema in components[query.__name__]["properties"].items():
         description = schema.pop("description", None) or next(
-            (one.pop("description") for one in schema.get("anyOf", ()) if "description" in one), ""
+            (option.pop("description") for option in schema.get("anyOf", ()) if "description" in option), ""
         )
         yield {"name": name, "in": "query", "required": False, "description": description, "schema": schema}
 
@@ -119,13 +119,15 @@ def _answer(route: Route, shape: Shape, schemas: dict[str, Any]) -> tuple[str, d
     content = {"application/json": {"schema": schemas[repr(shape.reply)]}}
     answer = {"description": "The answer", "content": content}
     if route.headers:
-        answer["headers"] = {name: {"description": told, "schema": {"type": "string"}} for name, told in route.headers}
+        answer["headers"] = {
+            name: {"description": description, "schema": {"type": "string"}} for name, description in route.headers
+        }
     return str(route.status), answer
 
 
-def _event(told: Any) -> dict[str, Any]:
+def _event(schema: Any) -> dict[str, Any]:
     """One server-sent event; a problem is the last one."""
-    content = {"anyOf": [told, {"$ref": _COMPONENT.format(name="Problem")}]}
+    content = {"anyOf": [schema, {"$ref": _COMPONENT.format(name="Problem")}]}
     data = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
     properties = {"event": {"type": "string"}, "id": {"type": "string"}, "data": data}
     return {"type": "object", "required": ["event", "data"], "properties": properties}

@@ -25,11 +25,11 @@ async def readyz(call: Plain) -> Readiness:
     """Whether the node can do its work, with reasons for restrictions. If it cannot, the worst reason is the problem, and its
     details list all.
     """
-    found = _readiness(call)
-    if found.ready:
-        return found
-    worst = found.reasons[0]
-    lines = tuple(f"{reason.code}: {reason.message}" for reason in found.reasons)
+    readiness = _readiness(call)
+    if readiness.ready:
+        return readiness
+    worst = readiness.reasons[0]
+    lines = tuple(f"{reason.code}: {reason.message}" for reason in readiness.reasons)
     raise SbonError(worst.code, worst.message, where="node", hint=worst.hint, details=lines)
 
 

@@ -15,8 +15,8 @@ from sbon_node.queries.listing import UNANSWERED_HEADER, header_of
 
 async def queries(call: Plain) -> WithHeaders[list[QueryInfo]]:
     """Every query of the cluster, as far as the members that hold their records answer; a header names the others."""
-    found = await call.interface.queries()
-    return WithHeaders(list(found), {UNANSWERED_HEADER: header_of(found.unanswered)} if found.unanswered else {})
+    listing = await call.interface.queries()
+    return WithHeaders(list(listing), {UNANSWERED_HEADER: header_of(listing.unanswered)} if listing.unanswered else {})
 
 
 def submit(call: ApiCall[None, Submission]) -> EventStream[Progress | Accepted]:

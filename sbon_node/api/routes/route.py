@@ -99,7 +99,7 @@ def shape_of(route: Route) -> Shape:
     hints = get_type_hints(route.handler, include_extras=True)
     reply = hints.pop("return")
     (call,) = hints.values()
-    query, body = (None if one is type(None) else one for one in get_args(call))
+    query, body = (None if argument is type(None) else argument for argument in get_args(call))
     if get_origin(reply) is EventStream:
         return Shape(query, body, None, get_args(reply)[0], own=False)
     if get_origin(reply) is WithHeaders:

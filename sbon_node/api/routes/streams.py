@@ -58,8 +58,8 @@ async def push_rows(call: ApiCall[PushQuery, None]) -> Pushed:
 
 async def _pieces(request: web.Request) -> AsyncIterator[bytes]:
     """Yield the body in pieces; nothing is read before a source accepts the post."""
-    async for piece in request.content.iter_any():
-        yield piece
+    async for chunk in request.content.iter_any():
+        yield chunk
 
 
 async def detach_source(call: Plain) -> StreamInfo:

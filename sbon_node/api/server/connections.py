@@ -29,11 +29,11 @@ class Connections:
 
     def __init__(self, settings: ApiSettings) -> None:
         self._settings = settings
-        self._open: dict[Held, None] = {}
+        self._open: dict[Connection, None] = {}
         self._of_site: dict[str, int] = {}
-        self._waiting: dict[Held, None] = {}
+        self._waiting: dict[Connection, None] = {}
         """Connections that have waited longest come first."""
-        self._inner: dict[Any, Held] = {}
+        self._inner: dict[Any, Connection] = {}
         self._lingering = 0
 
     def __len__(self) -> int:
@@ -41,40 +41,40 @@ class Connections:
 
     def accept(self, make: Callable[[], Any]) -> asyncio.Protocol:
         """Return the protocol of a new connection; ``make`` makes that of the HTTP server."""
-        return Held(self, make, self._settings.header_s)
+        return Connection(self, make, self._settings.header_s)
 
     def middleware(self) -> Middleware:
         """Return the middleware that records a request's arrival; it runs first."""
 
         @web.middleware
         async def under_way(request: web.Request, handler: Handler) -> web.StreamResponse:
-            held = self._inner.get(request.protocol)
-            if held is None:
+            connection = self._inner.get(request.protocol)
+            if connection is None:
                 return await handler(request)
-            held.asked()
-            self._waiting.pop(held, None)
+            connection.asked()
+            self._waiting.pop(connection, None)
             try:
                 return await handler(request)
             finally:
-                held.answered()
-                if held in self._open:
-                    self._waiting[held] = None
+                connection.answered()
+                if connection in self._open:
+                    self._waiting[connection] = None
 
         return under_way
 
-    def admit(self, held: Held) -> bool:
+    def admit(self, connection: Connection) -> bool:
         """Return whether the connection may stay; close another for it if possible."""
-        own = self._of_site.get(held.site, 0)
-        if own >= self._settings.max_connections_per_address and not self._drop_one(held.site):
+        own = self._of_site.get(connection.site, 0)
+        if own >= self._settings.max_connections_per_address and not self._drop_one(connection.site):
             return False
         if len(self._open) >= self._settings.max_connections and not self._drop_one(self._largest_waiting()):
             return False
-        self._open[held] = self._waiting[held] = None
-        self._of_site[held.site] = self._of_site.get(held.site, 0) + 1
+        self._open[connection] = self._waiting[connection] = None
+        self._of_site[connection.site] = self._of_site.get(connection.site, 0) + 1
         return True
 
-    def bind(self, held: Held, inner: Any) -> None:
-        self._inner[inner] = held
+    def bind(self, connection: Connection, inner: Any) -> None:
+        self._inner[inner] = connection
 
     def turn_away(self, transport: Any) -> Callable[[], None]:
         """Answer and close; return the callback for the moment of closing."""
@@ -93,35 +93,35 @@ class Connections:
 
         return closed
 
-    def forget(self, held: Held, inner: Any) -> None:
+    def forget(self, connection: Connection, inner: Any) -> None:
         self._inner.pop(inner, None)
-        self._remove(held)
+        self._remove(connection)
 
-    def _remove(self, held: Held) -> None:
-        self._waiting.pop(held, None)
-        if held in self._open:
-            del self._open[held]
-            self._of_site[held.site] -= 1
-            if not self._of_site[held.site]:
-                del self._of_site[held.site]
+    def _remove(self, connection: Connection) -> None:
+        self._waiting.pop(connection, None)
+        if connection in self._open:
+            del self._open[connection]
+            self._of_site[connection.site] -= 1
+            if not self._of_site[connection.site]:
+                del self._of_site[connection.site]
 
     def _largest_waiting(self) -> str:
         """Return the address with most waiting connections: it can spare most."""
         counts: dict[str, int] = {}
-        for held in self._waiting:
-            counts[held.site] = counts.get(held.site, 0) + 1
+        for connection in self._waiting:
+            counts[connection.site] = counts.get(connection.site, 0) + 1
         return max(counts, key=lambda site: counts[site], default="")
 
     def _drop_one(self, site: str) -> bool:
-        held = next((one for one in self._waiting if one.site == site), None)
-        if held is None:
+        connection = next((connection for connection in self._waiting if connection.site == site), None)
+        if connection is None:
             return False
-        self._remove(held)
-        held.abort()
+        self._remove(connection)
+        connection.abort()
         return True
 
 
-class Held(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection: passes everything on to the HTTP server's protocol, once it is admitted."""
 
     def __init__(self, connections: Connections, make: Callable[[], Any], header_s: float) -> None:
@@ -154,8 +154,8 @@ class Held(asyncio.Protocol):
     def eof_received(self) -> bool | None:
         if self._inner is None:
             return None
-        kept: bool | None = self._inner.eof_received()
-        return kept
+        stays_open: bool | None = self._inner.eof_received()
+        return stays_open
 
     def pause_writing(self) -> None:
         if self._inner is not None:

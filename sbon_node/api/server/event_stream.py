@@ -50,7 +50,7 @@ async def stream_events(
 
     The iterator is closed in every case: the events over, the reader gone, the node stopping.
     """
-    seen = dict(position or {})
+    last_numbers = dict(position or {})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
     step = _step(events)
     try:
@@ -59,7 +59,7 @@ async def stream_events(
             raise error
         await response.prepare(request)
         while (event := await _outcome(step, response, keepalive_s)) is not None:
-            await response.write(_frame(event, seen))
+            await response.write(_frame(event, last_numbers))
             if isinstance(event, Problem):
                 break
             step = _step(events)
@@ -91,12 +91,12 @@ async def _outcome(step: asyncio.Task[Event | None], response: web.StreamRespons
         return Problem(code="internal", message="the node failed; its log gives the reason")
 
 
-def _frame(event: msgspec.Struct, seen: dict[str, int]) -> bytes:
+def _frame(event: msgspec.Struct, last_numbers: dict[str, int]) -> bytes:
     name = event.__struct_config__.tag
     head = f"event: {name}\n"
     if isinstance(event, Rows):
-        seen[event.stream] = event.number
-        head += f"id: {msgspec.json.encode(seen).decode()}\n"
+        last_numbers[event.stream] = event.number
+        head += f"id: {msgspec.json.encode(last_numbers).decode()}\n"
     return head.encode() + b"data: " + encode(event) + b"\n\n"
 
 

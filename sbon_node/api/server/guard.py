@@ -67,14 +67,14 @@ class Guard:
 def problem_response(error: SbonError, headers: Mapping[str, str] | None = None) -> web.Response:
     """Return the error with the status of its code, and when to retry if that is soon."""
     status = status_of(error.code)
-    found = {**(headers or {})}
+    all_headers = {**(headers or {})}
     if status in (429, 503):
-        found.setdefault("Retry-After", str(RETRY_AFTER_S.get(error.code, 1)))
+        all_headers.setdefault("Retry-After", str(RETRY_AFTER_S.get(error.code, 1)))
     try:
         body = msgspec.json.encode(Problem.of(error))
     except UnicodeEncodeError:  # bytes in a header that are no text
         body = msgspec.json.encode(Problem.of(_encodable(error)))
-    return web.Response(status=status, body=body, content_type="application/problem+json", headers=found)
+    return web.Response(status=status, body=body, content_type="application/problem+json", headers=all_headers)
 
 
 def _encodable(error: SbonError) -> SbonError:
@@ -111,11 +111,11 @@ def _too_often(wait_s: float) -> web.Response:
 def _of_http(request: web.Request, error: web.HTTPException) -> web.Response:
     code = _HTTP_CODES.get(error.status, "bad-request")
     if code == "too-large":
-        told = SbonError(code, "the request body is too large", where=request.path, hint="api.max_body_bytes sets the limit")
+        problem = SbonError(code, "the request body is too large", where=request.path, hint="api.max_body_bytes sets the limit")
     else:
-        told = SbonError(code, f"{request.method} {request.path}: {error.reason.lower()}", hint="see docs/api.md")
+        problem = SbonError(code, f"{request.method} {request.path}: {error.reason.lower()}", hint="see docs/api.md")
     allowed = error.headers.get("Allow")
-    return problem_response(told, {"Allow": allowed} if allowed else None)
+    return problem_response(problem, {"Allow": allowed} if allowed else None)
 
 
 class Uncut:

@@ -47,12 +47,12 @@ class Hosts:
 def _name_of(host: str) -> str:
     """Return the name in a ``Host`` header, without port, in lower case; empty if malformed."""
     try:
-        parts = urlsplit(f"//{host}")
-        _ = parts.port
-        name = parts.hostname or ""
+        address = urlsplit(f"//{host}")
+        _ = address.port
+        name = address.hostname or ""
     except ValueError:
         return ""
-    return name.rstrip(".") if parts.netloc == host and "@" not in host else ""
+    return name.rstrip(".") if address.netloc == host and "@" not in host else ""
 
 
 def _netloc_of(origin: str) -> str:

@@ -80,12 +80,12 @@ class ApiServer:
             self._listening = await asyncio.get_running_loop().create_server(self._accept, host, port, reuse_address=True)
         except OSError as error:
             await self._runner.cleanup()
-            taken = error.errno == errno.EADDRINUSE
+            in_use = error.errno == errno.EADDRINUSE
             raise SbonError(
-                "port-in-use" if taken else "bad-address",
-                f"the API cannot listen at {host}:{port}: {'the port is in use' if taken else error.strerror}",
-                where="node.api_port" if taken else "node.api_bind",
-                hint="choose another with --api-port, or stop what uses it" if taken else "name an address of this machine",
+                "port-in-use" if in_use else "bad-address",
+                f"the API cannot listen at {host}:{port}: {'the port is in use' if in_use else error.strerror}",
+                where="node.api_port" if in_use else "node.api_bind",
+                hint="choose another with --api-port, or stop what uses it" if in_use else "name an address of this machine",
             ) from error
 
     async def close(self) -> None:

@@ -40,7 +40,7 @@ CROSS_EVERY_S, CROSSED, CROSS_LOAD = 5, 0.3, (0.5, 0.9)
 
 def by_rate(network: Network, seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
     """Measure Figure 3 (a): latency of a query whose rate rises twice, with and without new placements."""
-    found: Samples = {}
+    samples: Samples = {}
     for adapts in (True, False):
         world, _ = _crowded(network, seed, queries)
         problem = chain_query(queries, network.nodes, np.random.default_rng((seed, 65)), TASKS)
@@ -55,10 +55,10 @@ def by_rate(network: Network, seed: int, queries: int, lines: Dump, notify: Noti
                 world.deploy(chain, hosts)
             if adapts:
                 review(world, chain.id, STAY, second)
-            what = "with self-optimization" if adapts else "without"
-            record_deployed(lines, world, problem, figure="3a", strategy=what, seed=seed, query=queries, second=second)
-            found["3a", what, second] = Sample(world.latency_ms(chain.id), _exact_ms(world, chain.id))
-    return found
+            strategy = "with self-optimization" if adapts else "without"
+            record_deployed(lines, world, problem, figure="3a", strategy=strategy, seed=seed, query=queries, second=second)
+            samples["3a", strategy, second] = Sample(world.latency_ms(chain.id), _exact_ms(world, chain.id))
+    return samples
 
 
 def by_arrivals(network: Network, seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
@@ -66,17 +66,17 @@ def by_arrivals(network: Network, seed: int, queries: int, lines: Dump, notify: 
 
     Writes each query when it arrives, and when it moves.
     """
-    found: Samples = {}
+    samples: Samples = {}
     many = [round(FIRST * queries)] + 2 * [round(ADDED * queries)]
     for adapts in (True, False):
         world = World(network, seed, SETTINGS)
         rng, problems = np.random.default_rng((seed, 66)), dict[str, tuple[int, PlacementProblem]]()
         number = failed = moved = 0
-        what = "with self-optimization" if adapts else "without"
+        strategy = "with self-optimization" if adapts else "without"
         for second in range(0, SECONDS + 1, EVERY_S):
             notify(f"figure 3 (b), second {second}")
             coming = many[0] if second == 0 else many[1] if second in RISES_S else 0
-            labels = {"figure": "3b", "strategy": what, "seed": seed, "second": second}
+            labels = {"figure": "3b", "strategy": strategy, "seed": seed, "second": second}
             for _ in range(coming):
                 problem = chain_query(number, network.nodes, rng)
                 chain = chain_of(problem)
@@ -92,8 +92,8 @@ def by_arrivals(network: Network, seed: int, queries: int, lines: Dump, notify: 
                     moved += 1
                     query, problem = problems[chain_id]
                     record_deployed(lines, world, problem, query=query, **labels)
-            found["3b", what, second] = Sample(world.mean_latency_ms(), None, failed / number, number, updates=float(moved))
-    return found
+            samples["3b", strategy, second] = Sample(world.mean_latency_ms(), None, failed / number, number, updates=float(moved))
+    return samples
 
 
 def by_beta(network: Network, seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
@@ -101,7 +101,7 @@ def by_beta(network: Network, seed: int, queries: int, lines: Dump, notify: Noti
 
     The loss is the mean over time of its latency above the exact optimum's.
     """
-    found: Samples = {}
+    samples: Samples = {}
     for beta in BETAS:
         world, rng = _crowded(network, seed, queries)
         problem = chain_query(queries, network.nodes, np.random.default_rng((seed, 65)), TASKS)
@@ -117,8 +117,8 @@ def by_beta(network: Network, seed: int, queries: int, lines: Dump, notify: Noti
             record_deployed(lines, world, problem, figure="table1", **labels)
             losses.append(latencies[-1] - _exact_ms(world, chain.id))
         mean_ms, loss_ms = float(np.mean(latencies)), float(np.mean(losses))
-        found["table1", "ants", beta] = Sample(mean_ms, mean_ms - loss_ms, updates=float(updates), loss_ms=loss_ms)
-    return found
+        samples["table1", "ants", beta] = Sample(mean_ms, mean_ms - loss_ms, updates=float(updates), loss_ms=loss_ms)
+    return samples
 
 
 def review(world: World, chain_id: str, beta: float, now: float) -> bool:

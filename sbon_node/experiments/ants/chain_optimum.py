@@ -55,12 +55,12 @@ def chain_optimum(
     cost_ms = float(done[many][node] + between_ms[node, destination])
     if not np.isfinite(cost_ms):
         return None
-    placed, last, rows = [0] * many, many, 0
+    chosen_nodes, last, rows = [0] * many, many, 0
     while last > 0:
         first = int(begun[last][node])
-        placed[first:last] = [node] * (last - first)
+        chosen_nodes[first:last] = [node] * (last - first)
         node, last, rows = int(came[first][node]), first, rows + 1
-    return ChainOptimum(placed, cost_ms, rows == len(set(placed)))
+    return ChainOptimum(chosen_nodes, cost_ms, rows == len(set(chosen_nodes)))
 
 
 def _segment(chain: Chain, first: int, last: int, speeds: Floats, others: Traffic, may: np.ndarray) -> Floats:
@@ -68,5 +68,5 @@ def _segment(chain: Chain, first: int, last: int, speeds: Floats, others: Traffi
     flow = chain.flow(first, last)
     load = others.load + traffic_of(flow, speeds).load
     cost = latency_ms(flow, speeds, others) + delayed_ms(flow, speeds, others)
-    found: Floats = np.where(may & (load <= MAX_LOAD + 1e-12), cost, np.inf)
-    return found
+    costs: Floats = np.where(may & (load <= MAX_LOAD + 1e-12), cost, np.inf)
+    return costs

@@ -23,16 +23,16 @@ def record(
     """
     if not lines.wanted:
         return
-    placed = {operator.id: node for operator, node in zip(problem.operators, hosts, strict=True)}
+    node_of = {operator.id: node for operator, node in zip(problem.operators, hosts, strict=True)}
     chain_id, latency = chain_of(problem).id, true_latency(world.network)
     lines.record(
         problem,
         world.network_model,
-        placed,
+        node_of,
         {
             "reached_ms": latency_ms,
-            "usage": network_usage(problem, placed, latency),
-            "delay_ms": longest_delay_ms(problem, placed, latency),
+            "usage": network_usage(problem, node_of, latency),
+            "delay_ms": longest_delay_ms(problem, node_of, latency),
             "services": {operator.id: msgspec.to_builtins(operator.service) for operator in problem.operators},
             "servers": {node: msgspec.to_builtins(world.colony.cells[node].beside(chain_id)) for node in sorted(set(hosts))},
         },

@@ -78,7 +78,7 @@ def by_load(seed: int) -> Samples:
     worst flow.
     """
     rng = np.random.default_rng((seed, 67))
-    found: Samples = {}
+    samples: Samples = {}
     for burstiness in BURSTINESS:
         for load in LOADS:
             flows = [_flow(rng, burstiness) for _ in range(3)]
@@ -92,8 +92,8 @@ def by_load(seed: int) -> Samples:
                         others = others.plus(traffic_of(other.flow(), speed))
                 modelled.append(float(latency_ms(flow.flow(), speed, others)))
             worst = max(range(3), key=lambda number: abs(modelled[number] / simulated[number] - 1.0))
-            found["queue", f"arrivals' scv {burstiness:g}", load] = Sample(modelled[worst], simulated[worst], queries=3)
-    return found
+            samples["queue", f"arrivals' scv {burstiness:g}", load] = Sample(modelled[worst], simulated[worst], queries=3)
+    return samples
 
 
 def _flow(rng: np.random.Generator, burstiness: float) -> SimulatedFlow:
@@ -137,12 +137,12 @@ EXPERIMENT = PlacementExperiment(
             "latency_ci95_ms": ci95(_latency_ms, 3),
             "beyond_exact_pct": mean(_beyond_pct, 3),
             "beyond_exact_ci95_pct": ci95(_beyond_pct, 3),
-            "failed_pct": mean(lambda one: None if one.failed is None else 100 * one.failed, 3),
-            "updates": mean(lambda one: one.updates, 3),
+            "failed_pct": mean(lambda outcome: None if outcome.failed is None else 100 * outcome.failed, 3),
+            "updates": mean(lambda outcome: outcome.updates, 3),
             "paper_updates": lambda key, by_seed: _paper(key, 0),
-            "loss_ms": mean(lambda one: one.loss_ms, 3),
+            "loss_ms": mean(lambda outcome: outcome.loss_ms, 3),
             "paper_loss_ms": lambda key, by_seed: _paper(key, 1),
-            "queries": total(lambda one: one.queries),
+            "queries": total(lambda outcome: outcome.queries),
         }
     ),
     pictures=(

@@ -51,7 +51,7 @@ Samples = dict[tuple[str, str, float], Sample]
 
 def by_tasks(network: Network, seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
     """Measure Figure 2 (a): a single query in an otherwise idle network, by its number of tasks."""
-    found: Samples = {}
+    samples: Samples = {}
     world = World(network, seed, SETTINGS)
     rng = np.random.default_rng((seed, 62))
     for tasks in SIZES:
@@ -66,19 +66,19 @@ def by_tasks(network: Network, seed: int, queries: int, lines: Dump, notify: Not
                 assert hosts is not None
                 each.append(_tried(world, problem, hosts))
                 labels = {"figure": "2a", "strategy": strategy, "seed": seed, "query": number}
-                asked = 0 if strategy == "optimal" else world.probes
-                record(lines, world, problem, hosts, each[-1], probes=asked, **labels)
+                probes = 0 if strategy == "optimal" else world.probes
+                record(lines, world, problem, hosts, each[-1], probes=probes, **labels)
         exact_ms = float(np.mean(latencies["optimal"]))
         for strategy, each in latencies.items():
-            found["2a", strategy, tasks] = Sample(float(np.mean(each)), exact_ms, 0.0, len(each))
-    return found
+            samples["2a", strategy, tasks] = Sample(float(np.mean(each)), exact_ms, 0.0, len(each))
+    return samples
 
 
 def by_queries(network: Network, seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
     """Measure Figure 2 (b): mean latency of all deployed queries, after so many in sequence; placed queries stay."""
     problems = _problems(network, seed, queries)
     shown = sorted({round(queries * (i + 1) / SHOWN) for i in range(SHOWN)})
-    found: Samples = {}
+    samples: Samples = {}
     for strategy in ("optimal", *RIVALS):
         world, failed = World(network, seed, SETTINGS), 0
         for number, problem in enumerate(problems):
@@ -87,16 +87,16 @@ def by_queries(network: Network, seed: int, queries: int, lines: Dump, notify: N
             failed += hosts is None
             _settle(lines, world, problem, hosts, figure="2b", strategy=strategy, seed=seed, query=number)
             if number + 1 in shown:
-                exact = found.get(("2b", "optimal", number + 1))
+                exact = samples.get(("2b", "optimal", number + 1))
                 mean_ms = world.mean_latency_ms()
                 exact_ms = mean_ms if exact is None else exact.latency_ms
-                found["2b", strategy, number + 1] = Sample(mean_ms, exact_ms, failed / (number + 1), number + 1)
-    return found
+                samples["2b", strategy, number + 1] = Sample(mean_ms, exact_ms, failed / (number + 1), number + 1)
+    return samples
 
 
 def by_nodes(seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
     """Measure Figure 4: number of ``queries`` that can be placed, in networks of increasing size."""
-    found: Samples = {}
+    samples: Samples = {}
     for stub_nodes in STUB_NODES:
         network = transit_stub("", Shape(4, 4, 3, stub_nodes, 100.0), seed)
         network = network._replace(name=f"transit-stub-{network.nodes}")
@@ -108,25 +108,25 @@ def by_nodes(seed: int, queries: int, lines: Dump, notify: Notify) -> Samples:
                 hosts = _placed(world, problem, strategy, number)
                 _settle(lines, world, problem, hosts, figure="4", strategy=strategy, seed=seed, query=number)
             mean_ms, failed = world.mean_latency_ms(), 1.0 - len(world.deployed) / queries
-            exact = found.get(("4", "optimal", network.nodes))
+            exact = samples.get(("4", "optimal", network.nodes))
             exact_ms = mean_ms if exact is None else exact.latency_ms
-            found["4", strategy, network.nodes] = Sample(mean_ms, exact_ms, failed, queries)
-    return found
+            samples["4", strategy, network.nodes] = Sample(mean_ms, exact_ms, failed, queries)
+    return samples
 
 
 def _settle(
     lines: Dump, world: World, problem: PlacementProblem, hosts: list[str] | None, /, *, strategy: str, **labels: Any
 ) -> None:
     """Deploy the query if it has hosts, and write the result."""
-    asked = 0 if strategy == "optimal" else world.probes
+    probes = 0 if strategy == "optimal" else world.probes
     if hosts is None:
         lines.refused(
-            problem, world.network_model, "no-capacity", asked, topology=world.network.name, strategy=strategy, **labels
+            problem, world.network_model, "no-capacity", probes, topology=world.network.name, strategy=strategy, **labels
         )
         return
     world.deploy(chain_of(problem), hosts)
     latency_ms = world.latency_ms(chain_of(problem).id)
-    record(lines, world, problem, hosts, latency_ms, strategy=strategy, probes=asked, **labels)
+    record(lines, world, problem, hosts, latency_ms, strategy=strategy, probes=probes, **labels)
 
 
 def _problems(network: Network, seed: int, queries: int) -> Sequence[PlacementProblem]:

@@ -54,18 +54,18 @@ def _arrivals(flow: SimulatedFlow, length_s: float, rng: np.random.Generator) ->
         often = 0.5 * (1.0 + np.sqrt((flow.arrival_scv - 1.0) / (flow.arrival_scv + 1.0)))
         share = np.where(rng.random(many) < often, often, 1.0 - often)
         gaps = rng.exponential(mean_ms / (2.0 * share))
-    found: Floats = np.cumsum(gaps)
-    return found
+    times: Floats = np.cumsum(gaps)
+    return times
 
 
 def _services(flow: SimulatedFlow, many: int, rng: np.random.Generator) -> Floats:
     """Return each message's service time in milliseconds, at speed 1."""
-    runs, found = np.ones(many, dtype=int), np.zeros(many)
+    runs, times = np.ones(many, dtype=int), np.zeros(many)
     for service, batch in flow.tasks:
         if service.mean_ms > 0:
             spent = runs * service.mean_ms
             if service.scv > 0:
                 spent = rng.gamma(np.maximum(runs, 1) / service.scv, service.mean_ms * service.scv) * (runs > 0)
-            found += spent
+            times += spent
         runs = runs * int(batch) + rng.binomial(runs, batch % 1.0)
-    return found
+    return times

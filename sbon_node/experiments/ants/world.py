@@ -105,7 +105,7 @@ class World:
     def optimum(self, chain: Chain) -> ChainOptimum | None:
         """Return the optimum beside all deployed chains."""
         each = [self.colony.cells[name].traffic for name in self.network_model.names]
-        others = Traffic(*(np.array(part) for part in zip(*each, strict=True)))
+        others = Traffic(*(np.array(values) for values in zip(*each, strict=True)))
         ends = number_of(chain.source), number_of(chain.destination)
         return chain_optimum(chain, *ends, self.network.latency_ms, self.speeds, others, self.network_model.hosts)
 
@@ -136,7 +136,7 @@ class World:
         chain, hosts = self.deployed[chain_id]
         rows = rows_of(hosts)
         stops = [chain.source, *(node for node, _, _ in rows), chain.destination]
-        latencies = sum(self.network.latency_ms[number_of(one), number_of(two)] for one, two in itertools.pairwise(stops))
+        latencies = sum(self.network.latency_ms[number_of(stop), number_of(two)] for stop, two in itertools.pairwise(stops))
         cells = self.colony.cells
         served = sum(
             cells[node].waiting_ms + chain.flow(first, last).service.mean_ms / cells[node].speed for node, first, last in rows

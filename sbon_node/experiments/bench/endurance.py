@@ -75,7 +75,7 @@ def _row(metric: str, first: list[float], last: list[float]) -> dict[str, Any]:
     }
 
 
-async def _queries(queries: int, seed: int, told: Notify) -> tuple[list[float], list[tuple[int, Footprint]]]:
+async def _queries(queries: int, seed: int, notify: Notify) -> tuple[list[float], list[tuple[int, Footprint]]]:
     """Return each query's seconds, and the footprints with the number of queries before each."""
     clock = Clock.real()
     times: list[float] = []
@@ -87,7 +87,7 @@ async def _queries(queries: int, seed: int, told: Notify) -> tuple[list[float], 
         async with ours.running():
             for number in range(1, queries + 1):
                 name = names[number % len(names)]
-                told(f"query {number} of {queries}")
+                notify(f"query {number} of {queries}")
                 began_s = clock.now()
                 await _query(ours, f"{name}-{number}", KINDS[name], passes[name])
                 times.append(clock.now() - began_s)

@@ -117,26 +117,26 @@ def _row(metric: str, ours: float, bare: float) -> dict[str, Any]:
     return {"metric": metric, "ours": round(ours, 4), "bare": round(bare, 4), "ratio": round(ours / bare, 3) if bare else None}
 
 
-async def _figures(size: Size, seed: int, told: Notify) -> dict[str, tuple[float, float]]:
+async def _figures(size: Size, seed: int, notify: Notify) -> dict[str, tuple[float, float]]:
     clock = Clock.real()
-    told("starts")
+    notify("starts")
     starts = [(await _ours_start_s(clock), await _bare_start_s(clock)) for _ in range(size.turns)]
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sbon-bench-"))
         ours, bare = Ours(Path(folder), clock), Bare(clock)
         await stack.enter_async_context(bare.running("tuned"))
         await stack.enter_async_context(ours.running())
-        told("latency and memory")
+        notify("latency and memory")
         trickles = [await _trickle(side, clock, size, seed) for side in (ours, bare)]
-        latencies, memory = [one[0] for one in trickles], [one[1] for one in trickles]
+        latencies, memory = [trickle[0] for trickle in trickles], [trickle[1] for trickle in trickles]
         rates = {}
         for name in WORKS:
-            told(f"rows a second: {name}")
+            notify(f"rows a second: {name}")
             rates[name] = await _throughput(name, (ours, bare), clock, size, seed)
-        told("idle operators")
+        notify("idle operators")
         idle = [await _idle_cores(side, clock, size, seed) for side in (ours, bare)]
     return {
-        "start_s": (statistics.median(one[0] for one in starts), statistics.median(one[1] for one in starts)),
+        "start_s": (statistics.median(pair[0] for pair in starts), statistics.median(pair[1] for pair in starts)),
         "latency_p50_ms": (_percentile(latencies[0], 50), _percentile(latencies[1], 50)),
         "latency_p95_ms": (_percentile(latencies[0], 95), _percentile(latencies[1], 95)),
         **{
@@ -203,25 +203,25 @@ async def _trickle(side: Side, clock: Clock, size: Size, seed: int) -> tuple[lis
 
 async def _throughput(name: str, sides: Sequence[Side], clock: Clock, size: Size, seed: int) -> list[list[float]]:
     """Return rows a second of each pass, by side; the sides alternate, so that both see the same noise of the machine."""
-    work, made, share = WORKS[name]
-    passes = made(seed, round(size.rows * share), size.turns + 1)
+    work, make, share = WORKS[name]
+    passes = make(seed, round(size.rows * share), size.turns + 1)
     flows = [await side.start(name, "partitioned", work) for side in sides]
     rates: list[list[float]] = [[] for _ in sides]
-    for turn, one in enumerate(passes):
-        for flow, found in zip(flows, rates, strict=True):
-            rate = await _pass(flow, clock, one)
+    for turn, rows in enumerate(passes):
+        for flow, rates_of_flow in zip(flows, rates, strict=True):
+            rate = await _pass(flow, clock, rows)
             if turn:
-                found.append(rate)
+                rates_of_flow.append(rate)
     for side in sides:
         await side.stop(name)
     return rates
 
 
-async def _pass(flow: Flow, clock: Clock, one: Pass) -> float:
-    wanted = flow.outputs.rows + one.out
+async def _pass(flow: Flow, clock: Clock, rows: Pass) -> float:
+    rows_due = flow.outputs.rows + rows.out
     began_s = clock.now()
-    _, ended_s = await _both(flow.arrive(one.drafts), flow.outputs.wait(wanted))
-    return one.rows / (ended_s - began_s)
+    _, ended_s = await _both(flow.arrive(rows.drafts), flow.outputs.wait(rows_due))
+    return rows.rows / (ended_s - began_s)
 
 
 async def _both(arrive: Awaitable[None], out: Awaitable[float]) -> tuple[None, float]:

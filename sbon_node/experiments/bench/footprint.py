@@ -12,14 +12,14 @@ def family(pid: int) -> list[psutil.Process]:
 
 def cpu_s(processes: list[psutil.Process]) -> dict[int, float]:
     """Return each process's CPU seconds so far, by id; without processes that have ended meanwhile."""
-    found: dict[int, float] = {}
+    seconds: dict[int, float] = {}
     for process in processes:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        found[process.pid] = times.user + times.system
-    return found
+        seconds[process.pid] = times.user + times.system
+    return seconds
 
 
 def cpu_since(before: dict[int, float], now: dict[int, float]) -> float:

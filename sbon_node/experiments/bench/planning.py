@@ -49,7 +49,7 @@ def run(names: Sequence[str] = (), *, turns: int = 3) -> dict[str, Any]:
 
     Raises :class:`SbonError` ``unknown-query``.
     """
-    asked = chosen(names) or cases()
+    selected = chosen(names) or cases()
     configure(LogSettings(level="warning"))
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     settings = EngineSettings()
@@ -57,21 +57,21 @@ def run(names: Sequence[str] = (), *, turns: int = 3) -> dict[str, Any]:
     jvm = Jvm(settings)
     session = open_session(settings)
     try:
-        whole = _tables(session)
-        rows = [asyncio.run(_row(session, whole, case, turns)) for case in asked]
+        tables = _tables(session)
+        rows = [asyncio.run(_row(session, tables, case, turns)) for case in selected]
     finally:
         session.stop()
         jvm.close()
     return {"name": "planning", "rows": [*rows, medians(rows)]}
 
 
-async def _row(session: Any, whole: Any, case: Case, turns: int) -> dict[str, Any]:
+async def _row(session: Any, tables: Any, case: Case, turns: int) -> dict[str, Any]:
     catalog = {declaration.name: _entry(declaration) for declaration in STREAMS}
     schemas: dict[tuple[str, tuple[Schema, ...]], Schema] = {}
 
     async def by_spark(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
-        found = schemas[fragment, inputs] = analyse(session, fragment, inputs)
-        return found
+        schema = schemas[fragment, inputs] = analyse(session, fragment, inputs)
+        return schema
 
     async def remembered(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
         return schemas[fragment, inputs]
@@ -96,9 +96,9 @@ async def _row(session: Any, whole: Any, case: Case, turns: int) -> dict[str, An
         "push_down_ms": median_ms(lambda: push_down(relation), turns),
         "cut_ms": median_ms(lambda: cut(pushed, case.sql), turns),
         "plan_ms": median_ms(planned, turns),
-        "analyse_ms": median_ms(lambda: [analyse(session, *asked) for asked in schemas], turns),
+        "analyse_ms": median_ms(lambda: [analyse(session, *arguments) for arguments in schemas], turns),
         "sqlglot_ms": median_ms(lambda: _by_sqlglot(case.sql), turns, SqlglotError),
-        "spark_ms": median_ms(lambda: whole.sql(case.sql)._jdf.queryExecution().optimizedPlan(), turns, PySparkException),
+        "spark_ms": median_ms(lambda: tables.sql(case.sql)._jdf.queryExecution().optimizedPlan(), turns, PySparkException),
     }
 
 
@@ -139,4 +139,4 @@ def medians(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the medians over the queries that have the figure."""
     columns = [name for name in rows[0] if name != "query"]
     each = {name: [row[name] for row in rows if row[name] is not None] for name in columns}
-    return {"query": "median"} | {name: round(statistics.median(found), 3) if found else None for name, found in each.items()}
+    return {"query": "median"} | {name: round(statistics.median(values), 3) if values else None for name, values in each.items()}

@@ -49,10 +49,10 @@ class Site:
         self.folder.mkdir()
         settings, counters = NetSettings(), Counters(clock.now)
         transport = SocketTransport(clock, settings, counters)
-        who = Identity("bench", name, name)
+        identity = Identity("bench", name, name)
         self.outbox = Outbox(self.folder / "outbox.db", StreamSettings())
-        self.peers = Peers(transport, clock, who, settings, counters)
-        self._server = PeerServer(transport, clock, who, settings, counters)
+        self.peers = Peers(transport, clock, identity, settings, counters)
+        self._server = PeerServer(transport, clock, identity, settings, counters)
         self._publisher = Publisher(self.outbox, clock, StreamSettings())
         self.address = Address("", 0)
 
@@ -103,7 +103,7 @@ class OursFlow:
         self._tasks.start("consume", self._consume())
 
     async def arrive(self, drafts: Sequence[Sequence[FrameDraft]]) -> None:
-        await asyncio.gather(*(self._write(*one) for one in zip(self.sources, drafts, strict=True)))
+        await asyncio.gather(*(self._write(*arguments) for arguments in zip(self.sources, drafts, strict=True)))
 
     async def _write(self, source: str, drafts: Sequence[FrameDraft]) -> None:
         """Write as a source's runner does: a few frames in a transaction, as long as there is room."""

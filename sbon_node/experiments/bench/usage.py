@@ -63,7 +63,7 @@ class Run(NamedTuple):
         for link in self.info.links:
             carried[link.stream] = max(carried.get(link.stream, 0), link.bytes)
         sources = [planned.source for planned in self.info.plan.sources]
-        return sum(carried.get(one.id, 0) * area.one_way_ms(one.node, self.info.consumer) for one in sources)
+        return sum(carried.get(source.id, 0) * area.one_way_ms(source.node, self.info.consumer) for source in sources)
 
 
 def run(
@@ -80,11 +80,11 @@ def run(
     """
     strategy_named(strategy)
     configure(LogSettings(level="error"))
-    asked, rows = chosen(names) or simulated(), []
+    selected, rows = chosen(names) or simulated(), []
     with tempfile.TemporaryDirectory(prefix="sbon-usage-") as folder:
         streams = write_streams(Path(folder))
         reference = Reference(streams)
-        for case in asked:
+        for case in selected:
             told(case.name)
             rows.append(_row(area, case, streams, reference, strategy, seed))
     return {"name": "usage", "rows": rows}
@@ -92,14 +92,14 @@ def run(
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the medians as lines of text."""
-    placed, divided = (
-        [one for one in rows if one["ratio"] is not None],
-        [one for one in rows if one["decomposed_ratio"] is not None],
+    rows_undivided, divided = (
+        [row for row in rows if row["ratio"] is not None],
+        [row for row in rows if row["decomposed_ratio"] is not None],
     )
     wrong, failed = sum(row["wrong"] or 0 for row in rows), sum(bool(row["failed"]) for row in rows)
     return "\n".join(
         [
-            f"median of {len(placed)} queries: {_median(placed, 'ratio')} of shipping every stream whole",
+            f"median of {len(rows_undivided)} queries: {_median(rows_undivided, 'ratio')} of shipping every stream whole",
             f"median of {len(divided)} with aggregates that divide: {_median(divided, 'ratio')} in one piece,"
             f" {_median(divided, 'decomposed_ratio')} divided",
             f"{wrong} wrong rows; {failed} queries without figures",
@@ -122,18 +122,18 @@ def _row(
     row: dict[str, Any] = {"query": case.name, **dict.fromkeys(COLUMNS), "failed": ""}
     try:
         plans = {how: asyncio.run(_plan(case.sql, streams, how)) for how in get_args(Decompose)}
-        placed = partial(run_query, area, case, streams, strategy=strategy, seed=seed)
-        whole = placed(decompose="never")
+        run_case = partial(run_query, area, case, streams, strategy=strategy, seed=seed)
+        undivided = run_case(decompose="never")
         divides = plans["always"].operators != plans["never"].operators
-        divided = placed(decompose="always") if divides else None
+        divided = run_case(decompose="always") if divides else None
     except SbonError as error:
         return row | {"failed": str(error)}
     expected = reference.answer(case)
-    runs = [one for one in (whole, divided) if one is not None]
-    row |= {"operators": len(plans["never"].operators), "rows": len(whole.found)}
-    row |= {"wrong": sum(len(differences(one.found, expected, most=len(expected) + 1)) for one in runs)}
-    shipped = whole.baseline_byte_ms(area)
-    row |= {"baseline_byte_ms": round(shipped), **_usage("", whole.byte_ms(area), shipped)}
+    runs = [query_run for query_run in (undivided, divided) if query_run is not None]
+    row |= {"operators": len(plans["never"].operators), "rows": len(undivided.found)}
+    row |= {"wrong": sum(len(differences(query_run.found, expected, most=len(expected) + 1)) for query_run in runs)}
+    shipped = undivided.baseline_byte_ms(area)
+    row |= {"baseline_byte_ms": round(shipped), **_usage("", undivided.byte_ms(area), shipped)}
     if divided is not None:
         row |= {"divides_by_default": plans["auto"].operators != plans["never"].operators}
         row |= _usage("decomposed_", divided.byte_ms(area), shipped)
@@ -161,7 +161,7 @@ def run_query(
     area: Area, case: Case, streams: Mapping[str, SuiteStream], *, decompose: Decompose, strategy: str, seed: int = 1
 ) -> Run:
     """Run a query. Raise :class:`SbonError` of its submission, or ``query-failed`` if the run broke an invariant."""
-    found: list[Run] = []
+    runs: list[Run] = []
 
     def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
         def latency(source: str, target: str) -> float:
@@ -171,7 +171,7 @@ def run_query(
 
     async def query_run(cluster: SimulatedCluster, root: Path) -> Ended:
         rows = (await _played(case.sql, streams, decompose, strategy).run(cluster, root))[QUERY]
-        found.append(Run(await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.query(QUERY)), rows))
+        runs.append(Run(await cluster.answer(CONSUMER, cluster.at(CONSUMER).daemon.query(QUERY)), rows))
         return Ended(0, "finished")
 
     outcome = run_cluster(
@@ -183,7 +183,7 @@ def run_query(
     )
     if outcome.failure:
         raise SbonError("query-failed", outcome.failure)
-    return found[0]
+    return runs[0]
 
 
 def _played(sql: str, streams: Mapping[str, SuiteStream], decompose: Decompose, strategy: str = DEFAULT_STRATEGY) -> QueryRun:

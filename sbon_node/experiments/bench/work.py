@@ -90,8 +90,8 @@ FEW_KEYS = replace(JOIN, shares=(EVERY_MS[1] / sum(EVERY_MS), EVERY_MS[0] / sum(
 
 def filter_passes(seed: int, rows: int, passes: int) -> list[Pass]:
     """Return passes with the same rows in each."""
-    made = Rows(seed, rows)
-    return [Pass([made.drafts], sum(made.passing))] * passes
+    generated = Rows(seed, rows)
+    return [Pass([generated.drafts], sum(generated.passing))] * passes
 
 
 def aggregate_passes(seed: int, rows: int, passes: int) -> list[Pass]:
@@ -122,7 +122,7 @@ def _join_passes(seed: int, rows: tuple[int, int], passes: int, keys: int, every
 
 def _passes(rng: np.random.Generator, sides: Sequence[Longs], out: Sequence[int], every_ms: Sequence[int] = (1,)) -> list[Pass]:
     """Return passes with a row of each side ``every_ms``; ``out`` are the total output rows after each pass."""
-    found = []
+    following = []
     for number, total in enumerate(out):
         drafts = []
         for keys, step_ms in zip(sides, every_ms, strict=True):
@@ -130,8 +130,8 @@ def _passes(rng: np.random.Generator, sides: Sequence[Longs], out: Sequence[int]
             first, end = number * rows, (number + 1) * rows
             spans = [(at, min(at + of_frame, end)) for at in range(first, end, of_frame)]
             drafts.append([_readings(rng, keys, *span, step_ms) for span in spans])
-        found.append(Pass(drafts, total - (out[number - 1] if number else 0)))
-    return found
+        following.append(Pass(drafts, total - (out[number - 1] if number else 0)))
+    return following
 
 
 def _readings(rng: np.random.Generator, keys: Longs, first: int, end: int, every_ms: int) -> FrameDraft:

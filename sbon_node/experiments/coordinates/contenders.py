@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 class Space(Protocol):
     """All nodes of a run, named ``str(number)``; a node learns another's coordinate as a ``place``."""
 
-    def take(self, node: int, peer: int, rtt_ms: float, place: object, now: float) -> None: ...
+    def take(self, node: int, peer: int, rtt_ms: float, coordinate: object, now: float) -> None: ...
 
     def settle(self, nodes: Sequence[int]) -> None:
         """Update after each of ``nodes`` has taken a sample."""
@@ -33,8 +33,8 @@ class Space(Protocol):
         """Return a false claim of ``vector`` [3] in milliseconds with almost no error."""
         ...
 
-    def arrays(self, places: Sequence[object] | None = None) -> Floats:
-        """Return vector, height and adjustment of ``places``, by default of all nodes: shape [n, d + 2], milliseconds."""
+    def arrays(self, coordinates: Sequence[object] | None = None) -> Floats:
+        """Return vector, height and adjustment of ``coordinates``, by default of all nodes: shape [n, d + 2], milliseconds."""
         ...
 
     def choose(self, node: int, candidates: Mapping[int, object]) -> None: ...
@@ -60,9 +60,9 @@ class OwnSpace:
         self._settings = settings
         self._nodes = [LocalCoordinate(settings, rng) for _ in range(count)]
 
-    def take(self, node: int, peer: int, rtt_ms: float, place: object, now: float) -> None:
-        assert isinstance(place, Coordinate)
-        self._nodes[node].take(str(peer), rtt_ms, place, now)
+    def take(self, node: int, peer: int, rtt_ms: float, coordinate: object, now: float) -> None:
+        assert isinstance(coordinate, Coordinate)
+        self._nodes[node].take(str(peer), rtt_ms, coordinate, now)
 
     def settle(self, nodes: Sequence[int]) -> None:
         settle([self._nodes[node] for node in nodes])
@@ -74,13 +74,15 @@ class OwnSpace:
         spread = (*vector, *(0.0,) * self._settings.dimensions)[: self._settings.dimensions]
         return Coordinate(vector=tuple(spread), height=0.0, error=0.0)
 
-    def arrays(self, places: Sequence[object] | None = None) -> Floats:
-        given = [node.coordinate for node in self._nodes] if places is None else places
-        return np.array([(*c.vector, c.height, 0.0) for c in given if isinstance(c, Coordinate)])
+    def arrays(self, coordinates: Sequence[object] | None = None) -> Floats:
+        chosen = [node.coordinate for node in self._nodes] if coordinates is None else coordinates
+        return np.array([(*c.vector, c.height, 0.0) for c in chosen if isinstance(c, Coordinate)])
 
     def choose(self, node: int, candidates: Mapping[int, object]) -> None:
-        places = {str(peer): place if isinstance(place, Coordinate) else None for peer, place in candidates.items()}
-        self._nodes[node].choose_neighbours(places)
+        coordinates = {
+            str(peer): coordinate if isinstance(coordinate, Coordinate) else None for peer, coordinate in candidates.items()
+        }
+        self._nodes[node].choose_neighbours(coordinates)
 
     def next(self, node: int) -> int | None:
         name = self._nodes[node].next_neighbour()
@@ -109,12 +111,12 @@ class SerfSpace:
             Neighbours(SpaceSettings().random_neighbours, near, random.Random(rng.getrandbits(64))) for _ in range(count)
         ]
 
-    def take(self, node: int, peer: int, rtt_ms: float, place: object, now: float) -> None:
-        assert isinstance(place, SerfCoordinate)
+    def take(self, node: int, peer: int, rtt_ms: float, coordinate: object, now: float) -> None:
+        assert isinstance(coordinate, SerfCoordinate)
         name = str(peer)
         self._samples[node] += 1
         self._rtt_ms[node][name] = min(rtt_ms, self._rtt_ms[node].get(name, rtt_ms))
-        self._nodes[node].update(name, place, rtt_ms / 1000)
+        self._nodes[node].update(name, coordinate, rtt_ms / 1000)
 
     def settle(self, nodes: Sequence[int]) -> None:
         """Do nothing: Serf updates with each sample."""
@@ -126,19 +128,19 @@ class SerfSpace:
         spread = (*(x / 1000 for x in vector), *(0.0,) * 5)
         return SerfCoordinate(vector=spread, error=MAX_ERROR / 1000)
 
-    def arrays(self, places: Sequence[object] | None = None) -> Floats:
-        given = [node.coordinate for node in self._nodes] if places is None else places
-        return 1000 * np.array([(*c.vector, c.height, c.adjustment) for c in given if isinstance(c, SerfCoordinate)])
+    def arrays(self, coordinates: Sequence[object] | None = None) -> Floats:
+        chosen = [node.coordinate for node in self._nodes] if coordinates is None else coordinates
+        return 1000 * np.array([(*c.vector, c.height, c.adjustment) for c in chosen if isinstance(c, SerfCoordinate)])
 
     def choose(self, node: int, candidates: Mapping[int, object]) -> None:
         own, measured = self.place(node), self._rtt_ms[node]
         estimates: dict[str, float] = {}
-        for peer, place in candidates.items():
-            assert isinstance(place, SerfCoordinate)
-            estimates[str(peer)] = measured.get(str(peer), distance_s(own, place) * 1000)
+        for peer, coordinate in candidates.items():
+            assert isinstance(coordinate, SerfCoordinate)
+            estimates[str(peer)] = measured.get(str(peer), distance_s(own, coordinate) * 1000)
         # Estimates show near nodes only once a node has left the origin: after a turn of its random neighbours.
-        placed = self._samples[node] >= SpaceSettings().random_neighbours
-        self._slots[node].renew(estimates, near=placed, measured=measured)
+        has_samples = self._samples[node] >= SpaceSettings().random_neighbours
+        self._slots[node].renew(estimates, near=has_samples, measured=measured)
 
     def next(self, node: int) -> int | None:
         name = self._slots[node].next()
@@ -180,20 +182,20 @@ class SerfEverybody(SerfSpace):
         return SerfEverybody(count, seed)
 
 
-def distances_ms(places: Floats, others: Floats | None = None) -> Floats:
+def distances_ms(coordinates: Floats, others: Floats | None = None) -> Floats:
     """Return distances from :meth:`Space.arrays` [n, d + 2] to others [m, d + 2]: shape [n, m]."""
-    others = places if others is None else others
-    one, other = places[:, :-2], others[:, :-2]
-    squares = (one * one).sum(axis=1)[:, None] + (other * other).sum(axis=1)[None] - 2 * one @ other.T
-    raw = np.sqrt(np.maximum(squares, 0.0)) + places[:, -2, None] + others[None, :, -2]
-    adjusted = raw + places[:, -1, None] + others[None, :, -1]
-    found: Floats = np.where(adjusted > 0, adjusted, raw)
-    return found
+    others = coordinates if others is None else others
+    near, other = coordinates[:, :-2], others[:, :-2]
+    squares = (near * near).sum(axis=1)[:, None] + (other * other).sum(axis=1)[None] - 2 * near @ other.T
+    raw = np.sqrt(np.maximum(squares, 0.0)) + coordinates[:, -2, None] + others[None, :, -2]
+    adjusted = raw + coordinates[:, -1, None] + others[None, :, -1]
+    distances: Floats = np.where(adjusted > 0, adjusted, raw)
+    return distances
 
 
 def _own(**settings: object) -> Callable[[int, int], Space]:
-    made = SpaceSettings(**settings)  # type: ignore[arg-type]
-    return lambda count, seed: OwnSpace(count, seed, made)
+    space_settings = SpaceSettings(**settings)  # type: ignore[arg-type]
+    return lambda count, seed: OwnSpace(count, seed, space_settings)
 
 
 CONTENDERS: dict[str, Callable[[int, int], Space]] = {

@@ -25,20 +25,20 @@ def refitted(network: Network, dimensions: int, seed: int) -> Floats:
     rng, settings = np.random.default_rng((seed, dimensions, 21)), SpaceSettings()
     many, rtt_ms = network.nodes, 2 * network.latency_ms
     rows = np.arange(many)[:, None]
-    places = np.concatenate([rng.normal(0, 1, (many, dimensions)), np.zeros((many, 1))], axis=1)
+    positions = np.concatenate([rng.normal(0, 1, (many, dimensions)), np.zeros((many, 1))], axis=1)
     anyone = _at_random(many, settings.random_neighbours, rng)
     near = anyone[:, :0]
     for step in range(REFIT_STEPS):
         if step % CHOOSE_EVERY == 0:
             if step:
-                near = _nearest(places, settings.near_neighbours)
+                near = _nearest(positions, settings.near_neighbours)
             neighbours = np.concatenate([anyone, near], axis=1)
             base = np.maximum(rtt_ms[rows, neighbours], refit.MIN_RTT_MS)
             samples = 1 + rng.exponential(QUEUEING, (settings.filter_samples, *base.shape))
             times = base * np.percentile(samples, settings.filter_percentile, axis=0)
             known = np.ones(times.shape, dtype=np.bool_)
-        places = refit.step(places, places[neighbours], times, known).position
-    return places
+        positions = refit.step(positions, positions[neighbours], times, known).position
+    return positions
 
 
 def vivaldi_positions(network: Network, seed: int, *, noise: float, dimensions: int = 3) -> Floats:
@@ -57,15 +57,15 @@ def vivaldi_positions(network: Network, seed: int, *, noise: float, dimensions: 
     return np.concatenate([vectors, np.zeros((many, 1))], axis=1)
 
 
-def estimates_ms(places: Floats, rows: Ints, columns: Ints) -> Floats:
+def estimates_ms(positions: Floats, rows: Ints, columns: Ints) -> Floats:
     """Return one-way latencies between nodes by coordinates, shape [rows, columns]; 0 from a node to itself."""
-    one, other = places[rows], places[columns]
-    found = apart(one[:, :-1], other[:, :-1])
-    found += one[:, -1, None]
-    found += other[:, -1]
-    found /= 2
-    found[rows[:, None] == columns] = 0.0
-    return found
+    from_rows, other = positions[rows], positions[columns]
+    estimates = apart(from_rows[:, :-1], other[:, :-1])
+    estimates += from_rows[:, -1, None]
+    estimates += other[:, -1]
+    estimates /= 2
+    estimates[rows[:, None] == columns] = 0.0
+    return estimates
 
 
 def _at_random(many: int, count: int, rng: np.random.Generator) -> Ints:
@@ -76,12 +76,12 @@ def _at_random(many: int, count: int, rng: np.random.Generator) -> Ints:
     return drawn
 
 
-def _nearest(places: Floats, count: int) -> Ints:
-    everyone, count = np.arange(len(places)), min(count, len(places) - 1)
+def _nearest(positions: Floats, count: int) -> Ints:
+    everyone, count = np.arange(len(positions)), min(count, len(positions) - 1)
     nearest: list[Ints] = []
-    for start in range(0, len(places), AT_ONCE):
+    for start in range(0, len(positions), AT_ONCE):
         rows = everyone[start : start + AT_ONCE]
-        apart = estimates_ms(places, rows, everyone)
+        apart = estimates_ms(positions, rows, everyone)
         apart[np.arange(len(rows)), rows] = np.inf
         nearest.append(np.argpartition(apart, count - 1, axis=1)[:, :count])
     return np.concatenate(nearest)

@@ -134,20 +134,20 @@ def simulate(space: Space, matrix: RttMatrix, seed: int, probes: int, *, liars: 
     before = space.arrays()
     for turn in range(probes):
         if turn % CHOOSE_EVERY == 0:
-            told = [space.place(node) if honest[node] else lies[node] for node in everyone]
-            _choose(space, before, told, first=turn == 0)
+            announced = [space.place(node) if honest[node] else lies[node] for node in everyone]
+            _choose(space, before, announced, first=turn == 0)
         targets = np.array([_or_self(space.next(node), node) for node in everyone])
         samples = matrix.sample(np.array(everyone), targets, rng)
-        told = [space.place(node) if honest[node] else lies[node] for node in everyone]
+        announced = [space.place(node) if honest[node] else lies[node] for node in everyone]
         for node, peer, rtt_ms in zip(everyone, targets.tolist(), samples.tolist(), strict=True):
             if rtt_ms == rtt_ms:
-                space.take(node, peer, rtt_ms, told[peer], float(turn))
+                space.take(node, peer, rtt_ms, announced[peer], float(turn))
         space.settle(everyone)
-        places = space.arrays()
-        movement.append(float(np.mean(np.linalg.norm(places[:, :-1] - before[:, :-1], axis=1))))
-        before = places
+        coordinates = space.arrays()
+        movement.append(float(np.mean(np.linalg.norm(coordinates[:, :-1] - before[:, :-1], axis=1))))
+        before = coordinates
         if (turn + 1) % CHECK_EVERY == 0 or turn + 1 == probes:
-            errors = relative_errors(distances_ms(places)[honest][:, honest], matrix.truth[honest][:, honest])
+            errors = relative_errors(distances_ms(coordinates)[honest][:, honest], matrix.truth[honest][:, honest])
             curve.append((turn + 1, *_median_p90(errors), float(np.mean(movement[-CHECK_EVERY:]))))
     return Run(space, float(np.mean(movement[-probes // 5 :])), curve, honest)
 
@@ -156,17 +156,17 @@ def _or_self(peer: int | None, node: int) -> int:
     return node if peer is None else peer
 
 
-def _choose(space: Space, places: Floats, told: Sequence[object], *, first: bool) -> None:
+def _choose(space: Space, coordinates: Floats, announced: Sequence[object], *, first: bool) -> None:
     """Choose each node's neighbours by all claimed coordinates: first any of all nodes, then with near nodes."""
-    estimates = distances_ms(places, space.arrays(told))
-    measured = [list(space.measured_ms(node)) for node in range(len(places))]
+    estimates = distances_ms(coordinates, space.arrays(announced))
+    measured = [list(space.measured_ms(node)) for node in range(len(coordinates))]
     for node, known in enumerate(measured):
         estimates[node, [node, *known]] = np.inf
-    many = min(CANDIDATES, len(places) - 1)
+    many = min(CANDIDATES, len(coordinates) - 1)
     nearest = np.argpartition(estimates, many - 1, axis=1)[:, :many]
     for node, known in enumerate(measured):
-        seen = range(len(places)) if first else sorted({*nearest[node].tolist(), *known, *space.neighbours(node)})
-        space.choose(node, {peer: told[peer] for peer in seen if peer != node})
+        candidates = range(len(coordinates)) if first else sorted({*nearest[node].tolist(), *known, *space.neighbours(node)})
+        space.choose(node, {peer: announced[peer] for peer in candidates if peer != node})
 
 
 def _join(space: Space, matrix: RttMatrix, rng: np.random.Generator, seed: int) -> dict[int, float]:
@@ -175,7 +175,7 @@ def _join(space: Space, matrix: RttMatrix, rng: np.random.Generator, seed: int) 
     settled = space.arrays()
     fresh = space.anew(len(chosen), seed + 1)
     order = [[int(peer) for peer in rng.permutation(matrix.nodes) if peer != own] for own in chosen]
-    found = {}
+    medians = {}
     for turn in range(max(JOINED)):
         peers = np.array([others[turn % len(others)] for others in order])
         for number, (peer, rtt_ms) in enumerate(zip(peers.tolist(), matrix.sample(chosen, peers, rng).tolist(), strict=True)):
@@ -184,8 +184,8 @@ def _join(space: Space, matrix: RttMatrix, rng: np.random.Generator, seed: int) 
         fresh.settle(range(len(chosen)))
         if turn + 1 in JOINED:
             errors = relative_errors(distances_ms(fresh.arrays(), settled), matrix.truth[chosen])
-            found[turn + 1] = _median_p90(errors)[0]
-    return found
+            medians[turn + 1] = _median_p90(errors)[0]
+    return medians
 
 
 def _recall(space: Space, matrix: RttMatrix, rng: np.random.Generator) -> tuple[float, float]:
@@ -197,9 +197,11 @@ def _recall(space: Space, matrix: RttMatrix, rng: np.random.Generator) -> tuple[
         true = _least(matrix.truth[node], others)
         alone.append(len(true & _least(estimates[node], others)) / len(true))
         times = {peer: rtt_ms for peer, rtt_ms in space.measured_ms(node).items() if peer in set(others)}
-        asked = sorted(set(others) - set(times), key=lambda peer: (estimates[node, peer], peer))[:PROBED]
-        pings = np.array([matrix.sample(np.full(len(asked), node), np.array(asked, dtype=int), rng) for _ in range(3)])
-        times |= dict(zip(asked, np.where(np.isfinite(pings), pings, np.inf).min(axis=0).tolist(), strict=True))
+        candidates_probed = sorted(set(others) - set(times), key=lambda peer: (estimates[node, peer], peer))[:PROBED]
+        pings = np.array(
+            [matrix.sample(np.full(len(candidates_probed), node), np.array(candidates_probed, dtype=int), rng) for _ in range(3)]
+        )
+        times |= dict(zip(candidates_probed, np.where(np.isfinite(pings), pings, np.inf).min(axis=0).tolist(), strict=True))
         probed.append(len(true & _least(times, list(times))) / len(true))
     return float(np.mean(alone)), float(np.mean(probed))
 
@@ -220,21 +222,23 @@ def _floor(name: str, matrix: RttMatrix, seed: int, probes: int) -> Pictured:
     reached = known.any(axis=1)
     times = np.where(known, np.maximum(times, refit.MIN_RTT_MS), refit.MIN_RTT_MS)
 
-    def fit(places: Floats, steps: int) -> Floats:
+    def fit(positions: Floats, steps: int) -> Floats:
         for _ in range(steps):
-            places[reached] = refit.step(places[reached], places[peers[reached]], times[reached], known[reached]).position
-        return places
+            positions[reached] = refit.step(
+                positions[reached], positions[peers[reached]], times[reached], known[reached]
+            ).position
+        return positions
 
-    def missed(places: Floats) -> float:
-        return _median_p90(relative_errors(distances_ms(_unadjusted(places)), matrix.truth))[0]
+    def missed(positions: Floats) -> float:
+        return _median_p90(relative_errors(distances_ms(_unadjusted(positions)), matrix.truth))[0]
 
     starts = (np.concatenate([rng.normal(0, 1, (count, dimensions)), np.zeros((count, 1))], axis=1) for _ in range(FLOOR_STARTS))
     best = min((fit(start, FLOOR_TRIAL) for start in starts), key=missed)
     return _pictured(name, matrix, _unadjusted(fit(best, FLOOR_STEPS)), None)
 
 
-def _unadjusted(places: Floats) -> Floats:
-    return np.concatenate([places, np.zeros((len(places), 1))], axis=1)
+def _unadjusted(positions: Floats) -> Floats:
+    return np.concatenate([positions, np.zeros((len(positions), 1))], axis=1)
 
 
 COLUMNS = (
@@ -249,20 +253,20 @@ COLUMNS = (
 )
 
 
-def _pictured(name: str, matrix: RttMatrix, places: Floats, found: Run | None, **columns: float) -> Pictured:
-    errors = relative_errors(distances_ms(places), matrix.truth)
+def _pictured(name: str, matrix: RttMatrix, coordinates: Floats, run: Run | None, **columns: float) -> Pictured:
+    errors = relative_errors(distances_ms(coordinates), matrix.truth)
     median, p90 = _median_p90(errors)
     row: dict[str, Any] = {"algorithm": name, "data": matrix.name, "median": median, "p90": p90} | dict.fromkeys(COLUMNS)
-    if found is not None:
+    if run is not None:
         unmeasured = errors.copy()
         for node in range(matrix.nodes):
-            measured = found.space.neighbours(node)
+            measured = run.space.neighbours(node)
             unmeasured[node, measured] = unmeasured[measured, node] = np.nan
         if np.isfinite(unmeasured).any():
             columns["median_unmeasured"], columns["p90_unmeasured"] = _median_p90(unmeasured)
     row |= columns
     rounded = {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-    return Pictured(rounded, matrix, places, errors, found.curve if found else [])
+    return Pictured(rounded, matrix, coordinates, errors, run.curve if run else [])
 
 
 def relative_errors(estimates: Floats, truth: Floats) -> Floats:
@@ -291,6 +295,6 @@ def _settled(curve: Curve) -> int:
 EXPERIMENT = Experiment(
     name="coordinates",
     measure=measure,
-    rows=lambda key, by_seed: [found.row for seed in by_seed for found in seed],
+    rows=lambda key, by_seed: [run.row for seed in by_seed for run in seed],
     pictures=PICTURES,
 )

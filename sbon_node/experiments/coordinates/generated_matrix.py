@@ -61,14 +61,14 @@ def sparse(n: int, rng: np.random.Generator) -> Matrix:
 
 
 TRUTHS: dict[str, Callable[[int, np.random.Generator], Matrix]] = {
-    made.__name__: made for made in (space, access, continents, detours)
+    make.__name__: make for make in (space, access, continents, detours)
 }
 """Symmetric matrices without gaps."""
-MADE = TRUTHS | {made.__name__: made for made in (inflated, lopsided, sparse)}
+MADE = TRUTHS | {make.__name__: make for make in (inflated, lopsided, sparse)}
 
 
-def _distances(places: Matrix) -> Matrix:
-    return np.asarray(np.linalg.norm(places[:, None] - places[None, :], axis=2))
+def _distances(positions: Matrix) -> Matrix:
+    return np.asarray(np.linalg.norm(positions[:, None] - positions[None, :], axis=2))
 
 
 def _without_diagonal(matrix: Matrix) -> Matrix:

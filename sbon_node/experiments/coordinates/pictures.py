@@ -29,25 +29,25 @@ class Pictured(NamedTuple):
 
 
 def _all(trials: Trials) -> Iterator[Pictured]:
-    return (found for by_seed in trials.values() for seed in by_seed for found in seed)
+    return (run for by_seed in trials.values() for seed in by_seed for run in seed)
 
 
 def _errors(axes: Any, rows: list[Row], trials: Trials) -> None:
     """Draw the distribution of the relative error of all pairs."""
-    for found in _all(trials):
-        known = np.sort(found.errors[np.isfinite(found.errors)])
-        axes.plot(known, np.linspace(0, 1, len(known)), label=found.row["algorithm"])
+    for run in _all(trials):
+        known = np.sort(run.errors[np.isfinite(run.errors)])
+        axes.plot(known, np.linspace(0, 1, len(known)), label=run.row["algorithm"])
     axes.set(xlabel="relative error", ylabel="share of pairs", xlim=(0, 1), title=str(rows[0]["data"]))
     axes.legend()
 
 
 def _map(axes: Any, rows: list[Row], trials: Trials) -> None:
     """Draw Figure 3: the latency space of the first algorithm; a larger point has a larger height."""
-    found = next(_all(trials))
-    x, y, z, height = found.places[:, 0], found.places[:, 1], found.places[:, 2], found.places[:, -2]
+    run = next(_all(trials))
+    x, y, z, height = run.places[:, 0], run.places[:, 1], run.places[:, 2], run.places[:, -2]
     shown = axes.scatter(x, y, z, s=8 + 2 * height, c=height, cmap="viridis")
     axes.figure.colorbar(shown, label="height (ms)", shrink=0.6)
-    axes.set(xlabel="ms", ylabel="ms", zlabel="ms", title=f"{found.row['data']}: coordinates by {found.row['algorithm']}")
+    axes.set(xlabel="ms", ylabel="ms", zlabel="ms", title=f"{run.row['data']}: coordinates by {run.row['algorithm']}")
 
 
 def _link(trials: Trials) -> tuple[RttMatrix, dict[str, list[float]]]:
@@ -77,17 +77,17 @@ def _sorted_samples(axes: Any, rows: list[Row], trials: Trials) -> None:
 
 def _movement(axes: Any, rows: list[Row], trials: Trials) -> None:
     """Draw Figure 5: movement of coordinates by probes."""
-    for found in _all(trials):
-        if found.curve:
-            axes.semilogy([at[0] for at in found.curve], [at[3] for at in found.curve], label=found.row["algorithm"])
+    for run in _all(trials):
+        if run.curve:
+            axes.semilogy([at[0] for at in run.curve], [at[3] for at in run.curve], label=run.row["algorithm"])
     axes.set(xlabel="probes of a node", ylabel="movement of a coordinate (ms a probe)", title=str(rows[0]["data"]))
 
 
 def _settling(axes: Any, rows: list[Row], trials: Trials) -> None:
     """Draw the median error by probes."""
-    for found in _all(trials):
-        if found.curve:
-            axes.semilogy([at[0] for at in found.curve], [at[1] for at in found.curve], label=found.row["algorithm"])
+    for run in _all(trials):
+        if run.curve:
+            axes.semilogy([at[0] for at in run.curve], [at[1] for at in run.curve], label=run.row["algorithm"])
     axes.set(xlabel="probes of a node", ylabel="median relative error")
     axes.legend()
 

@@ -98,18 +98,18 @@ def _rounds_of(path: Path) -> Floats:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             if "rtt_ms" not in arrays:
-                found = ", ".join(arrays) or "none"
-                raise SbonError("bad-matrix", f"it has no array rtt_ms; its arrays: {found}", where=str(path), hint=hint)
+                names = ", ".join(arrays) or "none"
+                raise SbonError("bad-matrix", f"it has no array rtt_ms; its arrays: {names}", where=str(path), hint=hint)
             rtt_ms = arrays["rtt_ms"]
     except (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise SbonError("bad-matrix", f"cannot be read: {error}", where=str(path), hint=hint) from error
     if rtt_ms.dtype.kind not in "iuf":
         raise SbonError("bad-matrix", f"rtt_ms holds {rtt_ms.dtype.name}, not milliseconds", where=str(path), hint=hint)
     rtt_ms = rtt_ms.astype(np.float64)
-    given: Floats = rtt_ms[None] if rtt_ms.ndim == 2 else rtt_ms
-    if given.ndim != 3 or given.shape[1] != given.shape[2] or not len(given):
+    rounds: Floats = rtt_ms[None] if rtt_ms.ndim == 2 else rtt_ms
+    if rounds.ndim != 3 or rounds.shape[1] != rounds.shape[2] or not len(rounds):
         raise SbonError("bad-matrix", f"rtt_ms is {list(rtt_ms.shape)}, neither [n, n] nor [t, n, n]", where=str(path))
-    return given
+    return rounds
 
 
 def made_matrix(text: str, seed: int, weather: Weather = QUEUES) -> RttMatrix:
@@ -124,21 +124,21 @@ def made_matrix(text: str, seed: int, weather: Weather = QUEUES) -> RttMatrix:
     return _matrix(f"{kind}{int(count)}", made[None], weather, "--made")
 
 
-def _matrix(name: str, given: Floats, weather: Weather, where: str) -> RttMatrix:
-    given, _ = _without_timeouts(given, where)
-    rounds: Floats = np.where(np.isfinite(given) & (given > 0), given, np.nan)
+def _matrix(name: str, raw: Floats, weather: Weather, where: str) -> RttMatrix:
+    raw, _ = _without_timeouts(raw, where)
+    rounds: Floats = np.where(np.isfinite(raw) & (raw > 0), raw, np.nan)
     rounds[:, range(rounds.shape[1]), range(rounds.shape[1])] = np.nan
     known = _any(np.isfinite(rounds), 0)
-    there = _any(known, 0) | _any(known, 1)
-    rounds = _both_directions(rounds[:, there][:, :, there])
+    present = _any(known, 0) | _any(known, 1)
+    rounds = _both_directions(rounds[:, present][:, :, present])
     if rounds.shape[1] < MIN_NODES:
         raise SbonError("bad-matrix", f"{rounds.shape[1]} nodes with times, at least {MIN_NODES} are needed", where=where)
     return RttMatrix(name, rounds, weather)
 
 
-def _without_timeouts(given: Floats, where: str) -> tuple[Floats, int]:
+def _without_timeouts(rtt_ms: Floats, where: str) -> tuple[Floats, int]:
     try:
-        return without_timeouts(given)
+        return without_timeouts(rtt_ms)
     except ValueError as error:
         raise SbonError("bad-matrix", str(error), where=where, hint="rtt_ms is in milliseconds") from error
 
@@ -155,5 +155,5 @@ def _both_directions(rounds: Floats) -> Floats:
     return np.where(_any(known, 1)[:, None] & _any(known, 0), rounds, mirrored)
 
 
-def _any(found: NDArray[np.bool_], axis: int) -> NDArray[np.bool_]:
-    return np.asarray(np.logical_or.reduce(found, axis=axis))
+def _any(flags: NDArray[np.bool_], axis: int) -> NDArray[np.bool_]:
+    return np.asarray(np.logical_or.reduce(flags, axis=axis))

@@ -83,12 +83,12 @@ class SerfClient:
         self.coordinate = own._replace(vector=vector, height=height)
 
 
-def distance_s(one: SerfCoordinate, other: SerfCoordinate) -> float:
+def distance_s(near: SerfCoordinate, other: SerfCoordinate) -> float:
     """Return the adjusted distance if it is positive, else the raw distance."""
-    raw = _raw_s(one, other)
-    adjusted = raw + one.adjustment + other.adjustment
+    raw = _raw_s(near, other)
+    adjusted = raw + near.adjustment + other.adjustment
     return adjusted if adjusted > 0 else raw
 
 
-def _raw_s(one: SerfCoordinate, other: SerfCoordinate) -> float:
-    return math.dist(one.vector, other.vector) + one.height + other.height
+def _raw_s(near: SerfCoordinate, other: SerfCoordinate) -> float:
+    return math.dist(near.vector, other.vector) + near.height + other.height

@@ -48,7 +48,7 @@ def most(of: Value[O], digits: int) -> Column[O]:
 
 def ci95(of: Value[O], digits: int) -> Column[O]:
     """Half of the 95 % confidence interval of the mean over seeds; None for a single seed."""
-    return seeds_ci95(lambda seed: float(np.mean(found)) if (found := known(of, seed)) else None, digits)
+    return seeds_ci95(lambda seed: float(np.mean(values)) if (values := known(of, seed)) else None, digits)
 
 
 def seeds_mean(of: Callable[[Sequence[O]], float | None], digits: int) -> Column[O]:
@@ -60,14 +60,14 @@ def seeds_ci95(of: Callable[[Sequence[O]], float | None], digits: int) -> Column
     """The interval of :func:`seeds_mean`."""
 
     def column(key: Any, by_seed: BySeed[O]) -> float | None:
-        found = interval(known(of, by_seed))
-        return None if found is None else round(found, digits)
+        width = interval(known(of, by_seed))
+        return None if width is None else round(width, digits)
 
     return column
 
 
 def total(of: Callable[[O], int]) -> Column[O]:
-    return lambda key, by_seed: sum(of(one) for seed in by_seed for one in seed)
+    return lambda key, by_seed: sum(of(outcome) for seed in by_seed for outcome in seed)
 
 
 def count() -> Column[Any]:
@@ -76,8 +76,8 @@ def count() -> Column[Any]:
 
 
 def known(of: Callable[[O], float | None], outcomes: Iterable[O]) -> list[float]:
-    found = [of(one) for one in outcomes]
-    return [value for value in found if value is not None and not math.isnan(value)]
+    values = [of(outcome) for outcome in outcomes]
+    return [value for value in values if value is not None and not math.isnan(value)]
 
 
 def rounded(of: Callable[[Sequence[float]], Any], values: Sequence[float], digits: int) -> float | None:
@@ -95,4 +95,4 @@ def interval(by_seed: Sequence[float]) -> float | None:
 
 
 def _all(of: Value[O], by_seed: BySeed[O]) -> list[float]:
-    return known(of, (one for seed in by_seed for one in seed))
+    return known(of, (outcome for seed in by_seed for outcome in seed))

@@ -114,15 +114,15 @@ class PlacementExperiment(Experiment[Point[P], K, O], Generic[P, K, O]):
         lines = Dump(dump, self.name)
         chosen: Any = self.parameters
         own: P = chosen._replace(**parameters)
-        named = bool(data or topologies)
-        names = topologies if named else self.topologies(own)
-        wanted = self.queries if queries is None else queries
+        is_named = bool(data or topologies)
+        names = topologies if is_named else self.topologies(own)
+        queries_wanted = self.queries if queries is None else queries
 
         def points() -> Iterator[tuple[int, Point[P]]]:
             for position, seed in enumerate(self.seeds if seeds is None else seeds):
                 for number, network in enumerate(networks_of(data, names, seed)):
                     shown = _about(f"{network.name}, seed {seed}: ", notify)
-                    yield position, Point(network, seed, wanted, own, lines, shown, named, number == 0)
+                    yield position, Point(network, seed, queries_wanted, own, lines, shown, is_named, number == 0)
 
         trials = self.collect(points())
         lines.close()

@@ -53,8 +53,8 @@ def measured(path: Path) -> Network:
     np.fill_diagonal(rtt_ms, 0.0)
     missing = np.argwhere(np.isinf(rtt_ms))
     while len(missing):
-        for one, other in missing:
-            rtt_ms[one, other] = float((rtt_ms[one] + rtt_ms[:, other]).min())
+        for source, other in missing:
+            rtt_ms[source, other] = float((rtt_ms[source] + rtt_ms[:, other]).min())
         left = np.argwhere(np.isinf(rtt_ms))
         if len(left) == len(missing):
             apart = int((np.isfinite(rtt_ms[0])).sum())
@@ -76,10 +76,10 @@ class Paths(NamedTuple):
     follow: Ints
 
     def route(self, source: int, target: int) -> list[int]:
-        found = [source]
-        while found[-1] != target:
-            found.append(int(self.follow[found[-1], target]))
-        return found
+        nodes = [source]
+        while nodes[-1] != target:
+            nodes.append(int(self.follow[nodes[-1], target]))
+        return nodes
 
 
 def lightest_paths(weights: Floats, latency_ms: Floats) -> Paths:
@@ -109,7 +109,7 @@ def random_edges(count: int, p: float, rng: np.random.Generator) -> NDArray[np.b
     return edges
 
 
-def between(places: Floats) -> Floats:
+def between(positions: Floats) -> Floats:
     """Return Euclidean distances [.., n, n] of points [.., n, 2]."""
-    found: Floats = np.linalg.norm(places[..., :, None, :] - places[..., None, :, :], axis=-1)
-    return found
+    distances: Floats = np.linalg.norm(positions[..., :, None, :] - positions[..., None, :, :], axis=-1)
+    return distances

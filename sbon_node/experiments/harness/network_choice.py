@@ -18,9 +18,9 @@ def networks_of(data: Sequence[Path], topologies: Sequence[str], seed: int) -> I
 
     Raises :class:`SbonError` ``bad-matrix`` or ``unknown-topology``.
     """
-    taken: set[str] = set()
+    names_used: set[str] = set()
     for network in itertools.chain((measured(path) for path in data), (topology_named(name, seed) for name in topologies)):
         others = (f"{network.name}-{number}" for number in itertools.count(2))
-        name = next(name for name in itertools.chain([network.name], others) if name not in taken)
-        taken.add(name)
+        name = next(name for name in itertools.chain([network.name], others) if name not in names_used)
+        names_used.add(name)
         yield network._replace(name=name)

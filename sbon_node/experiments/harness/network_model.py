@@ -110,26 +110,28 @@ class NetworkModelView:
         hosts = self._hosts
         if exclude:
             hosts = np.setdiff1d(hosts, [number_of(node) for node in exclude])
-        places = self._network_model.places[hosts]
-        distances = cost_distances(point, places[:, :-1], places[:, -1], np.zeros(len(hosts)))
+        positions = self._network_model.places[hosts]
+        distances = cost_distances(point, positions[:, :-1], positions[:, -1], np.zeros(len(hosts)))
         order = np.argsort(distances, kind="stable")[:k]
         return [(name_of(int(hosts[i])), float(distances[i])) for i in order]
 
     def latency_ms(self, a: str, b: str) -> float:
-        one, other = number_of(a), number_of(b)
-        found = self._measured.get((min(one, other), max(one, other)))
-        return float(self._network_model.estimated_ms(np.array([one]), np.array([other]))[0, 0]) if found is None else found
+        source, other = number_of(a), number_of(b)
+        measured = self._measured.get((min(source, other), max(source, other)))
+        return (
+            float(self._network_model.estimated_ms(np.array([source]), np.array([other]))[0, 0]) if measured is None else measured
+        )
 
     def latencies_ms(self, sources: Sequence[str], targets: Sequence[str]) -> Floats:
         rows, columns = [number_of(node) for node in sources], [number_of(node) for node in targets]
-        found = self._network_model.estimated_ms(np.array(rows, dtype=int), np.array(columns, dtype=int))
+        latencies = self._network_model.estimated_ms(np.array(rows, dtype=int), np.array(columns, dtype=int))
         if self._measured:
             row, column = ({node: i for i, node in enumerate(nodes)} for nodes in (rows, columns))
-            for one, other in self._measured:
-                for a, b in ((one, other), (other, one)):
+            for source, other in self._measured:
+                for a, b in ((source, other), (other, source)):
                     if a in row and b in column:
-                        found[row[a], column[b]] = self._measured[one, other]
-        return found
+                        latencies[row[a], column[b]] = self._measured[source, other]
+        return latencies
 
     def route(self, source: str, target: str) -> list[str] | None:
         route = self._network_model.network.route
@@ -153,21 +155,21 @@ class NetworkModelView:
         return self._overlay.route(source, target)
 
     def _from(self, node: str, others: Sequence[str]) -> list[float]:
-        found: list[float] = self.latencies_ms([node], others)[0].tolist()
-        return found
+        latencies: list[float] = self.latencies_ms([node], others)[0].tolist()
+        return latencies
 
     async def measure(self, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], float]:
-        found = {}
+        measured = {}
         for a, b in pairs:
-            one, other = sorted((number_of(a), number_of(b)))
-            if (one, other) not in self._measured:
+            source, other = sorted((number_of(a), number_of(b)))
+            if (source, other) not in self._measured:
                 self._probes += 1
-                truth = float(self._network_model.network.latency_ms[one, other])
+                truth = float(self._network_model.network.latency_ms[source, other])
                 if self._noise:
                     truth *= max(float(np.min(1 + self._drawn.normal(0, self._noise, PINGS))), 0.0)
-                self._measured[one, other] = truth
-            found[a, b] = self._measured[one, other]
-        return found
+                self._measured[source, other] = truth
+            measured[a, b] = self._measured[source, other]
+        return measured
 
     async def ask(self, node: str, needs: Needs) -> Answer:
         self._probes += 1
@@ -178,10 +180,10 @@ class NetworkModelView:
             return Answer(accepted=True, free=PLENTY, server=server)
         cores, memory_mb, bandwidth_bytes_s = self._free[number_of(node)].tolist()
         free = Needs(cores=cores, memory_mb=memory_mb, bandwidth_bytes_s=bandwidth_bytes_s)
-        wanted = needs.amounts
-        for least, left, what in zip(wanted, self._free[number_of(node)].tolist(), ("cores", "MB", "B/s"), strict=True):
+        amounts = needs.amounts
+        for least, left, resource in zip(amounts, self._free[number_of(node)].tolist(), ("cores", "MB", "B/s"), strict=True):
             if least > left + 1e-9:
-                return Answer(accepted=False, reason=f"{left:g} {what} free, {least:g} needed", free=free, server=server)
+                return Answer(accepted=False, reason=f"{left:g} {resource} free, {least:g} needed", free=free, server=server)
         return Answer(accepted=True, free=free, server=server)
 
     async def ask_all(self, nodes: Sequence[str], needs: Needs) -> dict[str, Answer]:

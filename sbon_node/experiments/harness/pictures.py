@@ -86,7 +86,7 @@ class Distribution:
         for key, by_seed in trials.items():
             label = self.label(key)
             if label is not None:
-                values = np.sort([self.of(one) for seed in by_seed for one in seed])
+                values = np.sort([self.of(outcome) for seed in by_seed for outcome in seed])
                 axes.plot(values, np.linspace(0, 1, len(values)), label=label)
         _describe(axes, self.axes, rows)
         if self.least_zero:
@@ -102,7 +102,7 @@ def draw(pictures: Sequence[Picture], result: dict[str, Any], trials: Trials, fo
         for values in dict.fromkeys(tuple(row[column] for column in picture.each) for row in rows):
             same = dict(zip(picture.each, values, strict=True))
             own = [row for row in rows if all(row[column] == value for column, value in same.items())]
-            keys = {key: found for key, found in trials.items() if all(getattr(key, c, v) == v for c, v in same.items())}
+            keys = {key: outcomes for key, outcomes in trials.items() if all(getattr(key, c, v) == v for c, v in same.items())}
             figures[picture.name.format(**same)] = _figure(picture, own, keys)
     return save(result, figures, folder)
 

@@ -56,25 +56,25 @@ SHAPES = {
 def transit_stub(name: str, shape: Shape, seed: int) -> Network:
     """Generate a transit-stub network; the transit nodes come first and are its routers."""
     rng = np.random.default_rng((seed, 11))
-    core, places = _core(shape, rng)
-    stubs = len(places) * shape.stubs
+    core, positions = _core(shape, rng)
+    stubs = len(positions) * shape.stubs
     sizes = _sizes(stubs, shape.stub_nodes, rng)
     most = int(sizes.max())
-    middle = np.repeat(places, shape.stubs, axis=0) + rng.uniform(-STUB_AWAY, STUB_AWAY, (stubs, 2))
+    middle = np.repeat(positions, shape.stubs, axis=0) + rng.uniform(-STUB_AWAY, STUB_AWAY, (stubs, 2))
     inside = middle[:, None] + rng.uniform(-STUB_SIDE / 2, STUB_SIDE / 2, (stubs, most, 2))
     lengths = between(inside)
     linked = np.zeros((stubs, most, most), dtype=np.bool_)
     for stub, size in enumerate(sizes.tolist()):
         linked[stub, :size, :size] = random_edges(size, STUB_P, rng)
     paths = lightest_paths(np.where(linked, WITHIN + _ties(linked.shape, rng), np.inf), np.where(linked, lengths, np.inf))
-    above = np.repeat(np.arange(len(places)), shape.stubs)
-    uplink = np.linalg.norm(inside[:, 0] - places[above], axis=1)
+    above = np.repeat(np.arange(len(positions)), shape.stubs)
+    uplink = np.linalg.norm(inside[:, 0] - positions[above], axis=1)
     stub_of = np.repeat(np.arange(stubs), sizes)
     place_in = np.concatenate([np.arange(size) for size in sizes])
     network = _Joined(core, paths, above, uplink, stub_of, place_in)
     latency_ms = network.latency()
     latency_ms *= shape.diameter_ms / latency_ms.max()
-    return Network(name, latency_ms, np.arange(len(places)), network.route, np.ones(len(latency_ms)))
+    return Network(name, latency_ms, np.arange(len(positions)), network.route, np.ones(len(latency_ms)))
 
 
 class _Joined:
@@ -91,18 +91,18 @@ class _Joined:
         to_gateway = self._stubs.latency_ms[self._stub_of, self._place_in, 0]
         up = np.concatenate([np.zeros(self._many), to_gateway + self._uplink[self._stub_of]])
         router = np.concatenate([routers, self._above[self._stub_of]])
-        found: Floats = up[:, None] + up[None, :] + self._core.latency_ms[np.ix_(router, router)]
+        latency: Floats = up[:, None] + up[None, :] + self._core.latency_ms[np.ix_(router, router)]
         for stub, first in enumerate(self._first.tolist()):
             size = int((self._stub_of == stub).sum())
-            found[first : first + size, first : first + size] = self._stubs.latency_ms[stub, :size, :size]
-        np.fill_diagonal(found, 0.0)
-        return found
+            latency[first : first + size, first : first + size] = self._stubs.latency_ms[stub, :size, :size]
+        np.fill_diagonal(latency, 0.0)
+        return latency
 
     def route(self, source: int, target: int) -> list[int]:
-        one, other = self._stub(source), self._stub(target)
-        if one is not None and one == other:
-            return self._inside(one, source, target)
-        up = [source] if one is None else [*self._inside(one, source, int(self._first[one])), int(self._above[one])]
+        stub, other = self._stub(source), self._stub(target)
+        if stub is not None and stub == other:
+            return self._inside(stub, source, target)
+        up = [source] if stub is None else [*self._inside(stub, source, int(self._first[stub])), int(self._above[stub])]
         down = [target] if other is None else [int(self._above[other]), *self._inside(other, int(self._first[other]), target)]
         return [*up[:-1], *self._core.route(up[-1], down[0]), *down[1:]]
 
@@ -120,22 +120,24 @@ def _core(shape: Shape, rng: np.random.Generator) -> tuple[Paths, Floats]:
     middles = rng.random((shape.domains, 2))
     many = shape.domains * shape.transit
     domain = np.repeat(np.arange(shape.domains), shape.transit)
-    places = middles[domain] + rng.uniform(-DOMAIN_SIDE / 2, DOMAIN_SIDE / 2, (many, 2))
+    positions = middles[domain] + rng.uniform(-DOMAIN_SIDE / 2, DOMAIN_SIDE / 2, (many, 2))
     weights = np.full((many, many), np.inf)
     for number in range(shape.domains):
         own = np.flatnonzero(domain == number)
         weights[np.ix_(own, own)] = np.where(random_edges(shape.transit, TRANSIT_P, rng), WITHIN, np.inf)
-    for one, other in np.argwhere(np.triu(random_edges(shape.domains, TOP_P, rng))):
-        ends = rng.choice(np.flatnonzero(domain == one)), rng.choice(np.flatnonzero(domain == other))
+    for domain_a, other in np.argwhere(np.triu(random_edges(shape.domains, TOP_P, rng))):
+        ends = rng.choice(np.flatnonzero(domain == domain_a)), rng.choice(np.flatnonzero(domain == other))
         weights[ends] = weights[ends[::-1]] = ACROSS
-    return lightest_paths(weights + _ties(weights.shape, rng), np.where(np.isfinite(weights), between(places), np.inf)), places
+    return lightest_paths(
+        weights + _ties(weights.shape, rng), np.where(np.isfinite(weights), between(positions), np.inf)
+    ), positions
 
 
 def _ties(shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
     """Return tie-breaking weights, equal in both directions, so that routes are symmetric."""
     drawn = rng.random(shape) * TIE
-    found: Floats = drawn + drawn.swapaxes(-1, -2)
-    return found
+    ties: Floats = drawn + drawn.swapaxes(-1, -2)
+    return ties
 
 
 def _sizes(stubs: int, average: int, rng: np.random.Generator) -> Ints:
@@ -152,8 +154,8 @@ def edge_fog_cloud(name: str, nodes: int, seed: int) -> Network:
     """
     rng = np.random.default_rng((seed, 12))
     clouds, fogs = max(3, nodes // 100), max(6, nodes // 10)
-    places = rng.random((nodes, 2)) * 80.0
-    apart = between(places)
+    positions = rng.random((nodes, 2)) * 80.0
+    apart = between(positions)
     parent = np.full(nodes, -1)
     parent[clouds : clouds + fogs] = apart[clouds : clouds + fogs, :clouds].argmin(axis=1)
     parent[clouds + fogs :] = clouds + apart[clouds + fogs :, clouds : clouds + fogs].argmin(axis=1)
@@ -171,12 +173,12 @@ def edge_fog_cloud(name: str, nodes: int, seed: int) -> Network:
 def random_geometric(name: str, nodes: int, seed: int) -> Network:
     """Generate nodes in a square of 100 ms, access links of 1 to 10 ms, links to the eight nearest; routes by latency."""
     rng = np.random.default_rng((seed, 13))
-    places = rng.random((nodes, 2)) * 100.0
+    positions = rng.random((nodes, 2)) * 100.0
     access = rng.uniform(0.5, 5.0, nodes)
-    apart = between(places) + access[:, None] + access[None, :]
-    rank = between(places).argsort(axis=1).argsort(axis=1)
+    apart = between(positions) + access[:, None] + access[None, :]
+    rank = between(positions).argsort(axis=1).argsort(axis=1)
     linked = (rank <= 8) | (rank.T <= 8)
-    order = np.argsort(places[:, 0])
+    order = np.argsort(positions[:, 0])
     linked[order[:-1], order[1:]] = linked[order[1:], order[:-1]] = True
     paths = lightest_paths(np.where(linked, apart, np.inf), np.where(linked, apart, np.inf))
     return plain(name, paths.latency_ms)._replace(route=paths.route)

@@ -79,10 +79,10 @@ def best_hosts(problem: PlacementProblem, network_model: NetworkModel, free: Flo
         capacity[:, 0] = free
         candidates = [network_model.hosts[free[network_model.hosts] >= operator.needs.cores] for operator in problem.operators]
     instance = Instance(problem, nodes, network_model.network.latency_ms, candidates, capacity)
-    found = optimum(instance)
-    if found is None:
+    solution = optimum(instance)
+    if solution is None:
         raise SbonError("no-capacity", "no placement fits", where="experiment")
-    return instance.named(found.hosts.tolist())
+    return instance.named(solution.hosts.tolist())
 
 
 def exact_usage(problem: PlacementProblem, network_model: NetworkModel, free: Floats) -> float | None:
@@ -132,7 +132,7 @@ class Dump:
         return self._file is not None
 
     def write(
-        self, problem: PlacementProblem, network_model: NetworkModel, placed: dict[str, str], trial: Trial, /, **labels: Any
+        self, problem: PlacementProblem, network_model: NetworkModel, hosts: dict[str, str], trial: Trial, /, **labels: Any
     ) -> None:
         costs = {
             "usage": trial.usage,
@@ -141,13 +141,13 @@ class Dump:
             "direct_delay_ms": trial.direct_ms,
             "probes": trial.probes,
         }
-        self.record(problem, network_model, placed, costs, **labels)
+        self.record(problem, network_model, hosts, costs, **labels)
 
     def record(
         self,
         problem: PlacementProblem,
         network_model: NetworkModel,
-        placed: dict[str, str],
+        hosts: dict[str, str],
         costs: Mapping[str, Any],
         /,
         **labels: Any,
@@ -159,7 +159,7 @@ class Dump:
         if network not in self._networks:
             self._networks.add(network)
             np.savez_compressed(self._folder / f"{network}.npz", latency_ms=network_model.network.latency_ms)
-        named = sorted({*problem.pinned.values(), *placed.values()})
+        nodes = sorted({*problem.pinned.values(), *hosts.values()})
         latency = true_latency(network_model.network)
         line = {
             **labels,
@@ -168,9 +168,9 @@ class Dump:
             "pinned": problem.pinned,
             "operators": [operator.id for operator in problem.operators],
             "edges": [msgspec.to_builtins(edge) for edge in problem.edges],
-            "nodes": named,
-            "latency_ms": [[latency(a, b) for b in named] for a in named],
-            "placement": placed,
+            "nodes": nodes,
+            "latency_ms": [[latency(a, b) for b in nodes] for a in nodes],
+            "placement": hosts,
             **costs,
         }
         self._file.write(json.dumps(line) + "\n")

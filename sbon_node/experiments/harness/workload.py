@@ -48,8 +48,8 @@ def binary_tree(operators: int, nodes: int, rng: np.random.Generator) -> Placeme
         rates[name] = sum(rates[source] for source in read) * float(rng.uniform(*SELECTIVITIES))
         waiting.append(name)
     edges.append(Edge(names[-1], "consumer", rates[names[-1]]))
-    made = tuple(Operator(id=name, needs=Needs(cores=CORES)) for name in names)
-    return PlacementProblem(pinned=pinned, operators=made, edges=tuple(edges))
+    tree_operators = tuple(Operator(id=name, needs=Needs(cores=CORES)) for name in names)
+    return PlacementProblem(pinned=pinned, operators=tree_operators, edges=tuple(edges))
 
 
 def branches(producers: Sequence[int], consumer: int, rng: np.random.Generator) -> PlacementProblem:
@@ -73,8 +73,8 @@ def branches(producers: Sequence[int], consumer: int, rng: np.random.Generator) 
     while len(waiting) > 1:
         waiting = [*waiting[2:], read(waiting[:2], f"m{len(operators)}")]
     edges.append(Edge(waiting[0], "consumer", rates[waiting[0]]))
-    made = tuple(Operator(id=name, needs=Needs(cores=CORES)) for name in operators)
-    return PlacementProblem(pinned=pinned, operators=made, edges=tuple(edges))
+    branch_operators = tuple(Operator(id=name, needs=Needs(cores=CORES)) for name in operators)
+    return PlacementProblem(pinned=pinned, operators=branch_operators, edges=tuple(edges))
 
 
 def query(operators: int, nodes: int, rng: np.random.Generator) -> PlacementProblem:

@@ -69,12 +69,12 @@ class Trial:
         self.overlay.network.quality = NetworkQuality(loss=share)
 
     def bytes_by_kind(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for name in self.overlay.sites:
             traffic = self.overlay.network.traffic(name)
-            found.update(traffic.kinds)
-            found["tcp"] += traffic.stream_bytes_sent
-        return found
+            counts.update(traffic.kinds)
+            counts["tcp"] += traffic.stream_bytes_sent
+        return counts
 
     def false_deaths(self) -> int:
         """Number of living members that some node regarded as dead."""
@@ -95,9 +95,9 @@ async def crash(trial: Trial, minutes: float) -> dict[str, float]:
         crashed[site.name] = now()
         await asyncio.sleep(trial.rng.uniform(1.0, 3.0))
     await asyncio.sleep(20.0)
-    found = [sorted(at for at, _, member in trial.deaths if member == name) for name in crashed]
-    known = [times[-1] - times[0] if len(times) >= len(trial.overlay.living()) else math.inf for times in found]
-    detected = [times[0] - at if times else math.inf for times, at in zip(found, crashed.values(), strict=True)]
+    times_of_death = [sorted(at for at, _, member in trial.deaths if member == name) for name in crashed]
+    known = [times[-1] - times[0] if len(times) >= len(trial.overlay.living()) else math.inf for times in times_of_death]
+    detected = [times[0] - at if times else math.inf for times, at in zip(times_of_death, crashed.values(), strict=True)]
     return {**_percentiles("detect", detected), **_percentiles("all_more", known)}
 
 
@@ -125,9 +125,9 @@ async def partition(trial: Trial, minutes: float) -> dict[str, float]:
     names = list(trial.overlay.sites)
     trial.overlay.network.partition(tuple(names[::2]), tuple(names[1::2]))
     await asyncio.sleep(60 * minutes)
-    seen = max(len(site.membership.alive()) for site in trial.overlay.living())
+    most_seen = max(len(site.membership.alive()) for site in trial.overlay.living())
     trial.overlay.network.heal()
-    return {"minutes": minutes, "seen_apart": seen + 1, "heal_s": await trial.overlay.until(trial.overlay.agreed, 900)}
+    return {"minutes": minutes, "seen_apart": most_seen + 1, "heal_s": await trial.overlay.until(trial.overlay.agreed, 900)}
 
 
 async def restart(trial: Trial, minutes: float) -> dict[str, float]:
@@ -189,9 +189,9 @@ async def churn(trial: Trial, minutes: float) -> dict[str, float]:
             await trial.overlay.boot(trial.new(), trial.seeds())
             await asyncio.sleep(pause_s)
 
-    found = await _cost(trial, change)
+    costs = await _cost(trial, change)
     await asyncio.sleep(30)
-    return {**found, "false_deaths": trial.false_deaths()}
+    return {**costs, "false_deaths": trial.false_deaths()}
 
 
 async def join(trial: Trial, minutes: float) -> dict[str, float]:
@@ -242,23 +242,23 @@ def experiment(
     return {"name": "membership", "rows": rows}
 
 
-def _run(scenario: str, nodes: int, seed: int, minutes: float, settings: MembershipSettings | None, told: Notify) -> Rows:
+def _run(scenario: str, nodes: int, seed: int, minutes: float, settings: MembershipSettings | None, notify: Notify) -> Rows:
     speed: dict[str, float] = {}
 
     async def main(loop: VirtualLoop, rng: random.Random) -> dict[str, float]:
         trial = Trial(nodes, f"{seed}/{scenario}/{nodes}", settings)
         await trial.start()
         began, turns, cpu = loop.time(), loop.turns, time.process_time()
-        found = await SCENARIOS[scenario](trial, minutes)
+        figures = await SCENARIOS[scenario](trial, minutes)
         speed.update(virtual_s=loop.time() - began, events=loop.turns - turns, cpu_s=time.process_time() - cpu)
         await trial.overlay.close()
-        return found
+        return figures
 
-    found = run(main, seed=f"{seed}/{scenario}/{nodes}", max_time_s=60 * minutes + 3600, max_turns=10**10)
+    row = run(main, seed=f"{seed}/{scenario}/{nodes}", max_time_s=60 * minutes + 3600, max_turns=10**10)
     cpu_s = max(1e-9, speed["cpu_s"])
     times = f"{speed['events'] / cpu_s:,.0f} events/s, {speed['virtual_s'] / cpu_s:.1f} times real time"
-    told(f"{scenario}, {nodes} nodes: {speed['virtual_s']:.0f} s in {cpu_s:.0f} s of a core, {times}")
-    return [{"scenario": scenario, "nodes": nodes, "figure": name, "value": _value(x)} for name, x in found.items()]
+    notify(f"{scenario}, {nodes} nodes: {speed['virtual_s']:.0f} s in {cpu_s:.0f} s of a core, {times}")
+    return [{"scenario": scenario, "nodes": nodes, "figure": name, "value": _value(x)} for name, x in row.items()]
 
 
 async def _cost(trial: Trial, work: Callable[[], Awaitable[None]]) -> dict[str, float]:
@@ -266,10 +266,10 @@ async def _cost(trial: Trial, work: Callable[[], Awaitable[None]]) -> dict[str, 
     loop = asyncio.get_running_loop()
     began, before = loop.time(), trial.bytes_by_kind()
     await work()
-    sent, seconds = trial.bytes_by_kind(), loop.time() - began
+    bytes_sent, seconds = trial.bytes_by_kind(), loop.time() - began
     nodes = len(trial.overlay.living())
-    found = {f"{kind}_bytes_s": (count - before[kind]) / seconds / nodes for kind, count in sorted(sent.items())}
-    return {"bytes_s": sum(found.values()), **found}
+    rates = {f"{kind}_bytes_s": (count - before[kind]) / seconds / nodes for kind, count in sorted(bytes_sent.items())}
+    return {"bytes_s": sum(rates.values()), **rates}
 
 
 def _percentiles(name: str, values: Sequence[float]) -> dict[str, float]:

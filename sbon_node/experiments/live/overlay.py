@@ -61,11 +61,11 @@ def figures(sights: Sequence[Sight], names: Sequence[str], rtt_ms: Sequence[Sequ
     pairs = np.triu_indices(len(names), 1)
     truth = np.asarray(rtt_ms, dtype=np.float64)[pairs]
     errors = [_errors(sight.coordinates, names, truth, pairs) for sight in sights]
-    medians = [float(np.median(one)) for one in errors]
+    medians = [float(np.median(values)) for values in errors]
     outside = [number for number, median in enumerate(medians) if median > SETTLED_WITHIN * medians[-1]]
     settled = sights[outside[-1] + 1 if outside else 0]
     late = sights[len(sights) // 2 - 1 :]
-    latencies = [_moved_ms(one.coordinates, other.coordinates) for one, other in pairwise(late)]
+    latencies = [_moved_ms(sight.coordinates, other.coordinates) for sight, other in pairwise(late)]
     return {
         "median": medians[-1],
         "p90": float(np.percentile(errors[-1], 90)),
@@ -97,8 +97,8 @@ def victims(names: Sequence[str]) -> tuple[str, ...]:
 
 def _errors(coordinates: Mapping[str, Coordinate], names: Sequence[str], truth: Floats, pairs: tuple[Any, Any]) -> Floats:
     estimates = [coordinates[names[i]].distance_ms(coordinates[names[j]]) for i, j in zip(*pairs, strict=True)]
-    found: Floats = np.abs(np.asarray(estimates) - truth) / truth
-    return found
+    errors: Floats = np.abs(np.asarray(estimates) - truth) / truth
+    return errors
 
 
 def _moved_ms(before: Mapping[str, Coordinate], after: Mapping[str, Coordinate]) -> float:
@@ -124,7 +124,7 @@ def simulated(
     """
     index = {name: number for number, name in enumerate(names)}
     sights: list[Sight] = []
-    sent: list[int] = []
+    totals: list[int] = []
     crashes: list[Crash] = []
 
     def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
@@ -140,7 +140,7 @@ def simulated(
         while not sights or sights[-1].at_s < seconds:
             missed = frozenset(name for name in names if _missed_by(cluster, name))
             sights.append(Sight(cluster.loop.time() - began, {name: _place(cluster, name) for name in names}, missed))
-            sent.append(sum(cluster.network.traffic(name).datagram_bytes_sent for name in names))
+            totals.append(sum(cluster.network.traffic(name).datagram_bytes_sent for name in names))
             told(sights[-1].at_s)
             await cluster.sleep(every_s)
         for name in victims(names):
@@ -150,8 +150,8 @@ def simulated(
     outcome = run_cluster(build, query_run, seed=seed, max_time_s=seconds + 600, replay="sbon experiment overlay")
     if outcome.failure:
         raise SbonError("simulation-failed", outcome.failure)
-    found = {**figures(sights, names, rtt_ms), **told_of_deaths(sights, crashes)}
-    return {**found, "bytes_s": (sent[-1] - sent[0]) / sights[-1].at_s / len(names)}
+    row = {**figures(sights, names, rtt_ms), **told_of_deaths(sights, crashes)}
+    return {**row, "bytes_s": (totals[-1] - totals[0]) / sights[-1].at_s / len(names)}
 
 
 def _missed_by(cluster: SimulatedCluster, name: str) -> list[str]:

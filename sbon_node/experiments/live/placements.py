@@ -57,19 +57,19 @@ def best(problem: PlacementProblem, area: Area) -> dict[str, str]:
     """Return the hosts of the exact optimum over all nodes of the area, regardless of capacity."""
     everyone = np.arange(len(area.names))
     instance = Instance(problem, list(area.names), np.asarray(area.rtt_ms) / 2, [everyone] * len(problem.operators), None)
-    found = optimum(instance)
-    assert found is not None  # no bounds
-    return instance.named(found.hosts.tolist())
+    solution = optimum(instance)
+    assert solution is not None  # no bounds
+    return instance.named(solution.hosts.tolist())
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a line for each strategy, in order, over the queries that ran under all strategies that ran any."""
     ran = [row for row in rows if not row["failed"]]
     strategies = list(dict.fromkeys(row["strategy"] for row in rows))
-    placed = {strategy: {row["query"]: row for row in ran if row["strategy"] == strategy} for strategy in strategies}
-    common = set.intersection(*(set(of) for of in placed.values() if of)) if any(placed.values()) else set()
+    by_strategy = {strategy: {row["query"]: row for row in ran if row["strategy"] == strategy} for strategy in strategies}
+    common = set.intersection(*(set(of) for of in by_strategy.values() if of)) if any(by_strategy.values()) else set()
     lines = []
-    for strategy, of in placed.items():
+    for strategy, of in by_strategy.items():
         shared = [row for query, row in of.items() if query in common]
         least = sum(row["optimum_byte_ms"] for row in shared)
         predicted = [row["predicted_ratio"] for row in shared if row["predicted_ratio"] is not None]

@@ -102,16 +102,16 @@ def _of_size(point: Point[Parameters], known: NetworkModel, guessed: NetworkMode
                 labels: dict[str, Any] = {**key._asdict(), "seed": point.seed, "query": number}
                 labels |= {"optimum_with_capacity": optimum, "free_cores": free.round(6).tolist(), "cores_needed": CORES}
                 try:
-                    placed, probes, cpu_ms = place(problem, strategy, view, settings)
+                    hosts, probes, cpu_ms = place(problem, strategy, view, settings)
                 except SbonError as error:
                     if error.code != "no-capacity":
                         raise
                     point.lines.refused(problem, network_model, error.code, view.probes, **labels)
                     yield key, Outcome(None, optimum, 0)
                     continue
-                trial = judged(problem, network, placed, lower, probes, cpu_ms)
-                point.lines.write(problem, network_model, placed, trial, **labels)
-                yield key, Outcome(trial, optimum, _overloaded(placed, free))
+                trial = judged(problem, network, hosts, lower, probes, cpu_ms)
+                point.lines.write(problem, network_model, hosts, trial, **labels)
+                yield key, Outcome(trial, optimum, _overloaded(hosts, free))
 
 
 def _ends(network: Network, sources: int, rng: np.random.Generator) -> tuple[list[int], int]:
@@ -123,9 +123,9 @@ def _ends(network: Network, sources: int, rng: np.random.Generator) -> tuple[lis
     return rng.permutation(leaves)[:sources].tolist(), int(rng.choice(np.flatnonzero(network.parents < 0)))
 
 
-def _overloaded(placed: dict[str, str], free: Floats) -> int:
+def _overloaded(hosts: dict[str, str], free: Floats) -> int:
     used = np.zeros(len(free))
-    np.add.at(used, [number_of(node) for node in placed.values()], CORES)
+    np.add.at(used, [number_of(node) for node in hosts.values()], CORES)
     return int((used > free + 1e-9).sum())
 
 
@@ -150,13 +150,13 @@ EXPERIMENT = PlacementExperiment(
     rows=table(
         {
             "operators": lambda key, by_seed: 2 * key.sources - 1,
-            "ratio_mean": mean(lambda one: one.ratio, 3),
-            "ratio_ci95": ci95(lambda one: one.ratio, 3),
-            "optimum_ratio_mean": mean(lambda one: one.optimum_ratio, 3),
-            "overloaded": total(lambda one: one.overloaded),
-            "refused": total(lambda one: one.trial is None),
-            "probes_mean": mean(lambda one: one.trial and one.trial.probes, 1),
-            "cpu_ms": mean(lambda one: one.trial and one.trial.cpu_ms, 1),
+            "ratio_mean": mean(lambda outcome: outcome.ratio, 3),
+            "ratio_ci95": ci95(lambda outcome: outcome.ratio, 3),
+            "optimum_ratio_mean": mean(lambda outcome: outcome.optimum_ratio, 3),
+            "overloaded": total(lambda outcome: outcome.overloaded),
+            "refused": total(lambda outcome: outcome.trial is None),
+            "probes_mean": mean(lambda outcome: outcome.trial and outcome.trial.probes, 1),
+            "cpu_ms": mean(lambda outcome: outcome.trial and outcome.trial.cpu_ms, 1),
             "queries": count(),
         }
     ),

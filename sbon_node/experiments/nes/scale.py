@@ -100,22 +100,22 @@ def _of_size(point: Point[Parameters], key: Key, network_model: NetworkModel) ->
     peak_mb = _peak_mb(problems[0], key.strategy, NetworkModelView(network_model, 0))
     small = network.nodes**2 * key.operators <= EXACT_ENTRIES
     for number, problem in enumerate(problems):
-        placed, probes, cpu_ms = place(problem, key.strategy, NetworkModelView(network_model, number), PlacementSettings())
+        hosts, probes, cpu_ms = place(problem, key.strategy, NetworkModelView(network_model, number), PlacementSettings())
         best = best_hosts(problem, network_model) if small else None
-        trial = _judged(problem, network, placed, best, probes, cpu_ms)
-        point.lines.write(problem, network_model, placed, trial, **key._asdict(), seed=point.seed, query=number)
+        trial = _judged(problem, network, hosts, best, probes, cpu_ms)
+        point.lines.write(problem, network_model, hosts, trial, **key._asdict(), seed=point.seed, query=number)
         yield key, Outcome(trial, peak_mb)
 
 
 def _judged(
     problem: PlacementProblem,
     network: Network,
-    placed: dict[str, str],
+    hosts: dict[str, str],
     best: dict[str, str] | None,
     probes: int,
     cpu_ms: float,
 ) -> Trial:
-    trial = judged(problem, network, placed, placed if best is None else best, probes, cpu_ms)
+    trial = judged(problem, network, hosts, hosts if best is None else best, probes, cpu_ms)
     return trial._replace(best=np.nan) if best is None else trial
 
 
@@ -166,21 +166,21 @@ def _next(
     labels: dict[str, Any] = {**key._asdict(), "seed": point.seed, "query": number, "cores_needed": CORES}
     labels["free_cores"] = free.round(6).tolist()
     try:
-        placed, probes, cpu_ms = place(problem, key.strategy, view, PlacementSettings())
+        hosts, probes, cpu_ms = place(problem, key.strategy, view, PlacementSettings())
     except SbonError as error:
         if error.code != "no-capacity":
             raise
         point.lines.refused(problem, network_model, error.code, view.probes, **labels)
         return Outcome(None)
     optimum = exact_usage(problem, network_model, free) if number % EXACT_EVERY == 0 else None
-    trial = judged(problem, network_model.network, placed, lower, probes, cpu_ms)
-    point.lines.write(problem, network_model, placed, trial, **labels, optimum_with_capacity=optimum)
-    _take(free, placed)
+    trial = judged(problem, network_model.network, hosts, lower, probes, cpu_ms)
+    point.lines.write(problem, network_model, hosts, trial, **labels, optimum_with_capacity=optimum)
+    _take(free, hosts)
     return Outcome(trial, optimum=optimum)
 
 
-def _take(free: Floats, placed: dict[str, str]) -> None:
-    np.subtract.at(free, [number_of(node) for node in placed.values()], CORES)
+def _take(free: Floats, hosts: dict[str, str]) -> None:
+    np.subtract.at(free, [number_of(node) for node in hosts.values()], CORES)
     if (free < -1e-9).any():
         raise AssertionError("a host has been given more than it had room for")
 
@@ -198,8 +198,8 @@ def _filled_pct(outcome: Outcome) -> float:
 
 
 def _filled(key: Key, by_seed: Sequence[Sequence[Outcome]]) -> float | None:
-    found: float | None = most(_filled_pct, 1)(key, by_seed)
-    return found if _in_turn(key) else None
+    filled: float | None = most(_filled_pct, 1)(key, by_seed)
+    return filled if _in_turn(key) else None
 
 
 def _by(x: str, of: str) -> list[Lines]:
@@ -231,13 +231,13 @@ EXPERIMENT = PlacementExperiment(
             "cpu_ms": mean(_cpu_ms, 1),
             "cpu_ci95_ms": ci95(_cpu_ms, 1),
             "cpu_median_ms": median(_cpu_ms, 1),
-            "memory_mb": mean(lambda one: one.memory_mb, 2),
-            "probes_mean": mean(lambda one: one.trial and one.trial.probes, 1),
-            "ratio_mean": mean(lambda one: one.ratio, 3),
-            "ratio_ci95": ci95(lambda one: one.ratio, 3),
-            "optimum_ratio_mean": mean(lambda one: one.optimum_ratio, 3),
+            "memory_mb": mean(lambda outcome: outcome.memory_mb, 2),
+            "probes_mean": mean(lambda outcome: outcome.trial and outcome.trial.probes, 1),
+            "ratio_mean": mean(lambda outcome: outcome.ratio, 3),
+            "ratio_ci95": ci95(lambda outcome: outcome.ratio, 3),
+            "optimum_ratio_mean": mean(lambda outcome: outcome.optimum_ratio, 3),
             "filled_pct": _filled,
-            "refused": total(lambda one: one.trial is None),
+            "refused": total(lambda outcome: outcome.trial is None),
             "queries": count(),
         },
         fields=("part", "strategy", "topology", "nodes"),

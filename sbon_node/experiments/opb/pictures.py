@@ -29,15 +29,15 @@ class Shares:
 
     def __call__(self, axes: Any, rows: list[Row], trials: Any) -> None:
         runs = [
-            found
+            run
             for key, seeds in trials.items()
             if (key.cell.part, key.cell.f_tp) == ("table1", self.f_tp)
             for seed in seeds
-            for found in seed
-            if REFERENCE in found
+            for run in seed
+            if REFERENCE in run
         ]
         for strategy in CONTENDERS:
-            values = np.sort([self.of(found[strategy]) for found in runs])
+            values = np.sort([self.of(run[strategy]) for run in runs])
             axes.plot(values, np.linspace(0, 1, len(values)), label=strategy)
         axes.set(ylabel="share of placements", title=f"f_tp = {self.f_tp}", **self.axes)
         axes.legend(fontsize=7)

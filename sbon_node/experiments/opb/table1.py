@@ -103,11 +103,11 @@ Run = dict[str, Outcome]
 
 def cells(parts: Sequence[str]) -> list[Cell]:
     """Return the cells in the order of their runs."""
-    found = [Cell("table1", "coordinates", "zipf", f_tp, None) for f_tp in F_TP]
-    found += [Cell("delay", known, "zipf", FIXED_F_TP, f_d) for known in ("coordinates", "pinged") for f_d in F_D]
-    found += [Cell("throughput", "coordinates", "zipf", f_tp, FIXED_F_D) for f_tp in F_TP]
-    found += [Cell("usage", known, kind, FIXED_F_TP, None) for known in LATENCIES for kind in CAPACITIES]
-    return [cell for cell in found if cell.part in parts]
+    all_cells = [Cell("table1", "coordinates", "zipf", f_tp, None) for f_tp in F_TP]
+    all_cells += [Cell("delay", known, "zipf", FIXED_F_TP, f_d) for known in ("coordinates", "pinged") for f_d in F_D]
+    all_cells += [Cell("throughput", "coordinates", "zipf", f_tp, FIXED_F_D) for f_tp in F_TP]
+    all_cells += [Cell("usage", known, kind, FIXED_F_TP, None) for known in LATENCIES for kind in CAPACITIES]
+    return [cell for cell in all_cells if cell.part in parts]
 
 
 class Parameters(NamedTuple):
@@ -118,39 +118,39 @@ def measure(point: Point[Parameters]) -> Iterator[tuple[Key, Run]]:
     seed = point.seed
     network = some_nodes(point.network, np.random.default_rng((seed, 61)))
     point.notify("coordinates")
-    places, everyone = refitted(network, DIMENSIONS, seed), np.arange(network.nodes)
-    network_models = {known: NetworkModel(network, places, everyone, exact=known == "measured") for known in LATENCIES}
+    positions, everyone = refitted(network, DIMENSIONS, seed), np.arange(network.nodes)
+    network_models = {known: NetworkModel(network, positions, everyone, exact=known == "measured") for known in LATENCIES}
     free = {kind: capacities(kind, network.nodes, np.random.default_rng((seed, 62))) for kind in CAPACITIES}
     rng, optima = np.random.default_rng((seed, 63)), dict[int, Ints | None]()
-    wanted = [application(network.nodes, rng) for _ in range(point.queries)]
+    applications = [application(network.nodes, rng) for _ in range(point.queries)]
     for cell in cells(point.parameters.parts):
         point.notify(f"{cell.part}, f_tp {cell.f_tp}, f_d {cell.f_d}, {cell.capacities}")
         kind = free[cell.capacities]
-        for found in _of_cell(cell, network_models[cell.latencies], kind, wanted, seed, optima, point.lines):
-            yield Key(network.name, cell), found
+        for run in _of_cell(cell, network_models[cell.latencies], kind, applications, seed, optima, point.lines):
+            yield Key(network.name, cell), run
 
 
 def _of_cell(
     cell: Cell,
     network_model: NetworkModel,
     free: Floats,
-    wanted: Sequence[Application],
+    applications: Sequence[Application],
     seed: int,
     optima: dict[int, Ints | None],
     lines: Dump,
 ) -> Iterator[Run]:
     """``optima`` are by application for a factor of throughput; they do not depend on known latencies or capacity."""
-    for number, each in enumerate(wanted):
+    for number, each in enumerate(applications):
         latency = true_latency(network_model.network)
         direct_ms = max(latency(node, each.pinned["consumer"]) for node in each.pinned.values())
         problem = each.problem(cell.f_tp, None if cell.f_d is None else cell.f_d * direct_ms)
         instance = _instance(problem, network_model, free)
-        found: Run = {}
+        run: Run = {}
         hosts: dict[str, dict[str, str]] = {}
         for strategy in CONTENDERS:
             view = NetworkModelView(network_model, number, free=free)
-            found[strategy], hosts[strategy] = _tried(problem, strategy, view, instance, cell.latencies == "pinged")
-        for strategy, outcome in found.items():
+            run[strategy], hosts[strategy] = _tried(problem, strategy, view, instance, cell.latencies == "pinged")
+        for strategy, outcome in run.items():
             labels = {
                 "strategy": strategy,
                 "topology": network_model.network.name,
@@ -159,11 +159,11 @@ def _of_cell(
                 **cell._asdict(),
             }
             _write(lines, problem, network_model, free, hosts[strategy], outcome, **labels)
-        if all(not outcome.failed for outcome in found.values()):
+        if all(not outcome.failed for outcome in run.values()):
             if cell.part == "usage" and number not in optima:
                 optima[number] = _least(instance)
-            found |= _references(instance, list(hosts.values()), optima[number] if cell.part == "usage" else None)
-        yield found
+            run |= _references(instance, list(hosts.values()), optima[number] if cell.part == "usage" else None)
+        yield run
 
 
 def _tried(
@@ -172,29 +172,29 @@ def _tried(
     """Return the outcome, and the hosts, empty without a placement."""
     started = time.process_time()
     try:
-        placed = asyncio.run(_placed(problem, strategy, view, PlacementSettings(measure=pinged)))
+        placement = asyncio.run(_placed(problem, strategy, view, PlacementSettings(measure=pinged)))
     except SbonError as error:
         if error.code not in ("no-capacity", "delay-bound"):
             raise
         return Outcome(error.code, probes=view.probes, cpu_ms=(time.process_time() - started) * 1000), {}
     cpu_ms = (time.process_time() - started) * 1000
-    at = np.array([[instance.number[placed.hosts()[operator]] for operator in instance.operators]])
+    at = np.array([[instance.number[placement.hosts()[operator]] for operator in instance.operators]])
     cost = instance.evaluate(at)
     bound = problem.bounds.max_delay_ms
     failed = "overload" if cost.overload[0] else "late" if bound is not None and cost.delay_ms[0] > bound + 1e-6 else ""
-    searches = _searches(placed) if strategy == "relaxation" else placed.discoveries
+    searches = _searches(placement) if strategy == "relaxation" else placement.discoveries
     usage, delay_ms = float(cost.additive[0]), float(cost.delay_ms[0])
-    return Outcome(failed, usage, delay_ms, searches, view.probes, cpu_ms), placed.hosts()
+    return Outcome(failed, usage, delay_ms, searches, view.probes, cpu_ms), placement.hosts()
 
 
 async def _placed(problem: PlacementProblem, strategy: str, view: NetworkModelView, settings: PlacementSettings) -> Placement:
     return await STRATEGIES[strategy](problem, view, settings)
 
 
-def _searches(placed: Placement) -> int:
+def _searches(placement: Placement) -> int:
     """Count searches for the k nearest, with k doubled on failure: SBON's discoveries, at least one for each operator."""
     k = PlacementSettings().k
-    return sum(1 + max(0, math.ceil(math.log2(len(one.candidates) / k))) for one in placed.assignments)
+    return sum(1 + max(0, math.ceil(math.log2(len(assignment.candidates) / k))) for assignment in placement.assignments)
 
 
 def _instance(problem: PlacementProblem, network_model: NetworkModel, free: Floats) -> Instance:
@@ -211,12 +211,12 @@ def _references(instance: Instance, placements: Sequence[dict[str, str]], least:
     settled = np.array([descend(instance, start) for start in starts])
     cost = instance.evaluate(settled)
     best = int(cost.additive.argmin())
-    found = {REFERENCE: Outcome("", float(cost.additive[best]), float(cost.delay_ms[best]))}
+    references = {REFERENCE: Outcome("", float(cost.additive[best]), float(cost.delay_ms[best]))}
     if least is not None:
         cost = instance.evaluate(least[None])
         if not cost.overload[0]:
-            found["optimal"] = Outcome("", float(cost.additive[0]), float(cost.delay_ms[0]))
-    return found
+            references["optimal"] = Outcome("", float(cost.additive[0]), float(cost.delay_ms[0]))
+    return references
 
 
 def _least(instance: Instance) -> Ints | None:
@@ -229,21 +229,21 @@ def _least(instance: Instance) -> Ints | None:
 
 
 def _rows(key: Key, trials: Sequence[Sequence[Run]]) -> Iterator[dict[str, Any]]:
-    every = [found for seed in trials for found in seed]
-    compared = [[found for found in seed if REFERENCE in found] for seed in trials]
-    together = [found for seed in compared for found in seed]
+    every = [run for seed in trials for run in seed]
+    compared = [[run for run in seed if REFERENCE in run] for seed in trials]
+    together = [run for seed in compared for run in seed]
     for strategy in (*CONTENDERS, REFERENCE, "optimal"):
-        told = [found for found in together if strategy in found]
-        if strategy not in CONTENDERS and not told:
+        with_strategy = [run for run in together if strategy in run]
+        if strategy not in CONTENDERS and not with_strategy:
             continue
-        tried = [found[strategy] for found in every if strategy in found]
-        success = [
-            100 * float(np.mean([not found[strategy].failed for found in seed])) for seed in trials if strategy in CONTENDERS
+        tried = [run[strategy] for run in every if strategy in run]
+        success = [100 * float(np.mean([not run[strategy].failed for run in seed])) for seed in trials if strategy in CONTENDERS]
+        usage = [float(np.mean([run[strategy].usage for run in seed])) for seed in compared if seed and with_strategy == together]
+        delay = [
+            float(np.mean([run[strategy].delay_ms for run in seed])) for seed in compared if seed and with_strategy == together
         ]
-        usage = [float(np.mean([found[strategy].usage for found in seed])) for seed in compared if seed and told == together]
-        delay = [float(np.mean([found[strategy].delay_ms for found in seed])) for seed in compared if seed and told == together]
-        ratios = [found[strategy].usage / found[REFERENCE].usage for found in told]
-        optimal = [found[strategy].usage / found["optimal"].usage for found in told if "optimal" in found]
+        ratios = [run[strategy].usage / run[REFERENCE].usage for run in with_strategy]
+        optimal = [run[strategy].usage / run["optimal"].usage for run in with_strategy if "optimal" in run]
         done = [outcome for outcome in tried if not outcome.failed]
         paper = PAPER[strategy][key.cell.f_tp - 1] if key.cell.part == "table1" and strategy in PAPER else (None, None)
         yield {
@@ -267,7 +267,7 @@ def _rows(key: Key, trials: Sequence[Sequence[Run]]) -> Iterator[dict[str, Any]]
             "paper_discoveries": PAPER_DISCOVERIES.get(strategy),
             "probes_mean": _rounded([outcome.probes for outcome in tried], 1) if strategy in CONTENDERS else None,
             "cpu_ms": _rounded([outcome.cpu_ms for outcome in tried], 1) if strategy in CONTENDERS else None,
-            "compared": len(told),
+            "compared": len(with_strategy),
             "queries": len(every),
         }
 
@@ -278,12 +278,12 @@ def _rounded(values: Sequence[float], digits: int) -> float | None:
 
 
 def _interval(values: Sequence[float], digits: int) -> float | None:
-    found = interval(values)
-    return None if found is None else round(found, digits)
+    width = interval(values)
+    return None if width is None else round(width, digits)
 
 
 def _percentile(values: Sequence[float], share: float) -> float | None:
-    return rounded(lambda found: np.percentile(found, share), values, 3)
+    return rounded(lambda array: np.percentile(array, share), values, 3)
 
 
 def _write(
@@ -291,23 +291,23 @@ def _write(
     problem: PlacementProblem,
     network_model: NetworkModel,
     free: Floats,
-    placed: dict[str, str],
+    hosts: dict[str, str],
     outcome: Outcome,
     **labels: Any,
 ) -> None:
     """Write each operator's needs and load, and the capacity of the line's hosts without it; ``delay_ms`` includes it."""
-    costs = {"usage": outcome.usage, "delay_ms": outcome.delay_ms, "probes": outcome.probes} if placed else {}
+    costs = {"usage": outcome.usage, "delay_ms": outcome.delay_ms, "probes": outcome.probes} if hosts else {}
     lines.record(
         problem,
         network_model,
-        placed,
+        hosts,
         costs,
         **labels,
         failed=outcome.failed,
         max_delay_ms=problem.bounds.max_delay_ms,
-        needs={one.id: list(one.needs.amounts) for one in problem.operators},
-        row_core_ms={one.id: one.row_core_ms for one in problem.operators},
-        free={node: free[number_of(node)].tolist() for node in sorted(set(placed.values()))},
+        needs={operator.id: list(operator.needs.amounts) for operator in problem.operators},
+        row_core_ms={operator.id: operator.row_core_ms for operator in problem.operators},
+        free={node: free[number_of(node)].tolist() for node in sorted(set(hosts.values()))},
     )
 
 

@@ -93,18 +93,18 @@ class Application(NamedTuple):
             name: [source for source, target in self.links if target == name] for name in self.operators
         }
         readers = {name: sum(source == name for source, _ in self.links) for name in self.operators}
-        sent = dict.fromkeys(self.pinned, TUPLES_S * factor)
+        sent_s = dict.fromkeys(self.pinned, TUPLES_S * factor)
         operators = []
         for name in self.operators:
-            rows_s = sum(sent[source] for source in into[name])
-            sent[name] = rows_s * (factor if name in self.more else 1 / factor)
+            rows_s = sum(sent_s[source] for source in into[name])
+            sent_s[name] = rows_s * (factor if name in self.more else 1 / factor)
             needs = Needs(
                 cores=rows_s * self.row_core_ms[name] / 1000.0,
                 memory_mb=self.memory_mb[name],
-                bandwidth_bytes_s=sent[name] * TUPLE_BYTES * readers[name],
+                bandwidth_bytes_s=sent_s[name] * TUPLE_BYTES * readers[name],
             )
             operators.append(Operator(id=name, needs=needs, rows_s=rows_s, row_core_ms=self.row_core_ms[name]))
-        edges = tuple(Edge(source, target, sent[source] * TUPLE_BYTES) for source, target in self.links)
+        edges = tuple(Edge(source, target, sent_s[source] * TUPLE_BYTES) for source, target in self.links)
         return PlacementProblem(
             pinned=self.pinned, operators=tuple(operators), edges=edges, bounds=Bounds(max_delay_ms=max_delay_ms)
         )
@@ -120,12 +120,12 @@ def application(nodes: int, rng: np.random.Generator) -> Application:
     sizes, links, more, names = rng.permutation(PHASES).tolist(), list[tuple[str, str]](), set[str](), list[str]()
     before = [f"s{i}" for i in range(SOURCES)]
     for phase, size in enumerate(sizes):
-        here = [f"o{phase}{i}" for i in range(size)]
-        links += _links(before, here, rng)
+        operators = [f"o{phase}{i}" for i in range(size)]
+        links += _links(before, operators, rng)
         half = size // 2 + int(size % 2 and rng.random() < 0.5)
-        more |= set(rng.permutation(here)[:half].tolist())
-        names += here
-        before = here
+        more |= set(rng.permutation(operators)[:half].tolist())
+        names += operators
+        before = operators
     links += [(name, "consumer") for name in before]
     return Application(
         pinned=pinned,
@@ -136,9 +136,9 @@ def application(nodes: int, rng: np.random.Generator) -> Application:
     )
 
 
-def _links(before: list[str], here: list[str], rng: np.random.Generator) -> list[tuple[str, str]]:
-    readers = {source: set(rng.permutation(here)[: rng.integers(1, READERS + 1)].tolist()) for source in before}
-    for target in here:
+def _links(before: list[str], operators: list[str], rng: np.random.Generator) -> list[tuple[str, str]]:
+    readers = {source: set(rng.permutation(operators)[: rng.integers(1, READERS + 1)].tolist()) for source in before}
+    for target in operators:
         if not any(target in some for some in readers.values()):
             readers[min(before, key=lambda source: (len(readers[source]), source))].add(target)
-    return [(source, target) for source in before for target in here if target in readers[source]]
+    return [(source, target) for source in before for target in operators if target in readers[source]]

@@ -86,8 +86,8 @@ def measure(point: Point[Parameters]) -> Iterator[tuple[Cell, Outcome]]:
     everyone = np.arange(network.nodes)
     for series in _series(point.parameters.figures):
         point.notify(f"figure {series.figure}, {series.sources}")
-        places = refitted(network, DIMENSIONS, seed) if series.latencies == "coordinates" else None
-        network_model = NetworkModel(network, places, everyone)
+        positions = refitted(network, DIMENSIONS, seed) if series.latencies == "coordinates" else None
+        network_model = NetworkModel(network, positions, everyone)
         rng = np.random.default_rng((seed, 61, series.salt))
         for number in range(point.queries):
             problem = tree(series.shape, series.lie, series.selectivity, network.latency_ms, rng)
@@ -137,24 +137,24 @@ def _of_query(
     network, consumer = network_model.network, problem.pinned["consumer"]
     lie = lie_of(problem, network.latency_ms)
     at_proxy = {operator.id: consumer for operator in problem.operators}
-    whole = judged(problem, network, at_proxy, at_proxy, 0, 0.0)
+    baseline = judged(problem, network, at_proxy, at_proxy, 0, 0.0)
     least = math.nan
 
     def outcome(
-        bounded: PlacementProblem, bound: float | None, strategy: str, found: _Placed | None, asked: int = 0
+        bounded: PlacementProblem, bound: float | None, strategy: str, placed_hosts: _Placed | None, probes: int = 0
     ) -> tuple[Cell, Outcome]:
         where = (series.figure, network.name, series.latencies, series.sources, series.shape.name)
         cell = Cell(*where, series.selectivity, series.lie.asd, bound, strategy)
         labels = {**cell._asdict(), "seed": point.seed, "query": number, "max_delay_ms": bounded.bounds.max_delay_ms}
-        labels["baseline_usage"] = whole.usage
-        if found is None:
-            point.lines.refused(bounded, network_model, "delay-bound", asked, **labels)
-            return cell, Outcome(None, whole.usage, False, (0, 0, 0), lie)
-        trial = judged(bounded, network, found.hosts, at_proxy, found.probes, found.cpu_ms)
+        labels["baseline_usage"] = baseline.usage
+        if placed_hosts is None:
+            point.lines.refused(bounded, network_model, "delay-bound", probes, **labels)
+            return cell, Outcome(None, baseline.usage, False, (0, 0, 0), lie)
+        trial = judged(bounded, network, placed_hosts.hosts, at_proxy, placed_hosts.probes, placed_hosts.cpu_ms)
         trial = trial._replace(best=trial.usage if strategy == "optimal" else least)
-        point.lines.write(bounded, network_model, found.hosts, trial, **labels)
-        kept = bound is None or trial.delay_ms <= bound * whole.direct_ms + ROUNDING_MS
-        return cell, Outcome(trial, whole.usage, kept, _where(bounded, found.hosts), lie)
+        point.lines.write(bounded, network_model, placed_hosts.hosts, trial, **labels)
+        is_within = bound is None or trial.delay_ms <= bound * baseline.direct_ms + ROUNDING_MS
+        return cell, Outcome(trial, baseline.usage, is_within, _where(bounded, placed_hosts.hosts), lie)
 
     if series.optimal:
         best = outcome(problem, None, "optimal", _Placed(best_hosts(problem, network_model), 0, 0.0))
@@ -162,16 +162,16 @@ def _of_query(
         least = best[1].trial.usage
         yield best
     for bound in series.bounds:
-        bounded = msgspec.structs.replace(problem, bounds=Bounds(max_delay_ms=bound * whole.direct_ms))
+        bounded = msgspec.structs.replace(problem, bounds=Bounds(max_delay_ms=bound * baseline.direct_ms))
         for strategy in series.strategies:
             view = NetworkModelView(network_model, number)
             try:
-                found = _Placed(*place(bounded, strategy, view, PlacementSettings()))
+                result = _Placed(*place(bounded, strategy, view, PlacementSettings()))
             except SbonError as error:
                 if error.code != "delay-bound":
                     raise
-                found = None
-            yield outcome(bounded, bound, strategy, found, view.probes)
+                result = None
+            yield outcome(bounded, bound, strategy, result, view.probes)
 
 
 class _Placed(NamedTuple):
@@ -182,22 +182,22 @@ class _Placed(NamedTuple):
     cpu_ms: float
 
 
-def _where(problem: PlacementProblem, placed: dict[str, str]) -> tuple[int, int, int]:
+def _where(problem: PlacementProblem, hosts: dict[str, str]) -> tuple[int, int, int]:
     proxy = problem.pinned["consumer"]
     sources = {node for vertex, node in problem.pinned.items() if vertex != "consumer"}
-    at_proxy = sum(node == proxy for node in placed.values())
-    at_sources = sum(node in sources for node in placed.values())
-    return at_proxy, at_sources, len(placed) - at_proxy - at_sources
+    at_proxy = sum(node == proxy for node in hosts.values())
+    at_sources = sum(node in sources for node in hosts.values())
+    return at_proxy, at_sources, len(hosts) - at_proxy - at_sources
 
 
 def _placed(seed: Sequence[Outcome]) -> list[tuple[Outcome, Trial]]:
-    return [(one, one.trial) for one in seed if one.trial is not None]
+    return [(outcome, outcome.trial) for outcome in seed if outcome.trial is not None]
 
 
 def _ratio(seed: Sequence[Outcome]) -> float | None:
     """Usage of all queries of a seed / that of all their operators at the proxy."""
-    placed = _placed(seed)
-    return sum(trial.usage for _, trial in placed) / sum(one.whole for one, _ in placed) if placed else None
+    with_trial = _placed(seed)
+    return sum(trial.usage for _, trial in with_trial) / sum(outcome.whole for outcome, _ in with_trial) if with_trial else None
 
 
 def _stretch(seed: Sequence[Outcome]) -> float | None:
@@ -224,8 +224,8 @@ EXPERIMENT = PlacementExperiment(
     seeds=(1, 2, 3, 4, 5),
     rows=table(
         {
-            "apd": mean(lambda one: one.lie.apd, 3),
-            "asd": mean(lambda one: one.lie.asd, 3),
+            "apd": mean(lambda outcome: outcome.lie.apd, 3),
+            "asd": mean(lambda outcome: outcome.lie.asd, 3),
             "bandwidth_ratio": seeds_mean(_ratio, 4),
             "bandwidth_ci95": seeds_ci95(_ratio, 4),
             "stretch": seeds_mean(_stretch, 4),
@@ -233,10 +233,10 @@ EXPERIMENT = PlacementExperiment(
             "at_proxy_pct": _share_pct(0),
             "at_sources_pct": _share_pct(1),
             "in_network_pct": _share_pct(2),
-            "bound_kept": total(lambda one: one.kept),
-            "refused": total(lambda one: one.trial is None),
-            "probes_mean": mean(lambda one: one.trial and one.trial.probes, 1),
-            "cpu_ms": mean(lambda one: one.trial and one.trial.cpu_ms, 1),
+            "bound_kept": total(lambda outcome: outcome.kept),
+            "refused": total(lambda outcome: outcome.trial is None),
+            "probes_mean": mean(lambda outcome: outcome.trial and outcome.trial.probes, 1),
+            "cpu_ms": mean(lambda outcome: outcome.trial and outcome.trial.cpu_ms, 1),
             "queries": count(),
         }
     ),

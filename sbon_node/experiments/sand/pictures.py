@@ -26,12 +26,14 @@ class Bars:
         groups = list(dict.fromkeys((row["sources"], row["bound"]) for row in rows if row["bound"] is not None))
         strategies = list(dict.fromkeys(row["strategy"] for row in rows))
         width = 0.8 / len(strategies)
-        for place, strategy in enumerate(strategies):
+        for position, strategy in enumerate(strategies):
             own = [row for row in rows if row["strategy"] == strategy]
-            found = [next(row for row in own if row["sources"] == at and row["bound"] in (None, bound)) for at, bound in groups]
-            across = [i + (place - (len(strategies) - 1) / 2) * width for i in range(len(groups))]
-            around = [row[str(interval)] or 0.0 for row in found]
-            axes.bar(across, [row[column] or 0.0 for row in found], width, yerr=around, capsize=2, label=strategy)
+            rows_shown = [
+                next(row for row in own if row["sources"] == at and row["bound"] in (None, bound)) for at, bound in groups
+            ]
+            across = [i + (position - (len(strategies) - 1) / 2) * width for i in range(len(groups))]
+            around = [row[str(interval)] or 0.0 for row in rows_shown]
+            axes.bar(across, [row[column] or 0.0 for row in rows_shown], width, yerr=around, capsize=2, label=strategy)
         axes.set_xticks(range(len(groups)), [f"{sources}\n{bound:g}x" for sources, bound in groups])
         axes.set(ylabel=label)
         axes.legend()

@@ -57,11 +57,11 @@ def measure(point: Point[Parameters]) -> Iterator[tuple[Key, Trial]]:
     network = point.network
     for dimensions in DIMENSIONS:
         point.notify(f"coordinates in {dimensions} dimensions")
-        places = refitted(network, dimensions, point.seed)
+        positions = refitted(network, dimensions, point.seed)
         for hosts in ([network.routers] if len(network.routers) else []) + [np.arange(network.nodes)]:
             for size in point.parameters.operators:
                 point.notify(f"{dimensions} dimensions, {len(hosts)} hosts, {size} operators")
-                yield from _of_size(point, NetworkModel(network, places, hosts), f"{dimensions}d+h", size)
+                yield from _of_size(point, NetworkModel(network, positions, hosts), f"{dimensions}d+h", size)
 
 
 def _of_size(point: Point[Parameters], network_model: NetworkModel, coordinates: str, size: int) -> Iterator[tuple[Key, Trial]]:
@@ -88,13 +88,13 @@ def _of_size(point: Point[Parameters], network_model: NetworkModel, coordinates:
                     free=room,
                 )
                 settings = PlacementSettings(measure=variant != "no-pings")
-                placed, probes, cpu_ms = place(problem, strategy, view, settings)
-                trial = judged(problem, network, placed, least, probes, cpu_ms)
+                hosts, probes, cpu_ms = place(problem, strategy, view, settings)
+                trial = judged(problem, network, hosts, least, probes, cpu_ms)
                 key = Key(strategy, variant, coordinates, network.name, size, len(network_model.hosts))
                 labels: dict[str, Any] = {**key._asdict(), "seed": point.seed, "query": number}
                 if room is not None:
                     labels |= {"free_cores": room[network_model.hosts].round(3).tolist(), "cores_needed": CORES}
-                point.lines.write(problem, network_model, placed, trial, **labels)
+                point.lines.write(problem, network_model, hosts, trial, **labels)
                 yield key, trial
 
 
@@ -106,8 +106,8 @@ def _known(network_model: NetworkModel, problem: PlacementProblem, drawn: Ints) 
 def _free(network: Network, rng: np.random.Generator) -> Floats:
     """Return free cores: none at half of the nodes, room for four to eight operators at the others."""
     room = CORES * rng.integers(ROOM[0], ROOM[1] + 1, network.nodes)
-    found: Floats = np.where(rng.random(network.nodes) < FULL, 0.0, room)
-    return found
+    free: Floats = np.where(rng.random(network.nodes) < FULL, 0.0, room)
+    return free
 
 
 def _penalty_pct(trial: Trial) -> float:

@@ -66,12 +66,14 @@ def measure(point: Point[Parameters]) -> Iterator[tuple[Key, Trial]]:
             if strategy == "ip-multicast" and network.route is None:
                 continue
             network_model = network_models.get(strategy, network_models["any"])
-            placed, probes, cpu_ms = best, 0, 0.0
+            chosen_hosts, probes, cpu_ms = best, 0, 0.0
             if strategy != "optimal":
-                placed, probes, cpu_ms = place(problem, strategy, NetworkModelView(network_model, number), PlacementSettings())
-            trial = judged(problem, network, placed, best, probes, cpu_ms)
+                chosen_hosts, probes, cpu_ms = place(
+                    problem, strategy, NetworkModelView(network_model, number), PlacementSettings()
+                )
+            trial = judged(problem, network, chosen_hosts, best, probes, cpu_ms)
             key = Key(strategy, network.name)
-            point.lines.write(problem, network_model, placed, trial, **key._asdict(), seed=seed, query=number)
+            point.lines.write(problem, network_model, chosen_hosts, trial, **key._asdict(), seed=seed, query=number)
             yield key, trial
 
 
@@ -87,8 +89,8 @@ def _paper(key: Key, column: int) -> int | None:
     return PAPER[key.strategy][column] if key.strategy in PAPER else None
 
 
-def _distribution(number: int, of: Any, what: str) -> Picture:
-    axes = {"xlabel": f"{what} (%)", "ylabel": "share of queries", "title": "{topology}", "xlim": (None, MOST_PCT)}
+def _distribution(number: int, of: Any, quantity: str) -> Picture:
+    axes = {"xlabel": f"{quantity} (%)", "ylabel": "share of queries", "title": "{topology}", "xlim": (None, MOST_PCT)}
     return Picture(f"{{topology}}-figure{number}", [[Distribution(of, lambda key: str(key.strategy), axes, least_zero=True)]])
 
 

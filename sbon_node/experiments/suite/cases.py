@@ -70,8 +70,8 @@ def _all() -> list[Case]:
 
 
 def _read(file: Path) -> Case:
-    found = _FILE.match(file.read_text(encoding="utf-8"))
-    if found is None:
+    match = _FILE.match(file.read_text(encoding="utf-8"))
+    if match is None:
         raise ValueError(f"{file}: not a comment, SQL, and then DuckDB's or a refusal")
-    sql = found["sql"].strip()
-    return Case(file.stem, found["says"], sql, (found["duckdb"] or sql).strip(), found["code"] or "")
+    sql = match["sql"].strip()
+    return Case(file.stem, match["says"], sql, (match["duckdb"] or sql).strip(), match["code"] or "")

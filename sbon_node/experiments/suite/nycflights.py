@@ -90,7 +90,7 @@ def _by_airport(
     rows: dict[str, list[Row]] = {airport: [] for airport in AIRPORTS}
     for ts, values in timed:
         if first <= ts < last:
-            rows[values["origin"]].append((ts, *(_text(values[one.name], one.type) for one in stream.schema[1:])))
+            rows[values["origin"]].append((ts, *(_text(values[field.name], field.type) for field in stream.schema[1:])))
     return {airport: sorted(of) for airport, of in rows.items()}
 
 

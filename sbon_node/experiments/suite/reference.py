@@ -30,7 +30,7 @@ class Reference:
         self._database = extras.duckdb().connect()
         self._database.execute("SET TimeZone = 'UTC'")
         for name, stream in streams.items():
-            types = {one.name: _TYPES.get(one.type, one.type.upper()) for one in stream.declaration.schema}
+            types = {field.name: _TYPES.get(field.type, field.type.upper()) for field in stream.declaration.schema}
             columns = ", ".join(f"'{column}': '{type_}'" for column, type_ in types.items())
             files = [str(file) for file in stream.files.values()]
             reader = _READERS[Path(files[0]).suffix].format(files=files, columns=columns)
@@ -52,12 +52,12 @@ def stored(path: Path) -> list[Row]:
     return rows
 
 
-def differences(found: Iterable[Row], expected: Iterable[Row], most: int = 5) -> list[str]:
+def differences(rows: Iterable[Row], expected: Iterable[Row], most: int = 5) -> list[str]:
     """Return at most ``most`` differences of two multisets of rows; numbers may differ by a billionth of their value."""
-    ours, theirs = sorted(map(_plain, found), key=_order), sorted(map(_plain, expected), key=_order)
-    lines = [f"{len(ours)} rows, {len(theirs)} expected"] if len(ours) != len(theirs) else []
-    different = [pair for pair in zip(ours, theirs, strict=False) if not _same(*pair)]
-    return [*lines, *(f"{one}, expected {other}" for one, other in different)][:most]
+    got_rows, expected_rows = sorted(map(_plain, rows), key=_order), sorted(map(_plain, expected), key=_order)
+    lines = [f"{len(got_rows)} rows, {len(expected_rows)} expected"] if len(got_rows) != len(expected_rows) else []
+    different = [pair for pair in zip(got_rows, expected_rows, strict=False) if not _same(*pair)]
+    return [*lines, *(f"{row}, expected {other}" for row, other in different)][:most]
 
 
 def _plain(row: Row) -> Row:
@@ -86,10 +86,10 @@ def _order(row: Row) -> tuple[Any, ...]:
 def _same(row: Row, other: Row) -> bool:
     if len(row) != len(other):
         return False
-    return all(_equal(one, two) for one, two in zip(row, other, strict=True))
+    return all(_equal(value, two) for value, two in zip(row, other, strict=True))
 
 
-def _equal(one: Any, two: Any) -> bool:
-    if isinstance(one, float) and isinstance(two, float):
-        return math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-9) or (math.isnan(one) and math.isnan(two))
-    return bool(one == two)
+def _equal(value: Any, two: Any) -> bool:
+    if isinstance(value, float) and isinstance(two, float):
+        return math.isclose(value, two, rel_tol=1e-9, abs_tol=1e-9) or (math.isnan(value) and math.isnan(two))
+    return bool(value == two)

@@ -100,8 +100,8 @@ def _write_nexmark(folder: Path, sites: Sequence[str]) -> Iterable[SuiteStream]:
 
 
 def _write_hosts(folder: Path, sites: Sequence[str]) -> Iterable[SuiteStream]:
-    for declaration, made, format_ in ((hosts.METRICS, hosts.metrics, "csv"), (hosts.DEPLOYS, hosts.deploys, "ndjson")):
-        rows = {site: list(made(site, START, HOSTS_LENGTH, random.Random(f"{SEED} {declaration.name} {site}"))) for site in SITES}
+    for declaration, make, format_ in ((hosts.METRICS, hosts.metrics, "csv"), (hosts.DEPLOYS, hosts.deploys, "ndjson")):
+        rows = {site: list(make(site, START, HOSTS_LENGTH, random.Random(f"{SEED} {declaration.name} {site}"))) for site in SITES}
         yield _written(folder, declaration, _gathered(rows, sites), format_, HOSTS_LENGTH)
 
 

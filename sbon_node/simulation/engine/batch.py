@@ -45,8 +45,8 @@ class Progress:
         self.born_ms = 0
         self.has_run = False
         if spec.has_state and commits:
-            kept = self.state.read(committed, self.evaluation.arrived([[] for _ in spec.inputs]))
-            self.evaluation.advance(kept, EARLIEST_MS, self.watermark_ms)
+            tables = self.state.read(committed, self.evaluation.arrived([[] for _ in spec.inputs]))
+            self.evaluation.advance(tables, EARLIEST_MS, self.watermark_ms)
 
     @property
     def is_due(self) -> bool:
@@ -155,9 +155,9 @@ def _cut(
     cuts = sorted(rng.randint(0, output.num_rows) for _ in range(rng.randint(0, MAX_CUTS - 1)))
     drafts = []
     for start, end in zip([0, *cuts], [*cuts, output.num_rows], strict=True):
-        part = output.slice(start, end - start)
+        rows = output.slice(start, end - start)
         drafts.append(
-            FrameDraft(payload=encode(part), rows=part.num_rows, watermark_ms=watermark_ms, ended=ended, born_ms=progress.born_ms)
+            FrameDraft(payload=encode(rows), rows=rows.num_rows, watermark_ms=watermark_ms, ended=ended, born_ms=progress.born_ms)
         )
     return drafts
 

@@ -113,7 +113,7 @@ def _as_duckdb_has_it(node: exp.Expr) -> exp.Expr:
         if name in _CASTS and len(arguments) == 1:
             return exp.cast(arguments[0], name, dialect="spark")
         if name == "pmod":
-            a, b = (f"({one.sql(dialect='duckdb', identify=True)})" for one in arguments)
+            a, b = (f"({argument.sql(dialect='duckdb', identify=True)})" for argument in arguments)
             return sqlglot.parse_one(f"(({a} % {b}) + {b}) % {b}", dialect="duckdb")
         if name in ("try_sum", "try_avg"):
             return exp.Anonymous(this=name.removeprefix("try_"), expressions=arguments)

@@ -46,12 +46,12 @@ class CheckpointLocks:
         """Wait until no other living process holds the checkpoint."""
         key = _key(checkpoint)
         while (holder := self._holders.get(key)) is not None and holder.alive and holder is not process:
-            gone = asyncio.get_running_loop().create_future()
-            wake = _resolver(gone)
+            cancelled = asyncio.get_running_loop().create_future()
+            wake = _resolver(cancelled)
             holder.on_kill(wake)
             try:
                 async with asyncio.timeout(1.0):  # it may also release
-                    await gone
+                    await cancelled
             except TimeoutError:
                 continue
             finally:
@@ -231,7 +231,7 @@ class SimulatedEngine:
     async def _start_again(self) -> None:
         await asyncio.sleep(self.draw(self.times.notice_death))
         self.host = self._new_host()
-        for operator in [one for one in self._operators.values() if not one.failed]:
+        for operator in [operator for operator in self._operators.values() if not operator.failed]:
             self._on_state(operator.spec.id, operator_states.STARTING, "the engine host has died")
             self._forget_commits(operator)
             self._launch(self.host, operator)

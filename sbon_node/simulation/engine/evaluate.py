@@ -36,12 +36,14 @@ class Evaluation:
 
     def arrived(self, frames: Sequence[Sequence[Frame]]) -> list[Any]:
         """Return the rows of each view, from the frames of each input."""
-        found = []
+        tables_of_inputs = []
         for inputs in self._views:
             schema = to_arrow(inputs[0][1].schema)
             tables = [decode(frame.payload) for position, _ in inputs for frame in frames[position] if frame.payload]
-            found.append(pa.concat_tables([schema.empty_table(), *(table.select(schema.names).cast(schema) for table in tables)]))
-        return found
+            tables_of_inputs.append(
+                pa.concat_tables([schema.empty_table(), *(table.select(schema.names).cast(schema) for table in tables)])
+            )
+        return tables_of_inputs
 
     def advance(self, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
         """Return the output of a batch with watermark ``now_ms``; the previous batch ran with ``before_ms``.
@@ -71,9 +73,9 @@ class StateFiles:
         tables = [[table] for table in empty]
         for batch in range(upto + 1):
             payloads = msgspec.msgpack.decode((self._folder / str(batch)).read_bytes(), type=list[bytes])
-            for found, payload in zip(tables, payloads, strict=True):
-                found += [decode(payload)] if payload else []
-        return [pa.concat_tables(found) for found in tables]
+            for frames, payload in zip(tables, payloads, strict=True):
+                frames += [decode(payload)] if payload else []
+        return [pa.concat_tables(frames) for frames in tables]
 
 
 def rows_of(text: str, rows: Any) -> Any:

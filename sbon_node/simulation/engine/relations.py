@@ -57,7 +57,7 @@ class View:
     def watermark_ms(self, at_ms: int) -> int:
         return at_ms
 
-    def advance(self, kept: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
+    def advance(self, state: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
         return arrived[self.number]
 
 
@@ -77,8 +77,8 @@ class Plain:
         """Return the watermark of the output for ``at_ms``, the watermark of the inputs."""
         return self.child.watermark_ms(at_ms)
 
-    def advance(self, kept: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
-        rows = self.child.advance(kept, arrived, before_ms, now_ms)
+    def advance(self, state: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
+        rows = self.child.advance(state, arrived, before_ms, now_ms)
         return run(self.sql, {"rows": rows}, self.schema)[1] if rows.num_rows else _empty(self)
 
 
@@ -106,20 +106,20 @@ class Groups:
     def watermark_ms(self, at_ms: int) -> int:
         return self.child.watermark_ms(at_ms)
 
-    def advance(self, kept: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
-        rows = self.child.advance(kept, arrived, before_ms, now_ms)
+    def advance(self, state: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
+        rows = self.child.advance(state, arrived, before_ms, now_ms)
         before_ms, now_ms = self.child.watermark_ms(before_ms), self.child.watermark_ms(now_ms)
         if not self.time:
             raise SbonError("bad-inputs", "grouped without an event time")
         if _any_at(rows, self.time, before_ms):
             late = f"SELECT count(*) AS late FROM {self.pieces} WHERE {self.least_end} <= {_at(before_ms)}"
             _check_late(run(late, {"rows": rows})[1].column(0)[0].as_py())
-        (before,) = kept.setdefault(self, [_empty(self.child)])
-        kept[self] = [pa.concat_tables([before, rows])]
+        (before,) = state.setdefault(self, [_empty(self.child)])
+        state[self] = [pa.concat_tables([before, rows])]
         if now_ms <= before_ms:
             return _empty(self)
         complete = f'"{END}" > {_at(before_ms)} AND "{END}" <= {_at(now_ms)}'
-        return run(self._grouped(complete), {"rows": kept[self][0]}, self.schema)[1]
+        return run(self._grouped(complete), {"rows": state[self][0]}, self.schema)[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,15 +153,15 @@ class Pairs:
         """Return Spark's ``produceOutputWatermark``: no row that follows is earlier, by either side's time."""
         return min(self._input_ms(at_ms), self._gone_ms(0, at_ms), self._gone_ms(1, at_ms))
 
-    def advance(self, kept: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
-        rows = [side.advance(kept, arrived, before_ms, now_ms) for side in self.sides]
+    def advance(self, state: Kept, arrived: Sequence[Any], before_ms: int, now_ms: int) -> Any:
+        rows = [side.advance(state, arrived, before_ms, now_ms) for side in self.sides]
         if not all(self.time):
             raise SbonError("bad-inputs", "joined without event times that bound each other")
         late_ms = self._input_ms(before_ms)
-        _check_late(sum(_count_at(one, time, late_ms) for one, time in zip(rows, self.time, strict=True)))
-        before = kept.setdefault(self, [_empty(side) for side in self.sides])
+        _check_late(sum(_count_at(table, time, late_ms) for table, time in zip(rows, self.time, strict=True)))
+        before = state.setdefault(self, [_empty(side) for side in self.sides])
         tables = {name: _flagged(old, new) for name, old, new in zip(("l", "r"), before, rows, strict=True)}
-        kept[self] = [pa.concat_tables([old, new]) for old, new in zip(before, rows, strict=True)]
+        state[self] = [pa.concat_tables([old, new]) for old, new in zip(before, rows, strict=True)]
         queries = [self._matched()]
         for side, kinds in enumerate((("left", "full"), ("right", "full"))):
             if self.kind in kinds:
@@ -180,13 +180,13 @@ class Pairs:
 
     def _alone(self, side: int, before_ms: int, now_ms: int) -> str:
         """Return SQL for rows of one side that have had no partner, and cannot get one any more."""
-        mine, other = self.aliases[side], self.aliases[1 - side]
+        own, other = self.aliases[side], self.aliases[1 - side]
         my_rows, others = ("l", "r") if side == 0 else ("r", "l")
-        time = f'"{mine}"."{self.time[side]}"'
-        gone = f'{time} <= {_at(now_ms)} AND ("{mine}"."{NEW}" OR {time} > {_at(before_ms)})'
+        time = f'"{own}"."{self.time[side]}"'
+        gone = f'{time} <= {_at(now_ms)} AND ("{own}"."{NEW}" OR {time} > {_at(before_ms)})'
         alone = f'NOT EXISTS (SELECT 1 FROM {others} AS "{other}" WHERE {self.condition})'
         return (
-            f'SELECT {self.outputs} FROM (SELECT * FROM {my_rows} AS "{mine}" WHERE {gone} AND {alone}) AS "{mine}" '
+            f'SELECT {self.outputs} FROM (SELECT * FROM {my_rows} AS "{own}" WHERE {gone} AND {alone}) AS "{own}" '
             f'LEFT JOIN (SELECT * FROM {others} LIMIT 0) AS "{other}" ON TRUE WHERE {self.where}'
         )
 
@@ -214,7 +214,7 @@ def _of_select(select: exp.Select, views: Sequence[View]) -> Relation:
         return _groups(select, child)
     read = select.copy()
     read.args["from_"].set("this", exp.to_table("rows").as_(source.this.alias_or_name, table=True))
-    passed = {(one.name, one.alias_or_name) for one in _columns(select)}
+    passed = {(column.name, column.alias_or_name) for column in _columns(select)}
     return Plain(child, written(read), frozenset(name for at, name in passed if at in child.times))
 
 
@@ -229,7 +229,7 @@ def _of_source(source: exp.Expr, views: Sequence[View]) -> Relation:
 
 def _columns(select: exp.Select) -> list[exp.Expr]:
     """Return the outputs that are unchanged columns, perhaps renamed."""
-    return [one for one in select.expressions if isinstance(one.unalias(), exp.Column)]
+    return [expression for expression in select.expressions if isinstance(expression.unalias(), exp.Column)]
 
 
 def _groups(select: exp.Select, child: Relation) -> Groups:
@@ -303,10 +303,10 @@ def _pairs(select: exp.Select, left: Relation, views: Sequence[View]) -> Pairs:
         time=(best.left, best.right) if best is not None else ("", ""),
         least_ms=int(best.least_ms) if best is not None else 0,
         most_ms=int(best.most_ms) if best is not None else 0,
-        outputs=", ".join(written(one) for one in select.expressions),
+        outputs=", ".join(written(expression) for expression in select.expressions),
         condition=written(on) if on is not None else "TRUE",
         where=f"({written(where.this)})" if where is not None else "TRUE",
-        times=frozenset(one.alias_or_name for one in _columns(select) if _is_time(one.unalias(), of_side)),
+        times=frozenset(column.alias_or_name for column in _columns(select) if _is_time(column.unalias(), of_side)),
     )
 
 

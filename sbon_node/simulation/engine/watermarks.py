@@ -17,17 +17,17 @@ class Watermarks:
     """
 
     def __init__(self, inputs: Sequence[InputSpec], global_ms: int) -> None:
-        self._inputs = [(position, one) for position, one in enumerate(inputs) if one.event_time]
+        self._inputs = [(position, spec) for position, spec in enumerate(inputs) if spec.event_time]
         self._reached_ms: dict[int, int | None] = {position: None for position, _ in self._inputs}
         self.global_ms = global_ms
 
     def batch_ran(self, before: Sequence[InputOffset], upto: Sequence[InputOffset]) -> None:
         """Record the marker of every input whose offset has changed; it holds for the next batch."""
-        for position, one in self._inputs:
+        for position, spec in self._inputs:
             if upto[position] != before[position]:
-                told, known = reached_ms(upto[position], one.lag_ms), self._reached_ms[position]
-                self._reached_ms[position] = told if known is None else max(known, told)
-        self.global_ms = max(self.global_ms, least(0 if one is None else one for one in self._reached_ms.values()))
+                reached, known = reached_ms(upto[position], spec.lag_ms), self._reached_ms[position]
+                self._reached_ms[position] = reached if known is None else max(known, reached)
+        self.global_ms = max(self.global_ms, least(0 if time_ms is None else time_ms for time_ms in self._reached_ms.values()))
 
 
 def least(reached_ms: Iterable[int]) -> int:

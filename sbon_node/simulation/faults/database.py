@@ -31,9 +31,9 @@ class Unsynced:
         content = wal.read_bytes()
         frame_bytes = _FRAME_HEADER + int.from_bytes(content[8:12])
         ends = _ends(content, frame_bytes)
-        kept = ends[-self.count - 1] if self.count < len(ends) else 0
+        kept_end = ends[-self.count - 1] if self.count < len(ends) else 0
         copied = struct.unpack("=I", index.read_bytes()[_BACKFILLED_AT : _BACKFILLED_AT + 4])[0] if index.exists() else 0
-        os.truncate(wal, _WAL_HEADER + max(kept, copied) * frame_bytes)
+        os.truncate(wal, _WAL_HEADER + max(kept_end, copied) * frame_bytes)
         self.count = 0
         return True
 

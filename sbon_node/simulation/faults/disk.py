@@ -68,22 +68,22 @@ class SimulatedDisk:
             shutil.copytree(before, self.folder, symlinks=True, ignore=shutil.ignore_patterns("*-shm"))
             self._own.move(self.folder)
         self._connections.clear()
-        self._unsynced = {name: Unsynced(self.folder / name, one.count) for name, one in self._unsynced.items()}
+        self._unsynced = {name: Unsynced(self.folder / name, unsynced.count) for name, unsynced in self._unsynced.items()}
 
     def lose_power(self, survives: Survives) -> list[str]:
         """Lose power, after :meth:`crash` of all processes. The successor gets the surviving data; return the changed paths."""
         with _by_nobody():
-            lost = [path for one in self._durable for path in one.lose_power(survives)]
+            lost = [path for folder in self._durable for path in folder.lose_power(survives)]
             if survives != "all":
                 index = self._root / f"{self._generation - 1}"
-                lost += [name for name, one in self._unsynced.items() if one.lose(index / f"{name}-shm")]
+                lost += [name for name, unsynced in self._unsynced.items() if unsynced.lose(index / f"{name}-shm")]
         return lost
 
     def sync(self, descriptor: int) -> None:
         path = synced_path(descriptor)
-        for one in self._durable:
-            if one.covers(path):
-                one.sync(path)
+        for folder in self._durable:
+            if folder.covers(path):
+                folder.sync(path)
 
     def fill(self) -> None:
         """Leave no room: databases may not grow, and callers of ``is_full`` may not write."""
@@ -138,17 +138,17 @@ def watched_disks(disks: Mapping[str, SimulatedDisk]) -> Iterator[None]:
 
 
 def _watched(disks: Mapping[str, SimulatedDisk], name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    def watched(*given: Any, **named: Any) -> Any:
+    def watched(*args: Any, **kwargs: Any) -> Any:
         process = current_process.get()
         if process is None:
-            return call(*given, **named)
+            return call(*args, **kwargs)
         process.check()
         disk = _disk_of_caller(disks)
         if disk is not None:
             disk.on_call()
             process.check()
         # A sync would wait for the real disk.
-        return disk.sync(*given) if disk is not None and name == "fsync" else call(*given, **named)
+        return disk.sync(*args) if disk is not None and name == "fsync" else call(*args, **kwargs)
 
     return watched
 

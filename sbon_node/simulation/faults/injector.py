@@ -114,14 +114,14 @@ class FaultInjector:
 def lose_newest_batch(database: Path) -> str:
     """Remove the newest unseen batch from an outbox that no process has open; return its name."""
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        found = connection.execute("SELECT stream, batch FROM pending ORDER BY batch DESC LIMIT 2").fetchall()
-        if not found:
+        rows = connection.execute("SELECT stream, batch FROM pending ORDER BY batch DESC LIMIT 2").fetchall()
+        if not rows:
             return "nothing"
-        stream, batch = found[0]
-        kept = connection.execute("SELECT max(last) FROM pending WHERE stream = ? AND batch < ?", (stream, batch)).fetchone()[0]
-        if kept is None:
-            kept = connection.execute("SELECT last FROM streams WHERE id = ?", (stream,)).fetchone()[0]
-        first, end = (stream << _NUMBER_BITS) + kept, (stream + 1) << _NUMBER_BITS
+        stream, batch = rows[0]
+        row = connection.execute("SELECT max(last) FROM pending WHERE stream = ? AND batch < ?", (stream, batch)).fetchone()[0]
+        if row is None:
+            row = connection.execute("SELECT last FROM streams WHERE id = ?", (stream,)).fetchone()[0]
+        first, end = (stream << _NUMBER_BITS) + row, (stream + 1) << _NUMBER_BITS
         connection.execute("DELETE FROM frames WHERE id > ? AND id < ?", (first, end))
         connection.execute("DELETE FROM pending WHERE stream = ? AND batch = ?", (stream, batch))
         return f"batch {batch}"

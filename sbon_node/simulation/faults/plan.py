@@ -107,14 +107,14 @@ class Stage(msgspec.Struct, frozen=True):
         return tuple(action for action in ACTIONS if action in befalls)
 
 
-def occurrences(taken: Sequence[tuple[str, Failpoint]]) -> list[AtFailpoint]:
+def occurrences(steps: Sequence[tuple[str, Failpoint]]) -> list[AtFailpoint]:
     """Return the steps of a run, in order, each as a condition for a fault."""
     counts: dict[tuple[str, Failpoint], int] = {}
-    found = []
-    for node, step in taken:
+    at_failpoints = []
+    for node, step in steps:
         counts[node, step] = counts.get((node, step), 0) + 1
-        found.append(AtFailpoint(node, step, counts[node, step]))
-    return found
+        at_failpoints.append(AtFailpoint(node, step, counts[node, step]))
+    return at_failpoints
 
 
 def at_each(stage: Stage, failpoint: Sequence[AtFailpoint]) -> list[Fault]:
@@ -145,14 +145,18 @@ def every_step(stage: Stage, failpoint: Sequence[AtFailpoint]) -> list[Fault]:
     kinds: dict[tuple[str, Failpoint], list[AtFailpoint]] = {}
     for when in failpoint:
         kinds.setdefault((when.node, when.step), []).append(when)
-    for (node, _), found in kinds.items():
-        places = [found[min(1, len(found) - 1)], found[len(found) // 2], found[max(0, len(found) - 2)]]
-        here = stage.nodes.index(node)
-        neighbours = [other for other in stage.nodes[max(0, here - 1) : here + 2] if other != node]
-        faults += [Fault(places[1], "kill", other, down_s=_SHORT_S) for other in neighbours]
-        for index, action in enumerate(one for one in stage.actions_of(node) if one != "kill"):
+    for (node, _), occurrences_of_kind in kinds.items():
+        chosen = [
+            occurrences_of_kind[min(1, len(occurrences_of_kind) - 1)],
+            occurrences_of_kind[len(occurrences_of_kind) // 2],
+            occurrences_of_kind[max(0, len(occurrences_of_kind) - 2)],
+        ]
+        node_index = stage.nodes.index(node)
+        neighbours = [other for other in stage.nodes[max(0, node_index - 1) : node_index + 2] if other != node]
+        faults += [Fault(chosen[1], "kill", other, down_s=_SHORT_S) for other in neighbours]
+        for index, action in enumerate(action_name for action_name in stage.actions_of(node) if action_name != "kill"):
             others = neighbours if action in ("cut", "cut-one-way") else [""]
-            faults += [Fault(places[index % 3], action, node, other, down_s=_SHORT_S) for other in others]
+            faults += [Fault(chosen[index % 3], action, node, other, down_s=_SHORT_S) for other in others]
     return faults
 
 
@@ -200,7 +204,7 @@ def _random_fault(rng: random.Random, stage: Stage, failpoint: Sequence[AtFailpo
     action = rng.choice(stage.actions_of(node))
     other = ""
     if action in ("cut", "cut-one-way"):
-        other = rng.choice([one for one in stage.nodes if one != node])
+        other = rng.choice([node_name for node_name in stage.nodes if node_name != node])
     down_s = rng.choice((0.05, 0.5, 2.0, 6.0, 25.0)) * rng.uniform(0.5, 1.5)
     return Fault(when, action, node, other, down_s)
 

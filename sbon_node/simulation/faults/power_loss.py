@@ -31,12 +31,12 @@ class PowerLostError(BaseException):
 class Durable:
     """The content of the folder ``root`` that survives a power loss; at first, all of it.
 
-    Every file that was synced, or has a name in a synced folder, has a link in the folder ``held``, so that its inode number
+    Every file that was synced, or has a name in a synced folder, has a link in the folder ``copies``, so that its inode number
     is not used again. Folders have their paths relative to ``root`` as keys.
     """
 
-    def __init__(self, root: Path, held: Path) -> None:
-        self.root, self._held = root, held
+    def __init__(self, root: Path, copies: Path) -> None:
+        self.root, self._held = root, copies
         self._content: dict[int, bytes] = {}
         self._names: dict[str, dict[str, int]] = {}
         self._numbers: set[int] = set()
@@ -96,18 +96,18 @@ class Durable:
         self._numbers.clear()
         shutil.rmtree(self._held, ignore_errors=True)
 
-    def _collect(self, shown: str, folder: str, survives: Survives, found: dict[str, bytes | None]) -> None:
+    def _collect(self, shown: str, folder: str, survives: Survives, content: dict[str, bytes | None]) -> None:
         """Collect the durable content of ``folder``, by its present name; ``shown`` is its name afterwards."""
-        here = self.root / folder
-        present = {entry.name: entry for entry in _entries(here)} if here.is_dir() else {}
-        named = {name: entry.inode() for name, entry in present.items()} if survives == "names" else self._names.get(folder, {})
-        for name, inode in named.items():
+        real_folder = self.root / folder
+        present = {entry.name: entry for entry in _entries(real_folder)} if real_folder.is_dir() else {}
+        inodes = {name: entry.inode() for name, entry in present.items()} if survives == "names" else self._names.get(folder, {})
+        for name, inode in inodes.items():
             path, entry = os.path.join(folder, name), present.get(name)
             if path in self._names or (entry is not None and entry.inode() == inode and entry.is_dir()):
-                found[os.path.join(shown, name)] = None
-                self._collect(os.path.join(shown, name), path, survives, found)
+                content[os.path.join(shown, name)] = None
+                self._collect(os.path.join(shown, name), path, survives, content)
             else:
-                found[os.path.join(shown, name)] = self._content.get(inode, b"")
+                content[os.path.join(shown, name)] = self._content.get(inode, b"")
 
     def _present(self) -> dict[str, bytes | None]:
         return {
@@ -140,8 +140,8 @@ def synced_path(descriptor: int) -> str:
 
 
 def _entries(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as found:
-        for entry in found:
+    with os.scandir(folder) as entries:
+        for entry in entries:
             if not entry.is_symlink() and not entry.name.endswith(DATABASES):
                 yield entry
 
@@ -175,11 +175,11 @@ class ForgetfulDisk:
         self._durable.release()
 
     def _before(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*given: Any, **named: Any) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
             self.calls += 1
             if self.lost_at is not None and self.calls >= self.lost_at:
                 raise PowerLostError
-            return call(*given, **named)
+            return call(*args, **kwargs)
 
         return counted
 

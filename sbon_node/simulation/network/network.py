@@ -75,13 +75,13 @@ class SimulatedNetwork(Paths):
 
     # -- ports ---------------------------------------------------------------------------------------------------------
 
-    def claim(self, host: str, bind: Address, taken: Mapping[Address, object]) -> Address:
+    def claim(self, host: str, bind: Address, sockets: Mapping[Address, object]) -> Address:
         """Return the address of ``bind`` at ``host``, with a free port if none is given; raise ``OSError``."""
         if bind.host not in (host, *ANY_HOSTS):
             raise OSError(f"cannot assign requested address {bind}")
         if bind.port:
             local = Address(host, bind.port)
-            if local in taken:
+            if local in sockets:
                 raise OSError(f"address already in use: {local}")
             return local
         while True:

@@ -46,10 +46,10 @@ class Paths:
         self._traffic: dict[str, Traffic] = {}
 
     def traffic(self, node: str) -> Traffic:
-        found = self._traffic.get(node)
-        if found is None:
-            found = self._traffic[node] = Traffic()
-        return found
+        traffic = self._traffic.get(node)
+        if traffic is None:
+            traffic = self._traffic[node] = Traffic()
+        return traffic
 
     def delay_s(self, source: str, target: str) -> float:
         """Draw a latency of the path, in seconds."""
@@ -64,8 +64,8 @@ class Paths:
         if both:
             self._cuts[target, source] = None
 
-    def partition(self, one: tuple[str, ...], other: tuple[str, ...]) -> None:
-        for a in one:
+    def partition(self, side: tuple[str, ...], other: tuple[str, ...]) -> None:
+        for a in side:
             for b in other:
                 self.cut(a, b)
 

@@ -95,8 +95,8 @@ class _Inbox:
         if (left_s := self._stall.left_s()) > 0:
             loop.call_later(left_s, self._read)
             return
-        held, self._held = self._held, []
-        for payload, sender in held:
+        datagrams, self._held = self._held, []
+        for payload, sender in datagrams:
             self._handler(payload, sender, loop.time())
 
 
