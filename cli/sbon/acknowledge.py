@@ -53,13 +53,13 @@ class Acknowledger:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._due.numbers or self._over)
-                over, numbers = self._over, dict(self._due.numbers)
+                is_over, numbers = self._over, dict(self._due.numbers)
             if numbers:
                 refusal = self._send(numbers)
-                if refusal is not None and not failing and not over:
+                if refusal is not None and not failing and not is_over:
                     self._notice(f"cannot acknowledge rows yet: {refusal.message}")
                 failing = refusal is not None
-            if over:
+            if is_over:
                 return
             with self._changed:
                 self._changed.wait_for(

@@ -242,13 +242,13 @@ class AsyncQuery(KnownQuery):
         if not elsewhere.name or (await self._http.ask(endpoints.status())).name == elsewhere.name:
             return self._http
         member = elsewhere.member(await self._http.ask(endpoints.members()))
-        there = AsyncHttp(f"http://{member.api}")
+        consumer = AsyncHttp(f"http://{member.api}")
         try:
-            elsewhere.check(member, await _own_name(there))
+            elsewhere.check(member, await _own_name(consumer))
         except SbonError:
-            await there.close()
+            await consumer.close()
             raise
-        return there
+        return consumer
 
 
 async def _own_name(http: AsyncHttp) -> str | SbonError:

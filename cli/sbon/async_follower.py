@@ -55,8 +55,8 @@ class AsyncFollower:
                 error = connection_ended(self._http.api)
             except SbonError as refusal:
                 error = refusal
-            if perhaps_terminal(error) and (over := await self._recorded()) is not None:
-                self.end = over
+            if perhaps_terminal(error) and (end := await self._recorded()) is not None:
+                self.end = end
                 return
             await asyncio.sleep(state.pause_s(error, loop.time()))
 

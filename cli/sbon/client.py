@@ -163,13 +163,13 @@ class Client(Http):
         if not elsewhere.name or self.status().name == elsewhere.name:
             return self
         member = elsewhere.member(self.members())
-        there = type(self)(f"http://{member.api}")
+        client = type(self)(f"http://{member.api}")
         try:
-            elsewhere.check(member, there._own_name())
+            elsewhere.check(member, client._own_name())
         except SbonError:
-            there.close()
+            client.close()
             raise
-        return there
+        return client
 
     def _own_name(self) -> str | SbonError:
         try:

@@ -20,8 +20,8 @@ def columns_of(text: str) -> list[Column]:
     for number, field in enumerate(re.split(r",(?![^()]*\))", text), start=1):
         match = _FIELD.match(field)
         if match is None:
-            said = f"{field.strip()!r} is not a column" if field.strip() else "a column is missing"
-            raise SbonError("bad-schema", said, where=f"column {number}", hint="write: name type, name type, ...")
+            message = f"{field.strip()!r} is not a column" if field.strip() else "a column is missing"
+            raise SbonError("bad-schema", message, where=f"column {number}", hint="write: name type, name type, ...")
         columns.append(Column(match[1].strip("`"), _named(match[2])))
     return columns
 

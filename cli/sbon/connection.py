@@ -254,8 +254,8 @@ def _each(follower: Follower, table_of: Callable[[Rows], pa.Table]) -> Generator
             try:
                 frame, written = next(frames)
             except StopIteration as end:
-                over: Finished = end.value
-                return over
+                finished: Finished = end.value
+                return finished
             if frame.rows:
                 yield table_of(frame)
             written()

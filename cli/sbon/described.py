@@ -59,8 +59,8 @@ class KnownQuery:
 
     def _all_collected(self, planned: QueryInfo) -> pa.Table:
         """Return the collected rows as one table, and forget them."""
-        pieces, self._collected = self._collected, []
-        return pa.concat_tables(pieces) if pieces else tables_of(planned).empty()
+        batches, self._collected = self._collected, []
+        return pa.concat_tables(batches) if batches else tables_of(planned).empty()
 
 
 def shown(kind: str, info: QueryInfo, age_s: float) -> str:

@@ -56,8 +56,8 @@ def status() -> Ask[NodeStatus]:
 
 def members(near: str = "", within_ms: float | None = None) -> Ask[list[MemberInfo]]:
     """Return the request for all members, or for those within a round-trip time of the node ``near``."""
-    asked = {"near": near, "within_ms": "" if within_ms is None else repr(within_ms)}
-    query = urlencode({name: value for name, value in asked.items() if value})
+    query_string = {"near": near, "within_ms": "" if within_ms is None else repr(within_ms)}
+    query = urlencode({name: value for name, value in query_string.items() if value})
     return Ask("GET", f"/v1/members?{query}" if query else "/v1/members", list[MemberInfo])
 
 
@@ -156,7 +156,7 @@ def queries() -> Ask[list[QueryInfo]]:
 
 def query_list(body: bytes, headers: Mapping[str, str]) -> QueryList:
     """Return the list with the members that a header names: ``new-york=dead, paris=away``."""
-    pairs = (part.strip().partition("=") for part in headers.get(UNANSWERED_HEADER, "").split(","))
+    pairs = (entry.strip().partition("=") for entry in headers.get(UNANSWERED_HEADER, "").split(","))
     return QueryList(queries().decoded(body), (Unanswered(node, state) for node, _, state in pairs if node and state))
 
 

@@ -81,8 +81,8 @@ class Follower:
                 error = connection_ended(self.client.api)
             except SbonError as refusal:
                 error = refusal
-            if perhaps_terminal(error) and (over := self._recorded()) is not None:
-                return over
+            if perhaps_terminal(error) and (end := self._recorded()) is not None:
+                return end
             pause_s = state.pause_s(error, self.now())
             if state.tries == 1:
                 self.notice(f"lost the node ({error.message}); trying again")

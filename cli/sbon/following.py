@@ -108,18 +108,18 @@ class Unacknowledged:
 
 
 class Elsewhere:
-    """The node that delivers or takes rows. Errors say ``why_there``, and ``what`` can be done at its machine instead."""
+    """The node that delivers or takes rows. Errors say ``why_there``, and ``action`` can be done at its machine instead."""
 
-    def __init__(self, name: str, why_there: str = "the rows arrive at", what: str = "follow the query") -> None:
-        self.name, self._why_there, self._what = name, why_there, what
+    def __init__(self, name: str, why_there: str = "the rows arrive at", action: str = "follow the query") -> None:
+        self.name, self._why_there, self._what = name, why_there, action
 
     def member(self, members: list[M]) -> M:
         """Return the member; raise ``unknown-node``."""
-        found = next((m for m in members if m.name == self.name), None)
-        if found is None:
+        member = next((m for m in members if m.name == self.name), None)
+        if member is None:
             message = f"{self._why_there} {self.name!r}, which is not known here"
             raise SbonError("unknown-node", message, hint="see: sbon members")
-        return found
+        return member
 
     def check(self, member: Member, answer: str | SbonError) -> None:
         """Raise ``consumer-unreachable`` unless the node answers there with its name, or is about to start or stop."""

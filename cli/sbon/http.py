@@ -56,7 +56,7 @@ class Http:
         with _errors(self.api), self._client.stream(*_line(ask), **_streaming(ask)) as response:
             if response.is_error:
                 raise problem_of(ask, response.status_code, response.read())
-            response.stream = _Heard(response, idle)
+            response.stream = _IdleTimedStream(response, idle)
             for event in EventSource(response).iter_sse():
                 if event.data:
                     yield _decoded(ask, event)
@@ -103,7 +103,7 @@ class AsyncHttp:
         await self._client.aclose()
 
 
-class _Heard(httpx.SyncByteStream):
+class _IdleTimedStream(httpx.SyncByteStream):
     """The bytes of a response; calls ``idle`` for a piece that begins with a comment."""
 
     def __init__(self, response: httpx.Response, idle: Callable[[], None]) -> None:
@@ -111,10 +111,10 @@ class _Heard(httpx.SyncByteStream):
         self._stream, self._idle = response.stream, idle
 
     def __iter__(self) -> Iterator[bytes]:
-        for piece in self._stream:
-            if piece.startswith(b":"):
+        for chunk in self._stream:
+            if chunk.startswith(b":"):
                 self._idle()
-            yield piece
+            yield chunk
 
     def close(self) -> None:
         self._stream.close()

@@ -34,8 +34,8 @@ class Ask(NamedTuple, Generic[R]):
 
     @property
     def headers(self) -> dict[str, str]:
-        named = {"Idempotency-Key": self.key} if self.key else {}
-        return {"Content-Type": self.media_type, **named} if self.body is not None else named
+        headers = {"Idempotency-Key": self.key} if self.key else {}
+        return {"Content-Type": self.media_type, **headers} if self.body is not None else headers
 
     def decoded(self, body: bytes | str) -> R:
         """Return the typed answer; raise :class:`SbonError` ``bad-answer`` if the server is not a node."""
@@ -58,9 +58,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return SbonError(self.code, self.message, where=self.where, hint=self.hint, details=self.details)
 
 
-def bad_answer(ask: Ask[Any], what: str) -> SbonError:
+def bad_answer(ask: Ask[Any], problem: str) -> SbonError:
     return SbonError(
-        "bad-answer", f"{ask.method} {ask.path}: not an answer of a node: {what}", hint="does --node name a node's API?"
+        "bad-answer", f"{ask.method} {ask.path}: not an answer of a node: {problem}", hint="does --node name a node's API?"
     )
 
 

@@ -53,22 +53,22 @@ class Tables:
 
 def _type(column: Column) -> pa.DataType:
     decimal = DECIMAL.match(column.type)
-    found = pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)) if decimal else _TYPES.get(column.type)
-    if found is None:
+    arrow_type = pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0)) if decimal else _TYPES.get(column.type)
+    if arrow_type is None:
         raise SbonError("bad-type", f"no type {column.type!r}", where=f"column {column.name}")
-    return found
+    return arrow_type
 
 
 def _converter(kind: pa.DataType) -> Callable[[list[Any]], Any]:
     """Return a function from lists of JSON values to an array; NULL stays NULL."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return lambda values: pa.array(values, pa.string()).cast(kind)
-    made: dict[bool, Callable[[Any], Any]] = {
+    converters: dict[bool, Callable[[Any], Any]] = {
         pa.types.is_floating(kind): float,
         pa.types.is_binary(kind): base64.b64decode,
         pa.types.is_decimal(kind): Decimal,
     }
-    make = made.get(True)
+    make = converters.get(True)
     if make is None:
         return lambda values: pa.array(values, kind)
     return lambda values: pa.array([None if value is None else make(value) for value in values], kind)

@@ -78,9 +78,9 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         module, _, attribute = VERBS[cmd_name].target.partition(":")
-        found: Any = getattr(importlib.import_module(module), attribute)
-        assert isinstance(found, click.Command)
-        return with_examples(found, cmd_name)
+        command: Any = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return with_examples(command, cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, section in SECTIONS.items():
@@ -137,8 +137,8 @@ _PLAIN = {
 
 def _plain(message: str) -> str:
     """Return click's message on a value without the names of programming types."""
-    for said, plain in _PLAIN.items():
-        message = message.replace(said, plain)
+    for original, plain in _PLAIN.items():
+        message = message.replace(original, plain)
     return message
 
 

@@ -104,8 +104,8 @@ class LocalCluster:
                 if node.name in expected and not node.running:
                     raise node.failure("stopped")
             if time.monotonic() > deadline:
-                seen = tuple(f"{node.name} sees {', '.join(sorted(_alive_at(node)))}" for node in waiting)
-                raise SbonError("not-converged", "the nodes do not see each other", where=str(self.folder), details=seen)
+                sights = tuple(f"{node.name} sees {', '.join(sorted(_alive_at(node)))}" for node in waiting)
+                raise SbonError("not-converged", "the nodes do not see each other", where=str(self.folder), details=sights)
             time.sleep(0.05)
 
     def stop(self, *, wait_s: float = 15.0) -> int:

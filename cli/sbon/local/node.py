@@ -105,14 +105,14 @@ class LocalNode:
     def _unready(self) -> Reason | Literal[False] | None:
         """Return None if it is ready; the reason against it if it has started, and False while it starts."""
         try:
-            found = self.client.readiness()
+            readiness = self.client.readiness()
         except SbonError as error:
             if error.code == "node-unreachable":
                 return False
             raise
-        if found.ready:
+        if readiness.ready:
             return None
-        lasting = [reason for reason in found.reasons if reason.weight == "unready" and reason.code in LACKING]
+        lasting = [reason for reason in readiness.reasons if reason.weight == "unready" and reason.code in LACKING]
         return lasting[0] if lasting else False
 
     def failure(self, reason: str) -> SbonError:

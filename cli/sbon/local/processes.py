@@ -18,13 +18,13 @@ MARK = "SBON_CLUSTER_MARK"
 def processes_of(mark: str, folder: Path) -> list[psutil.Process]:
     """Return every living process of the cluster, except the caller and its parents."""
     own = {os.getpid(), *(p.pid for p in psutil.Process().parents())}
-    found: dict[int, psutil.Process] = {}
+    by_pid: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         if process.pid not in own and _belongs(process, mark, folder):
-            found[process.pid] = process
+            by_pid[process.pid] = process
             for child in _children(process):
-                found.setdefault(child.pid, child)
-    return [process for pid, process in found.items() if pid not in own]
+                by_pid.setdefault(child.pid, child)
+    return [process for pid, process in by_pid.items() if pid not in own]
 
 
 def end_all(mark: str, folder: Path, *, grace_s: float = 0.0, wait_s: float = 10.0) -> int:

@@ -72,10 +72,10 @@ def of_mapping(rtts: Mapping[tuple[str, str], float], names: Sequence[str]) -> W
     """Convert ``{(a, b): rtt_ms}``, an entry for each pair; raise ``bad-latency`` for a missing pair."""
 
     def rtt(a: str, b: str) -> float:
-        found = 0.0 if a == b else rtts.get((a, b), rtts.get((b, a)))
-        if found is None:
+        rtt_ms = 0.0 if a == b else rtts.get((a, b), rtts.get((b, a)))
+        if rtt_ms is None:
             raise SbonError("bad-latency", f"no round-trip time between {a} and {b}", where="latency")
-        return found
+        return rtt_ms
 
     return WideArea(tuple(names), tuple(tuple(rtt(a, b) for b in names) for a in names))
 
@@ -91,11 +91,11 @@ def load_wide_area(path: Path) -> WideArea:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:
                 matrix = np.asarray(archive["rtt_ms"], dtype=np.float64)
-                given = [str(name) for name in archive["names"]] if "names" in archive.files else None
+                given_names = [str(name) for name in archive["names"]] if "names" in archive.files else None
         else:
             content = json.loads(path.read_text(encoding="utf-8"))
-            matrix, given = np.asarray(content["rtt_ms"], dtype=np.float64), content.get("names")
-            if given is not None and not isinstance(given, list):
+            matrix, given_names = np.asarray(content["rtt_ms"], dtype=np.float64), content.get("names")
+            if given_names is not None and not isinstance(given_names, list):
                 raise TypeError("names is no list")
     except OSError as error:
         raise SbonError("bad-latency", f"cannot be read: {error.strerror}", where=str(path)) from error
@@ -119,10 +119,10 @@ def load_wide_area(path: Path) -> WideArea:
         raise SbonError("bad-latency", "a pair has no round-trip time, not even over a third site", where=str(path))
     if (matrix > MAX_RTT_MS).any():
         raise SbonError("bad-latency", f"a time of {matrix.max():g} ms, at most {MAX_RTT_MS:,} are allowed", where=str(path))
-    if given is not None and len(given) != len(matrix):
-        raise SbonError("bad-latency", f"{len(given)} names for {len(matrix)} sites", where=str(path))
+    if given_names is not None and len(given_names) != len(matrix):
+        raise SbonError("bad-latency", f"{len(given_names)} names for {len(matrix)} sites", where=str(path))
     return WideArea(
-        _unique(given or [f"site {i}" for i in range(len(matrix))]),
+        _unique(given_names or [f"site {i}" for i in range(len(matrix))]),
         tuple(tuple(round(float(x), 3) for x in row) for row in matrix),
     )
 
@@ -144,9 +144,9 @@ def site_name(text: str) -> str:
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:
     """Return unique site names; a repeated name gets a number."""
-    seen: dict[str, int] = {}
-    found = []
+    counts: dict[str, int] = {}
+    names_of_rows = []
     for name in map(site_name, names):
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name[:58]}.{seen[name]}")
-    return tuple(found)
+        counts[name] = counts.get(name, 0) + 1
+        names_of_rows.append(name if counts[name] == 1 else f"{name[:58]}.{counts[name]}")
+    return tuple(names_of_rows)

@@ -13,6 +13,6 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Prints the completion script of a shell: verbs, options, and the names that the node asked knows.
 
     The node is that of SBON_API or --node; if it does not answer, names are not completed."""
-    found = get_completion_class(shell)
-    assert found is not None
-    click.echo(found(ctx.find_root().command, {}, "sbon", "_SBON_COMPLETE").source())
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None
+    click.echo(completion_class(ctx.find_root().command, {}, "sbon", "_SBON_COMPLETE").source())

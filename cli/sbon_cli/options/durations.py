@@ -11,7 +11,7 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d"
 
 def milliseconds_of(duration: str, flag: str) -> int:
     """Convert ``500ms``, ``10s``, ``5m``, ``1h``, ``1d``; raise a usage error that names the flag."""
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|m|min|h|d)\s*", duration, re.ASCII)
-    if not found:
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*(ms|s|m|min|h|d)\s*", duration, re.ASCII)
+    if not match:
         raise click.UsageError(f"{flag}: {duration!r} is not a duration: write 500ms, 10s, 5m, 1h or 1d")
-    return round(float(found[1]) * _UNITS_MS[found[2]])
+    return round(float(match[1]) * _UNITS_MS[match[2]])

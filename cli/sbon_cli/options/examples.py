@@ -130,6 +130,6 @@ def with_examples(command: click.Command, name: str) -> click.Command:
     lines = EXAMPLES.get(name, ())
     if lines:
         command.epilog = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-    for below, one in command.commands.items() if isinstance(command, click.Group) else ():
-        with_examples(one, f"{name} {below}")
+    for below, subcommand in command.commands.items() if isinstance(command, click.Group) else ():
+        with_examples(subcommand, f"{name} {below}")
     return command

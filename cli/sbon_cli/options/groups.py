@@ -16,12 +16,12 @@ class GroupedOptions(click.Command):
         self._groups = groups
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = {str(one.name): one for one in self.get_params(ctx) if isinstance(one, click.Option)}
-        named = [name for names in self._groups.values() for name in names]
-        unnamed = [name for name in options if name not in named]
+        options = {str(option.name): option for option in self.get_params(ctx) if isinstance(option, click.Option)}
+        in_groups = [name for names in self._groups.values() for name in names]
+        unnamed = [name for name in options if name not in in_groups]
         last = list(self._groups)[-1]
         for title, names in self._groups.items():
-            listed = [options[name] for name in (*names, *(unnamed if title == last else ())) if name in options]
-            records = [record for one in listed if (record := one.get_help_record(ctx)) is not None]
+            options_listed = [options[name] for name in (*names, *(unnamed if title == last else ())) if name in options]
+            records = [record for option in options_listed if (record := option.get_help_record(ctx)) is not None]
             with formatter.section(title):
                 formatter.write_dl(records, col_max=26)

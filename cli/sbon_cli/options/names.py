@@ -24,10 +24,10 @@ class Name(click.ParamType[str]):
         """Return completions; empty, without an error, if the node does not answer."""
         api = ctx.find_root().params.get("api")
         try:
-            found = list(self._ask(str(api))) if api else []
+            names = list(self._ask(str(api))) if api else []
         except SbonError:
             return []
-        return [CompletionItem(name) for name in found if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def _nodes(api: str) -> Iterable[str]:

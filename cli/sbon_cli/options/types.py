@@ -55,16 +55,16 @@ class Seeds(click.ParamType[tuple[int, ...]]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
         if isinstance(value, tuple):
             return value
-        found: list[int] = []
+        seeds: list[int] = []
         try:
             for part in str(value).split(","):
                 first, _, last = part.partition("-")
-                found += islice(range(int(first), int(last or first) + 1), MAX_SEEDS + 1)
+                seeds += islice(range(int(first), int(last or first) + 1), MAX_SEEDS + 1)
         except ValueError:
-            found = []
-        if not 0 < len(found) <= MAX_SEEDS:
+            seeds = []
+        if not 0 < len(seeds) <= MAX_SEEDS:
             self.fail(f"{value!r} is no list of at most {MAX_SEEDS:,} seeds such as 1,2,5 or 1-10", param, ctx)
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(seeds))
 
 
 class Folder(click.Path):

@@ -94,12 +94,12 @@ def action_of(text: str) -> Action:
     if (declared := declaration_of(clean)) is not None:
         return declared
     if first == "show":
-        named = re.fullmatch(rf"\s*show\s+(stream|query){_NAME}", clean, re.IGNORECASE)
-        if named is not None:
-            return (Describe if named[1].lower() == "stream" else ShowQuery)(named[2].strip("`"))
-        what = words[1].upper() if len(words) == 2 else ""
+        with_name = re.fullmatch(rf"\s*show\s+(stream|query){_NAME}", clean, re.IGNORECASE)
+        if with_name is not None:
+            return (Describe if with_name[1].lower() == "stream" else ShowQuery)(with_name[2].strip("`"))
+        shown_kind = words[1].upper() if len(words) == 2 else ""
         for shown in SHOWN:
-            if shown == what:
+            if shown == shown_kind:
                 return Show(shown)
         raise _bad(
             "SHOW what?",

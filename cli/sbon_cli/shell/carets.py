@@ -17,12 +17,12 @@ MARGIN = 2
 def complain_at(error: SbonError, statement: Statement, file: str = "") -> None:
     """Write the error to stderr; positions are those of the whole text, of ``file`` if given."""
     console = err()
-    place = _PLACE.fullmatch(error.where)
-    if place is None:
+    match = _PLACE.fullmatch(error.where)
+    if match is None:
         where = ": ".join(part for part in (file, error.where) if part)
         console.print(f"[bold red]error[/]: {escape(f'{where}: ' if where else '')}{escape(error.message)}")
     else:
-        line, column = int(place[1]), int(place[2])
+        line, column = int(match[1]), int(match[2])
         of_text = column + statement.column - 1 if line == 1 else column
         where = f"{f'{file}, ' if file else ''}line {statement.line + line - 1}, column {of_text}"
         console.print(f"[bold red]error[/]: {escape(where)}: {escape(error.message)}")
@@ -39,8 +39,8 @@ def pointed(text: str, line: int, column: int, width: int) -> list[str]:
     lines = text.split("\n")
     if not 1 <= line <= len(lines):
         return []
-    whole = lines[line - 1].replace("\t", " ").rstrip()
-    at = min(max(column - 1, 0), len(whole))
+    line_text = lines[line - 1].replace("\t", " ").rstrip()
+    at = min(max(column - 1, 0), len(line_text))
     first = 0 if at < width - 1 else at - width // 2
-    shown = whole[first : first + width]
+    shown = line_text[first : first + width]
     return [shown, " " * (at - first) + "^"]

@@ -49,37 +49,41 @@ def word_before(text: str) -> str:
     return match[0] if match else ""
 
 
-def candidates(before: str, whole: str, names: Names) -> list[str]:
-    """Return replacements for the last word of ``before``, in order; ``whole`` is the statement to its end."""
+def candidates(before: str, text: str, names: Names) -> list[str]:
+    """Return replacements for the last word of ``before``, in order; ``text`` is the statement to its end."""
     word = word_before(before)
     left = blanked(before[: len(before) - len(word)])
     if _in_text(left):
         return []
     last = left.split()[-1].lower() if left.split() else ""
-    found: Iterable[str]
+    names_offered: Iterable[str]
     if left.endswith("\\"):
-        found = ("help", "quit")
+        names_offered = ("help", "quit")
     elif left.endswith("."):
-        found = _columns_of(word_before(left[:-1]), whole, names)
+        names_offered = _columns_of(word_before(left[:-1]), text, names)
     elif not last:
-        found = STATEMENTS
+        names_offered = STATEMENTS
     elif (declared := _declared(left.lower().split(), names)) is not None:
-        found = declared
+        names_offered = declared
     elif last == "explain":
-        found = ("SELECT", "WITH", "PLACEMENT", "QUERY")
+        names_offered = ("SELECT", "WITH", "PLACEMENT", "QUERY")
     elif last == "placement":
-        found = ("SELECT", "WITH", "QUERY")
+        names_offered = ("SELECT", "WITH", "QUERY")
     elif last == "show":
-        found = (*SHOWN, "STREAM", "QUERY")
+        names_offered = (*SHOWN, "STREAM", "QUERY")
     elif left.lower().split()[-2:] == ["show", "stream"] or last in ("describe", "desc", "from", "join"):
-        found = names.streams()
+        names_offered = names.streams()
     elif last == "stop" or left.lower().split()[-2:] == ["stop", "query"]:
-        found = names.live_queries()
+        names_offered = names.live_queries()
     elif last in ("query", "usage"):
-        found = names.queries()
+        names_offered = names.queries()
     else:
-        found = (*_columns_read(whole, names), *KEYWORDS, *(f"{name}(" for name in sorted({*ALLOWED, *ALLOWED_AGGREGATES})))
-    return _cased(word, found)
+        names_offered = (
+            *_columns_read(text, names),
+            *KEYWORDS,
+            *(f"{name}(" for name in sorted({*ALLOWED, *ALLOWED_AGGREGATES})),
+        )
+    return _cased(word, names_offered)
 
 
 def _declared(words: list[str], names: Names) -> Iterable[str] | None:
@@ -110,23 +114,23 @@ def relations(text: str) -> dict[str, str]:
     return {alias or name: name for name, alias in _RELATIONS.findall(blanked(text))}
 
 
-def _columns_of(alias: str, whole: str, names: Names) -> tuple[str, ...]:
-    by_name = {name.lower(): stream for name, stream in relations(whole).items()}
+def _columns_of(alias: str, text: str, names: Names) -> tuple[str, ...]:
+    by_name = {name.lower(): stream for name, stream in relations(text).items()}
     return tuple(names.streams().get(by_name.get(alias.lower(), alias), ()))
 
 
-def _columns_read(whole: str, names: Names) -> list[str]:
+def _columns_read(text: str, names: Names) -> list[str]:
     """Return the columns of the streams read; those of all streams if none is known yet."""
     known = names.streams()
-    read = [stream for stream in relations(whole).values() if stream in known]
+    read = [stream for stream in relations(text).values() if stream in known]
     return sorted({column for stream in read or known for column in known[stream]})
 
 
-def _cased(word: str, found: Iterable[str]) -> list[str]:
+def _cased(word: str, names: Iterable[str]) -> list[str]:
     """Return the words with this prefix; keywords in the case of the prefix."""
     lower = word.lower()
-    matching = [one for one in found if one.lower().startswith(lower)]
-    return list(dict.fromkeys(one.lower() if word and word.islower() and one.isupper() else one for one in matching))
+    matching = [name for name in names if name.lower().startswith(lower)]
+    return list(dict.fromkeys(name.lower() if word and word.islower() and name.isupper() else name for name in matching))
 
 
 def _in_text(left: str) -> bool:

@@ -56,9 +56,9 @@ class Attach(NamedTuple):
     options: dict[str, Any]
     places: Places
 
-    def source(self, here: str) -> SourceDeclaration:
-        """Return the declaration of the source, at ``here`` if no node is named."""
-        node = self.node or here
+    def source(self, own_node: str) -> SourceDeclaration:
+        """Return the declaration of the source, at ``own_node`` if no node is named."""
+        node = self.node or own_node
         name = self.name or node
         return SourceDeclaration(stream=self.stream, name=name, node=node, connector=self.connector, options=self.options)
 
@@ -93,8 +93,8 @@ def declaration_of(text: str) -> Declaration | None:
         return _detach(reader)
     if reader.takes("drop"):
         reader.needs("stream")
-        places = {"name": reader.place()}
-        return DropStream(reader.ended(reader.name("a stream")), places)
+        positions = {"name": reader.place()}
+        return DropStream(reader.ended(reader.name("a stream")), positions)
     return None
 
 
@@ -102,16 +102,16 @@ _OF_STREAM = frozenset({"stream-exists", "stream-in-use", "unknown-stream", "bad
 _OF_SOURCE = frozenset({"ambiguous-source", "source-exists", "unknown-source"})
 
 
-def placed(error: SbonError, places: Places) -> SbonError:
+def placed(error: SbonError, positions: Places) -> SbonError:
     """Add the position of the named part to the node's error, if it is in the statement."""
     field = error.where
-    while field and field not in places:
+    while field and field not in positions:
         field = field.rpartition(".")[0]
     if not field and error.code in _OF_STREAM:
-        field = "stream" if "stream" in places else "name"
+        field = "stream" if "stream" in positions else "name"
     elif not field and error.code in _OF_SOURCE:
         field = "name"
-    where = places.get(field, error.where)
+    where = positions.get(field, error.where)
     return SbonError(error.code, error.message, where=where, hint=error.hint, details=error.details)
 
 
@@ -129,10 +129,10 @@ class Reader:
 
     def takes(self, word: str) -> bool:
         """Whether the next word is ``word``; if so, skip it."""
-        found = _TOKEN.match(self.text, self._at)
-        if found is None or (found["word"] or found["other"] or "").lower() != word:
+        match = _TOKEN.match(self.text, self._at)
+        if match is None or (match["word"] or match["other"] or "").lower() != word:
             return False
-        self._at = found.end()
+        self._at = match.end()
         return True
 
     def needs(self, *words: str) -> None:
@@ -140,19 +140,19 @@ class Reader:
             if not self.takes(word):
                 raise self.wrong(f"{word.upper()} is expected here")
 
-    def name(self, what: str) -> str:
-        found = _TOKEN.match(self.text, self._at)
-        if found is None or not (found["word"] or found["quoted"]):
-            raise self.wrong(f"the name of {what} is expected here")
-        self._at = found.end()
-        return found["word"] or found["quoted"].strip("`")
+    def name(self, expected: str) -> str:
+        match = _TOKEN.match(self.text, self._at)
+        if match is None or not (match["word"] or match["quoted"]):
+            raise self.wrong(f"the name of {expected} is expected here")
+        self._at = match.end()
+        return match["word"] or match["quoted"].strip("`")
 
-    def string(self, what: str) -> str:
-        found = _TOKEN.match(self.text, self._at)
-        if found is None or not found["string"]:
-            raise self.wrong(f"{what} is expected here, in single quotes")
-        self._at = found.end()
-        return found["string"][1:-1].replace("''", "'")
+    def string(self, expected: str) -> str:
+        match = _TOKEN.match(self.text, self._at)
+        if match is None or not match["string"]:
+            raise self.wrong(f"{expected} is expected here, in single quotes")
+        self._at = match.end()
+        return match["string"][1:-1].replace("''", "'")
 
     def value(self) -> Any:
         """Read a text in single quotes, or a JSON value: a number, true, false, a list, an object."""
@@ -180,14 +180,14 @@ class Reader:
                 return self.text[start : self._at - 1], start
         raise self.wrong("a closing bracket is missing", at=start - 1)
 
-    def ended(self, found: Any) -> Any:
+    def ended(self, declaration: Any) -> Any:
         if self.text[self._at :].strip():
             raise self.wrong("nothing more is expected here")
-        return found
+        return declaration
 
     def wrong(self, message: str, at: int | None = None) -> SbonError:
-        place = place_at(self.text, self._start() if at is None else at)
-        return SbonError("bad-statement", message, where=place, hint=f"write {self._form}")
+        position = place_at(self.text, self._start() if at is None else at)
+        return SbonError("bad-statement", message, where=position, hint=f"write {self._form}")
 
     def _start(self) -> int:
         rest = self.text[self._at :]
@@ -201,36 +201,38 @@ def place_at(text: str, at: int) -> str:
 
 def _create(reader: Reader) -> CreateStream:
     reader.needs("stream")
-    places = {"name": reader.place()}
+    positions = {"name": reader.place()}
     name = reader.name("the stream")
     columns, start = reader.bracketed()
-    places["schema"] = place_at(reader.text, start)
+    positions["schema"] = place_at(reader.text, start)
     fields: dict[str, Any] = {"name": name, "schema": _schema(reader.text, columns, start)}
     reader.needs("event", "time")
-    places["event_time"] = reader.place()
+    positions["event_time"] = reader.place()
     fields["event_time"] = reader.name("a column")
     while True:
         if "delay_ms" not in fields and reader.takes("delay"):
-            fields["delay_ms"] = _delay_ms(reader, places)
+            fields["delay_ms"] = _delay_ms(reader, positions)
         elif "comment" not in fields and reader.takes("comment"):
             fields["comment"] = reader.string("a text")
         else:
             break
     reader.ended(None)
-    return CreateStream(_checked(fields, StreamDeclaration, catalogue.StreamDeclaration, places), places)
+    return CreateStream(_checked(fields, StreamDeclaration, catalogue.StreamDeclaration, positions), positions)
 
 
-def _delay_ms(reader: Reader, places: dict[str, str]) -> int:
+def _delay_ms(reader: Reader, positions: dict[str, str]) -> int:
     """Read ``'10 seconds'``, or ``INTERVAL '10' SECONDS``."""
-    places["delay_ms"] = reader.place()
+    positions["delay_ms"] = reader.place()
     reader.takes("interval")
-    said = reader.string("a length of time")
-    if said.strip().isdecimal():
-        said = f"{said} {reader.name('a unit of time')}"
-    found = parse_ms(said)
-    if found is None:
-        raise SbonError("bad-statement", f"{said!r} is no length of time", where=places["delay_ms"], hint="such as '10 seconds'")
-    return found
+    text = reader.string("a length of time")
+    if text.strip().isdecimal():
+        text = f"{text} {reader.name('a unit of time')}"
+    delay_ms = parse_ms(text)
+    if delay_ms is None:
+        raise SbonError(
+            "bad-statement", f"{text!r} is no length of time", where=positions["delay_ms"], hint="such as '10 seconds'"
+        )
+    return delay_ms
 
 
 def _schema(text: str, columns: str, start: int) -> Any:
@@ -246,42 +248,42 @@ def _schema(text: str, columns: str, start: int) -> Any:
 
 
 def _attach(reader: Reader) -> Attach:
-    places = {"connector": reader.place(), "options": reader.place()}
+    positions = {"connector": reader.place(), "options": reader.place()}
     options: dict[str, Any] = {}
     if reader.takes("file"):
-        places["options.path"] = reader.place()
+        positions["options.path"] = reader.place()
         connector, options = "file", {"path": reader.string("the path of a file")}
     else:
         connector = reader.name("a connector").lower()
     reader.needs("to")
-    places["stream"] = places["name"] = reader.place()
+    positions["stream"] = positions["name"] = reader.place()
     stream = reader.name("a stream")
     node = name = ""
     while True:
         if not node and reader.takes("at"):
-            places["node"] = reader.place()
+            positions["node"] = reader.place()
             node = reader.name("a node")
         elif not name and reader.takes("as"):
-            places["name"] = reader.place()
+            positions["name"] = reader.place()
             name = reader.name("the source")
         else:
             break
     if reader.takes("with"):
-        _options(reader, options, places)
+        _options(reader, options, positions)
     reader.ended(None)
-    found = Attach(stream, connector, node, name, options, places)
-    _checked(msgspec.structs.asdict(found.source("here")), SourceDeclaration, catalogue.SourceDeclaration, places)
-    return found
+    attach = Attach(stream, connector, node, name, options, positions)
+    _checked(msgspec.structs.asdict(attach.source("here")), SourceDeclaration, catalogue.SourceDeclaration, positions)
+    return attach
 
 
-def _options(reader: Reader, options: dict[str, Any], places: dict[str, str]) -> None:
+def _options(reader: Reader, options: dict[str, Any], positions: dict[str, str]) -> None:
     reader.needs("(")
     while True:
-        place = reader.place()
+        position = reader.place()
         key = reader.name("an option")
         if key in options:
-            raise SbonError("bad-statement", f"{key} is given twice", where=place)
-        places[f"options.{key}"] = place
+            raise SbonError("bad-statement", f"{key} is given twice", where=position)
+        positions[f"options.{key}"] = position
         reader.needs("=")
         options[key] = reader.value()
         if not reader.takes(","):
@@ -290,23 +292,23 @@ def _options(reader: Reader, options: dict[str, Any], places: dict[str, str]) ->
 
 
 def _detach(reader: Reader) -> Detach:
-    places = {"name": reader.place()}
+    positions = {"name": reader.place()}
     name = "" if reader.takes("from") else reader.name("a source")
     if name:
         reader.needs("from")
-    places["stream"] = reader.place()
+    positions["stream"] = reader.place()
     stream = reader.name("a stream")
     node = ""
     if reader.takes("at"):
-        places["node"] = reader.place()
+        positions["node"] = reader.place()
         node = reader.name("a node")
-    return reader.ended(Detach(stream, name, node, places))  # type: ignore[no-any-return]
+    return reader.ended(Detach(stream, name, node, positions))  # type: ignore[no-any-return]
 
 
-def _checked(fields: dict[str, Any], kind: type[D], node_kind: type[msgspec.Struct], places: Places) -> D:
+def _checked(fields: dict[str, Any], kind: type[D], node_kind: type[msgspec.Struct], positions: Places) -> D:
     try:
         return checked(fields, kind, node_kind)
     except msgspec.ValidationError as error:
         field, message = in_plain_words(error, node_kind)
         hint = NAMES if field == "name" else ""
-        raise SbonError("bad-statement", message, where=places.get(field, field), hint=hint) from error
+        raise SbonError("bad-statement", message, where=positions.get(field, field), hint=hint) from error

@@ -56,9 +56,9 @@ class Known:
 
     def _ask_streams(self) -> None:
         if self._due("streams"):
-            found = _asked(self._client.streams)
-            self._streams = dict(map(_columns, found))
-            self._sources = tuple(sorted({source.name for info in found for source in info.entry.sources}))
+            streams = _asked(self._client.streams)
+            self._streams = dict(map(_columns, streams))
+            self._sources = tuple(sorted({source.name for info in streams for source in info.entry.sources}))
 
     def _query_states(self) -> dict[str, str]:
         if self._due("queries"):
@@ -66,8 +66,8 @@ class Known:
         return self._states
 
     def _due(self, what: str) -> bool:
-        asked = self._asked.get(what)
-        if asked is not None and self._now() - asked < FRESH_S:
+        asked_at = self._asked.get(what)
+        if asked_at is not None and self._now() - asked_at < FRESH_S:
             return False
         self._asked[what] = self._now()
         return True

@@ -62,9 +62,9 @@ def _shorten(path: Path) -> None:
     """Keep the newer half of a file that has grown too large."""
     if path.stat().st_size <= MAX_HISTORY_BYTES:
         return
-    kept = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
-    first = kept.find(b"\n\n# ")  # an entry begins with a blank line and its time
-    path.write_bytes(kept[first:] if first >= 0 else b"")
+    history = path.read_bytes()[-MAX_HISTORY_BYTES // 2 :]
+    first = history.find(b"\n\n# ")  # an entry begins with a blank line and its time
+    path.write_bytes(history[first:] if first >= 0 else b"")
 
 
 def converse(runner: Runner, known: Known) -> None:

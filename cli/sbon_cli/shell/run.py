@@ -78,7 +78,7 @@ class Runner:
                 self._tell(client.query_usage(query), show_query_usage)
             case actions.Stop(query=query):
                 info = client.stop_query(query)
-                self._tell(info, lambda found: say(f"{found.id} {found.state}"))
+                self._tell(info, lambda query: say(f"{query.id} {query.state}"))
         return 0
 
     def _declare(self, action: Declaration) -> None:
@@ -93,8 +93,8 @@ class Runner:
                     if action.connector == "file" and "path" in options:
                         options["path"] = str(Path(str(options["path"])).absolute())
                     source = action._replace(options=options).source(action.node or client.status().name)
-                    said = f"{source.name} attached to {source.stream} at {source.node}"
-                    self._tell(client.attach_source(source), lambda info: say(said))
+                    message = f"{source.name} attached to {source.stream} at {source.node}"
+                    self._tell(client.attach_source(source), lambda info: say(message))
                 case Detach(stream=stream, name=name, node=node):
                     at = node or ("" if name else client.status().name)
                     source_name = source_of(client.stream(stream), name, at)
@@ -113,18 +113,20 @@ class Runner:
         info = submitted(self._client, Submission(sql=sql, **self._goal_options))
         return follow_to_the_end(self._client, info, json_=self._json, stop_after=True)
 
-    def _explain(self, asked: actions.Explain) -> None:
+    def _explain(self, statement: actions.Explain) -> None:
         client = self._client
-        question = None if asked.query else QuerySpec(sql=asked.sql, **self._goal_options)
-        if asked.placement:
-            placed = client.explain_query_placement(asked.query) if question is None else client.explain_placement(question)
-            self._tell(placed, show_placement)
+        question = None if statement.query else QuerySpec(sql=statement.sql, **self._goal_options)
+        if statement.placement:
+            explanation = (
+                client.explain_query_placement(statement.query) if question is None else client.explain_placement(question)
+            )
+            self._tell(explanation, show_placement)
         else:
-            planned = client.explain_query(asked.query) if question is None else client.explain(question)
+            planned = client.explain_query(statement.query) if question is None else client.explain(question)
             self._tell(planned, show_explanation)
 
-    def _tell(self, found: Any, show: Any) -> None:
+    def _tell(self, answer: Any, show: Any) -> None:
         if self._json:
-            print_json(found)
+            print_json(answer)
         else:
-            show(found)
+            show(answer)

@@ -22,17 +22,17 @@ class Statement(NamedTuple):
 
 def split(text: str) -> tuple[list[Statement], Statement]:
     """Return the ended statements, without empty ones, and the remaining text; blank if none remains."""
-    found: list[Statement] = []
+    statements: list[Statement] = []
     start = at = 0
     while at < len(text):
-        piece = _PIECE.match(text, at)
-        assert piece is not None
-        if piece.lastgroup == "end":
-            _add(found, text, start, at)
-            start = piece.end()
-        at = _after_comment(text, at) if piece.lastgroup == "block" else piece.end()
+        token = _PIECE.match(text, at)
+        assert token is not None
+        if token.lastgroup == "end":
+            _add(statements, text, start, at)
+            start = token.end()
+        at = _after_comment(text, at) if token.lastgroup == "block" else token.end()
     rest = _statement(text, start, len(text))
-    return found, rest if _says_something(rest.text) else Statement("")
+    return statements, rest if _says_something(rest.text) else Statement("")
 
 
 def complete(text: str) -> bool:
@@ -48,16 +48,16 @@ def is_word(text: str) -> bool:
 
 def blanked(text: str) -> str:
     """Return the text with spaces in place of its comments, so that offsets stay."""
-    kept: list[str] = []
+    blanks: list[str] = []
     at = 0
     while at < len(text):
-        piece = _PIECE.match(text, at)
-        assert piece is not None
-        end = _after_comment(text, at) if piece.lastgroup == "block" else piece.end()
-        comment = piece.lastgroup in ("comment", "block")
-        kept.append(re.sub(r"[^\n]", " ", text[at:end]) if comment else text[at:end])
+        token = _PIECE.match(text, at)
+        assert token is not None
+        end = _after_comment(text, at) if token.lastgroup == "block" else token.end()
+        comment = token.lastgroup in ("comment", "block")
+        blanks.append(re.sub(r"[^\n]", " ", text[at:end]) if comment else text[at:end])
         at = end
-    return "".join(kept)
+    return "".join(blanks)
 
 
 def _after_comment(text: str, start: int) -> int:
@@ -70,10 +70,10 @@ def _after_comment(text: str, start: int) -> int:
     return len(text)
 
 
-def _add(found: list[Statement], text: str, start: int, end: int) -> None:
+def _add(statements: list[Statement], text: str, start: int, end: int) -> None:
     statement = _statement(text, start, end)
     if _says_something(statement.text):
-        found.append(statement)
+        statements.append(statement)
 
 
 def _statement(text: str, start: int, end: int) -> Statement:

@@ -53,8 +53,8 @@ def say(text: str = "") -> None:
 def complain(error: SbonError) -> None:
     """Print the error as one line, the hint on a second, details below."""
     console = err()
-    place = f"{error.where}: " if error.where else ""
-    console.print(f"[bold red]error[/]: {escape(place + error.message)}")
+    prefix = f"{error.where}: " if error.where else ""
+    console.print(f"[bold red]error[/]: {escape(prefix + error.message)}")
     details = [d for d in error.details if d != error.message]
     for detail in details:
         console.print(f"  - {escape(detail)}")
@@ -94,30 +94,30 @@ def rows_output(json_: bool) -> Output:
 
 def print_json(value: Any) -> None:
     """Print a line of JSON for each item of a list, or for a single value."""
-    for one in value if isinstance(value, list | tuple) else (value,):
-        print(msgspec.json.encode(one).decode(), flush=True)
+    for item in value if isinstance(value, list | tuple) else (value,):
+        print(msgspec.json.encode(item).decode(), flush=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "nothing") -> None:
     """Print a table with right-aligned numbers. A narrow terminal wraps text, but words can still be copied."""
-    listed = [list(row) for row in rows]
+    listing = [list(row) for row in rows]
     if chosen_output() == "text":
-        for row in listed:
+        for row in listing:
             print("\t".join(plain(value) for value in row))
         return
-    if not listed:
+    if not listing:
         say(f"[dim]{escape(empty)}[/]")
         return
     table = Table(title=title or None, box=None, header_style="bold", pad_edge=False, title_justify="left")
     for position, column in enumerate(columns):
-        found = [row[position] for row in listed if row[position] is not None]
-        number = bool(found) and all(isinstance(value, int | float) for value in found)
+        cells = [row[position] for row in listing if row[position] is not None]
+        number = bool(cells) and all(isinstance(value, int | float) for value in cells)
         longest = max(
-            len(word) for cell in (column, *(row[position] for row in listed)) for word in cell_text(cell).split() or [""]
+            len(word) for cell in (column, *(row[position] for row in listing)) for word in cell_text(cell).split() or [""]
         )
         justify: Literal["left", "right"] = "right" if number else "left"
         table.add_column(column, justify=justify, overflow="fold", min_width=min(longest, UNBROKEN))
-    for row in listed:
+    for row in listing:
         table.add_row(*(escape(cell_text(value)) for value in row))
     console = out() if sys.stdout.isatty() else Console(file=sys.stdout, highlight=False, width=UNLIMITED)
     console.print(table, crop=False)
@@ -159,9 +159,9 @@ def rows_text(count: int | None) -> str:
     return "rows not known" if count is None else counted(count, "row")
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def counted(count: int, singular: str, many: str = "") -> str:
     """Format a count: ``1 row``, ``1,400 rows``."""
-    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+    return f"{count:,} {singular if count == 1 else many or f'{singular}s'}"
 
 
 def json_option(command: Callable[P, R]) -> Callable[P, R]:

@@ -24,13 +24,13 @@ def waiting(what: str) -> Iterator[None]:
     if not told or not sys.stderr.isatty():
         yield
         return
-    over = threading.Event()
-    shown = threading.Thread(target=_show, args=(what, over), daemon=True, name="waiting")
+    ended = threading.Event()
+    shown = threading.Thread(target=_show, args=(what, ended), daemon=True, name="waiting")
     shown.start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         shown.join()
 
 
@@ -54,8 +54,8 @@ def slow_steps(tell: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
             timer.cancel()
 
 
-def _show(what: str, over: threading.Event) -> None:
-    if over.wait(PATIENCE_S):
+def _show(what: str, ended: threading.Event) -> None:
+    if ended.wait(PATIENCE_S):
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -65,4 +65,4 @@ def _show(what: str, over: threading.Event) -> None:
         SpinnerColumn(), TextColumn("[dim]{task.description}[/]"), TimeElapsedColumn(), console=console, transient=True
     ) as progress:
         progress.add_task(what)
-        over.wait()
+        ended.wait()

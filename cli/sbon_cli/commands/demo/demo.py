@@ -112,7 +112,7 @@ def run(cluster: LocalCluster, show: Show, strategy: str, seconds: float, days: 
         wrong = compare(rows, query, inputs)
         show.verdict(len(rows), wrong)
         results.append(Result(query, len(rows), wrong, query_usage))
-    show.summary([(one.query, one.rows, one.wrong, one.query_usage) for one in results])
+    show.summary([(result.query, result.rows, result.wrong, result.query_usage) for result in results])
     return results
 
 
@@ -130,9 +130,9 @@ def _deaf() -> None:
 
 def write_inputs(folder: Path, days: int) -> list[Input]:
     last = (datetime(2013, 1, 1) + timedelta(days=days)).isoformat(sep=" ") if days < DAYS else "2014"
-    made = ((FLIGHTS, flight_rows(last=last)), (WEATHER, weather_rows(last=last)))
+    inputs_written = ((FLIGHTS, flight_rows(last=last)), (WEATHER, weather_rows(last=last)))
     inputs = []
-    for written, rows in made:
+    for written, rows in inputs_written:
         declaration = msgspec.convert(written, StreamDeclaration, from_attributes=True)
         counts = {airport: len(of) for airport, of in rows.items()}
         inputs.append(Input(declaration, write_airports(folder, written, rows), counts))
@@ -142,21 +142,21 @@ def write_inputs(folder: Path, days: int) -> list[Input]:
 def declare(cluster: LocalCluster, inputs: list[Input], seconds: float, days: int) -> None:
     """Declare each stream once, and attach each airport's source at its node."""
     client = cluster.nodes[0].client
-    for one in inputs:
-        client.create_stream(one.declaration)
-        for source in sources_of(one, seconds, days):
+    for stream_input in inputs:
+        client.create_stream(stream_input.declaration)
+        for source in sources_of(stream_input, seconds, days):
             client.attach_source(source)
 
 
-def sources_of(one: Input, seconds: float, days: int) -> list[SourceDeclaration]:
+def sources_of(stream_input: Input, seconds: float, days: int) -> list[SourceDeclaration]:
     return [
         SourceDeclaration(
-            stream=one.declaration.name,
+            stream=stream_input.declaration.name,
             name=airport.lower(),
             node=SOURCES[airport],
             connector="file",
-            options={"path": str(one.files[airport]), "replay": days * 86_400 / seconds},
-            rows_s=one.rows[airport] / seconds,
+            options={"path": str(stream_input.files[airport]), "replay": days * 86_400 / seconds},
+            rows_s=stream_input.rows[airport] / seconds,
             row_bytes=64,
         )
         for airport in AIRPORTS
@@ -198,15 +198,15 @@ def follow(cluster: LocalCluster, show: Show, info: QueryInfo) -> list[tuple[Any
 def compare(rows: list[tuple[Any, ...]], query: DemoQuery, inputs: list[Input]) -> int:
     """Count rows that differ from DuckDB's answer on the same files, each as often as it occurs."""
     database = extras.duckdb().connect()
-    for one in inputs:
-        types = {c.name: _DUCKDB_TYPES[c.type] for c in one.declaration.schema}
-        read = database.read_csv([str(f) for f in one.files.values()], dtype=types, header=True)
-        database.register(one.declaration.name, read)
+    for stream_input in inputs:
+        types = {c.name: _DUCKDB_TYPES[c.type] for c in stream_input.declaration.schema}
+        read = database.read_csv([str(f) for f in stream_input.files.values()], dtype=types, header=True)
+        database.register(stream_input.declaration.name, read)
     answer = database.sql(query.duckdb)
     times = {position for position, type_ in enumerate(answer.types) if str(type_) == "TIMESTAMP"}
     expected = Counter(map(_plain, answer.fetchall()))
-    found = Counter(_plain([_utc(v) if p in times else v for p, v in enumerate(row)]) for row in rows)
-    return (expected - found).total() + (found - expected).total()
+    counts = Counter(_plain([_utc(v) if p in times else v for p, v in enumerate(row)]) for row in rows)
+    return (expected - counts).total() + (counts - expected).total()
 
 
 _DUCKDB_TYPES = {"string": "VARCHAR", "int": "INTEGER", "double": "DOUBLE", "timestamp": "TIMESTAMP"}

@@ -45,10 +45,10 @@ class Show:
         area = cities()
         for node in cluster.nodes:
             rtt_ms = area.rtt_ms[area.names.index(node.name)][area.names.index(self._consumer)]
-            part = "asks for rows" if node.name == self._consumer else ""
+            note = "asks for rows" if node.name == self._consumer else ""
             if node.name in airports:
-                part = f"flights, weather of {airports[node.name]}"
-            table.add_row(node.name, node.address, f"{rtt_ms:.0f} ms", part)
+                note = f"flights, weather of {airports[node.name]}"
+            table.add_row(node.name, node.address, f"{rtt_ms:.0f} ms", note)
         self._console.print(table)
         self.line()
 
@@ -88,14 +88,14 @@ class Show:
         """Add the source or operator of a stream, with its inputs."""
         assert info.plan is not None
         assert info.placement is not None
-        for source in (one for one in info.plan.sources if one.source.id == stream):
+        for source in (placed_source for placed_source in info.plan.sources if placed_source.source.id == stream):
             rate = f"{source.rate.rows_s:,.0f} rows/s expected"
             above.add(f"[bold]{source.source.node}[/]  {source.source.stream} of {source.source.name.upper()}, {rate}")
-        for operator in (one for one in info.plan.operators if one.id == stream):
-            placed = next(one for one in info.placement.assignments if one.operator == operator.id)
-            branch = above.add(f"[bold]{placed.node}[/]  {_short(operator.id)}: {escape(placed.reason)}")
-            for one in operator.inputs:
-                self._grow(branch, one.stream, info)
+        for operator in (placed_operator for placed_operator in info.plan.operators if placed_operator.id == stream):
+            assignment = next(candidate for candidate in info.placement.assignments if candidate.operator == operator.id)
+            branch = above.add(f"[bold]{assignment.node}[/]  {_short(operator.id)}: {escape(assignment.reason)}")
+            for input_spec in operator.inputs:
+                self._grow(branch, input_spec.stream, info)
 
     def rows(self, frame: Rows) -> None:
         """Show the first rows of each branch."""
@@ -110,7 +110,7 @@ class Show:
         self.line("\n[bold]Network usage[/]: bytes x one-way latency on each link between nodes\n")
         table = _table("stream", "from", "to", _right("bytes"), _right("ms"), _right("byte-seconds"))
         local_links = [line for line in query_usage.links if line.source_node == line.target_node]
-        for line in (one for one in query_usage.links if one not in local_links):
+        for line in (link for link in query_usage.links if link not in local_links):
             latency = "?" if line.latency_ms is None else f"{line.latency_ms:.1f}"
             carried = bytes_text(line.bytes), latency, _byte_seconds(line.byte_ms)
             table.add_row(_short(line.stream), line.source_node, line.target_node, *carried)
@@ -139,8 +139,8 @@ class Show:
         table = _table("query", *map(_right, ("rows", "wrong", "byte-seconds", "all rows sent", "share")))
         for query, rows, wrong, query_usage in results:
             share = f"{query_usage.byte_ms / query_usage.baseline_byte_ms:.1%}" if query_usage.baseline_byte_ms else ""
-            usage, whole = _byte_seconds(query_usage.byte_ms), _byte_seconds(query_usage.baseline_byte_ms)
-            table.add_row(query.name, f"{rows:,}", str(wrong), usage, whole, share)
+            usage, baseline = _byte_seconds(query_usage.byte_ms), _byte_seconds(query_usage.baseline_byte_ms)
+            table.add_row(query.name, f"{rows:,}", str(wrong), usage, baseline, share)
         self._console.print(table)
         self.line()
 

@@ -63,10 +63,10 @@ def live(data: Path, nodes: int, strategies: tuple[str, ...], queries: tuple[str
     experiment: Any = importlib.import_module("sbon_node.experiments.live.placements")
     suite: Any = importlib.import_module("sbon_node.experiments.suite.cases")
     cases = suite.cases() if EVERY in queries else suite.chosen(queries or experiment.QUERIES, where="--query")
-    wanted = strategies or tuple(name for name in STRATEGY_NAMES if name not in IN_EXPERIMENTS_ALONE)
+    chosen = strategies or tuple(name for name in STRATEGY_NAMES if name not in IN_EXPERIMENTS_ALONE)
     area = load_wide_area(data).chosen(nodes, "--data")
     with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-live-") as folder:
-        rows = _run(experiment, area, cases, wanted, Path(folder), status.update)
+        rows = _run(experiment, area, cases, chosen, Path(folder), status.update)
     lines = experiment.summary(rows)
     if json_:
         print_json({"name": "live", "rows": lines, "queries": rows})
@@ -78,7 +78,7 @@ def live(data: Path, nodes: int, strategies: tuple[str, ...], queries: tuple[str
 
 
 def _run(
-    experiment: Any, area: WideArea, cases: Sequence[Any], strategies: Sequence[str], folder: Path, told: Any
+    experiment: Any, area: WideArea, cases: Sequence[Any], strategies: Sequence[str], folder: Path, notify: Any
 ) -> list[dict[str, Any]]:
     written: Any = importlib.import_module("sbon_node.experiments.suite.streams")
     answers: Any = importlib.import_module("sbon_node.experiments.suite.reference")
@@ -92,13 +92,13 @@ def _run(
             client.create_stream(stream.declaration)
             for source in stream.sources(born):
                 client.attach_source(source)
-        told("coordinates settle")
+        notify("coordinates settle")
         time.sleep(SETTLE_S)
         runs = [(case, strategy) for case in cases for strategy in strategies]
         row_of, rows = partial(_row, experiment, cluster, area, folder, Turns()), []
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             for (case, strategy), row in zip(runs, pool.map(row_of, runs), strict=True):
-                told(f"{case.name} by {strategy}")
+                notify(f"{case.name} by {strategy}")
                 path = folder / f"{case.name}-{strategy}.parquet"
                 most = len(expected[case.name]) + 1
                 wrong = 0 if row["failed"] else len(answers.differences(answers.stored(path), expected[case.name], most=most))
@@ -119,9 +119,9 @@ class Turns:
 
 
 def _row(
-    experiment: Any, cluster: LocalCluster, area: WideArea, folder: Path, turns: Turns, asked: tuple[Any, str]
+    experiment: Any, cluster: LocalCluster, area: WideArea, folder: Path, turns: Turns, turn: tuple[Any, str]
 ) -> dict[str, Any]:
-    case, strategy = asked
+    case, strategy = turn
     row: dict[str, Any] = {"query": case.name, "strategy": strategy, "failed": ""}
     path = folder / f"{case.name}-{strategy}.parquet"
     client = cluster.nodes[0].client

@@ -58,7 +58,7 @@ def overlay(data: Path, nodes: int, minutes: float, seed: int, json_: bool) -> N
     show_result({"name": "overlay", "rows": [{c: _rounded(row.get(c)) for c in columns} for row in rows]}, json_)
 
 
-def _live(module: Any, area: WideArea, seconds: float, told: Callable[[float], None]) -> dict[str, Any]:
+def _live(module: Any, area: WideArea, seconds: float, notify: Callable[[float], None]) -> dict[str, Any]:
     footprint: Any = importlib.import_module("sbon_node.experiments.bench.footprint")
     sights: list[Any] = []
     with LocalCluster(area.names, area) as cluster:
@@ -68,7 +68,7 @@ def _live(module: Any, area: WideArea, seconds: float, told: Callable[[float], N
             at_s = time.monotonic() - began
             missed = frozenset(name for node in cluster.nodes for name in _lost_at(node))
             sights.append(module.Sight(at_s, {node.name: _place(node) for node in cluster.nodes}, missed))
-            told(at_s)
+            notify(at_s)
             time.sleep(max(0.0, EVERY_S - (time.monotonic() - began - at_s)))
         took_s = time.monotonic() - began
         shares = [footprint.cpu_since(cpu_s[name], footprint.cpu_s(family)) / took_s for name, family in families.items()]

@@ -77,8 +77,8 @@ def tell_timeouts(data: Sequence[Path]) -> None:
     """Report timeouts on stderr, for each file of round-trip times that has some."""
     read: Any = importlib.import_module("sbon_node.experiments.coordinates.rtt_matrix")
     for path in data:
-        if told := read.timeouts_text(read.timeouts_in(path)):
-            err().print(f"{path}: {told}", markup=False)
+        if message := read.timeouts_text(read.timeouts_in(path)):
+            err().print(f"{path}: {message}", markup=False)
 
 
 def run_experiment(module: str, out: Path | None, json_: bool, options: dict[str, Any]) -> None:

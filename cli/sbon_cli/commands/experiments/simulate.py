@@ -28,8 +28,8 @@ class Seeds(click.ParamType[range]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> range:
         if isinstance(value, range):
             return value
-        found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", value)
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", value)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if last < first:
             self.fail(f"{value!r} is neither a number nor A..B with A not above B", param, ctx)
         return range(first, last + 1)

@@ -70,7 +70,7 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
         return
     flags = flags_of(settings, {})
     load(None, environ={}, flags=flags)  # refused before anything starts
-    overrides = {name: given.value for name, given in flags.items()}
+    overrides = {name: flag.value for name, flag in flags.items()}
     with LocalCluster(count, latency, folder=folder, overrides=overrides, keep=True, detached=True) as local:
         state = ClusterState(mark=local.mark, nodes=tuple(NodeState.of(node) for node in local.nodes))
         state.write(local.folder)
@@ -81,14 +81,14 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
 
 def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
     """Start the dead nodes of a cluster; raise ``cluster-exists`` if all run, or another cluster is wanted."""
-    asked = click.get_current_context()
+    context = click.get_current_context()
     end = f"end it: {_told('down', folder)}"
     for option in ("latency", "settings"):
-        if asked.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+        if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
             hint = f"start the stopped nodes again, with their settings: {_told('start', folder)}; or {end}"
             raise SbonError("cluster-exists", "a cluster with other settings runs here already", where=str(folder), hint=hint)
-    count = asked.params["count"]
-    if asked.get_parameter_source("count") is ParameterSource.COMMANDLINE and count != len(old.nodes):
+    count = context.params["count"]
+    if context.get_parameter_source("count") is ParameterSource.COMMANDLINE and count != len(old.nodes):
         raise SbonError("cluster-exists", f"a cluster of {len(old.nodes)} runs here already", where=str(folder), hint=end)
     down = [node.name for node in old.nodes if node.process() is None]
     if not down:
@@ -122,10 +122,10 @@ def start(names: tuple[str, ...], folder: Path, json_: bool) -> None:
     down = {node.name: node for node in state.nodes if node.process() is None}
     for name in names:
         if name not in down:
-            there = any(node.name == name for node in state.nodes)
+            runs = any(node.name == name for node in state.nodes)
             known = ", ".join(down) or "none"
-            what = f"{name!r} runs" if there else f"no node is called {name!r}"
-            raise SbonError("node-runs" if there else "unknown-node", what, where="NODE", hint=f"down: {known}")
+            problem = f"{name!r} runs" if runs else f"no node is called {name!r}"
+            raise SbonError("node-runs" if runs else "unknown-node", problem, where="NODE", hint=f"down: {known}")
     _start(state, dict.fromkeys(names) or down, folder)
     _show(required_state(folder), json_)
 
@@ -172,24 +172,24 @@ def _told(command: str, folder: Path) -> str:
 
 def _show(state: ClusterState, json_: bool) -> bool:
     """Print each node's state; return whether all run."""
-    seen = [_seen(node) for node in state.nodes]
+    statuses = [_seen(node) for node in state.nodes]
     if json_:
-        print_json([s._asdict() for s in seen])
+        print_json([s._asdict() for s in statuses])
     else:
         columns = ("node", "state", "address", "api", "members", "engine", "operators")
-        rows = [s._asdict() | {"api": s.api.removeprefix("http://")} for s in seen]
+        rows = [s._asdict() | {"api": s.api.removeprefix("http://")} for s in statuses]
         print_table(columns, [[row[column] for column in columns] for row in rows])
-    return all(s.state == "running" for s in seen)
+    return all(s.state == "running" for s in statuses)
 
 
 def _seen(node: NodeState) -> Seen:
     if node.process() is None:
         return Seen(node.name, "down", node.pid, node.address, node.api, None, "", None)
     try:
-        told = Client(node.api).status()
+        status = Client(node.api).status()
     except SbonError as error:
         return Seen(node.name, f"silent: {error.message}", node.pid, node.address, node.api, None, "", None)
-    return Seen(node.name, "running", node.pid, node.address, node.api, told.members, told.engine, len(told.operators))
+    return Seen(node.name, "running", node.pid, node.address, node.api, status.members, status.engine, len(status.operators))
 
 
 def _signal(process: psutil.Process, signum: signal.Signals) -> None:

@@ -107,11 +107,11 @@ def _collected(client: Client) -> tuple[dict[str, bytes], list[str]]:
     missing = []
     for name, ask in asks.items():
         try:
-            told = ask()
+            text = ask()
         except SbonError as error:
             missing.append(f"{name}: {error}")
             continue
-        files[name] = told if isinstance(told, bytes) else _json(told)
+        files[name] = text if isinstance(text, bytes) else _json(text)
     if missing:
         files["missing.txt"] = "\n".join(missing).encode()
     return files, missing

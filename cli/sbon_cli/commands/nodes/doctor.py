@@ -49,54 +49,58 @@ def doctor(api: str, /, config_file: Path | None, settings: tuple[str, ...], jso
     sbon node would take them: then ports must be free, and nodes to join within reach.
 
     Exits with 1 if a check failed; warnings alone are no failure."""
-    found = _examined(api, config_file, settings, named, json_)
+    examination = _examined(api, config_file, settings, named, json_)
     if json_:
-        print_json(found)
+        print_json(examination)
     else:
-        rows = [(MARKS[one.verdict], one.check, one.message, one.remedy) for one in found.findings]
-        print_table(("", "check", "finding", "remedy"), rows, title=found.node or "no node runs")
-    if found.failed:
+        rows = [(MARKS[finding.verdict], finding.check, finding.message, finding.remedy) for finding in examination.findings]
+        print_table(("", "check", "finding", "remedy"), rows, title=examination.node or "no node runs")
+    if examination.failed:
         sys.exit(EXIT_REFUSED)
 
 
 def _sources(client: Client) -> list[CheckResult]:
     """Check all streams for sources that do not run or do not answer; empty without streams."""
     try:
-        each = [one for stream in client.streams() for one in stream.sources]
+        each = [source for stream in client.streams() for source in stream.sources]
     except SbonError as error:
         return [warning("sources", f"not known: {error.message}", error.hint or "ask again: sbon doctor")]
-    lost = [one for one in each if one.trouble or _kind(one) in (UNREACHABLE, states.FAILED, LOST)]
+    lost = [source for source in each if source.trouble or _kind(source) in (UNREACHABLE, states.FAILED, LOST)]
     if lost:
-        kinds = {_kind(one) for one in lost}
-        remedy = "; ".join(said for kind, said in REMEDIES.items() if kind in kinds)
-        told = "; ".join(f"{one.source.stream}/{one.source.name} at {one.source.node}: {one.state}" for one in lost)
-        return [warning("sources", told, f"{remedy}; see: sbon stream show, and their logs")]
+        kinds = {_kind(source) for source in lost}
+        remedy = "; ".join(advice for kind, advice in REMEDIES.items() if kind in kinds)
+        message = "; ".join(
+            f"{source.source.stream}/{source.source.name} at {source.source.node}: {source.state}" for source in lost
+        )
+        return [warning("sources", message, f"{remedy}; see: sbon stream show, and their logs")]
     return [ok("sources", f"{len(each)}, all well")] if each else []
 
 
 def _queries(client: Client) -> list[CheckResult]:
     """Check active queries for lost and waiting components; empty without queries."""
     try:
-        listed = client.queries()
-        live = [one for one in listed[:MAX_QUERIES] if one.state in NOT_OVER]
-        each = [client.query(one.id) if one.state == states.RUNNING else one for one in live]
+        listing = client.queries()
+        live = [query for query in listing[:MAX_QUERIES] if query.state in NOT_OVER]
+        each = [client.query(query.id) if query.state == states.RUNNING else query for query in live]
     except SbonError as error:
         return [warning("queries", f"not known: {error.message}", error.hint or "ask again: sbon doctor")]
-    troubled = [one for one in each if one.reason and one.state in NOT_OVER]
-    lost = [one for one in troubled if _is_lost(one)]
-    found = [failed(f"query {one.id}", one.reason, LOST_REMEDY.format(one.id)) for one in lost]
-    found += [warning(f"query {one.id}", one.reason, f"see: sbon query show {one.id}") for one in troubled if one not in lost]
-    return found or ([ok("queries", f"{len(each)}, none has lost a component or waits")] if each else [])
+    troubled = [query for query in each if query.reason and query.state in NOT_OVER]
+    lost = [query for query in troubled if _is_lost(query)]
+    results = [failed(f"query {query.id}", query.reason, LOST_REMEDY.format(query.id)) for query in lost]
+    results += [
+        warning(f"query {query.id}", query.reason, f"see: sbon query show {query.id}") for query in troubled if query not in lost
+    ]
+    return results or ([ok("queries", f"{len(each)}, none has lost a component or waits")] if each else [])
 
 
 def _is_lost(query: QueryInfo) -> bool:
     """Whether a node has lost its component of the query."""
-    parts = [*(one.state for one in query.operators), *(_kind(one) for one in query.sources)]
-    return query.state == LOST or query.sink_lost or LOST in parts
+    states_of_components = [*(operator.state for operator in query.operators), *(_kind(source) for source in query.sources)]
+    return query.state == LOST or query.sink_lost or LOST in states_of_components
 
 
-def _kind(one: SourceInfo) -> str:
-    return one.state.partition(":")[0]
+def _kind(source: SourceInfo) -> str:
+    return source.state.partition(":")[0]
 
 
 def _examined(
@@ -106,12 +110,12 @@ def _examined(
         if not json_:
             err().print("[dim]examining; peers connect back …[/]")
         client = Client(api)
-        found = client.examine()
+        examination = client.examine()
     except SbonError as error:
         if error.code != "node-unreachable":
             raise
     else:
-        return replace(found, findings=(*found.findings, *_sources(client), *_queries(client)))
+        return replace(examination, findings=(*examination.findings, *_sources(client), *_queries(client)))
     from sbon_node.operations.machine import examine_machine
     from sbon_node.operations.preflight import not_running, preflight
 

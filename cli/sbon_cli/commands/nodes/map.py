@@ -59,59 +59,61 @@ def map_(api: str, file: Path | None, json_: bool) -> None:
     from a node to the network and add to each distance; --out shows both, as size and colour.
     """
     check_suffix(file)
-    found = map_of(Client(api).members())
+    map_found = map_of(Client(api).members())
     if file is not None:
-        save(found, file)
+        save(map_found, file)
         err().print(f"written: {escape(str(file))}")
     if json_:
-        print_json(found)
+        print_json(map_found)
     elif file is None:
-        for line in drawn([(place.name, place.x_ms, place.y_ms) for place in found.places], out().width):
+        for line in drawn([(point.name, point.x_ms, point.y_ms) for point in map_found.places], out().width):
             say(escape(line))
-        say(f"\n[dim]{escape(_legend(found))}[/]")
+        say(f"\n[dim]{escape(_legend(map_found))}[/]")
 
 
-def _legend(found: Map) -> str:
-    heights = [place.height_ms for place in found.places]
+def _legend(network_map: Map) -> str:
+    heights = [point.height_ms for point in network_map.places]
     added = f"heights add {min(heights):.1f} to {max(heights):.1f} ms a node"
-    text = f"{counted(len(found.places), 'node')}; {shown_share(found)}; {added}"
-    return f"{text}; no coordinate: {', '.join(found.unplaced)}" if found.unplaced else text
+    text = f"{counted(len(network_map.places), 'node')}; {shown_share(network_map)}; {added}"
+    return f"{text}; no coordinate: {', '.join(network_map.unplaced)}" if network_map.unplaced else text
 
 
 def map_of(members: Sequence[MemberInfo]) -> Map:
     """Map the live members. Raise :class:`SbonError` ``nobody-placed`` if none has a coordinate."""
-    there = [m for m in members if m.state in THERE]
-    coordinates = {m.name: m.coordinate for m in there if m.coordinate is not None}
+    present = [m for m in members if m.state in THERE]
+    coordinates = {m.name: m.coordinate for m in present if m.coordinate is not None}
     if not coordinates:
         raise SbonError("nobody-placed", "no node has a coordinate yet", hint="ask again in some seconds")
     points, shown = principal_axes(list(coordinates.values()))
-    placed = [m for m in there if m.name in coordinates]
-    places = tuple(
+    located = [m for m in present if m.name in coordinates]
+    map_points = tuple(
         Place(m.name, round(float(x), 3), round(float(y), 3), m.height_ms or 0.0, m.load_ms or 0.0, m.load_per_core)
-        for m, (x, y) in zip(placed, points, strict=True)
+        for m, (x, y) in zip(located, points, strict=True)
     )
-    return Map(places, round(shown, 4), tuple(m.name for m in there if m.coordinate is None))
+    return Map(map_points, round(shown, 4), tuple(m.name for m in present if m.coordinate is None))
 
 
-def save(found: Map, file: Path) -> None:
+def save(network_map: Map, file: Path) -> None:
     """Draw the map: larger points are higher, darker points more loaded.
 
     Raises :class:`SbonError` ``input-missing`` without matplotlib, and ``not-written``.
     """
     figure = matplotlib_figure()()
-    places = found.places
+    points = network_map.places
     axes = figure.add_subplot()
-    heights, loads = [place.height_ms for place in places], [place.load_per_core or 0.0 for place in places]
-    xs, ys = [place.x_ms for place in places], [place.y_ms for place in places]
+    heights, loads = [point.height_ms for point in points], [point.load_per_core or 0.0 for point in points]
+    xs, ys = [point.x_ms for point in points], [point.y_ms for point in points]
     dots = axes.scatter(
         xs, ys, s=[20 + 4 * height for height in heights], c=loads, cmap="viridis_r", vmin=0.0, vmax=max(*loads, 1.0)
     )
     figure.colorbar(dots, label="load (runnable processes a core)")
     axes.set(
-        xlabel="ms", ylabel="ms", title=f"{counted(len(places), 'node')} in the cost space; size: height; {shown_share(found)}"
+        xlabel="ms",
+        ylabel="ms",
+        title=f"{counted(len(points), 'node')} in the cost space; size: height; {shown_share(network_map)}",
     )
     axes.set_aspect("equal", adjustable="datalim")
-    label(figure, axes, [(place.name, place.x_ms, place.y_ms) for place in places])
+    label(figure, axes, [(point.name, point.x_ms, point.y_ms) for point in points])
     write_figure(figure, file)
 
 
@@ -129,5 +131,5 @@ def write_figure(figure: Any, file: Path) -> None:
         raise SbonError("not-written", f"cannot be written: {error.strerror}", where=str(file)) from error
 
 
-def shown_share(found: Map) -> str:
-    return f"two axes show {found.shown:.0%} of the spread"
+def shown_share(network_map: Map) -> str:
+    return f"two axes show {network_map.shown:.0%} of the spread"

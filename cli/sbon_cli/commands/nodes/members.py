@@ -35,12 +35,12 @@ def members(api: str, near: str, within: float | None, states: tuple[str, ...], 
     Times are measured where the node asked has measured them lately, and else estimated from the coordinates.
     """
     wanted = _wanted(tags)
-    found = Client(api).members(near, within)
-    listed = [m for m in found if (not states or m.state in states) and wanted.items() <= m.tags.items()]
+    answer = Client(api).members(near, within)
+    shown = [m for m in answer if (not states or m.state in states) and wanted.items() <= m.tags.items()]
     if json_:
-        print_json(listed)
+        print_json(shown)
     else:
-        show_members(listed, near, within)
+        show_members(shown, near, within)
 
 
 def _wanted(tags: tuple[str, ...]) -> dict[str, str]:
@@ -53,21 +53,21 @@ def _wanted(tags: tuple[str, ...]) -> dict[str, str]:
     return wanted
 
 
-def show_members(listed: Sequence[MemberInfo], near: str = "", within: float | None = None) -> None:
+def show_members(shown: Sequence[MemberInfo], near: str = "", within: float | None = None) -> None:
     """Print the members as a table, with distances if requested."""
     if near or within is not None:
         print_table(
             ("node", f"from {near or 'here'} ms", "", "state", "address", "coordinate", "tags"),
             [
                 (m.name, m.distance_ms, _kind(m.distance_ms, m.distance_measured), m.state, m.address, *_place_and_words(m))
-                for m in listed
+                for m in shown
             ],
             empty="no node is within that distance",
         )
         return
     print_table(
         ("node", "state", "address", "api", "rtt ms", "", "coordinate", "tags"),
-        [(m.name, m.state, m.address, m.api, m.rtt_ms, _kind(m.rtt_ms, m.measured), *_place_and_words(m)) for m in listed],
+        [(m.name, m.state, m.address, m.api, m.rtt_ms, _kind(m.rtt_ms, m.measured), *_place_and_words(m)) for m in shown],
         empty="no such members",
     )
 
@@ -78,15 +78,15 @@ def show_members(listed: Sequence[MemberInfo], near: str = "", within: float | N
 @reports_errors
 def status(api: str, json_: bool) -> None:
     """Shows the node asked: engine, operators, coordinate, counters."""
-    found = Client(api).status()
+    node = Client(api).status()
     if json_:
-        print_json(found)
+        print_json(node)
         return
-    shown = msgspec.to_builtins(found)
+    shown = msgspec.to_builtins(node)
     shown["coordinate"] = (
-        f"{_point(found.coordinate)}, height {found.height:.1f} ms, error {found.error:.2f}, load {_load(found.load_per_core)}"
+        f"{_point(node.coordinate)}, height {node.height:.1f} ms, error {node.error:.2f}, load {_load(node.load_per_core)}"
     )
-    shown["operators"] = ", ".join(found.operators) or "none"
+    shown["operators"] = ", ".join(node.operators) or "none"
     counters = shown.pop("counters")
     del shown["height"], shown["error"], shown["load"], shown["load_per_core"]
     print_table(("", ""), [(name, cell_text(value)) for name, value in shown.items()])

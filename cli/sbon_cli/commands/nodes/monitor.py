@@ -84,9 +84,9 @@ def _words(event: NodeEvent) -> str:
         case QueryChanged():
             return f"{escape(event.query)} {_graded(event.state)}{_because(event.reason)}"
         case OperatorChanged():
-            way = f" from {escape(event.was)}" if event.was else ""
+            origin = f" from {escape(event.was)}" if event.was else ""
             by = f" by {event.strategy}" if event.strategy else ""
-            return f"{escape(event.operator)} {_graded(event.change)} at {escape(event.host)}{way}{by}{_because(event.reason)}"
+            return f"{escape(event.operator)} {_graded(event.change)} at {escape(event.host)}{origin}{by}{_because(event.reason)}"
         case LogLine():
             colour = _COLOURS.get(event.level, "")
             fields = " ".join(f"{key}={_shown(value)}" for key, value in event.fields.items())

@@ -25,28 +25,28 @@ def rtt(api: str, a: str, b: str, measure: bool | None, json_: bool) -> None:
     was measured within directory.fresh_s is not measured again.
     """
     question = RttRequest(pairs=((a, b),), max_age_s=0.0 if measure else None, cached=measure is False)
-    (found,) = Client(api).rtt(question)
-    if found.code:
+    (pair,) = Client(api).rtt(question)
+    if pair.code:
         raise SbonError(
-            found.code,
-            found.reason,
-            where=found.where,
-            hint=found.hint,
-            details=(f"by the coordinates: {_ms(found.coordinates_ms)}",),
+            pair.code,
+            pair.reason,
+            where=pair.where,
+            hint=pair.hint,
+            details=(f"by the coordinates: {_ms(pair.coordinates_ms)}",),
         )
     if json_:
-        print_json(found)
+        print_json(pair)
         return
-    print_table((f"{found.a} to {found.b}", "ms", ""), _rows(found))
+    print_table((f"{pair.a} to {pair.b}", "ms", ""), _rows(pair))
 
 
-def _rows(found: PairInfo) -> list[tuple[str, float | None, str]]:
-    measured = "not lately" if found.age_s is None else f"{found.age_s:.1f} s ago by {found.by}, the least of three pings"
+def _rows(pair: PairInfo) -> list[tuple[str, float | None, str]]:
+    measured = "not lately" if pair.age_s is None else f"{pair.age_s:.1f} s ago by {pair.by}, the least of three pings"
     used = {"probes": "this node's own probes, filtered", "unknown": "unknown"}
     return [
-        ("by the coordinates", found.coordinates_ms, ""),
-        ("measured", found.measured_ms, measured),
-        ("used by placement", found.estimate_ms, used.get(found.estimate_source, found.estimate_source)),
+        ("by the coordinates", pair.coordinates_ms, ""),
+        ("measured", pair.measured_ms, measured),
+        ("used by placement", pair.estimate_ms, used.get(pair.estimate_source, pair.estimate_source)),
     ]
 
 

@@ -95,13 +95,13 @@ def settings_options(command: Callable[P, R]) -> Callable[P, R]:
 
 def flags_of(settings: tuple[str, ...], named: Mapping[str, str | None]) -> dict[str, Given]:
     """Return flags by ``section.key``; raise :class:`SbonError` ``bad-config`` for a ``--set`` without ``=``."""
-    found = {NAMED[p][0]: Given(value, _flag(p), text=True) for p, value in named.items() if value is not None}
+    flags = {NAMED[p][0]: Given(value, _flag(p), text=True) for p, value in named.items() if value is not None}
     for setting in settings:
         name, separator, value = setting.partition("=")
         if not separator:
             raise SbonError("bad-config", f"{setting!r} is not SECTION.KEY=VALUE", where="--set", hint="see: sbon config show")
-        found[name.strip()] = Given(value, f"--set {name.strip()}", text=True)
-    return found
+        flags[name.strip()] = Given(value, f"--set {name.strip()}", text=True)
+    return flags
 
 
 def _flag(parameter: str) -> str:

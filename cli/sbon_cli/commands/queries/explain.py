@@ -40,8 +40,8 @@ class Explained(click.Group):
     """Group whose default command is ``plan``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
-        return super().parse_args(ctx, args if named else ["plan", *args])
+        has_name = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if has_name else ["plan", *args])
 
 
 @click.group(cls=Explained)
@@ -91,9 +91,9 @@ def plan(
         raise click.UsageError(f"{sql} is no SQL; to explain a query of the cluster: sbon explain --query {sql}")
     client = Client(api)
     if query_id:
-        found = client.explain_query(query_id)
+        explanation = client.explain_query(query_id)
     else:
-        found = client.explain(
+        explanation = client.explain(
             QuerySpec(
                 **goal.goal_options(),
                 sql=text_of(sql),
@@ -104,28 +104,31 @@ def plan(
             )
         )
     if json_:
-        print_json(found)
+        print_json(explanation)
     else:
-        show_explanation(found)
+        show_explanation(explanation)
 
 
-def show_explanation(found: Explanation) -> None:
+def show_explanation(explanation: Explanation) -> None:
     """Show the explanation in the width of the terminal."""
     width = out().width
-    parts = {part.id: part for part in found.components}
-    what = f"[bold]{escape(found.query)}[/] {found.state}" if found.query else "not submitted"
-    reason = f" ({found.reason})" if found.reason else ""
-    say(f"{what}{escape(reason)}; by {found.strategy}, rows to {escape(found.consumer)}")
-    say(f"[dim]{escape(found.sql.strip())}[/]\n")
-    for line in tree(parts, found.components[0].id, width):
+    components = {component.id: component for component in explanation.components}
+    title = f"[bold]{escape(explanation.query)}[/] {explanation.state}" if explanation.query else "not submitted"
+    reason = f" ({explanation.reason})" if explanation.reason else ""
+    say(f"{title}{escape(reason)}; by {explanation.strategy}, rows to {escape(explanation.consumer)}")
+    say(f"[dim]{escape(explanation.sql.strip())}[/]\n")
+    for line in tree(components, explanation.components[0].id, width):
         say(escape(line))
-    if found.query:
+    if explanation.query:
         say(f"[dim]{WINDOWS}[/]")
     say()
-    operators = sorted((part for part in found.components if part.kind == "operator"), key=lambda part: part.fragment)
-    for fragment, same in groupby(operators, key=lambda part: part.fragment):
-        for part in same:
-            say(f"[bold]{escape(part.id)}[/] at {escape(part.node)}, {escape(_state(part))}")
+    operators = sorted(
+        (component for component in explanation.components if component.kind == "operator"),
+        key=lambda component: component.fragment,
+    )
+    for fragment, same in groupby(operators, key=lambda component: component.fragment):
+        for component in same:
+            say(f"[bold]{escape(component.id)}[/] at {escape(component.node)}, {escape(_state(component))}")
         for line in textwrap.wrap(fragment, width - 3, break_on_hyphens=False):
             say(f"  [dim]{escape(line)}[/]")
     say()
@@ -140,17 +143,17 @@ def show_explanation(found: Explanation) -> None:
                 "-" if link.measured_bytes_s is None else bytes_text(link.measured_bytes_s),
                 "?" if link.usage is None else bytes_text(link.usage),
             )
-            for link in found.links
+            for link in explanation.links
         ],
         empty="no links",
     )
     say()
-    say(_total("predicted", found.usage, found.baseline_usage))
-    if found.measured_usage is not None and found.measured_baseline_usage is not None:
-        say(_total("measured", found.measured_usage, found.measured_baseline_usage))
+    say(_total("predicted", explanation.usage, explanation.baseline_usage))
+    if explanation.measured_usage is not None and explanation.measured_baseline_usage is not None:
+        say(_total("measured", explanation.measured_usage, explanation.measured_baseline_usage))
 
 
-def tree(parts: dict[str, ExplainedComponent], root: str, width: int) -> list[str]:
+def tree(components: dict[str, ExplainedComponent], root: str, width: int) -> list[str]:
     """A line for each component, under its readers, with its numbers to the right. A component with two readers is shown once."""
     columns = 6 * FIGURE
     label = max(LEAST_LABEL, width - 1 - columns)
@@ -161,33 +164,33 @@ def tree(parts: dict[str, ExplainedComponent], root: str, width: int) -> list[st
     shown: set[str] = set()
 
     def add(name: str, branch: str, below: str) -> None:
-        part = parts[name]
-        text = f"{branch}{_short(name).removesuffix(f'/{part.node}')} at {part.node}"
+        component = components[name]
+        text = f"{branch}{_short(name).removesuffix(f'/{component.node}')} at {component.node}"
         if name in shown:
             lines.append(f"{text} (above)")
             return
         shown.add(name)
-        lines.extend(_with_figures(text, below, part, label))
-        if part.late:
-            lines.append(f"{below}{rows_text(part.late)} late")
-        for position, read in enumerate(part.reads):
-            last = position == len(part.reads) - 1
+        lines.extend(_with_figures(text, below, component, label))
+        if component.late:
+            lines.append(f"{below}{rows_text(component.late)} late")
+        for position, read in enumerate(component.reads):
+            last = position == len(component.reads) - 1
             add(read, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
 
     add(root, "", "")
     return lines
 
 
-def _with_figures(text: str, below: str, part: ExplainedComponent, label: int) -> list[str]:
+def _with_figures(text: str, below: str, component: ExplainedComponent, label: int) -> list[str]:
     """Return the line; the numbers of a long label are on the next line."""
-    if part.kind == "sink":
+    if component.kind == "sink":
         return [text]
     pairs = zip(
-        (part.estimated.rows_s, part.estimated.row_bytes, part.estimated.selectivity),
-        (part.measured.rows_s, part.measured.row_bytes, part.measured.selectivity),
+        (component.estimated.rows_s, component.estimated.row_bytes, component.estimated.selectivity),
+        (component.measured.rows_s, component.measured.row_bytes, component.measured.selectivity),
         strict=True,
     )
-    figures = "".join(f"{figure_text(one):>{FIGURE}}" for pair in pairs for one in pair)
+    figures = "".join(f"{figure_text(figure):>{FIGURE}}" for pair in pairs for figure in pair)
     if len(text) >= label:
         return [text, f"{below:<{label}}{figures}"]
     return [f"{text:<{label}}{figures}"]
@@ -214,12 +217,16 @@ def _short(name: str) -> str:
     return f"{stream}/{rest.partition('/')[2]}" if at and name.startswith("source/") else name
 
 
-def _state(part: ExplainedComponent) -> str:
-    return part.state + (f": {part.reason}" if part.reason else "") + (", by earlier measurements" if part.remembered else "")
+def _state(component: ExplainedComponent) -> str:
+    return (
+        component.state
+        + (f": {component.reason}" if component.reason else "")
+        + (", by earlier measurements" if component.remembered else "")
+    )
 
 
-def _total(how: str, usage: float | None, whole: float | None) -> str:
-    if usage is None or whole is None:
+def _total(how: str, usage: float | None, baseline: float | None) -> str:
+    if usage is None or baseline is None:
         return f"network usage, {how}: ?; the latency of some links is not known"
-    share = f", [bold]{usage / whole:.1%}[/]" if whole else ""
-    return f"network usage, {how}: {bytes_text(usage)}; all rows to the consumer: {bytes_text(whole)}{share}"
+    share = f", [bold]{usage / baseline:.1%}[/]" if baseline else ""
+    return f"network usage, {how}: {bytes_text(usage)}; all rows to the consumer: {bytes_text(baseline)}{share}"

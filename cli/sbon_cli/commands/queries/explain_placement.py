@@ -68,7 +68,7 @@ def placement(
     check_suffix(file)
     client = Client(api)
     if QUERY_NAME.fullmatch(what):
-        found = client.explain_query_placement(what)
+        explanation = client.explain_query_placement(what)
     else:
         question = QuerySpec(
             **goal.goal_options(),
@@ -78,63 +78,63 @@ def placement(
             on_error=on_error,
             consumer=consumer,
         )
-        found = client.explain_placement(question)
+        explanation = client.explain_placement(question)
     if file is not None:
-        save(found, file)
+        save(explanation, file)
         err().print(f"written: {escape(str(file))}")
     if json_:
-        print_json(found)
+        print_json(explanation)
     elif file is None:
-        show_placement(found)
+        show_placement(explanation)
 
 
-def show_placement(found: PlacementExplanation) -> None:
+def show_placement(shown: PlacementExplanation) -> None:
     """Show the explanation in the width of the terminal."""
-    what = f"[bold]{escape(found.query)}[/] {found.state}" if found.query else "not submitted"
-    taken = f" (now {found.now.strategy})" if found.now.strategy != found.strategy else ""
-    say(f"{what}; by {found.strategy}{taken}, for {escape(found.objective)}, rows to {escape(found.consumer)}")
-    say(f"[dim]{escape(found.sql.strip())}[/]")
-    if found.now_reason:
-        say(escape(found.now_reason))
-    if found.now.refused:
-        say(f"[bold red]refused[/] {escape(found.now.refused)}")
-    for line in _away(found):
+    title = f"[bold]{escape(shown.query)}[/] {shown.state}" if shown.query else "not submitted"
+    now_chosen = f" (now {shown.now.strategy})" if shown.now.strategy != shown.strategy else ""
+    say(f"{title}; by {shown.strategy}{now_chosen}, for {escape(shown.objective)}, rows to {escape(shown.consumer)}")
+    say(f"[dim]{escape(shown.sql.strip())}[/]")
+    if shown.now_reason:
+        say(escape(shown.now_reason))
+    if shown.now.refused:
+        say(f"[bold red]refused[/] {escape(shown.now.refused)}")
+    for line in _away(shown):
         say(f"[bold red]{escape(line)}[/]")
-    if found.query:
-        say("[dim]by the planned rates; for the measured ones: sbon explain --query " + f"{found.query}[/]")
+    if shown.query:
+        say("[dim]by the planned rates; for the measured ones: sbon explain --query " + f"{shown.query}[/]")
     say()
-    for line in _tree(found):
+    for line in _tree(shown):
         say(line)
     say()
-    if not found.current.refused:
-        say(f"it costs {_figures(found, found.current)}")
-    lost_ends = [vertex for vertex, node in found.pinned.items() if node in found.away]
-    if found.query and lost_ends:
+    if not shown.current.refused:
+        say(f"it costs {_figures(shown, shown.current)}")
+    lost_ends = [vertex for vertex, node in shown.pinned.items() if node in shown.away]
+    if shown.query and lost_ends:
         say(f"it cannot be placed again as long as {escape(', '.join(lost_ends))} cannot be reached")
-    elif found.query and found.now.hosts and found.now.hosts != found.current.hosts:
-        say(f"now it would be {_moved(found.current.hosts, found.now.hosts)}: {_figures(found, found.now)}")
-    elif found.query and found.now.hosts:
+    elif shown.query and shown.now.hosts and shown.now.hosts != shown.current.hosts:
+        say(f"now it would be {_moved(shown.current.hosts, shown.now.hosts)}: {_figures(shown, shown.now)}")
+    elif shown.query and shown.now.hosts:
         say("now it would be placed the same")
-    if found.best.hosts and found.best.hosts != found.current.hosts and not lost_ends:
-        say(f"best of the candidates: {_moved(found.current.hosts, found.best.hosts)}: {_figures(found, found.best)}")
-    for operator in found.operators:
-        _show_operator(found, operator)
-    _show_strategies(found)
-    _show_checks(found.checks)
-    _show_turns(found)
+    if shown.best.hosts and shown.best.hosts != shown.current.hosts and not lost_ends:
+        say(f"best of the candidates: {_moved(shown.current.hosts, shown.best.hosts)}: {_figures(shown, shown.best)}")
+    for operator in shown.operators:
+        _show_operator(shown, operator)
+    _show_strategies(shown)
+    _show_checks(shown.checks)
+    _show_turns(shown)
 
 
-def _away(found: PlacementExplanation) -> list[str]:
+def _away(explanation: PlacementExplanation) -> list[str]:
     """Return the nodes that cannot be asked, and the query's components there."""
-    at = {**found.pinned, **{one.id: one.node for one in found.operators}}
-    there = {node: ", ".join(vertex for vertex in at if at[vertex] == node) for node in found.away}
-    return [f"{node} {how}: {there[node]}; its last known latencies count" for node, how in found.away.items()]
+    at = {**explanation.pinned, **{operator.id: operator.node for operator in explanation.operators}}
+    vertices = {node: ", ".join(vertex for vertex in at if at[vertex] == node) for node in explanation.away}
+    return [f"{node} {how}: {vertices[node]}; its last known latencies count" for node, how in explanation.away.items()]
 
 
-def _tree(found: PlacementExplanation) -> list[str]:
+def _tree(explanation: PlacementExplanation) -> list[str]:
     """Return a line for each component, from the sink to the sources; a component with two readers has its inputs once."""
-    at = {**found.pinned, **{one.id: one.node for one in found.operators}}
-    distance_ms = {(one.id, c.node): c.distance_ms for one in found.operators for c in one.candidates}
+    at = {**explanation.pinned, **{operator.id: operator.node for operator in explanation.operators}}
+    distance_ms = {(operator.id, c.node): c.distance_ms for operator in explanation.operators for c in operator.candidates}
     lines: list[str] = []
     drawn: set[str] = set()
 
@@ -143,9 +143,9 @@ def _tree(found: PlacementExplanation) -> list[str]:
         near_ms = distance_ms.get((vertex, node))
         near = "" if near_ms is None else f", {near_ms:.1f} ms from the best point for it"
         again = " (above)" if vertex in drawn else ""
-        gone = f" [red]({escape(found.away[node])})[/]" if node in found.away else ""
-        lines.append(f"{branch}[bold]{escape(vertex)}[/] at {escape(node)}{gone}{near}{flow}{again}")
-        links = [] if again else [link for link in found.links if link.target == vertex]
+        note = f" [red]({escape(explanation.away[node])})[/]" if node in explanation.away else ""
+        lines.append(f"{branch}[bold]{escape(vertex)}[/] at {escape(node)}{note}{near}{flow}{again}")
+        links = [] if again else [link for link in explanation.links if link.target == vertex]
         drawn.add(vertex)
         for position, link in enumerate(links):
             last = position == len(links) - 1
@@ -157,46 +157,48 @@ def _tree(found: PlacementExplanation) -> list[str]:
     return lines
 
 
-def _show_operator(found: PlacementExplanation, operator: WeighedOperator) -> None:
-    moves = f", now {escape(operator.now)}" if found.query and operator.now not in ("", operator.node) else ""
+def _show_operator(explanation: PlacementExplanation, operator: WeighedOperator) -> None:
+    moves = f", now {escape(operator.now)}" if explanation.query and operator.now not in ("", operator.node) else ""
     say(f"\n[bold]{escape(operator.id)}[/] at {escape(operator.node or 'nowhere')}{moves}")
     if operator.reason:
         say(f"[dim]{escape(operator.reason)}[/]")
-    listed = [one for i, one in enumerate(operator.candidates) if i < SHOWN or one.node == operator.node]
+    shown = [candidate for i, candidate in enumerate(operator.candidates) if i < SHOWN or candidate.node == operator.node]
     print_table(
         ("candidate", "ms off", "predicted", "measured", "cores free", "why not"),
         [
             (
-                one.node,
-                one.distance_ms,
-                _cost(found, one.predicted),
-                _cost(found, one.measured),
-                None if one.free is None else f"{one.free.cores:.2f}",
-                one.lost or "chosen",
+                candidate.node,
+                candidate.distance_ms,
+                _cost(explanation, candidate.predicted),
+                _cost(explanation, candidate.measured),
+                None if candidate.free is None else f"{candidate.free.cores:.2f}",
+                candidate.lost or "chosen",
             )
-            for one in listed
+            for candidate in shown
         ],
         empty="no candidates",
     )
-    if len(listed) < len(operator.candidates):
-        say(f"[dim]and {len(operator.candidates) - len(listed)} more, with --json[/]")
+    if len(shown) < len(operator.candidates):
+        say(f"[dim]and {len(operator.candidates) - len(shown)} more, with --json[/]")
 
 
-def _show_strategies(found: PlacementExplanation) -> None:
-    base = found.current.cost
+def _show_strategies(explanation: PlacementExplanation) -> None:
+    base = explanation.current.cost
     say()
     print_table(
         ("strategy", "cost", "against this", "delay ms", "probes", ""),
         [
             (
-                one.strategy,
-                _cost(found, one.cost),
-                f"{one.cost / base - 1:+.1%}" if one.cost is not None and base else None,
-                None if one.delay_ms is None else f"{one.delay_ms:.1f}",
-                None if one.refused else one.probes,
-                one.refused or one.breaks,
+                alternative.strategy,
+                _cost(explanation, alternative.cost),
+                f"{alternative.cost / base - 1:+.1%}" if alternative.cost is not None and base else None,
+                None if alternative.delay_ms is None else f"{alternative.delay_ms:.1f}",
+                None if alternative.refused else alternative.probes,
+                alternative.refused or alternative.breaks,
             )
-            for one in sorted(found.strategies, key=lambda one: (one.cost is None, one.cost or 0.0))
+            for alternative in sorted(
+                explanation.strategies, key=lambda alternative: (alternative.cost is None, alternative.cost or 0.0)
+            )
         ],
     )
 
@@ -207,28 +209,28 @@ def _show_checks(checks: tuple[BoundCheck, ...]) -> None:
         ("bound", "at", "allowed", "takes", "left"),
         [
             (
-                one.bound,
-                one.where,
-                _amount(one.bound, one.limit) or "?",
-                _amount(one.bound, one.value),
-                "?" if one.limit is None else _amount(one.bound, one.slack),
+                check.bound,
+                check.where,
+                _amount(check.bound, check.limit) or "?",
+                _amount(check.bound, check.value),
+                "?" if check.limit is None else _amount(check.bound, check.slack),
             )
-            for one in checks
+            for check in checks
         ],
         empty="no bounds",
     )
 
 
-def _show_turns(found: PlacementExplanation) -> None:
+def _show_turns(explanation: PlacementExplanation) -> None:
     say()
-    others = "1 other latency that is" if found.settled == 1 else f"{found.settled} other latencies that are"
-    rest = f"{others} not measured lately would change nothing" if found.settled else ""
-    if not found.turns:
+    others = "1 other latency that is" if explanation.settled == 1 else f"{explanation.settled} other latencies that are"
+    rest = f"{others} not measured lately would change nothing" if explanation.settled else ""
+    if not explanation.turns:
         say(rest or "no measurement would change the choice: all relevant latencies were measured lately")
         return
     print_table(
         ("pair", "ms", "known by", "the best changes", "to"),
-        [row for turn in found.turns[:SHOWN] for row in _turn_rows(turn)],
+        [row for turn in explanation.turns[:SHOWN] for row in _turn_rows(turn)],
     )
     if rest:
         say(f"[dim]{rest}[/]")
@@ -249,21 +251,21 @@ def _moved(before: dict[str, str], after: dict[str, str]) -> str:
     return ", ".join(f"{operator} at {node}" for operator, node in after.items() if before.get(operator) != node)
 
 
-def _figures(found: PlacementExplanation, one: Alternative) -> str:
-    usage = "" if found.objective == "usage" else f", {bytes_text(one.usage or 0.0)} of network usage"
-    breaks = f", [bold red]{escape(one.breaks)}[/]" if one.breaks else ""
-    return f"{_cost(found, one.cost)}{usage}, delay {one.delay_ms or 0.0:.1f} ms{breaks}"
+def _figures(explanation: PlacementExplanation, alternative: Alternative) -> str:
+    usage = "" if explanation.objective == "usage" else f", {bytes_text(alternative.usage or 0.0)} of network usage"
+    breaks = f", [bold red]{escape(alternative.breaks)}[/]" if alternative.breaks else ""
+    return f"{_cost(explanation, alternative.cost)}{usage}, delay {alternative.delay_ms or 0.0:.1f} ms{breaks}"
 
 
-def _cost(found: PlacementExplanation, cost: float | None) -> str | None:
+def _cost(explanation: PlacementExplanation, cost: float | None) -> str | None:
     """Return a cost in the unit of the objective, if it has one."""
     if cost is None:
         return None
-    if found.objective in ("delay", "latency"):
+    if explanation.objective in ("delay", "latency"):
         return f"{cost:.1f} ms"
-    if found.objective == "bandwidth":
+    if explanation.objective == "bandwidth":
         return f"{bytes_text(cost)}/s"
-    return bytes_text(cost) if found.objective == "usage" else cell_text(float(cost))
+    return bytes_text(cost) if explanation.objective == "usage" else cell_text(float(cost))
 
 
 def _amount(bound: str, value: float | None) -> str | None:

@@ -71,8 +71,8 @@ class Follower:
                 try:
                     frame, written = next(frames)
                 except StopIteration as end:
-                    over: Finished = end.value
-                    return over
+                    finished: Finished = end.value
+                    return finished
                 with whole():
                     self.write(frame)
                     written()
@@ -93,25 +93,25 @@ class Follower:
 def silence_reason(info: QueryInfo) -> str:
     """Return why a query may give no rows, by its record; empty if unknown."""
     return info.reason or "; ".join(
-        f"source {called(one.source)} has had no rows yet"
-        for one in info.sources
-        if one.state == states.RUNNING and not (one.rows or one.late or one.bad or one.too_large)
+        f"source {called(source.source)} has had no rows yet"
+        for source in info.sources
+        if source.state == states.RUNNING and not (source.rows or source.late or source.bad or source.too_large)
     )
 
 
 def unread(info: QueryInfo) -> list[str]:
     """Return a line for each source of the query with unreadable rows."""
     return [
-        f"{count:,} row{'s' if count != 1 else ''} of {called(one.source)} could not be read since it was attached; "
-        f"see sbon stream show {one.source.stream}"
-        for one in info.sources
-        if (count := one.bad + one.too_large)
+        f"{count:,} row{'s' if count != 1 else ''} of {called(source.source)} could not be read since it was attached; "
+        f"see sbon stream show {source.source.stream}"
+        for source in info.sources
+        if (count := source.bad + source.too_large)
     ]
 
 
 def skipped(info: QueryInfo) -> list[str]:
     """Return a line with the rows that operators skipped (``on_error`` is ``skip``), if any."""
-    count = sum(one.skipped for one in info.operators)
+    count = sum(operator.skipped for operator in info.operators)
     rows = "row was" if count == 1 else "rows were"
     return [f"{count:,} {rows} skipped because expressions raised errors; see sbon query show {info.id}"] if count else []
 

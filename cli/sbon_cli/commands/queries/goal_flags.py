@@ -20,8 +20,8 @@ _UNITS_BYTES = {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 
 def bytes_s_of(rate: str, flag: str) -> float:
     """Convert ``10kB/s`` or ``1.5MB/s``; raise a usage error that names the flag."""
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*(B|kB|MB|GB)/s\s*", rate, re.ASCII)
-    bytes_s = float(found[1]) * _UNITS_BYTES[found[2]] if found else 0.0
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*(B|kB|MB|GB)/s\s*", rate, re.ASCII)
+    bytes_s = float(match[1]) * _UNITS_BYTES[match[2]] if match else 0.0
     if bytes_s <= 0:
         raise click.UsageError(f"{flag}: {rate!r} is no rate: write 500B/s, 10kB/s or 1.5MB/s")
     return bytes_s
@@ -79,9 +79,9 @@ def goal_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add ``--strategy``, ``--objective``, ``--max-delay`` and ``--min-throughput``; the command gets them as ``goal``."""
 
     @wraps(command)
-    def run(*args: Any, **given: Any) -> Any:
-        goal = Goal(**{name: given.pop(name) for name in Goal.__struct_fields__})
-        return command(*args, goal=goal, **given)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        goal = Goal(**{name: kwargs.pop(name) for name in Goal.__struct_fields__})
+        return command(*args, goal=goal, **kwargs)
 
     for option in reversed(_OPTIONS):
         run = option(run)

@@ -30,34 +30,36 @@ LINE_EVERY_S = 30.0
 """Seconds between lines, without a terminal for a bar."""
 
 
-def progress_text(found: QueryProgress) -> str:
+def progress_text(progress: QueryProgress) -> str:
     """Return ``45 % of the sources read, 1,204 rows in, 310 rows out, 120 rows/s in, lag 2.1 s, about 40 s left``."""
-    parts = [_read(found), f"{rows_text(found.rows_in)} in", f"{rows_text(found.rows_out)} out"]
-    parts += [
-        f"{rate:,.0f} rows/s {way}" for rate, way in ((found.rows_in_s, "in"), (found.rows_out_s, "out")) if rate is not None
+    texts = [_read(progress), f"{rows_text(progress.rows_in)} in", f"{rows_text(progress.rows_out)} out"]
+    texts += [
+        f"{rate:,.0f} rows/s {direction}"
+        for rate, direction in ((progress.rows_in_s, "in"), (progress.rows_out_s, "out"))
+        if rate is not None
     ]
-    if found.lag_ms is not None:
-        parts.append(f"lag {_span(found.lag_ms / 1000)}")
-    if found.left_s is not None:
-        parts.append(f"about {_span(found.left_s)} left")
-    return ", ".join(parts)
+    if progress.lag_ms is not None:
+        texts.append(f"lag {_span(progress.lag_ms / 1000)}")
+    if progress.left_s is not None:
+        texts.append(f"about {_span(progress.left_s)} left")
+    return ", ".join(texts)
 
 
-def short_text(found: QueryProgress) -> str:
+def short_text(progress: QueryProgress) -> str:
     """Return the text beside a bar: ``45 %, 40 s left, 1,204 rows in, 310 out, 120 rows/s in, lag 2.1 s``."""
-    share = "" if found.read_share is None else f"{100 * found.read_share:.0f} %"
-    parts = [share or ("no end" if found.endless else "")]
-    parts.append("" if found.left_s is None else f"{_span(found.left_s)} left")
-    parts += [f"{rows_text(found.rows_in)} in", "" if found.rows_out is None else f"{found.rows_out:,} out"]
-    parts.append("" if found.rows_in_s is None else f"{found.rows_in_s:,.0f} rows/s in")
-    parts.append("" if found.lag_ms is None else f"lag {_span(found.lag_ms / 1000)}")
-    return ", ".join(part for part in parts if part)
+    share = "" if progress.read_share is None else f"{100 * progress.read_share:.0f} %"
+    texts = [share or ("no end" if progress.endless else "")]
+    texts.append("" if progress.left_s is None else f"{_span(progress.left_s)} left")
+    texts += [f"{rows_text(progress.rows_in)} in", "" if progress.rows_out is None else f"{progress.rows_out:,} out"]
+    texts.append("" if progress.rows_in_s is None else f"{progress.rows_in_s:,.0f} rows/s in")
+    texts.append("" if progress.lag_ms is None else f"lag {_span(progress.lag_ms / 1000)}")
+    return ", ".join(text for text in texts if text)
 
 
-def _read(found: QueryProgress) -> str:
-    if found.read_share is not None:
-        return f"{100 * found.read_share:.0f} % of the sources read"
-    return f"no end: {', '.join(found.endless)}" if found.endless else "share of the sources read: unknown"
+def _read(progress: QueryProgress) -> str:
+    if progress.read_share is not None:
+        return f"{100 * progress.read_share:.0f} % of the sources read"
+    return f"no end: {', '.join(progress.endless)}" if progress.endless else "share of the sources read: unknown"
 
 
 def _span(seconds: float) -> str:
@@ -77,7 +79,7 @@ class Bar:
         self._closed = False
         self._task: TaskID | None = None
 
-    def show(self, found: QueryProgress) -> None:
+    def show(self, progress: QueryProgress) -> None:
         """Show the share if the sources have an end, else a bar without a share."""
         if self._closed:
             return
@@ -87,10 +89,10 @@ class Bar:
             self._task = self._shown.add_task("", total=None)
             self._shown.start()
         assert self._task is not None
-        share = found.read_share
+        share = progress.read_share
         self._shown.update(
             self._task,
-            description=escape(short_text(found)),
+            description=escape(short_text(progress)),
             total=None if share is None else 1.0,
             completed=share or 0.0,
         )
@@ -134,10 +136,10 @@ class _Lines:
         self._query = query
         self._told_s = time.monotonic()
 
-    def show(self, found: QueryProgress) -> None:
+    def show(self, progress: QueryProgress) -> None:
         if time.monotonic() - self._told_s >= LINE_EVERY_S:
             self._told_s = time.monotonic()
-            err().print(f"[dim]{escape(self._query)}: {escape(progress_text(found))}[/]")
+            err().print(f"[dim]{escape(self._query)}: {escape(progress_text(progress))}[/]")
 
 
 @contextmanager

@@ -53,10 +53,10 @@ def list_(api: str, json_: bool) -> None:
 
 def print_unanswered(queries: QueryList) -> None:
     """Name on stderr the nodes that may hold more queries, except those whose queries are in the list."""
-    told = {query.node for query in queries if query.state == UNREACHABLE}
-    for one in queries.unanswered:
-        more = "more of its queries" if one.node in told else "queries that are not listed"
-        err().print(f"[yellow]no answer from {escape(str(one))}[/]: it may hold {more}")
+    named_nodes = {query.node for query in queries if query.state == UNREACHABLE}
+    for answer in queries.unanswered:
+        more = "more of its queries" if answer.node in named_nodes else "queries that are not listed"
+        err().print(f"[yellow]no answer from {escape(str(answer))}[/]: it may hold {more}")
 
 
 def show_queries(queries: QueryList) -> None:
@@ -132,21 +132,21 @@ def show_query(info: QueryInfo) -> None:
 
 def _doing(operator: OperatorInfo) -> str:
     """Return its state, why it waits, and its batch: a long batch is no hang."""
-    told = [operator.reason] if operator.reason else []
+    reasons = [operator.reason] if operator.reason else []
     stats = operator.stats
     if stats is not None and stats.under_way_s is not None and stats.under_way_s >= LONG_BATCH_S:
-        told.append(f"{stats.under_way_s:.0f} s on a batch of {rows_text(stats.under_way_rows)}")
-    return f"{operator.state}: {'; '.join(told)}" if told else operator.state
+        reasons.append(f"{stats.under_way_s:.0f} s on a batch of {rows_text(stats.under_way_rows)}")
+    return f"{operator.state}: {'; '.join(reasons)}" if reasons else operator.state
 
 
 def _show_delivery(info: QueryInfo) -> None:
     """Print the sink and its progress."""
     say(f"to {escape(info.sink.kind)} {escape(_target(info))} {escape(str(info.sink.options.get('table', '')))}".rstrip())
-    found = info.delivery
-    if found is not None:
-        letters = f", kept in {found.dead_letters}" if found.dead_letters else ""
-        told = f"{rows_text(found.rows)} delivered, {found.refused:,} refused{letters}"
-        say(escape(f"{found.state}; {told}, {counted(found.retries, 'retry', 'retries')}"))
+    delivery = info.delivery
+    if delivery is not None:
+        letters = f", kept in {delivery.dead_letters}" if delivery.dead_letters else ""
+        message = f"{rows_text(delivery.rows)} delivered, {delivery.refused:,} refused{letters}"
+        say(escape(f"{delivery.state}; {message}, {counted(delivery.retries, 'retry', 'retries')}"))
     say()
 
 

@@ -25,25 +25,25 @@ def sink_of(to: str, format_: str | None, options: tuple[str, ...]) -> SinkSpec:
     chosen = options_of(options)
     if format_ is not None:
         chosen["format"] = format_
-    found = _SCHEME.match(to)
-    if found is None or found[1] == "file":
-        path = unquote(urlsplit(to).path) if found is not None else to
+    match = _SCHEME.match(to)
+    if match is None or match[1] == "file":
+        path = unquote(urlsplit(to).path) if match is not None else to
         return SinkSpec(kind="file", options={"path": str(Path(path).absolute()), **chosen})
-    scheme = found[1]
+    scheme = match[1]
     if scheme in _DATABASES:
         return SinkSpec(kind="postgres", options={**_table(to), **chosen})
     if scheme in ("http", "https"):
         return SinkSpec(kind="http", options={"url": to, **chosen})
-    rest = to[found.end() :]
+    rest = to[match.end() :]
     return SinkSpec(kind=scheme, options={"url": to, **chosen} if rest else chosen)
 
 
 def _table(to: str) -> dict[str, Any]:
     try:
-        parts = urlsplit(to)
+        address = urlsplit(to)
     except ValueError as error:
         raise click.UsageError(f"--to: no URL: {error}") from error
-    database, _, table = parts.path.strip("/").partition("/")
+    database, _, table = address.path.strip("/").partition("/")
     if not database or not table or "/" in table:
         raise click.UsageError("--to: a database and a table are to be named: postgres://USER@HOST:PORT/DATABASE/TABLE")
-    return {"url": urlunsplit((parts.scheme, parts.netloc, f"/{database}", parts.query, "")), "table": unquote(table)}
+    return {"url": urlunsplit((address.scheme, address.netloc, f"/{database}", address.query, "")), "table": unquote(table)}

@@ -61,8 +61,8 @@ def sql(
         from sbon_cli.shell.prompt import converse
 
         status = client.status()
-        told = f"at {status.name} of {status.cluster}, {counted(status.members, 'member')}; \\help for help"
-        err().print(told, style="dim", markup=False)
+        greeting = f"at {status.name} of {status.cluster}, {counted(status.members, 'member')}; \\help for help"
+        err().print(greeting, style="dim", markup=False)
         converse(Runner(client, goal_options, json_=json_), Known(api))
         return
     text = command if command is not None else text_in(file or "-", "--file")
@@ -77,11 +77,11 @@ def sql(
 
 def statements_of(text: str) -> list[Statement]:
     """Return the statements, with a last statement that has no semicolon. Shell commands have lines of their own."""
-    found: list[Statement] = []
-    kept = list(text.split("\n"))
-    for number, line in enumerate(kept):
-        if is_word(line) and not split("\n".join(kept[:number]))[1].text:
-            kept[number] = line.rstrip().rstrip(";") + ";"
-    ended, rest = split("\n".join(kept))
-    found += ended
-    return [*found, rest] if rest.text else found
+    statements: list[Statement] = []
+    lines = list(text.split("\n"))
+    for number, line in enumerate(lines):
+        if is_word(line) and not split("\n".join(lines[:number]))[1].text:
+            lines[number] = line.rstrip().rstrip(";") + ";"
+    ended, rest = split("\n".join(lines))
+    statements += ended
+    return [*statements, rest] if rest.text else statements

@@ -130,9 +130,9 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False) ->
     Unless ``quiet``, a terminal shows each step of the node meanwhile, and a pipe or file each slow step.
     """
     console = err()
-    told = not quiet and console.is_terminal
+    is_shown = not quiet and console.is_terminal
     try:
-        with slow_steps(lambda step: None if told or quiet else console.print(f"[dim]waiting: {escape(step)}[/]")) as begin:
+        with slow_steps(lambda step: None if is_shown or quiet else console.print(f"[dim]waiting: {escape(step)}[/]")) as begin:
             begin(f"no answer of the node at {client.api} yet")
             for event in client.submit(submission):
                 if isinstance(event, Accepted):
@@ -140,7 +140,7 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False) ->
                         console.print(f"[bold]{event.query.id}[/] runs, rows arrive at {escape(event.query.consumer)}")
                     return event.query
                 begin(event.message)
-                if told:
+                if is_shown:
                     console.print(f"[dim]{event.step:>10}[/]  {escape(event.message)}")
     except KeyboardInterrupt:
         console.print("[dim]interrupted before the query was accepted; to see whether it runs: sbon query list[/]")
@@ -150,8 +150,8 @@ def submitted(client: Client, submission: Submission, *, quiet: bool = False) ->
 
 def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> int:
     """Wait until the query ends, while its rows go to a sink; report why none do."""
-    said: list[str] = []
-    silence = Silence(lambda: silence_reason(info), said.append, time.monotonic)
+    printed: list[str] = []
+    silence = Silence(lambda: silence_reason(info), printed.append, time.monotonic)
     try:
         with watched(client, info, quiet=quiet):
             while info.state in LIVE:
@@ -161,8 +161,8 @@ def _wait(client: Client, info: QueryInfo, *, stop_after: bool, quiet: bool) -> 
                     silence.broken()
                 else:
                     silence.lasts()
-                while said:
-                    err().print(f"[dim]{escape(said.pop())}[/]")
+                while printed:
+                    err().print(f"[dim]{escape(printed.pop())}[/]")
     except KeyboardInterrupt:
         if stop_after:
             client.stop_query(info.id)

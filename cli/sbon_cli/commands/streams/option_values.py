@@ -8,10 +8,10 @@ import click
 import msgspec
 
 
-def options_of(given: tuple[str, ...]) -> dict[str, Any]:
+def options_of(texts: tuple[str, ...]) -> dict[str, Any]:
     """Raise a usage error for an option that is not KEY=VALUE, and for a repeated key."""
     chosen: dict[str, Any] = {}
-    for option in given:
+    for option in texts:
         key, separator, value = option.partition("=")
         if not separator:
             raise click.UsageError(f"--option: {option!r} is not KEY=VALUE")

@@ -82,9 +82,9 @@ def _opened(file: str) -> BinaryIO:
 
 def _where(client: Client, stream: str, source: str) -> tuple[Client, str]:
     """Return a client of the source's node, and the source's name; raise ``unknown-source``."""
-    here = client.status().name
+    own_node = client.status().name
     taking = [s for s in client.stream(stream).entry.sources if s.connector == "http" and source in ("", s.name)]
-    near = [s for s in taking if s.node == here] or taking
+    near = [s for s in taking if s.node == own_node] or taking
     if not near:
         hint = f"sbon stream attach {stream} --connector http"
         raise SbonError("unknown-source", f"{stream} has no such source that accepts rows", where="--source", hint=hint)
@@ -112,26 +112,26 @@ class Records:
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Yield pieces, each with the offset from its line numbers to those of the whole text."""
-        held, names, lines, told = self._first, b"", 0, False
-        more = held
-        while more or held:
+        buffered, names, lines, has_ended = self._first, b"", 0, False
+        more = buffered
+        while more or buffered:
             ended = not more
-            end = len(held) if ended else self._end(held)
-            if not end and len(held) > MAX_RECORD_BYTES:
+            end = len(buffered) if ended else self._end(buffered)
+            if not end and len(buffered) > MAX_RECORD_BYTES:
                 raise SbonError("bad-request", f"a record of more than {MAX_RECORD_BYTES:,} bytes", where=f"line {lines + 1}")
-            piece, held = held[:end], held[end:]
-            if self.kind == "csv" and not names and piece:
-                first = self._csv.first(piece)
-                names, piece = piece[:first], piece[first:]
+            record, buffered = buffered[:end], buffered[end:]
+            if self.kind == "csv" and not names and record:
+                first = self._csv.first(record)
+                names, record = record[:first], record[first:]
                 lines = names.count(b"\n")
-            if piece:
-                told = True
-                yield lines - names.count(b"\n"), names + piece
-                lines += piece.count(b"\n")
+            if record:
+                has_ended = True
+                yield lines - names.count(b"\n"), names + record
+                lines += record.count(b"\n")
             if not ended:
                 more = self._more()
-                held += more
-        if names and not told:
+                buffered += more
+        if names and not has_ended:
             yield 0, names
 
     def _end(self, text: bytes) -> int:
@@ -158,19 +158,19 @@ class Pushing:
         rows = late = bad = 0
         refused: list[RefusedRow] = []
         ignored: dict[str, None] = {}
-        for number, (before, piece) in enumerate(records):
-            answer = self._one(piece, records.media_type, f"{run}-{number}")
+        for number, (before, body) in enumerate(records):
+            answer = self._one(body, records.media_type, f"{run}-{number}")
             rows, late, bad = rows + answer.rows, late + answer.late, bad + answer.bad
             ignored |= dict.fromkeys(answer.ignored[: MAX_REPORTED - len(ignored)])
             refused += [RefusedRow(line=row.line + before, reason=row.reason) for row in answer.refused]
-        told = tuple(refused[:MAX_REPORTED])
-        return Pushed(source=self.source, rows=rows, late=late, bad=bad, refused=told, ignored=tuple(ignored))
+        reported = tuple(refused[:MAX_REPORTED])
+        return Pushed(source=self.source, rows=rows, late=late, bad=bad, refused=reported, ignored=tuple(ignored))
 
-    def _one(self, piece: bytes, media_type: str, key: str) -> Pushed:
+    def _one(self, body: bytes, media_type: str, key: str) -> Pushed:
         since, tries = self.now(), 0
         while True:
             try:
-                return self.client.push(self.stream, piece, media_type, source=self.source, key=key)
+                return self.client.push(self.stream, body, media_type, source=self.source, key=key)
             except SbonError as error:
                 if error.code not in PASSING or self.now() - since > PATIENCE_S:
                     raise

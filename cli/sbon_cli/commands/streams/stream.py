@@ -131,16 +131,16 @@ def detach(api: str, stream_name: str, node_name: str, name: str, json_: bool) -
 def source_of(info: StreamInfo, name: str, node: str) -> str:
     """Return the single source of that name, at that node; an empty name or node means any."""
     stream, sources = info.entry.declaration.name, info.entry.sources
-    found = [s.name for s in sources if (not name or s.name == name) and (not node or s.node == node)]
-    if len(found) == 1:
-        return found[0]
-    what = " ".join(part for part in (repr(name) if name else "", f"at {node}" if node else "") if part)
-    if found:
+    names = [s.name for s in sources if (not name or s.name == name) and (not node or s.node == node)]
+    if len(names) == 1:
+        return names[0]
+    description = " ".join(part for part in (repr(name) if name else "", f"at {node}" if node else "") if part)
+    if names:
         raise SbonError(
-            "ambiguous-source", f"{stream} has {len(found)} sources {what}", hint=f"name one: --name {' or '.join(found)}"
+            "ambiguous-source", f"{stream} has {len(names)} sources {description}", hint=f"name one: --name {' or '.join(names)}"
         )
-    there = ", ".join(f"{s.name} at {s.node}" for s in sources) or "none"
-    raise SbonError("unknown-source", f"{stream} has no source {what}", hint=f"there is {there}")
+    known = ", ".join(f"{s.name} at {s.node}" for s in sources) or "none"
+    raise SbonError("unknown-source", f"{stream} has no source {description}", hint=f"there is {known}")
 
 
 @stream.command("list")
@@ -249,10 +249,12 @@ def connector_of(
     rate: float | None,
 ) -> tuple[str, dict[str, Any]]:
     """Return the connector and its options by the flags; raise a usage error for contradictions."""
-    named = [c for c, given in (("file", path is not None), ("generator", generator), (connector, bool(connector))) if given]
-    if len(set(named)) != 1:
+    connectors = [
+        c for c, is_chosen in (("file", path is not None), ("generator", generator), (connector, bool(connector))) if is_chosen
+    ]
+    if len(set(connectors)) != 1:
         raise click.UsageError("name one source: --file PATH, --generator, or --connector NAME with --option KEY=VALUE")
-    if named[0] != "file" and (format_ or replay is not None):
+    if connectors[0] != "file" and (format_ or replay is not None):
         raise click.UsageError("--format and --replay are for --file")
     chosen = options_of(options)
     if path is not None:
@@ -261,9 +263,9 @@ def connector_of(
         chosen["format"] = format_
     if replay is not None:
         chosen["replay"] = replay
-    if named[0] == "generator" and rate is not None:
+    if connectors[0] == "generator" and rate is not None:
         chosen["rate"] = rate
-    return named[0], chosen
+    return connectors[0], chosen
 
 
 def _tell(info: StreamInfo, json_: bool, text: str) -> None:
