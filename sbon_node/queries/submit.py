@@ -64,8 +64,13 @@ class Submitter:
                     yield progress
             record = self._book.begin(record.id)
         except BaseException as error:
-            log.info("submission-undone", query=record.id, reason=str(error))
             ended = self._book.end_error(record.id)
+            if isinstance(error, SbonError) and self._book.record(record.id).state == query_states.FINISHED:
+                # Its rows were delivered while an answer to a start was still awaited: there is nothing to undo.
+                log.info("submission-finished-early", query=record.id, reason=str(error))
+                yield Accepted(query=await self._book.describe(self._book.begin(record.id)))
+                return
+            log.info("submission-undone", query=record.id, reason=str(error))
             await self._book.undo(record.id, str(error)[:500] or "the submission was given up")
             if ended is not None and isinstance(error, SbonError):
                 raise ended from error  # the other parts then only report that they were stopped

@@ -272,7 +272,7 @@ def test_explaining_leaves_measurements_for_placing(tmp_path: Path) -> None:
         daemon = cluster.at("e").daemon
         for consumer in "dbgf":
             found = await ask(cluster, "e", daemon.explain_placement(QuerySpec(sql=SQL, consumer=consumer)))
-        assert "kept for placing queries" in found.operators[0].reason
+        assert "reserved for placing queries" in found.operators[0].reason
         directory = daemon.context.directory
         left = [pair for pair in itertools.combinations(near, 2) if directory.known(pair) is None]
         assert len(left) >= 13
@@ -280,6 +280,6 @@ def test_explaining_leaves_measurements_for_placing(tmp_path: Path) -> None:
         assert all(isinstance(one, Measurement) for one in outcomes.values())
         with pytest.raises(SbonError, match="as much as it may for now") as refusal:
             await ask(cluster, "e", directory.measure(left[:8], max_age_s=0.0))
-        assert "kept" not in refusal.value.message
+        assert "reserved" not in refusal.value.message
 
     in_cluster(tmp_path, near, test, configs=dict.fromkeys(near, scarce), latency=lambda a, b: 0.01 if a != b else 0.0)
