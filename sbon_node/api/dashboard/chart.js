@@ -9,6 +9,9 @@ const EDGE = { left: 52, right: 12, top: 10, bottom: 24 };
 /** Room that 12:00:05 and 12:00 take along the axis, in pixels, with some between them. */
 const WORD = 68;
 const SHORT_WORD = 48;
+/** Nearer to the right end a time is moved left, by at most `SHIFT`. */
+const NEAR_END = 34;
+const SHIFT = 22;
 const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400];
 
 export class Chart {
@@ -69,16 +72,20 @@ export class Chart {
   ticks(from, to, levels, width) {
     const up = levels.map((value, i) => ({ key: `y${i}`, value }));
     const inner = width - EDGE.left - EDGE.right;
-    const apart = STEPS_S.find((s) => inner * ((1000 * s) / Math.max(SPARE_MS, to - from)) >= (s < 60 ? WORD : SHORT_WORD)) ?? STEPS_S.at(-1);
+    const spacing = (s) => inner * ((1000 * s) / Math.max(SPARE_MS, to - from));
+    const word = (s) => (s < 60 ? WORD : SHORT_WORD);
+    const apart = STEPS_S.find((s) => spacing(s) >= word(s)) ?? STEPS_S.at(-1);
+    // A time at the right end is moved left, into the drawing: it is left out where it would meet the one before.
+    const furthest = spacing(apart) >= word(apart) + SHIFT ? width : width - NEAR_END;
     const along = [];
     const offset = new Date(from).getTimezoneOffset() * 60_000;
-    for (let at = Math.ceil((from - offset) / (apart * 1000)) * apart * 1000 + offset; at <= to; at += apart * 1000) along.push({ key: `x${along.length}`, at });
+    for (let at = Math.ceil((from - offset) / (apart * 1000)) * apart * 1000 + offset; at <= to && this.x(at) <= furthest; at += apart * 1000) along.push({ key: `x${along.length}`, at });
     keep(this.axes, [...up, ...along], (tick) => tick.key, () => svg("g", {}, svg("line"), svg("text")), (group, tick) => {
       const [line, text] = group.children;
       const level = tick.value !== undefined;
       const place = level ? this.y(tick.value) : this.x(tick.at);
       set(line, level ? { x1: EDGE.left, x2: width - EDGE.right, y1: place, y2: place } : { x1: place, x2: place, y1: this.height - EDGE.bottom, y2: this.height - EDGE.bottom + 4 });
-      const end = !level && place > width - 34 ? "end" : "middle";
+      const end = !level && place > width - NEAR_END ? "end" : "middle";
       set(text, level ? { x: EDGE.left - 6, y: place + 4, "text-anchor": "end" } : { x: end === "end" ? width - 2 : place, y: this.height - 6, "text-anchor": end });
       say(text, level ? this.tick(tick.value) : clock(tick.at).slice(0, apart < 60 ? 8 : 5));
     });
