@@ -85,7 +85,7 @@ async def test_whose_rows_kill_the_engine_is_quarantined_alone(tmp_path: Path) -
         starts = it.engine.starts
         await it.engine.destroy("poison")
         assert it.states.told["poison"][-1] == ("stopped", "")
-        assert it.engine.starts == starts <= 4, "one death by chance, two on trial"
+        assert it.engine.starts == starts <= 4, "one death by chance, two in isolation"
 
 
 async def test_two_that_kill_the_engine_are_both_quarantined(tmp_path: Path) -> None:

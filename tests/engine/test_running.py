@@ -62,17 +62,17 @@ async def test_a_batch_under_way_is_told_with_what_it_has_read(tmp_path: Path) -
     running.arm()
     running.recover()
     running.begin()
-    assert running.told_stats().under_way_s is None
+    assert running.current_stats().under_way_s is None
     await port.feed(pa.table({"ts": [1, 2, 3]}))
     async with asyncio.timeout(PATIENCE_S):
         read = await poll(running, InputOffset())
-        planned = running.told_stats()
+        planned = running.current_stats()
         assert planned.under_way_s is not None
         assert (planned.under_way_rows, planned.rows_in) == (0, 0)
         await running.serve(Fetch(operator="q.o1", position=0, after=0, upto=read.frame))
-        fetched = running.told_stats()
+        fetched = running.current_stats()
         assert (fetched.under_way_rows, fetched.rows_in) == (3, 0)
         assert fetched.under_way_bytes > 0
         await running.serve(batch_after(read))
-    done = running.told_stats()
+    done = running.current_stats()
     assert (done.under_way_s, done.under_way_rows, done.rows_in) == (None, 0, 3)

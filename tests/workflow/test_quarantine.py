@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.engine.spark.running import WAY_OUT
+from sbon_node.engine.spark.running import QUARANTINE_REMEDY
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, in_cluster, state_of
 from tests.workflow.test_descriptions import running
 
-REASON = f"it has killed the engine 2 times, at last: the engine's JVM died; {WAY_OUT}"
+REASON = f"it has killed the engine 2 times, at last: the engine's JVM died; {QUARANTINE_REMEDY}"
 
 
 @pytest.mark.parametrize("asked", ["a", "e"])

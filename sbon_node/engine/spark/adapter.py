@@ -1,9 +1,10 @@
 """Spark behind the engine interface: runs the operators, restarts them after a death, and fails the faulty ones.
 
-Trials identify the operator that kills the engine. Each operator with a batch under way at a death is a suspect. Suspects start
-one at a time, each alone until it has committed a batch or has no input. A death counts against the suspect on trial, or,
-without a trial, against the earlier suspects; so an operator fails for its own faults, and not for its neighbours'. An operator
-that has killed the engine ``max_kills`` times is quarantined: it is not started any more, and its query waits.
+Isolated starts identify the operator that kills the engine. Each operator with a batch under way at a death is a suspect.
+Suspects start one at a time: the next starts when this one is healthy, which it is after a committed batch or without input. A
+death counts against the isolated suspect, or, if none is isolated, against the earlier suspects; so an operator fails for its
+own faults, and not for its neighbours'. An operator that has killed the engine ``max_kills`` times is quarantined: it is not
+started any more, and its query waits.
 
 An engine that is full although resources are released (:mod:`.release`) is replaced: batches under way are committed, a fresh
 engine starts, and the operators continue from their checkpoints.
@@ -71,8 +72,8 @@ class SparkEngine:
         self._supervisor = Supervisor(settings, data_dir, self._serve, self._host_lost, host)
         self._running: dict[str, Running] = {}
         self._tasks = Tasks(self._keeper_failed)
-        self._trial = asyncio.Lock()
-        self._on_trial: Running | None = None
+        self._isolation = asyncio.Lock()
+        self._isolated: Running | None = None
         self._closing = False
         self._replaced_s: float | None = None
         self.replacements, self.replacement_s, self.recovery_s = 0, 0.0, 0.0
@@ -108,7 +109,7 @@ class SparkEngine:
         backoff = Backoff(self._settings.restart_s, MAX_PAUSE_S)
         running = Running(spec, port, checkpoint, self._clock, self._on_state, backoff=backoff, fsync=self._fsync)
         self._running[spec.id] = running
-        running.tell(operator_states.STARTING)
+        running.set_state(operator_states.STARTING)
         try:
             await self._start(running)
         except HostLostError as error:
@@ -149,7 +150,7 @@ class SparkEngine:
 
     def stats(self, operator: str) -> OperatorStats:
         running = self._running.get(operator)
-        return running.told_stats() if running else OperatorStats()
+        return running.current_stats() if running else OperatorStats()
 
     async def close(self) -> None:
         self._closing = True
@@ -174,7 +175,7 @@ class SparkEngine:
             # A concurrent stop may have been served before the start.
             await self._supervisor.command(Stop(operator=running.spec.id), Done)
             raise SbonError("operator-stopped", "it was stopped while it started", where=running.spec.id)
-        running.tell(operator_states.RUNNING)
+        running.set_state(operator_states.RUNNING)
 
     async def _stop(self, operator: str) -> None:
         try:
@@ -187,17 +188,17 @@ class SparkEngine:
         while True:
             end = await running.ended
             log.warning("operator-ended", operator=running.spec.id, reason=end.reason)
-            if verdict := running.verdict(end, self._settings):
-                running.tell(*verdict)
+            if outcome := running.count_end(end, self._settings):
+                running.set_state(*outcome)
                 await self._stop(running.spec.id)
                 return
-            running.tell(operator_states.STOPPED if end.code in PASSING else operator_states.STARTING, end.reason)
+            running.set_state(operator_states.STOPPED if end.code in PASSING else operator_states.STARTING, end.reason)
             if end.code != REPLACED:
                 await self._clock.sleep(running.backoff.next_s())
             if running.suspect:
                 async with self._alone(running):
                     await self._start_again(running)
-                    await running.stand_trial(self._settings.start_timeout_s)
+                    await running.wait_ended_or_healthy(self._settings.start_timeout_s)
             else:
                 await self._start_again(running)
 
@@ -211,21 +212,21 @@ class SparkEngine:
 
     @asynccontextmanager
     async def _alone(self, running: Running) -> AsyncIterator[None]:
-        async with self._trial:
-            self._on_trial = running
+        async with self._isolation:
+            self._isolated = running
             try:
                 yield
             finally:
-                self._on_trial = None
+                self._isolated = None
 
     def _host_lost(self, reason: str) -> None:
-        trial = self._on_trial
+        isolated = self._isolated
         for running in self._running.values():
             if running.live:
-                amid = running.state == operator_states.STARTING or running.is_amid_batch()
-                guilty = amid and (running is trial or (trial is None and running.suspect))
-                running.suspect = running.suspect or amid
-                running.end(End(KILLED if guilty else "engine-failed", reason))
+                was_open = running.state == operator_states.STARTING or running.has_open_batch()
+                is_cause = was_open and (running is isolated or (isolated is None and running.suspect))
+                running.suspect = running.suspect or was_open
+                running.end(End(KILLED if is_cause else "engine-failed", reason))
         if self._running and not self._closing:
             self._tasks.start(_RECOVERY, self._measure_recovery(self._clock.now()))
 
@@ -258,9 +259,9 @@ class SparkEngine:
         """Replace the engine; each running operator continues after its last visible batch."""
         log.warning("engine-full", reason=reason, operators=len(self._running))
         began_s = self._clock.now()
-        async with self._trial:  # No operator is on trial meanwhile.
-            held = [running for running in self._running.values() if running.live]
-            await asyncio.gather(*(running.hold(self._settings.stop_s) for running in held))
+        async with self._isolation:  # No operator is isolated meanwhile.
+            paused = [running for running in self._running.values() if running.live]
+            await asyncio.gather(*(running.pause(self._settings.stop_s) for running in paused))
             await self._supervisor.replace()
             self.replacements += 1
             live = [running for running in self._running.values() if running.live]
@@ -275,7 +276,7 @@ class SparkEngine:
         """Fail the operator whose supervising task broke an invariant of ours."""
         for running in self._running.values():
             if task == _keeper(running.spec.id) and running.state not in SET_ASIDE:
-                running.tell(operator_states.FAILED, f"{type(error).__name__}: {error}")
+                running.set_state(operator_states.FAILED, f"{type(error).__name__}: {error}")
 
     async def _serve(self, request: Request) -> Message:
         running = self._running.get(request.operator)

@@ -34,12 +34,12 @@ PASSING = ("disk-full", "disk-error", "store-busy")
 """Passing reasons: the operator stops with them and tries again, for ever."""
 REPLACED = "engine-replaced"
 KILLED = "engine-killed"
-"""The engine died, as far as known, of this operator."""
+"""This operator is the likely cause of the engine's death."""
 OF_THE_ENGINE = (*PASSING, "engine-failed", "java-missing", "checkpoint-in-use", "bad-engine-message", REPLACED)
 """Reasons that are not the operator's fault."""
 
 
-WAY_OUT = "stop its query, or raise engine.heap_mb and start the node again, which tries it anew"
+QUARANTINE_REMEDY = "stop its query, or raise engine.heap_mb and start the node again, which tries it anew"
 
 
 class End(NamedTuple):
@@ -52,7 +52,7 @@ class End(NamedTuple):
 class Running:
     """One operator that should run. A *run* lasts from its start in the host until :attr:`ended`.
 
-    ``suspect``: it had a batch under way when the engine died, and has not yet shown to be harmless.
+    ``suspect``: it had a batch under way when the engine died, and has not been :attr:`healthy` since.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Running:
         self.spec, self.checkpoint, self.backoff = spec, checkpoint, backoff
         self.stats = OperatorStats()
         self.state: OperatorState = operator_states.STARTING
-        self.stopping = self.held = self.live = self.suspect = False
+        self.stopping = self.paused = self.live = self.suspect = False
         self.deaths = self.kills = self.run = 0
         self.ended: asyncio.Future[End]
-        self.proven: asyncio.Future[None]
+        self.healthy: asyncio.Future[None]
         self._port, self._clock, self._on_state = port, clock, on_state
         self._log = BatchLog(checkpoint, fsync=fsync)
         self._after: list[InputOffset] = []
@@ -88,7 +88,7 @@ class Running:
         self._began_s: float | None = None
         """When the current batch was planned."""
 
-    def told_stats(self) -> OperatorStats:
+    def current_stats(self) -> OperatorStats:
         """Return the statistics, with the current batch."""
         if self._began_s is None or not self.live:
             return self.stats
@@ -103,7 +103,7 @@ class Running:
         if self._began_s is None:
             self._began_s = self._clock.now()
 
-    def tell(self, state: OperatorState, reason: str = "") -> None:
+    def set_state(self, state: OperatorState, reason: str = "") -> None:
         operator_states.LIFECYCLE.check(self.state, state, self.spec.id)
         self.state = state
         self._on_state(self.spec.id, state, reason)
@@ -113,7 +113,7 @@ class Running:
     def arm(self) -> None:
         """Prepare the futures of a run's end; call before each start."""
         self.ended = asyncio.get_running_loop().create_future()
-        self.proven = asyncio.get_running_loop().create_future()
+        self.healthy = asyncio.get_running_loop().create_future()
 
     def recover(self) -> None:
         """Repair the checkpoint, and make its commits visible. No other process may write to it any more."""
@@ -136,7 +136,7 @@ class Running:
 
     def begin(self) -> int:
         """Begin a new run and return its number."""
-        self.live, self.held = True, False
+        self.live, self.paused = True, False
         self.run += 1
         return self.run
 
@@ -146,7 +146,7 @@ class Running:
         if not self.ended.done():
             self.ended.set_result(end)
 
-    def is_amid_batch(self) -> bool:
+    def has_open_batch(self) -> bool:
         """Return whether Spark has received more input than it has committed."""
         commits = self._log.commits()
         try:
@@ -154,7 +154,7 @@ class Running:
         except (OSError, ValueError):
             return True
 
-    def verdict(self, end: End, settings: EngineSettings) -> tuple[OperatorState, str] | None:
+    def count_end(self, end: End, settings: EngineSettings) -> tuple[OperatorState, str] | None:
         """Count the end; return a state of :data:`SET_ASIDE` and the reason, or None if the operator must restart."""
         if end.code in OF_THE_ENGINE:
             return None
@@ -165,16 +165,16 @@ class Running:
             self.kills += 1
             if self.kills < settings.max_kills:
                 return None
-            reason = f"it has killed the engine {self.kills} times, at last: {end.reason}; {WAY_OUT}"
+            reason = f"it has killed the engine {self.kills} times, at last: {end.reason}; {QUARANTINE_REMEDY}"
             return operator_states.QUARANTINED, reason
         self.deaths += 1
         if self.deaths <= settings.max_restarts:
             return None
         return operator_states.FAILED, f"ended {self.deaths} times, at last: {end.reason}"
 
-    async def stand_trial(self, within_s: float) -> None:
-        """Wait until the run has ended, or has done its work without harm."""
-        either: list[asyncio.Future[Any]] = [self.ended, self.proven]
+    async def wait_ended_or_healthy(self, within_s: float) -> None:
+        """Wait until the run has ended, or has committed a batch, or has no input."""
+        either: list[asyncio.Future[Any]] = [self.ended, self.healthy]
         await asyncio.wait(either, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
 
     async def resumed(self, within_s: float) -> None:
@@ -193,11 +193,11 @@ class Running:
     async def settle(self, within_s: float) -> None:
         """Stop planning batches for good; wait until the current one is committed and visible."""
         self.stopping = True
-        await self.hold(within_s)
+        await self.pause(within_s)
 
-    async def hold(self, within_s: float) -> None:
+    async def pause(self, within_s: float) -> None:
         """Stop planning batches until the next start; wait as :meth:`settle`."""
-        self.held = True
+        self.paused = True
         try:
             async with self._clock.timeout(within_s):
                 while self.live and self.state == operator_states.RUNNING and not self._is_settled():
@@ -206,16 +206,16 @@ class Running:
             log.info("operator-stopped-amid-a-batch", operator=self.spec.id)
 
     def _is_settled(self) -> bool:
-        return not self.is_amid_batch() and self._shown >= max(self._log.commits(), default=-1)
+        return not self.has_open_batch() and self._shown >= max(self._log.commits(), default=-1)
 
     def _nothing_read(self) -> list[InputOffset]:
         return [InputOffset()] * len(self.spec.inputs)
 
-    def _prove(self) -> None:
+    def _mark_healthy(self) -> None:
         self.suspect = False
         self.backoff.reset()
-        if not self.proven.done():
-            self.proven.set_result(None)
+        if not self.healthy.done():
+            self.healthy.set_result(None)
 
     # -- what readers and outputs ask ---------------------------------------------------------------------------------
 
@@ -260,19 +260,19 @@ class Running:
         ready = self._answers.pop(position, None)
         if ready is None or ready.frame < after.frame:
             self._after[position] = after
-            if self.stopping or self.held:
+            if self.stopping or self.paused:
                 await self._clock.sleep(SETTLE_POLL_S)
                 return after
             before = tuple(self._after)
             # A watermark releases rows only in another batch, which Spark runs once it has asked for news.
             offsets = await self._port.poll(before, 0.0 if self._wrote and self.spec.has_state else wait_s)
             self._wrote = False
-            if self.stopping or self.held:
+            if self.stopping or self.paused:
                 return after
             if offsets != before:
                 self._batch_begins()
-            if offsets == before and not self.proven.done() and not self.is_amid_batch():
-                self._prove()
+            if offsets == before and not self.healthy.done() and not self.has_open_batch():
+                self._mark_healthy()
             self._answers = {i: offset for i, offset in enumerate(offsets) if i != position}
             ready = offsets[position]
         self._after[position] = ready
@@ -289,15 +289,15 @@ class Running:
                 if error.code not in PASSING or self.stopping:
                     raise  # The commit becomes visible at the next start.
                 reported = True
-                self.tell(self.state, str(error))
+                self.set_state(self.state, str(error))
             await self._clock.sleep(RETRY_S)
         if reported:
-            self.tell(self.state)
+            self.set_state(self.state)
         self._shown = batch
         self._good += 1
         if self._good >= GOOD_BATCHES:
             self.deaths = self.kills = 0
-        self._prove()
+        self._mark_healthy()
 
     async def _write(self, request: Write) -> None:
         born_ms = self._clock.wall_ms() if self._born_ms is None else self._born_ms
