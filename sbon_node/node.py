@@ -29,7 +29,7 @@ from sbon_node.explain.plans import Explainer
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.foundation import World, lay_foundation
 from sbon_node.hosting.destroy import ComponentDestroyer
-from sbon_node.hosting.machine import Machine
+from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.pushes import Pushes
@@ -48,9 +48,9 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address, Transport
 from sbon_node.operations.distances import Distances
 from sbon_node.operations.leaving import Leaving
+from sbon_node.operations.machine_usage import MachineUsageHistory
 from sbon_node.operations.metrics_snapshot import Components
 from sbon_node.operations.service import Operations
-from sbon_node.operations.usage import MachineUsageHistory
 from sbon_node.planner.planner import Planner, ProcessPlanner
 from sbon_node.queries.describe import Descriptions
 from sbon_node.queries.holder import QueryHolder

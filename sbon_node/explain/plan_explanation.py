@@ -14,7 +14,7 @@ from sbon_node.model.states import source_states
 from sbon_node.model.states.lifecycle import LOST, PLANNED, UNREACHABLE
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.model.streams import SourceInfo
-from sbon_node.queries.terminal import state_of_component
+from sbon_node.queries.terminal_description import state_of_component
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from sbon_node.membership.views import MemberView
 from sbon_node.net.names import is_loopback
 from sbon_node.net.transport import Address
 from sbon_node.operations.examination import CheckResult, Examination, failed, ok, warning
-from sbon_node.operations.machine import examine_machine
+from sbon_node.operations.machine_checks import examine_machine
 from sbon_node.operations.reachability import Reach, Reached
 from sbon_node.operations.readiness import Readiness
 from sbon_node.workflow.context import Context

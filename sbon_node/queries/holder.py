@@ -22,12 +22,12 @@ from sbon_node.model.usage import QueryUsage, QueryUsagePoint
 from sbon_node.net.peers import Caller
 from sbon_node.queries import deploy
 from sbon_node.queries.describe import Description, delivery_of, describe
+from sbon_node.queries.network_usage import query_usage_of
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
-from sbon_node.queries.query_history import QueryHistories
 from sbon_node.queries.records import Records
 from sbon_node.queries.summary import summary_of
-from sbon_node.queries.terminal import as_terminal
-from sbon_node.queries.usage import query_usage_of
+from sbon_node.queries.terminal_description import as_terminal
+from sbon_node.queries.usage_history import UsageHistories
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
@@ -69,7 +69,7 @@ class QueryHolder:
         """Reasons why running queries may not progress, as last described."""
         self._records = Records(context.store, context.settings.max_queries)
         self._submitting: dict[str, None] = {}
-        self._histories = QueryHistories(context, self._running, self._point)
+        self._histories = UsageHistories(context, self._running, self._point)
         self._tasks = Tasks()
         handle = context.server.handle
         handle(ClaimComponent, self._handle_claim)

@@ -20,7 +20,7 @@ from sbon_node.config.config import Config, NodeSettings
 from sbon_node.engine.interface import Engine, OnOperatorState
 from sbon_node.executors import inline
 from sbon_node.failpoints import Failpoint
-from sbon_node.hosting.machine import Machine
+from sbon_node.hosting.machine_resources import Machine
 from sbon_node.net.counters import Counters
 from sbon_node.net.transport import Address
 from sbon_node.node import Node

@@ -13,9 +13,9 @@ import pytest
 
 from sbon_node.explain.plan_explanation import ExplainedComponent
 from sbon_node.model.usage import QueryUsage, QueryUsagePoint
-from sbon_node.queries.history import OLDER_APART_MS, OLDER_POINTS, OLDEST_POINTS, History, thinned
-from sbon_node.queries.query_history import QueryHistories
 from sbon_node.queries.records import LIVE
+from sbon_node.queries.time_series import OLDER_APART_MS, OLDER_POINTS, OLDEST_POINTS, TimeSeries, thinned
+from sbon_node.queries.usage_history import UsageHistories
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.settings import ControlSettings
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
@@ -136,7 +136,7 @@ async def test_many_queries_take_turns_in_the_history(most: int, turns: list[str
         return point(len(asked))
 
     context: Any = SimpleNamespace(settings=ControlSettings(history_queries=most), clock=Rounds())
-    histories = QueryHistories(context, lambda: ["c", "a", "b", "unknown"], now)
+    histories = UsageHistories(context, lambda: ["c", "a", "b", "unknown"], now)
     for query in "abc":
         histories.begin(query)
     with pytest.raises(asyncio.CancelledError):
@@ -153,7 +153,7 @@ def point(at_ms: int) -> QueryUsagePoint:
 def test_a_long_history_is_fine_where_it_is_recent_and_stays_whole_and_short() -> None:
     """A week, a point every two seconds."""
     week_ms = 7 * 86_400_000
-    history = History(300, complete=True)
+    history = TimeSeries(300, complete=True)
     for at_ms in range(0, week_ms, 2000):
         history.add(point(at_ms))
     times = [one.at_ms for one in history.points()]
@@ -170,7 +170,7 @@ def test_a_long_history_is_fine_where_it_is_recent_and_stays_whole_and_short() -
 
 
 def test_a_history_that_is_not_whole_forgets_the_oldest_and_outlives_a_clock_that_is_set_back() -> None:
-    history = History(10)
+    history = TimeSeries(10)
     for at_ms in [*range(10_000_000, 20_000_000, 2000), *range(0, 10_000_000, 2000)]:
         history.add(point(at_ms))
     times = [one.at_ms for one in history.points()]

@@ -21,8 +21,8 @@ from sbon.local.wide_area import cities
 from sbon.model import Accepted, QueryInfo, QueryUsage, Rows, SourceDeclaration, StreamDeclaration, Submission
 from sbon_cli.commands.demo.queries import QUERIES, DemoQuery
 from sbon_cli.commands.demo.show import Show
-from sbon_cli.commands.nodes.settings_flags import strategy_option
 from sbon_cli.commands.queries.follow import Follower
+from sbon_cli.commands.queries.query_flags import strategy_option
 from sbon_cli.options.types import Number
 from sbon_cli.terminal.output import EXIT_REFUSED, json_option, print_json, reports_errors, rows_text
 from sbon_node import extras

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ParamSpec, TypeVar, get_args
+from typing import ParamSpec, TypeVar
 
 import click
 
 from sbon import SbonError
-from sbon_cli.options.durations import milliseconds_of
 from sbon_cli.terminal.reading import ReadablePath
 from sbon_node.config.config import Given
-from sbon_node.model.operators import OnError
-from sbon_node.model.plan import Decompose
-from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,46 +30,6 @@ NAMED = {
     "log_level": ("log.level", "LEVEL", "debug, info, warning or error."),
     "log_format": ("log.format", "FORMAT", "auto, console or json."),
 }
-
-
-strategy_option = click.option(
-    "--strategy",
-    type=click.Choice([AUTO, *STRATEGY_NAMES]),
-    default=DEFAULT_STRATEGY,
-    show_default=True,
-    metavar="NAME",
-    help="hybrid, auto (the optimum if it is cheap), producer (at the sources), consumer, or one of docs/placement.md.",
-)
-decompose_option = click.option(
-    "--decompose",
-    type=click.Choice(get_args(Decompose)),
-    default="auto",
-    show_default=True,
-    metavar="WHEN",
-    help="auto, always or never split aggregates into partial ones at the sources.",
-)
-
-
-on_error_option = click.option(
-    "--on-error",
-    type=click.Choice(get_args(OnError)),
-    default="fail",
-    metavar="WHAT",
-    help="On an error in a row: fail (the default), skip, null.",
-)
-
-
-def _join_window(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
-    return None if value is None else milliseconds_of(value, "--join-window")
-
-
-join_window_option = click.option(
-    "--join-window",
-    "join_window_ms",
-    callback=_join_window,
-    metavar="DURATION",
-    help="Time bound for joins that have none: 500ms, 10s, 1h.",
-)
 
 
 def settings_options(command: Callable[P, R]) -> Callable[P, R]:

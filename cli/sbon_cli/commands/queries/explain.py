@@ -10,9 +10,9 @@ from rich.markup import escape
 
 from sbon.model import ExplainedComponent, Explanation, QuerySpec
 from sbon_cli.client import Client
-from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.commands.queries.explain_placement import QUERY_NAME, placement
 from sbon_cli.commands.queries.goal_flags import goal_options
+from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.options.names import NODE, QUERY
 from sbon_cli.terminal.output import (
     bytes_text,

@@ -11,9 +11,9 @@ from rich.markup import escape
 from sbon.model import Alternative, BoundCheck, PlacementExplanation, QuerySpec, TurningPoint, WeighedOperator
 from sbon_cli.client import Client
 from sbon_cli.commands.nodes.map import check_suffix
-from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.commands.queries.goal_flags import goal_options
 from sbon_cli.commands.queries.placement_picture import save
+from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.options.names import NODE, QUERY
 from sbon_cli.terminal.output import bytes_text, cell_text, err, json_option, print_json, print_table, reports_errors, say
 from sbon_cli.terminal.reading import text_of

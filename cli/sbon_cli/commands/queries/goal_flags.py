@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sbon import SbonError
-from sbon_cli.commands.nodes.settings_flags import strategy_option
+from sbon_cli.commands.queries.query_flags import strategy_option
 from sbon_cli.options.durations import milliseconds_of
 from sbon_node.model.goal import Goal
 from sbon_node.model.strategies import OBJECTIVES, objective_named

@@ -7,8 +7,8 @@ import sys
 import click
 
 from sbon_cli.client import Client
-from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.commands.queries.goal_flags import goal_options
+from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.options.names import NODE
 from sbon_cli.shell.run import Runner
 from sbon_cli.shell.statements import Statement, is_word, split

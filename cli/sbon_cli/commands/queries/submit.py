@@ -12,10 +12,10 @@ from sbon import SbonError, states
 from sbon.model import FOLLOW, Accepted, QueryInfo, SinkSpec, Submission
 from sbon.states import LIVE
 from sbon_cli.client import Client
-from sbon_cli.commands.nodes.settings_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.commands.queries.follow import Silence, consumer_client, silence_reason, skipped, unread
 from sbon_cli.commands.queries.goal_flags import goal_options
 from sbon_cli.commands.queries.progress import watched
+from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option
 from sbon_cli.commands.queries.rows import follow_to_the_end
 from sbon_cli.commands.queries.sink_urls import sink_of
 from sbon_cli.options.groups import GroupedOptions

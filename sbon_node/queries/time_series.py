@@ -21,7 +21,7 @@ class Dated(Protocol):
 P = TypeVar("P", bound=Dated)
 
 
-class History(Generic[P]):
+class TimeSeries(Generic[P]):
     """Points over time: all of the ``recent`` newest, and of the hour before, a point every 30 seconds.
 
     Earlier points are deleted or, with ``complete``, thinned to at most 120: when there are more, every second point is deleted,

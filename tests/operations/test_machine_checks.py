@@ -1,4 +1,4 @@
-"""What stands in the way of a node on this very machine: ports, the data directory's lock, nodes to join, byte-code."""
+"""Checks of a machine before a node starts: ports, the data directory's lock, nodes to join, byte-code."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.sockets import SocketTransport
 from sbon_node.net.transport import Address
-from sbon_node.operations import machine
+from sbon_node.operations import machine_checks
 from sbon_node.operations.examination import CheckResult
-from sbon_node.operations.machine import examine_machine
+from sbon_node.operations.machine_checks import examine_machine
 from sbon_node.operations.preflight import holder_of, preflight
 from sbon_protocol.datagram import pack, unpack
 from sbon_protocol.messages import Nack, Packet, PingRequest
@@ -121,9 +121,9 @@ def test_a_node_to_join_is_asked_for_a_datagram(tmp_path: Path, cluster: str, ve
 def test_a_disk_too_small_fails_and_a_smaller_one_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = os.statvfs(tmp_path)
     free = here.f_bavail * here.f_frsize
-    monkeypatch.setattr(machine, "ENOUGH_BYTES", free * 2)
+    monkeypatch.setattr(machine_checks, "ENOUGH_BYTES", free * 2)
     assert by_check(examine_machine(config(tmp_path)))["disk"].verdict == "warning"
-    monkeypatch.setattr(machine, "MIN_FREE_BYTES", free * 2)
+    monkeypatch.setattr(machine_checks, "MIN_FREE_BYTES", free * 2)
     assert by_check(examine_machine(config(tmp_path)))["disk"].verdict == "failed"
 
 
@@ -131,16 +131,16 @@ def test_code_that_is_not_compiled_is_told(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(machine, "IMPORTED", ("bare",))
+    monkeypatch.setattr(machine_checks, "IMPORTED", ("bare",))
     bare = by_check(examine_machine(config(tmp_path)))["byte-code"]
     assert bare.verdict == "warning"
     assert subprocess.run(bare.remedy.split(), check=False).returncode == 0  # the remedy is a command that mends it
     assert by_check(examine_machine(config(tmp_path)))["byte-code"].verdict == "ok"
 
 
-def test_too_few_descriptors_are_told_with_the_number_that_is_enough(tmp_path: Path) -> None:
+def test_too_few_descriptors_are_reported_with_the_number_required(tmp_path: Path) -> None:
     many = config(tmp_path)
     many = msgspec.structs.replace(many, net=msgspec.structs.replace(many.net, max_connections=65_536))
     found = by_check(examine_machine(many))["descriptors"]
     assert found.verdict == "warning"
-    assert str(2 * 65_536 + many.api.max_connections + machine.OTHER_FILES) in found.remedy
+    assert str(2 * 65_536 + many.api.max_connections + machine_checks.OTHER_FILES) in found.remedy

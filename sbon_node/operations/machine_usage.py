@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import partial
 
 from sbon_node.engine.interface import Engine
-from sbon_node.hosting.machine import Machine, ProcessUsage
+from sbon_node.hosting.machine_resources import Machine, ProcessUsage
 from sbon_node.model.nodes import MachineUsagePoint
-from sbon_node.queries.history import History
+from sbon_node.queries.time_series import TimeSeries
 from sbon_node.workflow.context import Context
 
 
 class MachineUsageHistory:
-    """A point every ``control.history_interval_s``, kept as :class:`~sbon_node.queries.history.History` does."""
+    """A point every ``control.history_interval_s``, kept as :class:`~sbon_node.queries.time_series.TimeSeries` does."""
 
     def __init__(self, context: Context, machine: Machine, engine: Engine) -> None:
         self._context, self._machine, self._engine = context, machine, engine
-        self._history: History[MachineUsagePoint] = History(context.settings.history_points)
+        self._history: TimeSeries[MachineUsagePoint] = TimeSeries(context.settings.history_points)
 
     def points(self, after_ms: int = -1) -> list[MachineUsagePoint]:
         """Return the points later than ``after_ms``, the oldest first."""

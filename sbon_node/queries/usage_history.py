@@ -6,22 +6,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from sbon_node.model.usage import QueryUsagePoint
-from sbon_node.queries.history import OLDEST_POINTS, History, thinned
+from sbon_node.queries.time_series import OLDEST_POINTS, TimeSeries, thinned
 from sbon_node.workflow.context import Context
 
 
-class QueryHistories:
+class UsageHistories:
     """Histories by query; ``running`` returns running queries, ``now`` a query's current point, None if it is over."""
 
     def __init__(
         self, context: Context, running: Callable[[], list[str]], now: Callable[[str], Awaitable[QueryUsagePoint | None]]
     ) -> None:
         self._context, self._running, self._now = context, running, now
-        self._kept: dict[str, History[QueryUsagePoint]] = {}
+        self._kept: dict[str, TimeSeries[QueryUsagePoint]] = {}
         self._last = ""
 
     def begin(self, query: str, *points: QueryUsagePoint) -> None:
-        self._kept[query] = History(self._context.settings.history_points, *points, complete=True)
+        self._kept[query] = TimeSeries(self._context.settings.history_points, *points, complete=True)
 
     def end(self, query: str) -> None:
         self._kept.pop(query, None)

@@ -8,7 +8,7 @@ import msgspec
 
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.queries import QueryInfo
-from sbon_node.queries.terminal import as_terminal
+from sbon_node.queries.terminal_description import as_terminal
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
