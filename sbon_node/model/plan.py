@@ -12,9 +12,9 @@ from sbon_node.model.columns import Schema
 from sbon_node.model.operators import InputSpec, Needs, OnError, OperatorSpec, TimeBuckets
 
 Decompose = Literal["auto", "always", "never"]
-"""When to split aggregates into partial ones beside the sources and a final one.
+"""When to decompose aggregates into partial ones beside the sources and a final one.
 
-``auto`` splits if that carries less data.
+``auto`` decomposes if that carries less data.
 """
 
 IDLE_CORES = 0.1

@@ -1,7 +1,7 @@
 """Planner from a user's SQL to a plan: read, push down, cut into stages, make operators.
 
-Each stage becomes an operator over the streams of the stages below it. If an aggregate can be split into partial aggregates, the
-planner makes both plans and keeps the one whose links carry less.
+Each stage becomes an operator over the streams of the stages below it. If an aggregate can be decomposed into partial
+aggregates, the planner makes both plans and keeps the one whose links carry less.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sbon_node.sql.relations.join_window import check_join_window, with_join_win
 from sbon_node.sql.relations.literals import check_literals
 from sbon_node.sql.relations.logical import Scan, Select, Union
 from sbon_node.sql.relations.reader import read_query
-from sbon_node.sql.rewrite.decompose import Division, arguments, candidates, division
+from sbon_node.sql.rewrite.decompose import Decomposition, arguments, candidates, decompose_aggregate
 from sbon_node.sql.rewrite.event_time import lags_ms
 from sbon_node.sql.rewrite.pushdown import push_down
 from sbon_node.sql.settings import QuerySettings
@@ -53,14 +53,14 @@ async def plan_query(
     query = push_down(with_join_window(relation, join_window_ms) if join_window_ms is not None else relation)
     cut(query, text)  # refuses invalid queries before an engine is started
     planning = _Planning(text, query, query_id, _remembering(analyse), settings, _recalling(recall), on_error)
-    divisions = await planning.divisions()
-    plan = await planning.plan(divisions, ())
-    chosen: tuple[Division, ...] = ()
-    for candidate in divisions if decompose != "never" else ():
-        divided = await planning.plan(divisions, (*chosen, candidate))
-        worth = candidate.exact and divided.carried_bytes_s < settings.decompose_below * plan.carried_bytes_s
+    decompositions = await planning.decompositions()
+    plan = await planning.plan(decompositions, ())
+    chosen: tuple[Decomposition, ...] = ()
+    for candidate in decompositions if decompose != "never" else ():
+        decomposed = await planning.plan(decompositions, (*chosen, candidate))
+        worth = candidate.exact and decomposed.carried_bytes_s < settings.decompose_below * plan.carried_bytes_s
         if worth or decompose == "always":
-            plan, chosen = divided, (*chosen, candidate)
+            plan, chosen = decomposed, (*chosen, candidate)
     return plan
 
 
@@ -105,9 +105,9 @@ class _Planning:
     recall: Recall
     on_error: OnError
 
-    async def divisions(self) -> list[Division]:
-        """Return the aggregates that can be split, given the argument types that the engine reports."""
-        divisions = []
+    async def decompositions(self) -> list[Decomposition]:
+        """Return the aggregates that can be decomposed, given the argument types that the engine reports."""
+        decompositions = []
         for candidate in candidates(self.query):
             inputs, names = arguments(candidate)
             assert isinstance(inputs.child, Scan)
@@ -118,16 +118,17 @@ class _Planning:
                 except SbonError:
                     continue  # refused, with its text, when that stage is planned
                 types = {name: field.type for name, field in zip(names, schema, strict=True)}
-            if (divided := division(candidate, types, exact_overflow=self.on_error != "fail")) is not None:
-                divisions.append(divided)
-        return divisions
+            decomposition = decompose_aggregate(candidate, types, exact_overflow=self.on_error != "fail")
+            if decomposition is not None:
+                decompositions.append(decomposition)
+        return decompositions
 
-    async def plan(self, divisions: Sequence[Division], divided: Sequence[Division]) -> Plan:
-        """Return the plan that splits the aggregates ``divided``, and no others of ``divisions``."""
+    async def plan(self, decompositions: Sequence[Decomposition], applied: Sequence[Decomposition]) -> Plan:
+        """Return the plan that applies ``applied`` and no others of ``decompositions``."""
 
         def instead(select: Select) -> Select:
-            of = next((division for division in divisions if division.select == select), None)
-            return select if of is None else of.parts if of in divided else of.whole
+            of = next((candidate for candidate in decompositions if candidate.select == select), None)
+            return select if of is None else of.decomposed if of in applied else of.undivided
 
         stages = cut(self.query, self.text, instead)
         assembly = Assembly(self.text, self.id, self.analyse, self.settings, self.on_error)

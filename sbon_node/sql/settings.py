@@ -78,6 +78,6 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             gt=0,
             le=1,
-            description="an aggregate is split into partial ones if the links then carry less than this share of the bytes",
+            description="an aggregate is decomposed into partial ones if the links then carry less than this share of the bytes",
         ),
     ] = 0.8

@@ -1,4 +1,4 @@
-"""Aggregates in parts give what they give in one piece, and are divided where that spares the links something."""
+"""Decomposed aggregates give the same rows as undivided ones; the planner decomposes where the links then carry less."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ WHOLE = {
     "an average of decimals, which rounds": f"SELECT window.start, avg(m) {KEYED}",
     "a sketch of what sketches do not take": f"SELECT window.start, approx_count_distinct(d) {KEYED}",
     "what hangs on pairs": f"SELECT window.start, corr(d, f) {KEYED}",
-    "one that does not divide among others": f"SELECT window.start, count(*), skewness(d) {KEYED}",
+    "one of several aggregates cannot be decomposed": f"SELECT window.start, count(*), skewness(d) {KEYED}",
     "sessions": "SELECT session_window.start, count(*) FROM x GROUP BY session_window(ts, '5 minutes')",
     "no aggregate": "SELECT DISTINCT window(ts, '1 hour').start AS w, k FROM x",
 }
@@ -140,7 +140,7 @@ async def test_in_parts_the_result_is_the_same(spark: Batch, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-async def test_what_does_not_divide_stays_whole(spark: Batch, name: str) -> None:
+async def test_other_aggregates_stay_undivided(spark: Batch, name: str) -> None:
     always = await plan(spark, WHOLE[name], "always")
     assert [one.inputs[0].event_time for one in always.operators if ".b" in one.id] == [""] * len(SITES)
 
@@ -155,7 +155,7 @@ async def test_the_cost_decides(spark: Batch) -> None:
     assert busy.carried_bytes_s < 0.8 * (await plan(spark, sql, "never")).carried_bytes_s
 
 
-async def test_rows_that_travel_anyway_are_not_divided_for(spark: Batch) -> None:
+async def test_an_aggregate_stays_undivided_if_its_rows_travel_anyway(spark: Batch) -> None:
     """Where a join needs the same rows, partial aggregates spare nothing."""
     sql = (
         "SELECT a.k, a.n, b.d FROM (SELECT window.end AS e, k, count(*) AS n FROM x GROUP BY window(ts, '10 seconds'), k) a"
@@ -165,7 +165,7 @@ async def test_rows_that_travel_anyway_are_not_divided_for(spark: Batch) -> None
     assert [one.inputs[0].event_time for one in chosen.operators if ".b" in one.id].count("ts") == 0
 
 
-async def test_a_spread_of_fractions_is_divided_for_who_asks(spark: Batch) -> None:
+async def test_a_variance_of_fractions_is_decomposed_only_on_request(spark: Batch) -> None:
     """Its error grows with the square of mean over deviation: about 1e-10 here, and all of it in ``far``, a million times off."""
     near, far = f"SELECT window.start, k, stddev(d) {KEYED}", f"SELECT window.start, k, stddev(far) {KEYED}"
     for sql in (near, far):

@@ -154,7 +154,7 @@ SUMS = "SELECT window.start AS s, sum(number) AS n, count(*) AS c FROM big GROUP
 
 @pytest.mark.parametrize("on_error, operators", [("fail", 3), ("skip", 3), ("null", 3)])
 async def test_operators_know_what_becomes_of_errors(on_error: OnError, operators: int) -> None:
-    """A sum that may overflow is not divided if the query continues on errors: a NULL part would be missing in the whole."""
+    """A sum that may overflow is not decomposed if the query continues on errors: a NULL part would be missing in the whole."""
     schema = (Column("s", "timestamp"), Column("n", "bigint"), Column("c", "bigint"))
     declaration = StreamDeclaration(name="big", schema=parse_schema("ts timestamp, number bigint"), event_time="ts")
     sources = tuple(SourceDeclaration(stream="big", name=name, node=name, connector="file") for name in ("ada", "bob"))

@@ -1,6 +1,6 @@
-"""Split aggregates: a partial aggregate beside each source, and a final aggregate over their results.
+"""Decompose aggregates: a partial aggregate beside each source, and a final aggregate over their results.
 
-The split gives the same result as the undivided aggregate. Sums and counts are summed; extremes and logical aggregates are
+Decomposed and undivided aggregates give the same result. Sums and counts are summed; extremes and logical aggregates are
 applied again; an average is a sum over a count. A variance is computed from count, sum and sum of squares: exactly for whole
 numbers, otherwise with an error that grows with the square of mean over deviation, so only users who ask for it get it. Distinct
 values are counted with HyperLogLog sketches, which merge; the undivided aggregate uses the same sketch, so that both agree.
@@ -30,20 +30,20 @@ _SKETCHED = {"tinyint": "bigint", "smallint": "bigint", "int": "", "bigint": "",
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
-    """A SELECT over an aggregate, undivided and split; ``exact`` if both always give the same result."""
+class Decomposition:
+    """A SELECT over an aggregate, undivided and decomposed; ``exact`` if both always give the same result."""
 
     select: Select
-    whole: Select
-    parts: Select
+    undivided: Select
+    decomposed: Select
     exact: bool
 
 
 def candidates(query: Relation) -> list[Select]:
-    """Return the aggregates that may be split by their shape. They are windows over the event time of unmodified streams."""
+    """Return the aggregates whose shape can be decomposed: windows over the event time of unmodified streams."""
     selects: list[Select] = []
     for select in _selects(query):
-        if _divides(select) and select not in selects:
+        if _is_decomposable(select) and select not in selects:
             selects.append(select)
     return selects
 
@@ -66,29 +66,29 @@ def arguments(select: Select) -> tuple[Select, list[str]]:
     return Select(first.child, tuple(outputs)), names
 
 
-def division(select: Select, types: Mapping[str, str], *, exact_overflow: bool = False) -> Division | None:
-    """Return a candidate undivided and split, or None if an aggregate cannot be split.
+def decompose_aggregate(select: Select, types: Mapping[str, str], *, exact_overflow: bool = False) -> Decomposition | None:
+    """Return a candidate undivided and decomposed, or None if an aggregate cannot be decomposed.
 
     ``types`` are the types of the aggregates' arguments. :class:`Aggregate.partial` marks the relations of partial aggregates.
-    With ``exact_overflow``, aggregates that may overflow are not split: the query continues after an overflow, and partial sums
+    With ``exact_overflow``, aggregates that may overflow stay undivided: the query continues after an overflow, and partial sums
     that are NULL would be missing from the total.
     """
     aggregate = _aggregate(select)
-    division = _DividedAggregates(types, aggregate.names, exact_overflow=exact_overflow)
-    if not all(division.take(output) for output in aggregate.aggregates):
+    parts = _DecomposedAggregates(types, aggregate.names, exact_overflow=exact_overflow)
+    if not all(parts.take(output) for output in aggregate.aggregates):
         return None
-    at_once = replace(aggregate, aggregates=tuple(division.whole))
+    at_once = replace(aggregate, aggregates=tuple(parts.undivided))
     assert aggregate.window is not None
     grouped = (aggregate.window.start, aggregate.window.end, *(key.name for key in aggregate.keys))
     keys = tuple(Output(name, column(name)) for name in grouped)
-    names = [*grouped, *(output.name for output in division.partial)]
+    names = [*grouped, *(output.name for output in parts.partial)]
     passed = tuple(Output(name, column(name)) for name in names)
-    partial = [replace(aggregate, child=child, aggregates=tuple(division.partial), partial=True) for child in _parts(aggregate)]
+    partial = [replace(aggregate, child=child, aggregates=tuple(parts.partial), partial=True) for child in _parts(aggregate)]
     below = Union(tuple(Select(one, passed) for one in partial))
-    final = Aggregate(below, None, keys, tuple(division.final), aggregate.start)
+    final = Aggregate(below, None, keys, tuple(parts.final), aggregate.start)
     same = {name: column(name) for name in grouped}
-    in_one, in_parts = _over(select, at_once, same | division.of_whole), _over(select, final, same | division.of_final)
-    return Division(select, in_one, in_parts, division.exact)
+    undivided, decomposed = _over(select, at_once, same | parts.of_undivided), _over(select, final, same | parts.of_final)
+    return Decomposition(select, undivided, decomposed, parts.exact)
 
 
 def _over(select: Select, aggregate: Aggregate, made_of: dict[str, exp.Expr]) -> Select:
@@ -114,7 +114,7 @@ def _selects(relation: Relation) -> Iterator[Select]:
                 yield from _selects(child)
 
 
-def _divides(select: Select) -> bool:
+def _is_decomposable(select: Select) -> bool:
     child = select.child
     if not isinstance(child, Aggregate) or child.window is None or child.window.kind != "window" or not child.aggregates:
         return False
@@ -145,7 +145,7 @@ def _parts(aggregate: Aggregate) -> list[Select]:
 # -- aggregates -----------------------------------------------------------------------------------------------------------
 
 
-class _DividedAggregates:
+class _DecomposedAggregates:
     """Partial, final and undivided aggregates, and the final expression of each original aggregate."""
 
     def __init__(self, types: Mapping[str, str], taken: Iterable[str], *, exact_overflow: bool) -> None:
@@ -155,18 +155,18 @@ class _DividedAggregates:
         self._taken = {name.lower() for name in taken}
         self.partial: list[Output] = []
         self.final: list[Output] = []
-        self.whole: list[Output] = []
+        self.undivided: list[Output] = []
         self.of_final: dict[str, exp.Expr] = {}
-        self.of_whole: dict[str, exp.Expr] = {}
+        self.of_undivided: dict[str, exp.Expr] = {}
 
     def take(self, aggregate: Output) -> bool:
-        """Split an aggregate; return whether that is possible."""
+        """Decompose an aggregate; return whether that is possible."""
         call, name, type_ = aggregate.expression, aggregate.name, self._types.get(aggregate.name, "")
         function = str(call.this)
         if function == "approx_count_distinct":
             return self._take_sketch(aggregate, type_)
-        self.whole.append(aggregate)
-        self.of_whole[name] = column(name)
+        self.undivided.append(aggregate)
+        self.of_undivided[name] = column(name)
         if function in _AGAIN:
             self.of_final[name] = self._part(name, call, function)
         elif function in _COUNTS:
@@ -187,9 +187,9 @@ class _DividedAggregates:
             return False
         name, value = aggregate.name, aggregate.expression.expressions[0]
         sketch = _call("hll_sketch_agg", _cast(value, _SKETCHED[type_]) if _SKETCHED[type_] else value)
-        self.whole.append(Output(name, sketch))
+        self.undivided.append(Output(name, sketch))
         # A sketch that was never merged uses another estimator.
-        self.of_whole[name] = _call("hll_sketch_estimate", _call("hll_union", column(name), column(name)))
+        self.of_undivided[name] = _call("hll_sketch_estimate", _call("hll_union", column(name), column(name)))
         merged = self._part(name, sketch, "hll_union_agg")
         self.of_final[name] = _call("hll_sketch_estimate", _call("hll_union", merged, merged))
         return True

@@ -55,7 +55,7 @@ class Stage:
 
 
 Instead = Callable[[Select], Select]
-"""Maps a SELECT over an aggregate to the SELECT to run: itself, or its split form."""
+"""Maps a SELECT over an aggregate to the SELECT to run: itself, or its decomposed form."""
 
 
 def cut(query: Select | Union, text: str, instead: Instead = lambda select: select) -> tuple[Stage, ...]:
