@@ -17,22 +17,23 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.guardian import Guardian
 
-LONG = ("live", "suite", "simulation", "dashboard", "cli", "engine")
-"""Rooms that take longest, which begin first so that both processes end at about the same time."""
+LONG = ("live", "suite", "dashboard", "examples", "docs", "experiments", "engine", "sql", "simulation", "cli", "workflow")
+"""Packages that take longest as a whole or in a single test, which begin first: short tests come last, so that both processes
+end at about the same time."""
 SHARED = ("live", "suite", "dashboard")
-"""Rooms whose tests share one cluster."""
+"""Packages whose tests share one cluster."""
 
 ALONE = ("simulation", "scenarios")
-"""Rooms whose tests share nothing."""
+"""Packages whose tests share nothing."""
 
 SLOW = ("simulation", "scenarios", "suite", "experiments", "examples", "mutants")
-"""Rooms that ``--tests check`` leaves out, as it does what is marked ``slow``."""
+"""Packages that ``--tests check`` leaves out, as it does what is marked ``slow``."""
 
 TESTS = Path(__file__).parent
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 SEED = pytest.StashKey[int]()
 SECONDS = pytest.StashKey[Counter[str]]()
-"""By room, with the fixtures of its tests; CONTRIBUTING.md has them."""
+"""By package, with the fixtures of its tests; CONTRIBUTING.md has them."""
 SEEDED = pytest.StashKey[bool]()
 """Whether any of the tests that run takes the seed."""
 
@@ -42,8 +43,8 @@ class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # its package has n
 
     def _split_scope(self, nodeid: str) -> str:
         file = Path(nodeid.split("::")[0])
-        room = file.parts[1]
-        return room if room in SHARED else nodeid if room in ALONE else str(file)
+        package = file.parts[1]
+        return package if package in SHARED else nodeid if package in ALONE else str(file)
 
 
 class Timer:
@@ -71,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # what -m deselects is not left out here
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: LONG.index(_room(item)) if _room(item) in LONG else len(LONG))
+    items.sort(key=lambda item: LONG.index(_package(item)) if _package(item) in LONG else len(LONG))
     reasons = [_left_out(item, config.getoption("--tests")) for item in items]
     out = [item for item, reason in zip(items, reasons, strict=True) if reason]
     config.hook.pytest_deselected(items=out)
@@ -91,7 +92,7 @@ def _left_out(item: pytest.Item, tests: str) -> str:
         return ""
     if item.get_closest_marker("live") is not None:
         return "live tests"
-    return "slow tests" if _room(item) in SLOW or item.get_closest_marker("slow") is not None else ""
+    return "slow tests" if _package(item) in SLOW or item.get_closest_marker("slow") is not None else ""
 
 
 def pytest_configure_node(node: Any) -> None:
@@ -115,7 +116,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"random schedules: the same ones again with --seed {config.stash[SEED]}")
     seconds = config.stash[SECONDS]
     if len(seconds) > 1:
-        terminalreporter.write_line("seconds: " + ", ".join(f"{room} {took:.0f}" for room, took in seconds.most_common()))
+        terminalreporter.write_line("seconds: " + ", ".join(f"{package} {took:.0f}" for package, took in seconds.most_common()))
     tests, out = config.getoption("--tests"), config.stash[LEFT_OUT]
     if out:
         counted = ", ".join(f"{count} {reason}" for reason, count in sorted(out.items()))
@@ -140,5 +141,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByCluster
     return ByCluster(config, log)
 
 
-def _room(item: pytest.Item) -> str:
+def _package(item: pytest.Item) -> str:
     return item.path.relative_to(TESTS).parts[0]

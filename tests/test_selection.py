@@ -90,7 +90,7 @@ def test_what_is_to_run_alone_is_counted_where_it_would_run(folder: Path) -> Non
     assert "left out: 1 tests of a whale. make test-all runs them" in done.stdout
 
 
-def test_the_time_of_each_room_is_printed(folder: Path) -> None:
+def test_the_time_of_each_package_is_printed(folder: Path) -> None:
     (folder / "some" / "other").mkdir()
     (folder / "some" / "other" / "test_other.py").write_text("import time\n\ndef test_other(): time.sleep(1.6)\n")
     assert "seconds: other 2, . 0" in pytest_in(folder, "-n", "2").stdout

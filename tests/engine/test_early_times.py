@@ -20,6 +20,7 @@ from tests.engine.test_markers import Bench, operator
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
+THOROUGH = pytest.mark.thorough("operators over early times on Spark")
 
 YEAR_1_MS = -62_135_596_800_000
 NEAR = "ON in0.k = in1.k AND in1.ts BETWEEN in0.ts - INTERVAL 5 SECONDS AND in0.ts + INTERVAL 5 SECONDS"
@@ -81,6 +82,8 @@ CASES |= {
     "right in buckets": bucketed("right", 0),
     "semi in buckets": bucketed("semi", 1),
 }
+SAMPLE = ("tumbling", "session", "left in buckets")
+"""An aggregate of two inputs, a session, and an outer join in buckets."""
 SECONDS = (YEAR_1_MS // 1000, -7200, -3600, -3599, -11, -10, -9, -5, -1, 0, 1, 4, 5, 9, 10, 3600, 1_356_998_400)
 
 
@@ -117,7 +120,7 @@ async def say(port: ManyPort, position: int, table: pa.Table, seconds: float) ->
 
 
 @in_one_loop
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in SAMPLE else THOROUGH) for name in CASES])
 async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, name: str) -> None:
     """The inputs take turns, each promising what its own rows do not break; the engine is restarted between."""
     case = CASES[name]
@@ -138,7 +141,7 @@ async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, n
 
 
 @in_one_loop
-@pytest.mark.parametrize("name", ["inner", "full", "tumbling"])
+@pytest.mark.parametrize("name", ["full", *(pytest.param(name, marks=THOROUGH) for name in ("inner", "tumbling"))])
 async def test_an_input_that_is_far_behind_1970_holds_one_that_is_far_beyond(bench: Bench, name: str) -> None:
     """What an input has reached is lost by a restart, here amid a batch that reads the other one only."""
     case = CASES[name]
@@ -184,7 +187,7 @@ OUTER_FIRST = (
 
 
 @in_one_loop
-@pytest.mark.parametrize("at", [-1, 0, 10])
+@pytest.mark.parametrize("at", [pytest.param(-1, marks=THOROUGH), 0, 10])
 async def test_where_nodes_with_state_share_an_operator_times_before_1970_fail_it(bench: Bench, at: int) -> None:
     spec = operator(f"whole.several.{at}", OUTER_FIRST, (0, 1))
     port = await bench.start(spec)

@@ -26,6 +26,7 @@ from tests.engine.watched_host import EFFECTS, MARK
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
+THOROUGH = pytest.mark.thorough("fragments on a host without its guard")
 
 SECRET = "what only this node's user may read"
 INVOKED = "'java.lang.System', 'setProperty', '" + MARK + "{name}', 'x'"
@@ -107,6 +108,7 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sid
     await side.engine.close()
 
 
+@THOROUGH
 @in_one_loop
 @pytest.mark.parametrize("name", RUNS_ON_ROWS)
 async def test_without_the_guard_it_runs_on_rows(unguarded: Side, name: str) -> None:
@@ -116,6 +118,7 @@ async def test_without_the_guard_it_runs_on_rows(unguarded: Side, name: str) -> 
     await unguarded.engine.destroy(name)
 
 
+@THOROUGH
 @in_one_loop
 @pytest.mark.parametrize("name", RUNS_AT_ONCE)
 async def test_without_the_guard_it_runs_at_once(unguarded: Side, name: str) -> None:
@@ -134,6 +137,7 @@ async def test_the_host_refuses_it_and_nothing_ran(guarded: Side, name: str, fra
     assert guarded.ports[name].output == {}
 
 
+@THOROUGH
 def test_spark_leaves_nothing_where_it_was_started_from(unguarded: Side) -> None:
     assert (unguarded.data / "spark-warehouse").is_dir()
     assert not (Path.cwd() / "spark-warehouse").exists()

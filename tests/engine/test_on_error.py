@@ -213,6 +213,7 @@ async def test_each_skipped_row_is_told_with_expression_and_reason(bench: Bench)
 
 
 @in_one_loop
+@pytest.mark.thorough("bounds on an engine's memory")
 async def test_the_engines_memory_is_bounded_however_many_rows_are_skipped(tmp_path: Path) -> None:
     """The engine keeps some rows of a batch, and counts all."""
     bench = Bench(tmp_path, heap_mb=480)

@@ -20,6 +20,7 @@ from tests.engine.toy_port import ToyPort
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
+THOROUGH = pytest.mark.thorough("torn checkpoints on Spark")
 
 BATCHES, ROWS = 4, 50
 FRAGMENT = "SELECT k % 7 AS k, count(*) AS n FROM in0 GROUP BY k % 7, window(ts, '1 minute')"
@@ -63,8 +64,8 @@ def newest(checkpoint: Path, log: str) -> Path:
     [
         ("plan", lambda checkpoint: newest(checkpoint, "offsets").write_bytes(b""), -1),
         ("commit", lambda checkpoint: newest(checkpoint, "commits").write_bytes(b""), -1),
-        ("commit-cut", lambda checkpoint: newest(checkpoint, "commits").write_bytes(b"v1"), -1),
-        ("id-empty", empty("metadata"), 0),
+        pytest.param("commit-cut", lambda checkpoint: newest(checkpoint, "commits").write_bytes(b"v1"), -1, marks=THOROUGH),
+        pytest.param("id-empty", empty("metadata"), 0, marks=THOROUGH),
         ("id-gone", without("metadata"), 0),
     ],
 )
@@ -96,8 +97,12 @@ async def test_an_operator_resumes_from_it(
     "name, tear",
     [
         ("first-plan", empty("offsets/0")),
-        ("first-state", lambda checkpoint: [path.write_bytes(b"") for path in checkpoint.glob("state/**/*") if path.is_file()]),
-        ("first-everything", everything),
+        pytest.param(
+            "first-state",
+            lambda checkpoint: [path.write_bytes(b"") for path in checkpoint.glob("state/**/*") if path.is_file()],
+            marks=THOROUGH,
+        ),
+        pytest.param("first-everything", everything, marks=THOROUGH),
         ("first-commit", empty("commits/0")),
     ],
 )

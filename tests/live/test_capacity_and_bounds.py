@@ -81,6 +81,7 @@ def accepted(node: LocalNode, **fields: Any) -> QueryInfo | None:
         return None
 
 
+@pytest.mark.thorough("bounds on delay at live nodes")
 def test_a_bound_on_delay_is_kept_to_the_last_row_or_refused(world: World, tmp_path: Path) -> None:
     world.declare("fast", replay=0)
     dee = world.cluster["dee"]

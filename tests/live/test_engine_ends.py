@@ -98,6 +98,7 @@ def lacks(node: LocalNode) -> set[str]:
     return {reason.code for reason in node.client.readiness().reasons}
 
 
+@pytest.mark.thorough("full engines of live nodes")
 def test_rows_come_out_once_while_full_engines_are_replaced(
     cluster: LocalCluster, readings: list[Path], tmp_path: Path, record_property: Any
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.model import Submission
 from sbon_cli.commands.queries.follow import Follower
-from tests.live.world import NODES, World
+from tests.live.world import World
 
 pytestmark = pytest.mark.live
 
@@ -19,9 +19,9 @@ SMALL = {"streams.outbox_max_bytes": 1_048_576, "streams.batch_span_bytes": 65_5
 
 
 def test_an_operator_without_room_waits_for_it(readings: list[Path]) -> None:
-    with LocalCluster(NODES, overrides=SHORT_LIVED, per_node={"dee": SMALL}) as cluster:
+    with LocalCluster(["dee"], overrides={**SHORT_LIVED, **SMALL}) as cluster:
         world = World(cluster, readings)
-        world.declare("full", replay=2000.0)
+        world.declare("full", replay=2000.0, node="dee")
         dee = cluster["dee"]
         sql = "SELECT site, n, value, note, sha2(concat(site, n), 256) AS digest FROM full"
         info = dee.client.submitted(Submission(sql=sql, strategy="consumer"))

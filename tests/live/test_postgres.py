@@ -24,7 +24,7 @@ def test_rows_are_those_of_duckdb_whoever_dies(world: World) -> None:
         secrets = dee.data_dir / "secrets"
         secrets.mkdir(exist_ok=True)
         (secrets / "banked").write_text(f"{PASSWORD}\n")
-        world.declare("banked", replay=300.0)  # there must be rows left when the server is killed, however slow engines start
+        world.declare("banked", replay=500.0)  # there must be rows left when the server is killed, however slow engines start
         sink = SinkSpec(kind="postgres", options={"url": database.url(), "password": "file:banked", "table": "banked"})
         info = submit(ada, sql=SQL.replace("readings", "banked"), consumer="dee", sink=sink, strategy="producer")
 

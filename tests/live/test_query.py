@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,17 @@ import pytest
 from sbon.model import Rows, SinkSpec
 from sbon_cli.commands.queries.follow import Follower
 from sbon_node.errors import SbonError
-from tests.live.family import engine_process
+from tests.live.family import Kind, engine_process
 from tests.live.world import SITES, SQL, World, finished, stored, submit, wait_for
 
 pytestmark = pytest.mark.live
+OTHER_STRATEGIES = pytest.mark.thorough("strategies on live nodes")
+OTHER_FORMATS = pytest.mark.thorough("formats of files on live nodes")
 
 
-@pytest.mark.parametrize("strategy", ["relaxation", "producer", "consumer", "random"])
+@pytest.mark.parametrize(
+    "strategy", ["relaxation", *(pytest.param(name, marks=OTHER_STRATEGIES) for name in ("producer", "consumer", "random"))]
+)
 def test_followed_rows_are_those_of_duckdb(world: World, strategy: str) -> None:
     name = f"fast_{strategy}"
     world.declare(name, replay=0)
@@ -47,7 +52,7 @@ def _with_times(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [(*row[:4], datetime.fromisoformat(str(row[4])).replace(tzinfo=None)) for row in rows]
 
 
-@pytest.mark.parametrize("ending", [".parquet", ".ndjson", ".csv"])
+@pytest.mark.parametrize("ending", [".parquet", *(pytest.param(name, marks=OTHER_FORMATS) for name in (".ndjson", ".csv"))])
 def test_a_file_holds_each_row_once(world: World, tmp_path: Path, ending: str) -> None:
     name = f"file_{ending[1:]}"
     world.declare(name, replay=0)
@@ -61,8 +66,8 @@ def test_a_file_holds_each_row_once(world: World, tmp_path: Path, ending: str) -
 class UnderFire:
     """Queries over slow sources, one after another, so that every fault strikes while rows of all sites are under way."""
 
-    def __init__(self, world: World, folder: Path) -> None:
-        self.world, self._folder = world, folder
+    def __init__(self, world: World, folder: Path, replay: float) -> None:
+        self.world, self._folder, self._replay = world, folder, replay
         self.runs: list[tuple[str, Path]] = []
 
     def rows_of(self, site: str) -> int:
@@ -73,8 +78,8 @@ class UnderFire:
         """Wait until the newest query, which still runs, has delivered more rows of each of these sites."""
         ada = self.world.cluster["ada"]
         if not self.runs or finished(ada, self.runs[-1][0]):
-            name = f"killed_{len(self.runs)}"
-            self.world.declare(name, replay=250.0)
+            name = f"killed_{self._folder.name}_{len(self.runs)}"
+            self.world.declare(name, replay=self._replay)
             path = self._folder / f"{name}.ndjson"
             sink = SinkSpec(kind="file", options={"path": str(path), "format": "ndjson"})
             sql = SQL.replace("readings", name)
@@ -88,30 +93,46 @@ class UnderFire:
         return finished(self.world.cluster["ada"], self.runs[-1][0])
 
 
-def test_exactly_once_while_processes_die(world: World, tmp_path: Path) -> None:
-    """Worker, zygote, JVM and host of an operator's engine; then, by SIGKILL, the daemons of a source with its operator and of
-    the consumer, the engine host left orphaned; a daemon that is stopped for a while, and one that goes away cleanly. Each
-    comes back."""
+@pytest.mark.parametrize(
+    "processes, daemons, paused, replay",
+    [
+        pytest.param(("host",), ("dee",), False, 500.0, id="a host and the consumer"),
+        pytest.param(
+            ("worker", "zygote", "jvm", "host"),
+            ("cyd", "dee"),
+            True,
+            250.0,
+            id="each",
+            marks=pytest.mark.thorough("deaths of every process of live nodes"),
+        ),
+    ],
+)
+def test_exactly_once_while_processes_die(
+    world: World, tmp_path: Path, processes: Sequence[Kind], daemons: Sequence[str], paused: bool, replay: float
+) -> None:
+    """Processes of an operator's engine; then, by SIGKILL, the daemons of a source with its operator and of the consumer, the
+    engine host left orphaned; a daemon that is stopped for a while, and one that goes away cleanly. Each comes back."""
     cluster = world.cluster
-    fire = UnderFire(world, tmp_path)
+    fire = UnderFire(world, tmp_path, replay)
 
-    for victim in ("worker", "zygote", "jvm", "host"):
+    for victim in processes:
         fire.more_of("bob")
         struck = engine_process(cluster["bob"], victim)
         struck.kill()
         wait_for(lambda struck=struck: not struck.is_running() or struck.status() == "zombie", "it is dead")  # type: ignore[misc]
-    for name in ("cyd", "dee"):
+    for name in daemons:
         fire.more_of(*SITES)
         cluster[name].kill(signal.SIGKILL)
         cluster[name].restart()
     fire.more_of(*SITES)
-    cluster["bob"].pause()
-    time.sleep(3)
-    cluster["bob"].resume()
-    fire.more_of("bob")
-    cluster["bob"].kill(signal.SIGTERM)
-    cluster["bob"].restart()
-    fire.more_of("bob")
+    if paused:
+        cluster["bob"].pause()
+        time.sleep(3)
+        cluster["bob"].resume()
+        fire.more_of("bob")
+        cluster["bob"].kill(signal.SIGTERM)
+        cluster["bob"].restart()
+        fire.more_of("bob")
 
     for query, path in fire.runs:
         wait_for(lambda query=query: finished(cluster["ada"], query), "the query is finished")  # type: ignore[misc]

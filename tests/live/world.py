@@ -47,15 +47,16 @@ class World:
         database.register("readings", database.read_csv([str(f) for f in self.files], dtype=types, header=True))
         return sorted(database.sql(sql).fetchall(), key=repr)
 
-    def declare(self, name: str, replay: float) -> StreamDeclaration:
-        """The stream once more under another name, read afresh at each site; ``replay`` 0 is as fast as it goes."""
+    def declare(self, name: str, replay: float, node: str = "") -> StreamDeclaration:
+        """The stream once more under another name, read afresh at each site or at one node; ``replay`` 0 is as fast as it
+        goes."""
         client = self.cluster.nodes[0].client
         declaration = StreamDeclaration(name=name, schema=READINGS.schema, event_time="ts")
         client.create_stream(declaration)
         for site, file in zip(SITES, self.files, strict=True):
             options = {"path": str(file), "replay": replay} if replay else {"path": str(file)}
             client.attach_source(
-                SourceDeclaration(stream=name, name=site, node=site, connector="file", options=options, rows_s=1000.0)
+                SourceDeclaration(stream=name, name=site, node=node or site, connector="file", options=options, rows_s=1000.0)
             )
         return declaration
 
