@@ -8,9 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import duckdb
@@ -44,27 +46,47 @@ class Demo:
         )
         self.said: list[str] = []
         self.mark, self.cluster = "", Path()
+        self._lines: SimpleQueue[str | None] = SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
 
-    def wait_for(self, said: Callable[[str], object]) -> None:
-        """Until a line is such; takes the cluster's mark and folder from the nodes, which run by the first line."""
+    def _read(self) -> None:
+        """All of stderr from one reader: ``communicate`` would lose what a reader of lines has buffered."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
+            self._lines.put(line)
+        self._lines.put(None)
+
+    def wait_for(self, wanted: Callable[[str], object]) -> None:
+        """Until a line is such; takes the cluster's mark and folder from the nodes, which run by the first line."""
+        while (line := self._lines.get()) is not None:
             self.said.append(line.rstrip())
             if not self.mark:
                 self._know_cluster()
-            if said(line):
+            if wanted(line):
                 return
         pytest.fail("it ended before:\n" + "\n".join(self.said))
 
     def end(self) -> tuple[int, str]:
         """Its exit code and what it printed on stdout; nothing may be left of it."""
-        output, said = self.process.communicate()
-        self.said += said.splitlines()
+        assert self.process.stdout is not None
+        output = self.process.stdout.read()
+        self.close()
+        while (line := self._lines.get()) is not None:
+            self.said.append(line.rstrip())
         assert self.mark
         assert processes_of(self.mark, self.cluster) == []
         assert not self.cluster.exists()
         assert list(self.folder.iterdir()) == []
         return self.process.returncode, output
+
+    def close(self) -> None:
+        """Wait until the process and its output have ended."""
+        self.process.wait()
+        self._reader.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe is not None
+            pipe.close()
 
     def _know_cluster(self) -> None:
         node = next(p for p in psutil.Process(self.process.pid).children() if "--data-dir" in p.cmdline())
@@ -85,7 +107,7 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     yield start
     for one in started:
         one.process.kill()
-        one.process.communicate()
+        one.close()
 
 
 @pytest.mark.live

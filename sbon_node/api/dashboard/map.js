@@ -204,6 +204,8 @@ export class MapView {
     if (!from || event.altKey || event.ctrlKey || event.metaKey) return;
     let to = null;
     if (turn) to = neighbour(this.nodes, from, ...turn);
+    else if (event.key === "PageDown") to = this.nodes[this.nodes.indexOf(from) + 1];
+    else if (event.key === "PageUp") to = this.nodes[this.nodes.indexOf(from) - 1];
     else if (event.key === "Home") to = this.nodes.at(0);
     else if (event.key === "End") to = this.nodes.at(-1);
     else if (event.key === "Enter" || event.key === " ") this.choose(from.name);

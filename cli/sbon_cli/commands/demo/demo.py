@@ -32,6 +32,8 @@ from sbon_node.experiments.suite.nycflights import AIRPORTS, FLIGHTS, WEATHER, f
 SOURCES = {"EWR": "new-york", "JFK": "london", "LGA": "sao-paulo"}
 CONSUMER = "singapore"
 DAYS = 365
+PIPE_WIDTH = 120
+"""Columns of the output where it is no terminal: no address is long enough to break a line of a table."""
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -84,7 +86,10 @@ def demo(strategy: str, seconds: float, days: int, json_: bool) -> None:
     extras.duckdb()
     for signum in ENDING:
         signal.signal(signum, _interrupt)
-    show = Show(Console(stderr=json_, highlight=False), CONSUMER)
+    console = Console(stderr=json_, highlight=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    show = Show(console, CONSUMER)
     with LocalCluster(list(cities().names), latency="cities", overrides=SHORT_LIVED) as cluster:
         try:
             results = run(cluster, show, strategy, seconds, days)
