@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.spark import wire
 from sbon_node.engine.spark.listener import Listener
 from sbon_node.engine.spark.messages import REQUEST, Committed, Done, Message, Request, Write
 from sbon_node.engine.spark.operators.output import Output
@@ -139,4 +140,18 @@ async def test_a_row_that_is_too_large_is_refused_before_it_is_sent(tmp_path: Pa
             await run(made, node, 0, pa.table({"s": ["x" * (2 << 20)]}))
         assert made.refusal is not None
         assert made.refusal.code == "row-too-large"
+    assert node.told == []
+
+
+async def test_an_output_above_a_messages_limit_fails_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(tmp_path, monkeypatch)
+    async with output(node, monkeypatch, fsync=False) as made:
+        monkeypatch.setattr(wire, "MAX_BYTES", 10_000)
+        with pytest.raises(SbonError):
+            await run(made, node, 0, pa.table({"s": [os.urandom(100) for _ in range(200)]}))
+        assert made.refusal is not None
+        assert (made.refusal.code, made.refusal.where) == ("output-too-large", "o")
+        assert "the output of batch 0 is too large" in made.refusal.message
+        assert "over the limit of 10,000" in made.refusal.message
+        assert "streams.batch_span_bytes" in made.refusal.hint
     assert node.told == []

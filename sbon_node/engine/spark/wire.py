@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from sbon_node.engine.spark.messages import LENGTH, Hello, Message, Refused, Role, answer_decoder, decode, encode
+from sbon_node.engine.spark.messages import LENGTH, MAX_BYTES, Hello, Message, Refused, Role, answer_decoder, decode, encode
 
 FEED_VARIABLE = "SBON_FEED"
 """``host:port:token`` of the daemon, in the environment of the host, its JVM and Spark's Python processes."""
@@ -35,6 +35,10 @@ class FeedError(Exception):
         self.code = code
 
 
+class MessageTooLargeError(Exception):
+    """The message is longer than ``MAX_BYTES``; nothing of it was sent."""
+
+
 class Feed:
     """A blocking connection to the daemon, for threads and processes without other work."""
 
@@ -51,7 +55,8 @@ class Feed:
     def call(self, request: Message, answer: type[A]) -> A:
         """Send a request and return the answer, of type ``answer``.
 
-        Raises :class:`FeedError`, :class:`FeedLostError`, and :class:`SbonError` for another answer.
+        Raises :class:`FeedError`, :class:`FeedLostError`, :class:`MessageTooLargeError`, and :class:`SbonError` for another
+        answer.
         """
         self.send(request)
         received = self.receive(answer_decoder(answer))
@@ -60,8 +65,12 @@ class Feed:
         return received
 
     def send(self, message: msgspec.Struct) -> None:
+        """Send a message. Raises :class:`MessageTooLargeError`: the daemon would close the connection without a reason."""
+        body = encode(message)
+        if len(body) - LENGTH.size > MAX_BYTES:
+            raise MessageTooLargeError(f"{len(body) - LENGTH.size:,} bytes are over the limit of {MAX_BYTES:,}")
         try:
-            self._socket.sendall(encode(message))
+            self._socket.sendall(body)
         except OSError as error:
             raise FeedLostError(str(error)) from error
 

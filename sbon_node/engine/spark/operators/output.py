@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.promise import batch_promise
 from sbon_node.engine.spark.messages import Committed, Done, OutputFrame, Write
-from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError
+from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError, MessageTooLargeError
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.operators import OperatorSpec
@@ -21,6 +21,7 @@ from sbon_node.streams.skipped import SkippedRows
 
 COMMIT_POLL_S = 0.003
 ONLY_LATER = "leave such rows out with WHERE, or join and aggregate in queries of their own"
+SMALLER = "make the join or the columns narrower, or lower streams.batch_span_bytes, and submit the query again"
 CODEC = pa.Codec("zstd", 1)
 
 
@@ -65,7 +66,7 @@ class Output:
         except SbonError as error:
             self.refusal = error
             raise
-        self._feed.call(
+        self._store(
             Write(
                 operator=self._operator,
                 batch=number,
@@ -75,11 +76,19 @@ class Output:
                 ended=ended,
                 batch_ms=(time.monotonic() - started) * 1000,
                 skipped=self._skipped(),
-            ),
-            Done,
+            )
         )
         self._watcher = threading.Thread(target=self._watch, args=(number,), name=f"commit of {number}", daemon=True)
         self._watcher.start()
+
+    def _store(self, write: Write) -> None:
+        """Hand a batch to the node. Raises :class:`SbonError` ``output-too-large``: another attempt would give as much."""
+        try:
+            self._feed.call(write, Done)
+        except MessageTooLargeError as error:
+            problem = f"the output of batch {write.batch} is too large: {error}"
+            self.refusal = SbonError("output-too-large", problem, where=self._operator, hint=SMALLER)
+            raise self.refusal from error
 
     def _check_none_dropped(self, number: int) -> None:
         """Reject a batch with dropped late rows: the watermark excluded such rows, so the result would be wrong."""
