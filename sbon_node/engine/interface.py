@@ -116,7 +116,10 @@ class Engine(Protocol):
         ...
 
     async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
-        """Start the operator from its checkpoint folder, new or used; return once it runs."""
+        """Start the operator from its checkpoint folder, new or used; return once it runs.
+
+        Nothing is left after an error. After a cancellation the operator may still start, until :meth:`destroy`.
+        """
         ...
 
     async def destroy(self, operator: str) -> None:

@@ -2,7 +2,8 @@
 real output, that plans, runs, writes and commits batches, and whose operators do what their rows and fragments say.
 
 A row's ``act``: empty, ``kill`` (the engine dies of it, whenever it is read), ``end`` (the query ends of it), either of them
-with ``once``, or ``slow``. A fragment lists the runs that end before their start is answered. Every batch leaves ten threads, as
+with ``once``, or ``slow``. A fragment lists the runs that end before their start is answered; a run is never answered if the
+fragment is ``hang``. Every batch leaves ten threads, as
 the host says when it is asked for its footprint.
 """
 
@@ -38,6 +39,7 @@ from sbon_node.engine.spark.operators.output import Output
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError
 from sbon_node.model.frames import InputOffset
 from sbon_node.streams.payload import unpack
+from tests.engine.states import PATIENCE_S
 
 SLOW_S = 0.3
 LEFT_OF_A_BATCH = 10
@@ -69,6 +71,9 @@ class Operator:
         self._output = Output(command.spec, self._log, 1 << 18, self.tell_end, lambda: 0)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
+        if command.spec.fragment == "hang":
+            self._checkpoint.with_name(f"{self._checkpoint.name}.hangs").touch()
+            time.sleep(PATIENCE_S)
         if str(self._run) in command.spec.fragment.split():
             self.tell_end(ActedError(f"run {self._run} ends before its start is answered"))
         else:

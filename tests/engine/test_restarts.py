@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from sbon_node.engine.spark.running import GOOD_BATCHES
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, OperatorSpec
-from tests.engine.states import States
+from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort
 
 SCHEMA = (Column("n", "bigint"), Column("act", "string"))
@@ -177,3 +178,35 @@ async def test_what_cannot_run_beside_the_others_is_refused(tmp_path: Path) -> N
         assert refusal.value.code == "no-capacity"
         await it.engine.destroy("one")
         await it.start("three")
+
+
+async def test_an_operator_destroyed_while_it_starts_leaves_nothing_though_the_engine_dies_too(tmp_path: Path) -> None:
+    async with bench(tmp_path) as it:
+        await it.start("other")
+        starting = asyncio.create_task(it.instantiate("late", ToyPort(), "hang"))
+        await it.states.wait("late", "starting")
+        async with asyncio.timeout(PATIENCE_S):
+            while not (tmp_path / "operators" / "late.hangs").exists():
+                await asyncio.sleep(0.01)
+        destroyed = asyncio.create_task(it.engine.destroy("late"))
+        assert it.engine.host_pid is not None
+        os.kill(it.engine.host_pid, signal.SIGKILL)
+        with pytest.raises(SbonError) as refusal:
+            await starting
+        assert refusal.value.code == "operator-stopped"
+        await destroyed
+        await it.states.wait("other", "running", 2)
+        assert "keep late" not in {task.get_name() for task in asyncio.all_tasks()}
+        assert it.states.told["late"] == [("starting", ""), ("stopped", "")]
+        await it.start("late")
+
+
+async def test_an_operator_whose_start_breaks_an_invariant_leaves_nothing(tmp_path: Path) -> None:
+    class BrokenPort(ToyPort):
+        def recover(self, committed: int | None) -> None:
+            raise BrokenInvariantError("offsets of another operator")
+
+    async with bench(tmp_path, max_operators=1) as it:
+        with pytest.raises(BrokenInvariantError):
+            await it.instantiate("broken", BrokenPort())
+        await it.start("broken")

@@ -113,9 +113,11 @@ class SparkEngine:
         try:
             await self._start(running)
         except HostLostError as error:
+            if running.stopping:
+                raise _stopped_meanwhile(spec.id) from error
             # The host has died meanwhile, perhaps of another operator: this operator restarts with the others.
             running.end(End("engine-failed", str(error)))
-        except SbonError:
+        except Exception:
             if self._running.get(spec.id) is running:
                 del self._running[spec.id]
             raise
@@ -174,7 +176,7 @@ class SparkEngine:
         if running.stopping:
             # A concurrent stop may have been served before the start.
             await self._supervisor.command(Stop(operator=running.spec.id), Done)
-            raise SbonError("operator-stopped", "it was stopped while it started", where=running.spec.id)
+            raise _stopped_meanwhile(running.spec.id)
         running.set_state(operator_states.RUNNING)
 
     async def _stop(self, operator: str) -> None:
@@ -295,6 +297,10 @@ def too_full(footprint: Footprint, settings: EngineSettings) -> str:
     if percent > settings.replace_heap_percent:
         return f"{percent:.0f} % of the heap after a collection, over the limit of {settings.replace_heap_percent} %"
     return ""
+
+
+def _stopped_meanwhile(operator: str) -> SbonError:
+    return SbonError("operator-stopped", "it was stopped while it started", where=operator)
 
 
 def _keeper(operator: str) -> str:
