@@ -10,6 +10,7 @@ from sbon_node.model.columns import Column, Schema
 from sbon_node.model.operators import TimeBuckets
 from sbon_node.model.schema import parse_schema
 from sbon_node.sql.planner import plan_query
+from sbon_node.sql.stages.estimate import OPERATOR_MEMORY_MB
 from sbon_node.sql.syntax.dialect import parse
 
 SCHEMA = "ts timestamp, k string, v int"
@@ -133,3 +134,16 @@ async def test_rows_are_not_copied_where_errors_are_skipped() -> None:
 async def test_a_bound_of_more_than_a_century_has_no_buckets() -> None:
     years = " - INTERVAL '3650' DAY" * 11
     assert await buckets(joined("", f"b.ts BETWEEN a.ts{years} AND a.ts")) == []
+
+
+@pytest.mark.parametrize("kind, share", [("LEFT", 0.25), ("RIGHT", 0.25), ("FULL", 0.0)])
+async def test_the_memory_of_an_operator_counts_copied_rows(kind: str, share: float) -> None:
+    """Half of one side's rows are in two buckets; the sides are equal."""
+    sources = catalog(a=1000.0, b=1000.0)
+    copying, plain = [
+        (await plan_query(joined(kind), sources, "q", analyse, on_error=on_error)).operators[-1].needs.memory_mb
+        - OPERATOR_MEMORY_MB
+        for on_error in ("fail", "skip")
+    ]
+    assert copying == pytest.approx((1 + share) * plain, abs=0.1)
+    assert plain > 1.0

@@ -51,8 +51,10 @@ class _Draft:
     inputs: tuple[PlannedInput, ...]
     views: tuple[tuple[Stream, ...], ...]
 
-    def estimated(self, rates: Mapping[str, Rate], measured: Measurement | None = None) -> Estimate:
-        return estimated(self.relation, self.schemas, self._of_views(rates), self.stream.schema, measured)
+    def estimated(
+        self, rates: Mapping[str, Rate], measured: Measurement | None = None, buckets: Sequence[TimeBuckets] = ()
+    ) -> Estimate:
+        return estimated(self.relation, self.schemas, self._of_views(rates), self.stream.schema, measured, buckets)
 
     def buckets(self, rates: Mapping[str, Rate]) -> tuple[TimeBuckets, ...]:
         return time_buckets(self.relation, self.schemas, self._of_views(rates))
@@ -160,7 +162,8 @@ class Assembly:
         if measured is not None and not measured.is_usable(has_state=any(spec.event_time for spec in draft.inputs)):
             measured = None
         estimates[stream.id] = draft.estimated(estimates).rate
-        estimate = draft.estimated(rates, measured)
+        buckets = () if self._on_error == "skip" else draft.buckets(rates)  # a copied row would be skipped twice
+        estimate = draft.estimated(rates, measured, buckets)
         rates[stream.id] = estimate.rate
         return PlannedOperator(
             id=stream.id,
@@ -173,7 +176,7 @@ class Assembly:
             partitioned=sum(rates[spec.stream].rows_s for spec in draft.inputs) >= self._settings.partitioned_rows_s,
             estimate=estimates[stream.id],
             on_error=self._on_error,
-            buckets=() if self._on_error == "skip" else draft.buckets(rates),  # a copied row would be skipped twice
+            buckets=buckets,
         )
 
 

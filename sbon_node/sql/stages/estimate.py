@@ -16,7 +16,7 @@ from sbon_node.model.catalogue import MAX_ROWS_S
 from sbon_node.model.columns import Schema
 from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.measurements import Measurement
-from sbon_node.model.operators import Needs
+from sbon_node.model.operators import Needs, TimeBuckets
 from sbon_node.model.plan import IDLE_CORES, Rate
 from sbon_node.sql.relations.logical import Aggregate, Input, Join, Relation, Select
 from sbon_node.sql.rewrite.event_time import bounds
@@ -105,14 +105,20 @@ class Estimate:
 
 
 def estimated(
-    relation: Select, schemas: Sequence[Schema], rates: Sequence[Rate], output: Schema, measured: Measurement | None = None
+    relation: Select,
+    schemas: Sequence[Schema],
+    rates: Sequence[Rate],
+    output: Schema,
+    measured: Measurement | None = None,
+    buckets: Sequence[TimeBuckets] = (),
 ) -> Estimate:
-    """Estimate a stage over views with these schemas and rates.
+    """Estimate a stage over views with these schemas and rates, whose joins are divided by ``buckets``.
 
     Bytes follow from the types of the output's columns. ``measured`` replaces the estimates of selectivity and row size; the kept
     state remains an estimate.
     """
     rows_s, kept_rows = _flow(relation, rates)
+    kept_rows += _copied_rows(buckets, rates)
     row_bytes = [_row_bytes(schema, rate) for schema, rate in zip(schemas, rates, strict=True)]
     strings = max(string_bytes(schema, size) for schema, size in zip(schemas, row_bytes, strict=True))
     binary = _SKETCH_BYTES if isinstance(relation.child, Aggregate) and relation.child.partial else strings
@@ -129,6 +135,16 @@ def estimated(
         bandwidth_bytes_s=round(min(rate.bytes_s, MOST_BANDWIDTH_BYTES_S), 3),
     )
     return Estimate(rate, needs)
+
+
+def _copied_rows(buckets: Sequence[TimeBuckets], rates: Sequence[Rate]) -> float:
+    """Return the rows kept beside those of :func:`_flow`: copies of rows that reach into a second bucket."""
+    copied_rows = 0.0
+    for bucket in buckets:
+        span_ms = bucket.upto_ms - bucket.from_ms
+        copied_share = span_ms / bucket.width_ms
+        copied_rows += rates[bucket.copied_view].rows_s * max(span_ms / 1000, SHORTEST_SPAN_S) * copied_share
+    return copied_rows
 
 
 def _row_bytes(schema: Schema, rate: Rate) -> float:
