@@ -20,8 +20,6 @@ ACKNOWLEDGE_PAUSE_S = 0.1
 """Shortest time in seconds between two acknowledgements; the next covers the frames written out meanwhile."""
 ACKNOWLEDGE_RETRY_S = 1.0
 
-"""States of a query that is not over."""
-
 _PASSING = frozenset(
     {"node-unreachable", "peer-unreachable", "starting", "stopping", "too-many-connections", "too-many-requests", "not-owner"}
 )

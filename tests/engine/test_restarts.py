@@ -186,7 +186,7 @@ async def test_an_operator_destroyed_while_it_starts_leaves_nothing_though_the_e
         starting = asyncio.create_task(it.instantiate("late", ToyPort(), "hang"))
         await it.states.wait("late", "starting")
         async with asyncio.timeout(PATIENCE_S):
-            while not (tmp_path / "operators" / "late.hangs").exists():
+            while not (tmp_path / "operators" / "late.hangs").exists():  # noqa: ASYNC110 - another process makes the file
                 await asyncio.sleep(0.01)
         destroyed = asyncio.create_task(it.engine.destroy("late"))
         assert it.engine.host_pid is not None

@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 import click
 
-from sbon import SbonError
-from sbon.following import Elsewhere
+from sbon import SbonError, following
+from sbon.following import PATIENCE_S, Elsewhere
 from sbon.model import Pushed, RefusedRow
 from sbon_cli.client import Client
 from sbon_cli.options.names import STREAM
@@ -25,8 +25,8 @@ from sbon_node.connectors.sources.push import MAX_REPORTED
 POST_BYTES = 1024 * 1024
 """Size of a post from a file. From a pipe, a post has the rows that are there when the post before has been answered."""
 MAX_RECORD_BYTES = 4 * POST_BYTES
-PATIENCE_S = 600.0
-PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+PAUSES_S = (*following.PAUSES_S, 5.0)
+"""Seconds between tries; longer at last than a follower's, since a full disk lasts."""
 MEDIA_TYPES = {"csv": "text/csv", "ndjson": "application/x-ndjson"}
 PASSING = frozenset(
     {"node-unreachable", "source-behind", "source-busy", "source-paused", "source-stopped", "starting", "stopping"}

@@ -1,0 +1,167 @@
+"""The Python API's copies of what the node defines: requests, the header of missing members, schemas, ports and prefixes.
+
+``sbon`` imports nothing of the node, so that a program needs neither Spark nor the node's packages. These tests compare.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any, get_args
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+import pytest
+
+import sbon.local.node
+from sbon import endpoints
+from sbon.columns import columns_of
+from sbon.model import QuerySpec, RttRequest, SourceDeclaration, StreamDeclaration, Submission
+from sbon.requests import DEFAULT_API, Ask
+from sbon_cli import operations
+from sbon_node.api.routes.route import Route, Shape, shape_of
+from sbon_node.api.routes.table import ROUTES
+from sbon_node.config.node import NodeSettings
+from sbon_node.connectors.access import secrets
+from sbon_node.errors import SbonError
+from sbon_node.logging.levels import LogLevels
+from sbon_node.model.schema import parse_schema
+from sbon_node.queries.listing import UNANSWERED_HEADER, Unanswered, header_of, unanswered_of
+
+NAME = "über all/x?y"
+"""A name that must be quoted in a path."""
+SQL = "SELECT * FROM s"
+
+ASKS: dict[str, Ask[Any]] = {
+    "ready": endpoints.ready(),
+    "metrics": endpoints.metrics(),
+    "status": endpoints.status(),
+    "members": endpoints.members(NAME, 3.5),
+    "rtt": endpoints.rtt(RttRequest(pairs=(("a", "b"),))),
+    "join": endpoints.join(["127.0.0.1:7400"]),
+    "drain": endpoints.drain(),
+    "leave": endpoints.leave(force=True),
+    "streams": endpoints.streams(),
+    "stream": endpoints.stream(NAME),
+    "create_stream": endpoints.create_stream(
+        StreamDeclaration(name="s", schema=tuple(columns_of("ts timestamp")), event_time="ts")
+    ),
+    "drop_stream": endpoints.drop_stream(NAME),
+    "attach": endpoints.attach(SourceDeclaration(stream="s", name="a", node="n", connector="file")),
+    "detach": endpoints.detach(NAME, NAME),
+    "push": endpoints.push(NAME, b"", "text/csv", NAME, "key"),
+    "push_rows": endpoints.push_rows(NAME, [{"n": 1}], NAME, "key"),
+    "submit": endpoints.submit(Submission(sql=SQL)),
+    "queries": endpoints.queries(),
+    "query": endpoints.query(NAME),
+    "stop": endpoints.stop(NAME),
+    "query_usage": endpoints.query_usage(NAME),
+    "explain": endpoints.explain(QuerySpec(sql=SQL)),
+    "explain_query": endpoints.explain_query(NAME),
+    "explain_placement": endpoints.explain_placement(QuerySpec(sql=SQL)),
+    "explain_query_placement": endpoints.explain_query_placement(NAME),
+    "rows": endpoints.rows(NAME, {"s": 7}),
+    "acknowledge": endpoints.acknowledge(NAME, {"s": 7}),
+    "examine": operations.examine(),
+    "debug_dump": operations.debug_dump(),
+    "log_levels": operations.log_levels(),
+    "set_log_levels": operations.set_log_levels(LogLevels(level="info")),
+    "events": operations.events(["queries"], "warning"),
+}
+"""A request of each endpoint, with all of its parameters."""
+
+UNASKED = {"/healthz": "for load balancers", "/v1/openapi.json": "for other clients", "/v1/usage": "for the dashboard"}
+
+
+def route_of(ask: Ask[Any]) -> tuple[Route, dict[str, str]]:
+    """Return the node's route of a request, and the values in its path."""
+    path = urlsplit(ask.path).path
+    for route in ROUTES:
+        matched = re.fullmatch(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", route.path), path)
+        if route.method == ask.method and matched is not None:
+            return route, {name: unquote(value) for name, value in matched.groupdict().items()}
+    raise AssertionError(f"the node has no route {ask.method} {path}")
+
+
+def names_of(kind: Any) -> set[str]:
+    """Return the names of a type, of each type of a union, or of a list's elements."""
+    return {part.__name__ for part in get_args(kind) or (kind,)}
+
+
+def test_every_endpoint_has_a_request_here() -> None:
+    made = {
+        name
+        for module in (endpoints, operations)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and str(inspect.signature(function).return_annotation).startswith("Ask[")
+    }
+    assert made - {"anything"} == set(ASKS)
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_a_request_is_one_that_the_node_takes(name: str) -> None:
+    ask = ASKS[name]
+    route, values = route_of(ask)
+    assert set(values.values()) <= {NAME, "s"}
+    shape = shape_of(route)
+    _check_reply(ask, shape)
+    parameters = dict(parse_qsl(urlsplit(ask.path).query, strict_parsing=True)) if "?" in ask.path else {}
+    if shape.query is None:
+        assert not parameters
+    else:
+        assert set(parameters) <= {field.encode_name for field in msgspec.structs.fields(shape.query)}
+        msgspec.convert(parameters, shape.query, strict=False)
+    if route.takes:
+        assert ask.media_type in route.takes
+    elif shape.body is not None:
+        assert ask.body is not None
+        msgspec.json.decode(ask.body, type=shape.body)
+    else:
+        assert ask.body is None
+
+
+def _check_reply(ask: Ask[Any], shape: Shape) -> None:
+    if shape.own:
+        return
+    reply = shape.reply if shape.events is None else shape.events
+    assert names_of(ask.reply) == names_of(type(None) if reply is None else reply)
+
+
+def test_every_route_has_an_endpoint_or_a_reason() -> None:
+    asked = {route_of(ask)[0].path for ask in ASKS.values()}
+    assert {route.path for route in ROUTES} - asked == set(UNASKED)
+
+
+def test_members_that_did_not_answer_are_read_alike() -> None:
+    header = header_of([Unanswered("new-york", "dead"), Unanswered("paris", "away")])
+    for text in (header, "", "paris", "=dead, paris="):
+        assert endpoints.query_list(b"[]", {UNANSWERED_HEADER: text}).unanswered == unanswered_of(text)
+    assert len(unanswered_of(header)) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ts timestamp, price double",
+        "a: bool, b: integer,`c` long , d decimal(10, 2), e numeric, f decimal(5)",
+        "A String, b BYTE",
+        "ts timestamp,",
+        "ts",
+        "",
+    ],
+)
+def test_schemas_are_read_alike(text: str) -> None:
+    def read(reader: Any) -> Any:
+        try:
+            return [(column.name, column.type) for column in reader(text)]
+        except SbonError as error:
+            return error.code, error.message, error.where, error.hint
+
+    assert read(columns_of) == read(parse_schema)
+
+
+def test_defaults_and_prefixes_are_the_nodes() -> None:
+    settings = NodeSettings()
+    assert urlsplit(DEFAULT_API).port == settings.api_port
+    assert (settings.port, settings.api_port) == (sbon.local.node.PORT, sbon.local.node.API_PORT)
+    assert secrets.PREFIX == sbon.local.node.SECRETS
