@@ -1,4 +1,4 @@
-"""Operators: their needs, inputs and SQL, and their counts."""
+"""Operators: their needs, inputs and SQL, in a plan and at a host, and their counts."""
 
 from __future__ import annotations
 
@@ -28,26 +28,35 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
         return self.cores, self.memory_mb, self.bandwidth_bytes_s
 
 
-class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream that an operator reads, its host, and its schema; all inputs of a ``view`` form its rows.
+View = Annotated[int, Meta(ge=0, lt=64)]
+MAX_SHIFT_MS = 36_500 * 86_400_000
+ShiftMs = Annotated[int, Meta(ge=-MAX_SHIFT_MS, le=MAX_SHIFT_MS)]
+
+
+class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream that an operator reads, and its schema; all inputs of a ``view`` form the rows of ``in<view>``.
 
     If the operator has state, the stream's watermark less ``lag_ms`` is a watermark of column ``event_time``, and may be
     ``ahead_ms`` beyond those of its other inputs. ``shared``: the sources of this input feed another input, too.
     """
 
     stream: str
-    node: str
     schema: Schema
-    view: Annotated[int, Meta(ge=0, lt=64)] = 0
+    view: View = 0
     event_time: Annotated[str, Meta(max_length=128)] = ""
-    lag_ms: Annotated[int, Meta(ge=0, le=36_500 * 86_400_000)] = 0
+    lag_ms: Annotated[int, Meta(ge=0, le=MAX_SHIFT_MS)] = 0
     ahead_ms: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     shared: bool = False
 
+    def at(self, node: str) -> InputSpec:
+        """Return the input once placement has chosen the ``node`` that hosts its stream."""
+        return InputSpec(node=node, **msgspec.structs.asdict(self))
 
-View = Annotated[int, Meta(ge=0, lt=64)]
-MAX_SHIFT_MS = 36_500 * 86_400_000
-ShiftMs = Annotated[int, Meta(ge=-MAX_SHIFT_MS, le=MAX_SHIFT_MS)]
+
+class InputSpec(PlannedInput, frozen=True, kw_only=True):
+    """An input with the node that hosts its stream."""
+
+    node: str
 
 
 class TimeBuckets(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,30 +79,39 @@ OperatorId = Annotated[str, Meta(max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-
 """Chosen by peers and used as a folder name: no separators, no leading dots."""
 
 
-class OperatorSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator: a Spark SQL fragment over views ``in0, in1 ...``.
+class Computation(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator's computation, wherever it runs: a Spark SQL fragment over views ``in0, in1 ...``.
 
-    Its output is the stream named by the operator's id. ``readers`` are the subscribers for which the stream keeps its frames
-    from the first on, however late they subscribe. ``buckets`` divide the state of its joins: an operator keeps them for life.
+    Its output is the stream named by the operator's id. ``buckets`` divide the state of its joins: an operator keeps them for
+    life.
     """
 
     id: OperatorId
-    query: str
     fragment: str
-    inputs: tuple[InputSpec, ...]
+    inputs: tuple[PlannedInput, ...]
     schema: Schema
-    epoch: int = 1
     needs: Needs = Needs()
-    reader: Literal["simple", "partitioned"] = "simple"
-    durability: Literal["local"] = "local"
-    readers: Annotated[tuple[Annotated[str, Meta(max_length=160)], ...], Meta(max_length=256)] = ()
     on_error: OnError = "fail"
     buckets: Annotated[tuple[TimeBuckets, ...], Meta(max_length=32)] = ()
 
     @property
     def has_state(self) -> bool:
         """Whether it keeps rows until the watermark releases them."""
-        return any(spec.event_time for spec in self.inputs)
+        return any(input_.event_time for input_ in self.inputs)
+
+
+class OperatorSpec(Computation, frozen=True, kw_only=True):
+    """An operator at its host, with the nodes of its inputs.
+
+    ``readers`` are the subscribers for which its stream keeps its frames from the first on, however late they subscribe.
+    """
+
+    query: str
+    inputs: tuple[InputSpec, ...]
+    epoch: int = 1
+    reader: Literal["simple", "partitioned"] = "simple"
+    durability: Literal["local"] = "local"
+    readers: Annotated[tuple[Annotated[str, Meta(max_length=160)], ...], Meta(max_length=256)] = ()
 
     def views(self) -> list[list[tuple[int, InputSpec]]]:
         """Return the inputs of ``in0``, ``in1`` and so on with their positions; raise :class:`SbonError` ``bad-inputs``."""

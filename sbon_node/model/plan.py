@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
 
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.columns import Schema
-from sbon_node.model.operators import InputSpec, Needs, OnError, OperatorSpec, TimeBuckets
+from sbon_node.model.operators import Computation, OperatorSpec
 
 Decompose = Literal["auto", "always", "never"]
 """When to decompose aggregates into partial ones beside the sources and a final one.
@@ -45,67 +45,24 @@ class PlannedSource(msgspec.Struct, frozen=True, kw_only=True):
     estimate: Rate | None = None
 
 
-class PlannedInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream that an operator reads as part of view ``in<view>``.
-
-    Its watermark, less ``lag_ms``, is a watermark of column ``event_time``. It may run ``ahead_ms`` ahead of the operator's other
-    inputs; ``shared`` if it comes from the same streams as another input.
-    """
-
-    stream: str
-    schema: Schema
-    view: int = 0
-    event_time: str = ""
-    lag_ms: int = 0
-    ahead_ms: int | None = None
-    shared: bool = False
-
-
-class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """An unpinned operator; its ``inputs`` come from sources or operators, whose hosts placement decides.
+class PlannedOperator(Computation, frozen=True, kw_only=True):
+    """An operator without a host; its ``inputs`` come from sources or operators, whose hosts placement decides.
 
     ``rate`` is the rate for placement, ``measured`` if its selectivity and row size are; ``estimate`` is the rate without
     measurements.
     """
 
-    id: str
-    fragment: str
-    inputs: tuple[PlannedInput, ...]
-    schema: Schema
     rate: Rate
-    needs: Needs = Needs()
     signature: str = ""
     partitioned: bool = False
     estimate: Rate | None = None
-    on_error: OnError = "fail"
-    buckets: tuple[TimeBuckets, ...] = ()
 
-    def spec(self, query: str, hosts: dict[str, str], epoch: int = 1, readers: tuple[str, ...] = ()) -> OperatorSpec:
+    def spec(self, query: str, hosts: Mapping[str, str], epoch: int = 1, readers: tuple[str, ...] = ()) -> OperatorSpec:
         """Return its host's specification, once the ``hosts`` (by id) of its inputs are known."""
+        computation = {name: getattr(self, name) for name in Computation.__struct_fields__}
+        computation["inputs"] = tuple(input_.at(hosts[input_.stream]) for input_ in self.inputs)
         return OperatorSpec(
-            id=self.id,
-            query=query,
-            fragment=self.fragment,
-            inputs=tuple(
-                InputSpec(
-                    stream=spec.stream,
-                    node=hosts[spec.stream],
-                    schema=spec.schema,
-                    view=spec.view,
-                    event_time=spec.event_time,
-                    lag_ms=spec.lag_ms,
-                    ahead_ms=spec.ahead_ms,
-                    shared=spec.shared,
-                )
-                for spec in self.inputs
-            ),
-            schema=self.schema,
-            epoch=epoch,
-            needs=self.needs,
-            reader="partitioned" if self.partitioned else "simple",
-            readers=readers,
-            on_error=self.on_error,
-            buckets=self.buckets,
+            **computation, query=query, epoch=epoch, reader="partitioned" if self.partitioned else "simple", readers=readers
         )
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration
 from sbon_node.model.columns import Schema
 from sbon_node.model.measurements import Measured, Measurement, Recall, SourcePace
-from sbon_node.model.operators import OnError, TimeBuckets
-from sbon_node.model.plan import PlannedInput, PlannedOperator, PlannedSource, Rate
+from sbon_node.model.operators import OnError, PlannedInput, TimeBuckets
+from sbon_node.model.plan import PlannedOperator, PlannedSource, Rate
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.checks.error_location import check_alike, check_outputs, in_the_text
 from sbon_node.sql.relations.logical import Output, Select
@@ -43,18 +45,16 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """An operator without rates; ``views`` holds the streams of each view."""
+    """An operator whose rates are not estimated yet; ``views`` holds the streams of each view."""
 
+    operator: PlannedOperator
     relation: Select
-    stream: Stream
-    fragment: str
-    inputs: tuple[PlannedInput, ...]
     views: tuple[tuple[Stream, ...], ...]
 
     def estimated(
         self, rates: Mapping[str, Rate], measured: Measurement | None = None, buckets: Sequence[TimeBuckets] = ()
     ) -> Estimate:
-        return estimated(self.relation, self.schemas, self._of_views(rates), self.stream.schema, measured, buckets)
+        return estimated(self.relation, self.schemas, self._of_views(rates), self.operator.schema, measured, buckets)
 
     def buckets(self, rates: Mapping[str, Rate]) -> tuple[TimeBuckets, ...]:
         return time_buckets(self.relation, self.schemas, self._of_views(rates))
@@ -141,13 +141,22 @@ class Assembly:
             Path.through(name, paths, stage.relation),
             stage.relation.outputs,
         )
-        self._drafts.append(_Draft(stage.relation, stream, fragment, inputs, views))
+        operator = PlannedOperator(
+            id=name,
+            fragment=fragment,
+            inputs=inputs,
+            schema=schema,
+            signature=stream.signature,
+            on_error=self._on_error,
+            rate=Rate(rows_s=0.0, bytes_s=0.0),
+        )
+        self._drafts.append(_Draft(operator, stage.relation, views))
         return stream
 
     async def rated(self, recall: Recall) -> tuple[tuple[PlannedSource, ...], tuple[PlannedOperator, ...]]:
         """Return all sources and operators with rates, from the sources on. Rates are measured where known, else estimated."""
         nodes = {source.id: source.node for source, _ in self._sources.values()}
-        known = await recall(nodes, [draft.stream.signature for draft in self._drafts])
+        known = await recall(nodes, [draft.operator.signature for draft in self._drafts])
         estimates: dict[str, Rate] = {}
         rates: dict[str, Rate] = {}
         sources = []
@@ -158,24 +167,19 @@ class Assembly:
         return tuple(sources), tuple(self._rated(draft, known, estimates, rates) for draft in self._drafts)
 
     def _rated(self, draft: _Draft, known: Measured, estimates: dict[str, Rate], rates: dict[str, Rate]) -> PlannedOperator:
-        stream, measured = draft.stream, known.operators.get(draft.stream.signature)
-        if measured is not None and not measured.is_usable(has_state=any(spec.event_time for spec in draft.inputs)):
+        operator, measured = draft.operator, known.operators.get(draft.operator.signature)
+        if measured is not None and not measured.is_usable(has_state=operator.has_state):
             measured = None
-        estimates[stream.id] = draft.estimated(estimates).rate
+        estimates[operator.id] = draft.estimated(estimates).rate
         buckets = () if self._on_error == "skip" else draft.buckets(rates)  # a copied row would be skipped twice
         estimate = draft.estimated(rates, measured, buckets)
-        rates[stream.id] = estimate.rate
-        return PlannedOperator(
-            id=stream.id,
-            fragment=draft.fragment,
-            inputs=draft.inputs,
-            schema=stream.schema,
+        rates[operator.id] = estimate.rate
+        return msgspec.structs.replace(
+            operator,
             rate=estimate.rate,
             needs=estimate.needs,
-            signature=stream.signature,
-            partitioned=sum(rates[spec.stream].rows_s for spec in draft.inputs) >= self._settings.partitioned_rows_s,
-            estimate=estimates[stream.id],
-            on_error=self._on_error,
+            partitioned=sum(rates[spec.stream].rows_s for spec in operator.inputs) >= self._settings.partitioned_rows_s,
+            estimate=estimates[operator.id],
             buckets=buckets,
         )
 
