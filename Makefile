@@ -39,28 +39,28 @@ bench: $(INSTALLED)
 
 # The documents as pages in build/site, with search; a link that leads nowhere is an error.
 site: $(INSTALLED)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/site/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/tools/site/mkdocs.yml
 	@echo "look at it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
 
 # docs/errors.md, from sbon_node/error_codes.toml; again after a change of an error code.
 errors: $(INSTALLED)
-	$(BIN)/python deploy/errors
+	$(BIN)/python docs/tools/errors
 
 # docs/states.md, from sbon_node/model/states; again after a change of a lifecycle.
 states: $(INSTALLED)
-	$(BIN)/python deploy/states
+	$(BIN)/python docs/tools/states
 
 # docs/figures, from docs/results and the templates; again after a change of either. A table without a result is an error.
 figures: $(INSTALLED)
-	$(BIN)/python deploy/figures
+	$(BIN)/python docs/tools/figures
 
 # Those of docs/concepts.md, from simulated nodes; again after a change of what they show.
 pictures: $(INSTALLED)
-	$(BIN)/python deploy/pictures
+	$(BIN)/python docs/tools/pictures
 
 # That of docs/dashboard.md, of a cluster with queries that run; needs Chromium. Takes some three minutes.
 screenshot: $(INSTALLED)
-	$(BIN)/python deploy/pictures/dashboard.py
+	$(BIN)/python docs/tools/pictures/dashboard.py
 
 # Byte-code is compiled at installation, since every Python worker of Spark would pay for it otherwise; and an archive of the
 # classes of Spark's JVM is made, which halves every start of an engine.

@@ -72,7 +72,7 @@ def test_targets_modules_and_files_are_there() -> None:
     started = [words[words.index("-m") + 1] for words in lines if Path(words[0]).name == "python" and "-m" in words]
     assert set(started) == {"sbon_node.simulation", "pytest", "tests.workflow.planning_lag"}
     assert all(map(find_spec, started))
-    paths = {word for words in lines for word in words if re.match(r"(?:\./)?(?:tests|deploy|examples)/", word)}
+    paths = {word for words in lines for word in words if re.match(r"(?:\./)?(?:tests|deploy|examples|docs/tools)/", word)}
     assert len(paths) > 5
     assert {path for path in paths if not (ROOT / path).exists()} == set()
 

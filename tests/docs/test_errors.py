@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.docs.reading import ROOT, text_of
 
-sys.path.insert(0, str(ROOT / "deploy" / "errors"))
+sys.path.insert(0, str(ROOT / "docs" / "tools" / "errors"))
 from collect import codes
 from document import FILE, TABLE, document, sections
 

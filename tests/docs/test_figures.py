@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs.reading import ROOT, text_of
 
-sys.path.insert(0, str(ROOT / "deploy" / "figures"))
+sys.path.insert(0, str(ROOT / "docs" / "tools" / "figures"))
 from pages import documents
 from record import record
 from results import FiguresError, names, read

@@ -23,7 +23,7 @@ ROUNDING = 1.0
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("pictures")
-    done = subprocess.run([sys.executable, str(ROOT / "deploy" / "pictures"), str(out)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(ROOT / "docs" / "tools" / "pictures"), str(out)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return out
 

@@ -23,11 +23,20 @@ from tests.docs.reading import DOCUMENTS, ROOT, text_of
 pytestmark = pytest.mark.slow
 
 PATIENCE_MS = 120_000.0
-PARTS = ("docs", "deploy/site", "protocol/SPEC.md", "examples", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PARTS = ("docs", "protocol/SPEC.md", "examples", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 
 
 def built(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mkdocs", "build", "-f", str(root / "deploy" / "site" / "mkdocs.yml"), "-d", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "-f",
+        str(root / "docs" / "tools" / "site" / "mkdocs.yml"),
+        "-d",
+        str(out),
+    ]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "NO_COLOR": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment)
 

@@ -6,7 +6,7 @@ import sys
 
 from tests.docs.reading import ROOT, text_of
 
-sys.path.insert(0, str(ROOT / "deploy" / "states"))
+sys.path.insert(0, str(ROOT / "docs" / "tools" / "states"))
 from states_document import FILE, LIFECYCLES, document
 
 

@@ -22,7 +22,7 @@ from sbon.local.cluster import SHORT_LIVED, LocalCluster
 from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration, Submission
 from sbon_cli.client import Client
 
-OUT = Path(__file__).resolve().parents[2] / "docs" / "dashboard.png"
+OUT = Path(__file__).resolve().parents[3] / "docs" / "dashboard.png"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 SOURCES = {"london": 200.0, "new-york": 300.0, "sao-paulo": 120.0}
 """Rows a second where rows are born."""

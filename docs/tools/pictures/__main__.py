@@ -20,7 +20,7 @@ from space import placement, settling
 from watermarks import watermarks
 from world import world
 
-OUT = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+OUT = Path(__file__).resolve().parents[3] / "docs" / "pictures"
 DARK = {
     "#222222": "#e6e6e6",
     "#ffffff": "#1e2129",

@@ -1,7 +1,7 @@
 """Makes files of round-trip times from published measurements.
 
-python deploy/figures/matrices.py planetlab NetLatency-Data planetlab490_dyn.npz
-python deploy/figures/matrices.py wondernetwork wittgenstein wondernetwork239.npz
+python docs/tools/figures/matrices.py planetlab NetLatency-Data planetlab490_dyn.npz
+python docs/tools/figures/matrices.py wondernetwork wittgenstein wondernetwork239.npz
 
 The second word is the cloned repository; docs/figures/data.md says which. Each file has ``rtt_ms``, row to column, in
 milliseconds: [18, n, n] or [n, n], NaN where a pair is missing.

@@ -1,6 +1,6 @@
-"""Which files are pages of the site: those that docs/index.md links, in its order, at the paths they have in the repository.
+"""Pages of the site: the documents that docs/index.md links, in its order, at their paths in the repository.
 
-So a link between documents is the same on the site and on a plain Git host, and a document that nobody can find fails the build.
+So links between documents work on the site and on a plain Git host. A document without a link in the index fails the build.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 INDEX = PurePosixPath("docs/index.md")
 LINK = re.compile(r"\]\(([^)#]+)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The navigation: a section for every heading of the index, with the documents under it."""
+    """Set the navigation: a section for every heading of the index, with the documents under it."""
     config.nav = navigation((ROOT / INDEX).read_text(encoding="utf-8"))
     return config
 
@@ -36,7 +36,7 @@ def navigation(index: str) -> list[Any]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Documents, and whatever they link or show: pictures, examples. What the theme brings stays."""
+    """Return the documents, the files that they link (pictures, examples), and the files of the theme."""
     theme = [file for file in files if file.abs_src_path is None or not file.abs_src_path.startswith(config.docs_dir)]
     documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "protocol/SPEC.md"]
     documents += sorted((ROOT / "docs").rglob("*.md"))
@@ -52,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def resolved(document: PurePosixPath, target: str) -> str:
-    """The path in the repository of what a document links. Raises :class:`PluginError` for what lies outside of it."""
+    """Return the repository path of a link's target. Raises :class:`PluginError` for a target outside the repository."""
     path = (ROOT / document.parent / target).resolve()
     if not path.is_relative_to(ROOT):
         raise PluginError(f"{document} links {target}, which is outside of the repository")

@@ -1,6 +1,6 @@
-"""Figures of docs/figures: python deploy/figures writes the pages from docs/results.
+"""Figures of docs/figures: python docs/tools/figures writes the pages from docs/results.
 
-python deploy/figures record NAME -- COMMAND --json runs a command and keeps its rows as docs/results/NAME.json.
+python docs/tools/figures record NAME -- COMMAND --json runs a command and keeps its rows as docs/results/NAME.json.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pages import documents
 from record import record
 from results import FiguresError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def main(arguments: list[str]) -> None:
