@@ -134,10 +134,9 @@ def test_the_demo_checks_its_rows_and_leaves_nothing(demo: Callable[..., Demo]) 
 @pytest.mark.parametrize(
     "moment, signums",
     [
-        (lambda line: "reading the query" in line, (signal.SIGINT, signal.SIGINT, signal.SIGTERM)),
-        (ROW.match, (signal.SIGINT,)),
+        pytest.param(lambda line: "reading the query" in line, (signal.SIGINT, signal.SIGINT, signal.SIGTERM), id="submitting"),
+        pytest.param(ROW.match, (signal.SIGINT,), id="rows arrive", marks=pytest.mark.thorough("interrupted demos")),
     ],
-    ids=["submitting", "rows arrive"],
 )
 def test_an_interrupted_demo_leaves_nothing(
     demo: Callable[..., Demo], moment: Callable[[str], object], signums: tuple[signal.Signals, ...]

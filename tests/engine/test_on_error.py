@@ -23,6 +23,7 @@ from tests.engine.states import States
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
+THOROUGH = pytest.mark.thorough("errors in operators with state on Spark")
 
 SCHEMA: Schema = (
     Column("k", "string"), Column("n", "int"), Column("v", "double"), Column("b", "bigint"), Column("ts", "timestamp")
@@ -183,8 +184,14 @@ CASES = [
 
 
 @in_one_loop
-@pytest.mark.parametrize("on_error", ["null", "skip"])
-@pytest.mark.parametrize("number", range(len(CASES)), ids=[case[0][:60] for case, _, _ in CASES])
+@pytest.mark.parametrize(
+    "number, on_error",
+    [
+        pytest.param(number, on_error, id=f"{case[0][:60]}-{on_error}", marks=THOROUGH if state and on_error == "null" else ())
+        for number, (case, _, state) in enumerate(CASES)
+        for on_error in ("null", "skip")
+    ],
+)
 async def test_what_goes_on_is_what_duckdb_has(bench: Bench, number: int, on_error: OnError) -> None:
     (fragment, null, skip), views, state = CASES[number]
     rows = rows_of()
