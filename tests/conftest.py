@@ -1,7 +1,7 @@
 """Selection and order of tests, and their distribution over two processes (``pytest -n 2``).
 
-``--tests check`` takes the tests without Spark and long waits, ``--tests most`` all but those marked ``thorough``; both list at
-their end the tests left out. By default all run.
+``--tests check`` takes the tests without Spark and long waits, ``--tests most`` all but those marked ``thorough`` or ``alone``;
+both list at their end the tests left out. By default all run.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ def _left_out(item: pytest.Item, tests: str) -> str:
     thorough = item.get_closest_marker("thorough")
     if thorough is not None:
         return str(thorough.args[0])
+    if item.get_closest_marker("alone") is not None:
+        return "tests that run alone"
     if tests == "most":
         return ""
     if item.get_closest_marker("live") is not None:

@@ -31,6 +31,9 @@ def test_live(): pass
 @pytest.mark.thorough("tests of a whale")
 def test_whale(): pass
 
+@pytest.mark.alone
+def test_lone(): pass
+
 @pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.thorough("of many")) for n in range(3)])
 def test_many(number): pass
 
@@ -73,21 +76,30 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "tests, ran, line",
     [
-        ("check", 2, "left out: 1 live tests, 3 of many, 1 slow tests. make test runs them"),
-        ("most", 4, "left out: 3 of many. make test-all runs them"),
-        ("all", 7, ""),
+        (
+            "check",
+            2,
+            "left out: 1 live tests, 3 of many, 1 slow tests, 1 tests of a whale, 1 tests that run alone. make test runs them",
+        ),
+        (
+            "most",
+            4,
+            "left out: 3 of many, 1 tests of a whale, 1 tests that run alone. make test-all runs them",
+        ),
+        ("all", 9, ""),
     ],
 )
 def test_what_is_left_out_is_counted(folder: Path, tests: str, ran: int, line: str, workers: tuple[str, ...]) -> None:
-    done = pytest_in(folder, "--tests", tests, "-m", "not alone", *workers)
+    done = pytest_in(folder, "--tests", tests, *workers)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{ran} passed" in done.stdout
     assert [said for said in done.stdout.splitlines() if said.startswith("left out")] == ([line] if line else [])
 
 
-def test_what_is_to_run_alone_is_counted_where_it_would_run(folder: Path) -> None:
-    done = pytest_in(folder, "--tests", "most", "-m", "alone")
-    assert "left out: 1 tests of a whale. make test-all runs them" in done.stdout
+def test_what_is_to_run_alone_runs_alone(folder: Path) -> None:
+    done = pytest_in(folder, "-m", "alone")
+    assert "2 passed" in done.stdout
+    assert "left out" not in done.stdout
 
 
 def test_the_time_of_each_package_is_printed(folder: Path) -> None:

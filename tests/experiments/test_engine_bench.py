@@ -105,6 +105,7 @@ def test_a_process_that_began_meanwhile_counts_from_its_begin_and_one_that_ended
 
 @pytest.mark.alone
 @pytest.mark.live
+@pytest.mark.thorough("benchmarks on Spark")
 def test_every_figure_is_given_for_both_sides() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sbon_cli.main", "bench", "engine", "--quick", "--json"],

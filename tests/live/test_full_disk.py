@@ -19,9 +19,9 @@ SMALL = {"streams.outbox_max_bytes": 1_048_576, "streams.batch_span_bytes": 65_5
 
 
 def test_an_operator_without_room_waits_for_it(readings: list[Path]) -> None:
-    with LocalCluster(["dee"], overrides={**SHORT_LIVED, **SMALL}) as cluster:
+    with LocalCluster(["ada", "dee"], overrides=SHORT_LIVED, per_node={"dee": SMALL}) as cluster:
         world = World(cluster, readings)
-        world.declare("full", replay=2000.0, node="dee")
+        world.declare("full", replay=2000.0, node="ada")
         dee = cluster["dee"]
         sql = "SELECT site, n, value, note, sha2(concat(site, n), 256) AS digest FROM full"
         info = dee.client.submitted(Submission(sql=sql, strategy="consumer"))

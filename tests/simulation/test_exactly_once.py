@@ -41,7 +41,7 @@ from sbon_node.streams.port import NodePort
 FILE, FOLLOW = Casting(sink="file"), Casting(sink="follow")
 BULKY = Casting(rows=1200, text_bytes=16_000, credit_bytes=320_000)
 RANDOM_SCHEDULES, CHUNK = 500, 50
-FIRST = 100
+FIRST = 50
 """Number of schedules that run in ``make test``."""
 
 
@@ -88,29 +88,32 @@ def test_undisturbed(casting: Casting) -> None:
     assert missed == (set() if casting is FILE else {"sink-write"}), "the suite must pass every point at which it is to kill"
 
 
-QUARTERS = [pytest.param(n, marks=pytest.mark.thorough("quarters of the steps of a run") if n else ()) for n in range(4)]
-"""``make test`` takes each fourth step; the seed of the run says which."""
+PARTS = 8
+EIGHTHS = [pytest.param(n, marks=pytest.mark.thorough("eighths of the steps of a run") if n else ()) for n in range(PARTS)]
+"""``make test`` takes each eighth step; the seed of the run says which."""
 
 
-@pytest.mark.parametrize("quarter", QUARTERS)
-def test_a_fault_at_every_step_of_a_submission(quarter: int, schedule_seed: int) -> None:
-    endings = _struck(_at_submission(FILE)[(quarter + schedule_seed) % 4 :: 4], FILE)
+@pytest.mark.parametrize("eighth", EIGHTHS)
+def test_a_fault_at_every_step_of_a_submission(eighth: int, schedule_seed: int) -> None:
+    endings = _struck(_at_submission(FILE)[(eighth + schedule_seed) % PARTS :: PARTS], FILE)
     assert min(endings["finished"], endings["refused"]) > 5
 
 
-@pytest.mark.parametrize("quarter", QUARTERS)
+@pytest.mark.parametrize("eighth", EIGHTHS)
 @pytest.mark.parametrize("node", FILE.stage.nodes)
-def test_a_fault_at_every_step_of_a_run(node: str, quarter: int, schedule_seed: int) -> None:
+def test_a_fault_at_every_step_of_a_run(node: str, eighth: int, schedule_seed: int) -> None:
     faults = [fault for fault in _at_run(FILE) if isinstance(fault.when, AtFailpoint) and fault.when.node == node]
-    endings = _struck(faults[(quarter + schedule_seed) % 4 :: 4], FILE)
+    endings = _struck(faults[(eighth + schedule_seed) % PARTS :: PARTS], FILE)
     assert set(endings) == {"finished"}
     assert endings["finished"] > 2
 
 
-@pytest.mark.parametrize("quarter", QUARTERS)
-def test_a_fault_at_every_step_of_the_consumer_with_a_follower(quarter: int, schedule_seed: int) -> None:
+@pytest.mark.parametrize("eighth", EIGHTHS)
+def test_a_fault_at_every_step_of_the_consumer_with_a_follower(eighth: int, schedule_seed: int) -> None:
     at_consumer = [fault for fault in _at_run(FOLLOW) if isinstance(fault.when, AtFailpoint) and fault.when.node == "c"]
-    faults = [fault for fault in at_consumer if fault.action in ("kill", "slow", "disk-full")][(quarter + schedule_seed) % 4 :: 4]
+    faults = [fault for fault in at_consumer if fault.action in ("kill", "slow", "disk-full")][
+        (eighth + schedule_seed) % PARTS :: PARTS
+    ]
     assert _struck(faults, FOLLOW)["finished"] == len(faults) > 5
 
 
