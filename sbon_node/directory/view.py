@@ -57,7 +57,6 @@ class Directory(Protocol):
         condition: Condition | None = None,
         *,
         exclude: frozenset[str] = frozenset(),
-        load: bool = True,
     ) -> list[tuple[str, float]]:
         """Return the k nearest nodes to a virtual point that fulfil the condition, and their distances (ms in cost space).
 
@@ -150,7 +149,6 @@ class FullView(Directory):
         condition: Condition | None = None,
         *,
         exclude: frozenset[str] = frozenset(),
-        load: bool = True,
     ) -> list[tuple[str, float]]:
         known = [(name, c) for name in self._nodes() if name not in exclude and (c := self.coordinate(name)) is not None]
         if not known or k <= 0:
@@ -159,7 +157,7 @@ class FullView(Directory):
             point,
             np.array([c.vector for _, c in known]),
             np.array([c.height for _, c in known]),
-            np.array([c.load if load else 0.0 for _, c in known]),
+            np.array([c.load for _, c in known]),
         )
         nearest: list[tuple[str, float]] = []
         for i in np.argsort(distances, kind="stable"):  # The sort is stable and the names are sorted: ties go by name.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -51,7 +51,6 @@ class LocalCoordinate:
         self._cache = refit.NeighbourCache(self._neighbours.slots, settings.dimensions)
         self._position = np.zeros(settings.dimensions + 1)
         self._moves = 0
-        self._steps = 0
 
     @property
     def dimensions(self) -> int:
@@ -79,12 +78,6 @@ class LocalCoordinate:
 
         Without ``remote`` the measurement is kept, and the coordinate stays.
         """
-        is_used = self.take(peer, rtt_ms, remote, now)
-        settle([self])
-        return is_used
-
-    def take(self, peer: str, rtt_ms: float, remote: Coordinate | None, now: float) -> bool:
-        """Take a sample as :meth:`observe`, without the steps of ``refit``, which :func:`settle` takes for many nodes at once."""
         if not math.isfinite(rtt_ms) or not 0 <= rtt_ms <= self._settings.max_rtt_ms:
             return False
         link = self._links.get(peer)
@@ -181,8 +174,18 @@ class LocalCoordinate:
             self._scatter()
         elif self._moves == 0:
             self._scatter()
-        self._steps += 1 + refit.extra_steps(self._moves, joining=joining)
+        steps = 1 + refit.extra_steps(self._moves, joining=joining)
         self._moves += 1
+        self._advance(steps)
+
+    def _advance(self, steps: int) -> None:
+        """Take so many steps of ``refit``, at least one, over all neighbours."""
+        known = None if self._cache.whole else self._cache.known
+        position, height, few = self._position, self._settings.height, self._among_few
+        for _ in range(steps):
+            fit = refit.step(position, self._cache.positions, self._cache.rtt_ms, known, height=height, few=few)
+            position = fit.position
+        self._place(fit)
 
     @property
     def _among_few(self) -> bool:
@@ -195,22 +198,3 @@ class LocalCoordinate:
         self._position = fit.position
         *vector, height = fit.position.tolist()
         self._coordinate = Coordinate(vector=tuple(vector), height=height, error=min(float(fit.share), vivaldi.MAX_ERROR))
-
-
-def settle(nodes: Sequence[LocalCoordinate]) -> None:
-    """Take the due steps of ``refit``, side by side for nodes in one process with one kind of settings."""
-    while due := [node for node in nodes if node._steps > 0]:
-        first, many = due[0], len(due) > 1
-        position, positions, rtt_ms, some = (
-            np.stack(arrays) if many else arrays[0]
-            for arrays in zip(*((n._position, n._cache.positions, n._cache.rtt_ms, n._cache.known) for n in due), strict=True)
-        )
-        known = None if all(node._cache.whole for node in due) else some
-        few = np.array([node._among_few for node in due]) if many else first._among_few
-        left = min(node._steps for node in due)
-        for _ in range(left):
-            fit = refit.step(position, positions, rtt_ms, known, height=first._settings.height, few=few)
-            position = fit.position
-        for number, node in enumerate(due):
-            node._steps -= left
-            node._place(refit.Fit(fit.position[number], fit.share[number]) if many else fit)

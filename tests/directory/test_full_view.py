@@ -100,19 +100,18 @@ ORIGIN = (0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize(
-    "k, exclude, load, expected",
+    "k, exclude, expected",
     [
-        (3, (), True, [("a", 0), ("b", 10), ("c", 10)]),
-        (3, (), False, [("a", 0), ("d", 5), ("b", 10)]),
-        (4, (), True, [("a", 0), ("b", 10), ("c", 10), ("d", 13)]),
-        (2, ("a", "b"), True, [("c", 10), ("d", 13)]),
-        (99, (), True, [("a", 0), ("b", 10), ("c", 10), ("d", 13), ("e", 50)]),
-        (0, (), True, []),
-        (3, tuple(PLACES), True, []),
+        (3, (), [("a", 0), ("b", 10), ("c", 10)]),
+        (4, (), [("a", 0), ("b", 10), ("c", 10), ("d", 13)]),
+        (2, ("a", "b"), [("c", 10), ("d", 13)]),
+        (99, (), [("a", 0), ("b", 10), ("c", 10), ("d", 13), ("e", 50)]),
+        (0, (), []),
+        (3, tuple(PLACES), []),
     ],
 )
-def test_nearest(k: int, exclude: tuple[str, ...], load: bool, expected: list[tuple[str, float]]) -> None:
-    found = view(PLACES).nearest(ORIGIN, k, exclude=frozenset(exclude), load=load)
+def test_nearest(k: int, exclude: tuple[str, ...], expected: list[tuple[str, float]]) -> None:
+    found = view(PLACES).nearest(ORIGIN, k, exclude=frozenset(exclude))
     assert [name for name, _ in found] == [name for name, _ in expected]
     assert [distance for _, distance in found] == pytest.approx([distance for _, distance in expected])
 
@@ -129,7 +128,6 @@ coordinates = st.builds(
     point=st.tuples(numbers),
     k=st.integers(-1, 9),
     exclude=st.frozensets(st.text("abc", min_size=1, max_size=2)),
-    load=st.booleans(),
     cores=st.none() | st.integers(1, 4),
 )
 def test_nearest_is_what_sorting_all_that_fulfil_the_condition_by_cost_and_name_gives(
@@ -137,16 +135,15 @@ def test_nearest_is_what_sorting_all_that_fulfil_the_condition_by_cost_and_name_
     point: tuple[float],
     k: int,
     exclude: frozenset[str],
-    load: bool,
     cores: int | None,
 ) -> None:
     by_cost = sorted(
-        (math.hypot(math.dist(point, place.vector), place.load if load else 0.0) + place.height, name)
+        (math.hypot(math.dist(point, place.vector), place.load) + place.height, name)
         for name, place in places.items()
         if place is not None and name not in exclude and (cores is None or len(name) >= cores)
     )
     condition = None if cores is None else lambda member: member.meta.cores >= cores
-    found = view(places, next(iter(places))).nearest(point, k, condition, exclude=exclude, load=load)
+    found = view(places, next(iter(places))).nearest(point, k, condition, exclude=exclude)
     assert [distance for _, distance in found] == pytest.approx([distance for distance, _ in by_cost[: max(0, k)]])
     assert [name for name, _ in found] == [name for _, name in by_cost[: max(0, k)]]
 

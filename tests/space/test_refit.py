@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from sbon.local.wide_area import cities
 from sbon_node.experiments.coordinates.generated_matrix import TRUTHS, Matrix
+from sbon_node.experiments.coordinates.side_by_side import SideBySide
 from sbon_node.space import refit
 from sbon_node.space.coordinate import MAX_MS, Coordinate, checked
-from sbon_node.space.local import LocalCoordinate, settle
+from sbon_node.space.local import LocalCoordinate
 from sbon_node.space.settings import SpaceSettings
 
 pytestmark = pytest.mark.slow
@@ -137,11 +138,11 @@ def test_a_step_is_finite_and_no_longer_than_its_reach(
     assert height or fit.position[-1] == start[-1]
 
 
-def network(truth: Matrix, settings: SpaceSettings, turns: int, seed: int) -> list[LocalCoordinate]:
+def network(truth: Matrix, settings: SpaceSettings, turns: int, seed: int) -> list[SideBySide]:
     """Every node probes its neighbours in turn; noise is 2 % of queueing."""
     rng = random.Random(seed)
     count = len(truth)
-    nodes = [LocalCoordinate(settings, rng) for _ in range(count)]
+    nodes = [SideBySide(settings, rng) for _ in range(count)]
     for turn in range(turns):
         told = [node.coordinate for node in nodes]
         for i, node in enumerate(nodes):
@@ -149,12 +150,12 @@ def network(truth: Matrix, settings: SpaceSettings, turns: int, seed: int) -> li
                 node.choose_neighbours({str(j): told[j] for j in range(count) if j != i})
             name = node.next_neighbour()
             assert name is not None
-            node.take(name, float(truth[i, int(name)]) * (1 + rng.expovariate(50)), told[int(name)], float(turn))
-        settle(nodes)
+            node.observe(name, float(truth[i, int(name)]) * (1 + rng.expovariate(50)), told[int(name)], float(turn))
+        SideBySide.settle(nodes)
     return nodes
 
 
-def errors_of(nodes: list[LocalCoordinate], truth: Matrix) -> Matrix:
+def errors_of(nodes: list[SideBySide], truth: Matrix) -> Matrix:
     found = np.array([[a.coordinate.distance_ms(b.coordinate) for b in nodes] for a in nodes])
     pairs = np.triu_indices(len(nodes), 1)
     return np.asarray(np.abs(found - truth)[pairs] / truth[pairs])
@@ -192,12 +193,13 @@ def test_few_nodes_are_all_where_they_belong(seed: int) -> None:
 
 def test_nodes_side_by_side_take_the_steps_each_would_take_alone() -> None:
     truth, there = surroundings()
-    alone, together = ([LocalCoordinate(SpaceSettings(), random.Random(s)) for s in range(5)] for _ in range(2))
+    alone = [LocalCoordinate(SpaceSettings(), random.Random(seed)) for seed in range(5)]
+    together = [SideBySide(SpaceSettings(), random.Random(seed)) for seed in range(5)]
     for number, (name, place) in enumerate(there.items()):
         for one, other in zip(alone, together, strict=True):
             one.observe(name, truth.distance_ms(place), place, float(number))
-            other.take(name, truth.distance_ms(place), place, float(number))
-        settle(together)
+            other.observe(name, truth.distance_ms(place), place, float(number))
+        SideBySide.settle(together)
     for one, other in zip(alone, together, strict=True):
         assert other.coordinate.vector == pytest.approx(one.coordinate.vector, rel=1e-6)
 

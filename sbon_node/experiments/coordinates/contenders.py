@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbon_node.experiments.coordinates.serf import MAX_ERROR, SerfClient, SerfCoordinate, distance_s
+from sbon_node.experiments.coordinates.side_by_side import SideBySide
 from sbon_node.space.coordinate import Coordinate
-from sbon_node.space.local import LocalCoordinate, settle
 from sbon_node.space.neighbours import Neighbours
 from sbon_node.space.settings import SpaceSettings
 
@@ -53,19 +53,19 @@ class Space(Protocol):
 
 
 class OwnSpace:
-    """The daemon's :class:`LocalCoordinate`, one instance for each node."""
+    """The daemon's :class:`~sbon_node.space.local.LocalCoordinate`, one instance for each node, stepping side by side."""
 
     def __init__(self, count: int, seed: int, settings: SpaceSettings) -> None:
         rng = random.Random(seed)
         self._settings = settings
-        self._nodes = [LocalCoordinate(settings, rng) for _ in range(count)]
+        self._nodes = [SideBySide(settings, rng) for _ in range(count)]
 
     def take(self, node: int, peer: int, rtt_ms: float, coordinate: object, now: float) -> None:
         assert isinstance(coordinate, Coordinate)
-        self._nodes[node].take(str(peer), rtt_ms, coordinate, now)
+        self._nodes[node].observe(str(peer), rtt_ms, coordinate, now)
 
     def settle(self, nodes: Sequence[int]) -> None:
-        settle([self._nodes[node] for node in nodes])
+        SideBySide.settle([self._nodes[node] for node in nodes])
 
     def place(self, node: int) -> Coordinate:
         return self._nodes[node].coordinate
