@@ -141,7 +141,7 @@ def _transport(config: Config, clock: Clock, counters: Counters, rng: random.Ran
 def _obey_signals(stopping: asyncio.Event) -> None:
     """Stop on the first SIGTERM or SIGINT; end the process at once on the second.
 
-    The engine host ends after the process.
+    The engine process ends after the process.
     """
 
     def signalled() -> None:

@@ -104,7 +104,7 @@ class Engine(Protocol):
         ...
 
     @property
-    def host_pid(self) -> int | None:
+    def engine_pid(self) -> int | None:
         """The engine's process, parent of all its other processes; None while there is none."""
         ...
 

@@ -1,4 +1,4 @@
-"""The lock on a folder of checkpoints, against writes by a second engine host or an orphaned JVM."""
+"""The lock on a folder of checkpoints, against writes by a second engine process or an orphaned JVM."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def take_lock(folder: Path, wait_s: float) -> int:
                 os.close(lock)
                 raise SbonError(
                     "checkpoint-in-use",
-                    "another engine host, or the JVM of one, holds these checkpoints",
+                    "another engine process, or the JVM of one, holds these checkpoints",
                     where=str(folder),
                     hint="it ends when its node does; stop it, or give each node a data directory of its own",
                 ) from error

@@ -48,7 +48,11 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     ] = 1.0
     restart_s: Annotated[
         float,
-        Meta(gt=0, le=600, description="pause before a host or operator that died is started again; seconds; doubles up to 30"),
+        Meta(
+            gt=0,
+            le=600,
+            description="pause before an engine process or operator that died is started again; seconds; doubles up to 30",
+        ),
     ] = 0.5
     max_restarts: Annotated[
         int,
@@ -110,14 +114,19 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         ),
     ] = 85
     replace_threads: Annotated[
-        int, Meta(ge=100, le=1_000_000, description="threads of the host and its JVM above which the engine is replaced likewise")
+        int,
+        Meta(
+            ge=100,
+            le=1_000_000,
+            description="threads of the engine process and its JVM above which the engine is replaced likewise",
+        ),
     ] = 1500
     replace_descriptors: Annotated[
         int,
         Meta(
             ge=200,
             le=10_000_000,
-            description="open descriptors of the host and its JVM above which the engine is replaced likewise",
+            description="open descriptors of the engine process and its JVM above which the engine is replaced likewise",
         ),
     ] = 4000
     replace_every_s: Annotated[

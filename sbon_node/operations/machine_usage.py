@@ -26,7 +26,7 @@ class MachineUsageHistory:
         """Record points at intervals, for ever."""
         context, before, before_s = self._context, None, 0.0
         while True:
-            usage = await context.executor(partial(self._machine.usage, self._engine.host_pid))
+            usage = await context.executor(partial(self._machine.usage, self._engine.engine_pid))
             now_s = context.clock.now()
             if before is not None and now_s > before_s:
                 self._history.add(usage_point(before, usage, now_s - before_s, context.clock.wall_ms()))

@@ -36,7 +36,7 @@ class Checker:
         self._visible: dict[str, int] = {}
         self._done: dict[tuple[str, str], int] = {}
         self._epochs: dict[str, int] = {}
-        self._hosts: dict[str, list[str]] = {}
+        self._engine_processes: dict[str, list[str]] = {}
         self.checks = 0
 
     # -- at steps ------------------------------------------------------------------------------------------------------
@@ -65,12 +65,15 @@ class Checker:
         self._visible[stream] = 0
         self.published(outbox, stream, checkpoint)
 
-    def wrote(self, checkpoint: str, host: str) -> None:
-        """Check that a host which works on a checkpoint has no successor."""
-        hosts = self._hosts.setdefault(checkpoint, [])
-        if host not in hosts:
-            hosts.append(host)
-        self._expect(hosts[-1] == host, f"{host} works on the checkpoint of {checkpoint}, which {hosts[-1]} took over")
+    def wrote(self, checkpoint: str, engine_process: str) -> None:
+        """Check that an engine process that works on a checkpoint has no successor."""
+        processes = self._engine_processes.setdefault(checkpoint, [])
+        if engine_process not in processes:
+            processes.append(engine_process)
+        self._expect(
+            processes[-1] == engine_process,
+            f"{engine_process} works on the checkpoint of {checkpoint}, which {processes[-1]} took over",
+        )
 
     def received(self, link: Link) -> None:
         """Check a frame that a subscriber received: it was visible, is unchanged, and is within the credit."""

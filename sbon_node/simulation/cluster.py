@@ -27,7 +27,7 @@ from sbon_node.node import Node
 from sbon_node.planner.planner import InlinePlanner
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.engine.engine import SimulatedEngine
-from sbon_node.simulation.engine.host import EngineTimes
+from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.simulation.faults.disk import SimulatedDisk
 from sbon_node.simulation.faults.injector import FaultInjector
 from sbon_node.simulation.loop import VirtualLoop
@@ -144,7 +144,7 @@ class SimulatedCluster:
         return node.task.exception()
 
     def crash(self, node: SimulatedNode) -> None:
-        """Kill the daemon at once. Its disk stays as it is; its engine host notices a little later."""
+        """Kill the daemon at once. Its disk stays as it is; its engine process notices a little later."""
         assert node.process is not None
         node.process.kill()
         node.disk.crash()
@@ -244,7 +244,7 @@ class SimulatedCluster:
         count, due = self.fault_injector.plan.taken(node.name, step)
         self.note(f"{caller.name} {step} {count}")
         if caller is not process:
-            self.observe(self.watch.host_stepped, node, caller.name)
+            self.observe(self.watch.engine_stepped, node, caller.name)
         if process.alive and node.process is process:
             self.observe(self.watch.stepped, node, step)
         for fault in due:

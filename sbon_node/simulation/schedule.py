@@ -31,8 +31,8 @@ from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.simulation.engine.evaluate import rows_of
-from sbon_node.simulation.engine.host import EngineTimes
 from sbon_node.simulation.faults.plan import Fault, Stage, occurrences, random_plan
 from sbon_node.simulation.follower import Follower
 from sbon_node.simulation.leak_check import SETTLE_S, settled

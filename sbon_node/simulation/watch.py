@@ -71,9 +71,9 @@ class Watch:
                 elif self._readers:
                     self.checker.acknowledged(link, link.subscriber)
 
-    def host_stepped(self, node: SimulatedNode, host: str) -> None:
-        """Check after a step of an engine host, whether its daemon lives or not."""
-        self.checker.wrote(node.name, host)
+    def engine_stepped(self, node: SimulatedNode, engine_process: str) -> None:
+        """Check after a step of an engine process, whether its daemon lives or not."""
+        self.checker.wrote(node.name, engine_process)
 
     def _shown(self, outbox: Outbox, stream: str) -> None:
         """Record that an operator has finished reading the input of its published frames."""

@@ -161,7 +161,7 @@ def test_messages_of_each_kind_are_decoded_as_they_were_encoded() -> None:
     "said",
     [
         lambda token: framed({"role": "reader", "token": "0" * len(token)}),
-        lambda token: framed({"role": "host", "token": ""}),
+        lambda token: framed({"role": "engine", "token": ""}),
         lambda token: framed({"role": "reader", "token": "ü" * len(token)}),
         lambda token: framed({"role": "reader", "token": 7}),
         lambda token: framed({"role": "king", "token": token}),
@@ -201,23 +201,23 @@ async def test_strangers_are_few_at_a_time() -> None:
         assert served == did(THIS)
 
 
-async def test_there_is_one_host() -> None:
+async def test_a_second_engine_process_is_refused() -> None:
     async with door() as it:
-        first = await it.knock(it.hello("host"))
+        first = await it.knock(it.hello("engine"))
         _, writer = await it.listener.control
         writer.write(encode(Stop(operator="o")))
         assert decode(await body(first), COMMAND) == Stop(operator="o")
-        assert await closed(await it.knock(it.hello("host")))
+        assert await closed(await it.knock(it.hello("engine")))
 
 
 async def test_closing_ends_every_connection_and_what_is_answered_there() -> None:
     before = len(asyncio.all_tasks())
     async with door() as it:
-        host, reader, stranger = await it.knock(it.hello("host")), await it.knock(it.hello()), await it.knock(b"")
+        engine, reader, stranger = await it.knock(it.hello("engine")), await it.knock(it.hello()), await it.knock(b"")
         reader[1].write(encode(THIS) + encode(WAIT))
         assert await answer(reader) == did(THIS)
         await it.listener.control
-    for connection in (host, reader, stranger):
+    for connection in (engine, reader, stranger):
         assert await closed(connection)
     assert len(asyncio.all_tasks()) == before
 

@@ -23,7 +23,7 @@ heir = subprocess.Popen(["sleep", "600"], pass_fds=[lock], stdout=subprocess.DEV
 print(heir.pid if heir else 0, flush=True)
 sys.stdin.read()
 """
-"""An engine host as far as the lock goes; its heir is what the JVM is to a host."""
+"""An engine process as far as the lock goes; its heir is what the JVM is to an engine process."""
 
 
 class Holder:

@@ -42,13 +42,13 @@ GROUPED = "SELECT window.start AS s, count(*) AS n FROM in0 GROUP BY window(ts, 
 
 
 class Bench:
-    """An engine with a host that plants faults in operators of certain names, and its operators."""
+    """An engine with an engine process that plants faults in operators of certain names, and its operators."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.states = folder, States()
         self.tried: set[tuple[str, tuple[InputSpec, ...]]] = set()
         settings = EngineSettings(max_restarts=1, restart_s=0.1, stop_s=2.0)
-        self.engine = SparkEngine(settings, folder, Clock.real(), self.states, host="tests.engine.planted_host")
+        self.engine = SparkEngine(settings, folder, Clock.real(), self.states, module="tests.engine.planted_engine")
 
     async def start(self, spec: OperatorSpec, *, port: ManyPort | None = None) -> ManyPort:
         port = port or ManyPort(len(spec.inputs))

@@ -1,4 +1,4 @@
-"""What reaches beyond a fragment's rows runs on a host without its guard, and does not on the real one.
+"""What reaches beyond a fragment's rows runs on an engine process without its guard, and does not on the real one.
 
 Each construct leaves a mark where it runs: a file, a system property, a setting, a table, an added jar, another file's text in
 the output. That it does is shown first, or its absence would show nothing.
@@ -22,11 +22,11 @@ from sbon_node.model.columns import Column
 from sbon_node.model.operators import InputSpec, OperatorSpec
 from tests.engine.states import States
 from tests.engine.toy_port import ToyPort
-from tests.engine.watched_host import EFFECTS, MARK
+from tests.engine.watched_engine import EFFECTS, MARK
 
 pytestmark = pytest.mark.live
 in_one_loop = pytest.mark.asyncio(loop_scope="module")
-THOROUGH = pytest.mark.thorough("fragments on a host without its guard")
+THOROUGH = pytest.mark.thorough("fragments on an engine process without its guard")
 
 SECRET = "what only this node's user may read"
 INVOKED = "'java.lang.System', 'setProperty', '" + MARK + "{name}', 'x'"
@@ -54,14 +54,14 @@ RUNS_AT_ONCE = {
 class Side:
     """An engine, what it is given, and where that would leave marks."""
 
-    def __init__(self, folder: Path, host: str) -> None:
+    def __init__(self, folder: Path, module: str) -> None:
         self.folder, self.data = folder, folder / "data"
         self.ports: dict[str, ToyPort] = {}
         self.data.mkdir()
         (folder / "secret").write_text(SECRET)
         with zipfile.ZipFile(folder / "add-jar.jar", "w") as jar:
             jar.writestr("mark", "x")
-        self.engine = SparkEngine(EngineSettings(max_restarts=0), self.data, Clock.real(), States(), host=host)
+        self.engine = SparkEngine(EngineSettings(max_restarts=0), self.data, Clock.real(), States(), module=module)
 
     async def give(self, name: str, fragment: str) -> ToyPort:
         """Instantiates an operator for which there are rows; raises :class:`SbonError` as the engine does."""
@@ -96,14 +96,14 @@ MARKS = {name: f"{MARK}{name}" for name in ("reflect", "java-method", "try-refle
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def unguarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Side]:
-    side = Side(tmp_path_factory.mktemp("unguarded"), "tests.engine.unguarded_host")
+    side = Side(tmp_path_factory.mktemp("unguarded"), "tests.engine.unguarded_engine")
     yield side
     await side.engine.close()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Side]:
-    side = Side(tmp_path_factory.mktemp("guarded"), "tests.engine.watched_host")
+    side = Side(tmp_path_factory.mktemp("guarded"), "tests.engine.watched_engine")
     yield side
     await side.engine.close()
 

@@ -41,7 +41,7 @@ async def main():
     await engine.instantiate(spec, port, checkpoint)
     await port.feed(pa.table({"k": [1, 2, 3]}), ended=True)
     rows = await port.wait_ended()
-    print("host", engine.host_pid, *rows["k"].to_pylist(), flush=True)
+    print("engine", engine.engine_pid, *rows["k"].to_pylist(), flush=True)
     await asyncio.sleep(3600)
 
 asyncio.run(main())
@@ -67,10 +67,10 @@ class Daemon:
             [sys.executable, "-c", DAEMON, str(folder)], stdout=subprocess.PIPE, text=True, env=environment
         )
         assert self.process.stdout is not None
-        told = next((line for line in self.process.stdout if line.startswith("host ")), None)
-        assert told is not None, "it ended, and said why on its standard error"
-        host, *self.rows = [int(word) for word in told.split()[1:]]
-        self.family = [psutil.Process(host), *psutil.Process(host).children(recursive=True)]
+        first = next((line for line in self.process.stdout if line.startswith("engine ")), None)
+        assert first is not None, "it ended, and said why on its standard error"
+        engine, *self.rows = [int(word) for word in first.split()[1:]]
+        self.family = [psutil.Process(engine), *psutil.Process(engine).children(recursive=True)]
 
 
 @pytest.fixture(scope="module")

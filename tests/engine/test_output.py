@@ -20,7 +20,7 @@ from sbon_node.engine.spark.wire import FEED_VARIABLE
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import InputOffset
 from sbon_node.model.operators import OperatorSpec
-from tests.engine.scripted_host import Batch
+from tests.engine.scripted_engine import Batch
 from tests.engine.states import PATIENCE_S
 
 SPEC = OperatorSpec(id="o", query="q", fragment="SELECT n FROM in0", inputs=(), schema=())

@@ -35,7 +35,7 @@ def test_the_limit_that_is_passed_is_named(found: tuple[int, int, float], named:
 
 
 async def test_rows_come_out_once_through_replacements(tmp_path: Path) -> None:
-    """The host leaves ten threads of each batch, so a fresh one comes every ten to twenty."""
+    """The engine process leaves ten threads of each batch, so a fresh one comes every ten to twenty."""
     async with bench(tmp_path, replace_threads=100, footprint_s=0.05, replace_every_s=0.0, max_restarts=0) as it:
         busy, idle = await it.start("busy"), await it.start("idle")
         number = 0

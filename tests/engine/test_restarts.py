@@ -1,4 +1,4 @@
-"""Which operators start again when something dies, and which fail: on real processes, with a host that needs no Spark."""
+"""Operators start again or fail after a process dies: with real processes, and an engine process that needs no Spark."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SCHEMA = (Column("n", "bigint"), Column("act", "string"))
 
 
 class Bench:
-    """An engine with a scripted host, and its operators."""
+    """An engine with a scripted engine process, and its operators."""
 
     def __init__(self, folder: Path, **settings: float) -> None:
         self.folder, self.states = folder, States()
         chosen = EngineSettings(restart_s=0.01, **settings)  # type: ignore[arg-type]
-        self.engine = SparkEngine(chosen, folder, Clock.real(), self.states, host="tests.engine.scripted_host")
+        self.engine = SparkEngine(chosen, folder, Clock.real(), self.states, module="tests.engine.scripted_engine")
 
     async def start(self, name: str, fragment: str = "") -> ToyPort:
         port = ToyPort()
@@ -128,8 +128,8 @@ async def test_an_engine_that_is_killed_from_outside_fails_nobody(tmp_path: Path
         for number in range(4):
             await port.feed(row(number))
             await port.wait_seen(number)
-            assert it.engine.host_pid is not None
-            os.kill(it.engine.host_pid, signal.SIGKILL)
+            assert it.engine.engine_pid is not None
+            os.kill(it.engine.engine_pid, signal.SIGKILL)
             await it.states.wait("idle", "running", number + 2)
         await port.feed(None, ended=True)
         assert (await port.wait_ended())["n"].to_pylist() == [0, 1, 2, 3]
@@ -189,8 +189,8 @@ async def test_an_operator_destroyed_while_it_starts_leaves_nothing_though_the_e
             while not (tmp_path / "operators" / "late.hangs").exists():  # noqa: ASYNC110 - another process makes the file
                 await asyncio.sleep(0.01)
         destroyed = asyncio.create_task(it.engine.destroy("late"))
-        assert it.engine.host_pid is not None
-        os.kill(it.engine.host_pid, signal.SIGKILL)
+        assert it.engine.engine_pid is not None
+        os.kill(it.engine.engine_pid, signal.SIGKILL)
         with pytest.raises(SbonError) as refusal:
             await starting
         assert refusal.value.code == "operator-stopped"

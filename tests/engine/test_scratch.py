@@ -12,7 +12,7 @@ import pytest
 from sbon_node.clock import Clock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.adapter import SparkEngine
-from sbon_node.engine.spark.host import SCRATCH
+from sbon_node.engine.spark.engine_process import SCRATCH
 from tests.engine.states import States
 from tests.engine.test_spark import FRAGMENT, SCHEMA, spec, started, table
 
@@ -47,7 +47,7 @@ async def test_killed_engines_leave_no_temporary_files(tmp_path: Path, monkeypat
 
 def _kill(engine: SparkEngine) -> None:
     """With a signal that nothing is done about."""
-    assert engine.host_pid is not None
-    family = [psutil.Process(engine.host_pid), *psutil.Process(engine.host_pid).children(recursive=True)]
+    assert engine.engine_pid is not None
+    family = [psutil.Process(engine.engine_pid), *psutil.Process(engine.engine_pid).children(recursive=True)]
     for process in family:
         os.kill(process.pid, signal.SIGKILL)

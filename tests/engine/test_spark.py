@@ -151,15 +151,15 @@ async def test_a_batch_without_rows_is_written_too(engine: SparkEngine, folder: 
 
 
 def _processes(engine: SparkEngine) -> dict[str, int]:
-    host = engine.host_pid
-    children = psutil.Process(host).children(recursive=True)
+    pid = engine.engine_pid
+    children = psutil.Process(pid).children(recursive=True)
     jvm = next(p for p in children if "java" in p.name())
     workers = [p for p in jvm.children(recursive=True) if "python" in p.name()]
-    return {"host": host, "jvm": jvm.pid, "worker": workers[-1].pid}
+    return {"engine": pid, "jvm": jvm.pid, "worker": workers[-1].pid}
 
 
 @in_one_loop
-@pytest.mark.parametrize("victim", ["worker", "host"])
+@pytest.mark.parametrize("victim", ["worker", "engine"])
 async def test_whatever_is_killed_each_row_comes_once(engine: SparkEngine, folder: Path, victim: str) -> None:
     port = await started(engine, folder, spec(f"kill.{victim}"))
     await port.feed(table(0, 500))

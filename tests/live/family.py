@@ -40,9 +40,9 @@ def _kind(process: psutil.Process) -> Kind | None:
     command, parent = " ".join(process.cmdline()), process.parent()
     if "java" in process.name():
         return "jvm"
-    if "sbon_node.engine.spark.host" in command:
+    if "sbon_node.engine.spark.engine_process" in command:
         return "host"
-    if "sbon_node.engine.spark.zygote" in command and parent is not None and "spark.host" in " ".join(parent.cmdline()):
+    if "sbon_node.engine.spark.zygote" in command and parent is not None and "spark.engine_process" in " ".join(parent.cmdline()):
         return "zygote"
     return "worker" if "python" in process.name() and "launch.py" not in command else None
 

@@ -111,7 +111,7 @@ def test_exactly_once_while_processes_die(
     world: World, tmp_path: Path, processes: Sequence[Kind], daemons: Sequence[str], paused: bool, replay: float
 ) -> None:
     """Processes of an operator's engine; then, by SIGKILL, the daemons of a source with its operator and of the consumer, the
-    engine host left orphaned; a daemon that is stopped for a while, and one that goes away cleanly. Each comes back."""
+    engine process left orphaned; a daemon that is stopped for a while, and one that goes away cleanly. Each comes back."""
     cluster = world.cluster
     fire = UnderFire(world, tmp_path, replay)
 

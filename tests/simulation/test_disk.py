@@ -32,7 +32,7 @@ def test_a_successor_sees_what_was_committed_and_nothing_the_dead_do_later(tmp_p
     disk.crash()
     dead.execute("COMMIT")
     buffered.close()
-    (host / "late").write_text("by the engine host, a process of its own")
+    (host / "late").write_text("by the engine process, a process of its own")
     successor = _database(disk)
     successor.execute("INSERT INTO t VALUES ('new')")
     assert [value for (value,) in successor.execute("SELECT v FROM t")] == ["kept", "new"]

@@ -12,7 +12,7 @@ import pytest
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import SYNCED, SimulatedCluster
 from sbon_node.simulation.engine import engine
-from sbon_node.simulation.engine.host import RunningOperator, SimulatedHost
+from sbon_node.simulation.engine.engine_process import RunningOperator, SimulatedEngineProcess
 from sbon_node.simulation.faults.plan import AtFailpoint, Fault, at_calls, occurrences
 from sbon_node.simulation.outcome import Outcome
 from sbon_node.simulation.schedule import Casting, run_schedule
@@ -82,7 +82,7 @@ def test_a_power_cut_ends_the_orphan_of_an_earlier_life(tmp_path: Path) -> None:
 
 
 def test_an_error_in_an_operator_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def gone(host: SimulatedHost, operator: RunningOperator) -> None:
+    async def gone(host: SimulatedEngineProcess, operator: RunningOperator) -> None:
         raise FileNotFoundError("offsets/3")
 
     async def test(cluster: SimulatedCluster) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.host import analyse
+from sbon_node.engine.spark.engine_process import analyse
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
 from sbon_node.engine.spark.operators.buckets import with_bucket, with_equal_buckets
 from sbon_node.engine.spark.operators.operator import ddl

@@ -125,7 +125,7 @@ class LocalNode:
         return tuple(text.splitlines()[-lines:])
 
     def kill(self, signum: signal.Signals = signal.SIGKILL, *, wait_s: float = 60.0) -> None:
-        """Send the signal to the daemon alone and wait until it is gone; its engine host notices by itself."""
+        """Send the signal to the daemon alone and wait until it is gone; its engine process notices by itself."""
         self.signal(signum)
         self.wait(wait_s)
 

@@ -1,4 +1,4 @@
-"""Search and end of processes that a local cluster leaves behind: nodes, engine hosts, JVMs and Python workers.
+"""Search and end of processes that a local cluster leaves behind: nodes, engine processes, JVMs and Python workers.
 
 Each process of a cluster inherits ``SBON_CLUSTER_MARK`` in its environment. A process without the mark is recognised as a
 descendant, or by the data directory on its command line.

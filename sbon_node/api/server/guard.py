@@ -11,7 +11,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from sbon_node.api.server.hosts import Hosts
+from sbon_node.api.server.host_names import HostNames
 from sbon_node.api.server.problems import RETRY_AFTER_S, Problem, status_of
 from sbon_node.config.api import ApiSettings
 from sbon_node.errors import SbonError
@@ -30,8 +30,8 @@ MAX_CLIENTS = 4096
 class Guard:
     """Middleware that rejects foreign origins and clients over their rate, and writes errors as problems."""
 
-    def __init__(self, settings: ApiSettings, hosts: Hosts, counters: Counters) -> None:
-        self._hosts, self._counters = hosts, counters
+    def __init__(self, settings: ApiSettings, host_names: HostNames, counters: Counters) -> None:
+        self._host_names, self._counters = host_names, counters
         self._buckets = TokenBuckets(
             each=lambda: TokenBucket(settings.request_burst, settings.requests_per_s),
             most=MAX_CLIENTS,
@@ -41,7 +41,7 @@ class Guard:
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
             try:
-                self._hosts.check(request.headers)
+                self._host_names.check(request.headers)
                 wait_s = self._buckets.take(request.remote or "", 1, asyncio.get_running_loop().time())
                 if wait_s:
                     return _too_often(wait_s)

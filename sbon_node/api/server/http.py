@@ -18,7 +18,7 @@ from sbon_node.api.routes.table import ROUTES
 from sbon_node.api.server.connections import Connections
 from sbon_node.api.server.event_stream import stream_events
 from sbon_node.api.server.guard import Guard, Handler, Uncut, expect
-from sbon_node.api.server.hosts import Hosts
+from sbon_node.api.server.host_names import HostNames
 from sbon_node.api.server.malformed import malformed_log
 from sbon_node.api.server.request_counts import RequestCounts
 from sbon_node.api.server.serving import SERVING, Serving, State, not_ready
@@ -44,7 +44,7 @@ class ApiServer:
     ) -> None:
         self._interface = interface
         self._settings = settings or ApiSettings()
-        self._hosts = Hosts([*names, *self._settings.hosts])
+        self._host_names = HostNames([*names, *self._settings.hosts])
         self._counters = counters or Counters(time.monotonic)
         self._connections = Connections(self._settings)
         self._uncut = Uncut()
@@ -104,7 +104,7 @@ class ApiServer:
         return self._connections.accept(server)
 
     def _application(self) -> web.Application:
-        requests, guard = RequestCounts(), Guard(self._settings, self._hosts, self._counters)
+        requests, guard = RequestCounts(), Guard(self._settings, self._host_names, self._counters)
         middlewares = [self._connections.middleware(), requests.middleware(), guard.middleware()]
         app = web.Application(middlewares=middlewares, client_max_size=self._settings.max_body_bytes)
         app[SERVING] = Serving(lambda: self._state, lambda: self.connections, requests)

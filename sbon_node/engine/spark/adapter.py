@@ -35,7 +35,7 @@ from sbon_node.engine.spark.messages import (
     Stop,
 )
 from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, SETTLE_POLL_S, End, Running
-from sbon_node.engine.spark.supervisor import HOST, HostLostError, Supervisor
+from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Schema
 from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
@@ -51,10 +51,10 @@ _RECOVERY = "measure the recovery"
 
 
 class SparkEngine:
-    """Implements :class:`sbon_node.engine.interface.Engine`. The host process starts when it is first needed.
+    """Implements :class:`sbon_node.engine.interface.Engine`. The engine process starts when it is first needed.
 
-    Checkpoints lie in ``data_dir/operators``, which the host locks; with ``fsync`` they survive the loss of power. ``host`` is
-    the module that the host process runs.
+    Checkpoints lie in ``data_dir/operators``, which the engine process locks; with ``fsync`` they survive the loss of power. The
+    engine process runs ``module``.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class SparkEngine:
         on_state: OnOperatorState,
         *,
         fsync: bool = False,
-        host: str = HOST,
+        module: str = ENGINE_MODULE,
     ) -> None:
         self._settings, self._clock, self._on_state, self._fsync = settings, clock, on_state, fsync
         self._checkpoints = data_dir / "operators"
-        self._supervisor = Supervisor(settings, data_dir, self._serve, self._host_lost, host)
+        self._supervisor = Supervisor(settings, data_dir, self._serve, self._engine_lost, module)
         self._running: dict[str, Running] = {}
         self._tasks = Tasks(self._keeper_failed)
         self._isolation = asyncio.Lock()
@@ -87,8 +87,8 @@ class SparkEngine:
         return self._supervisor.starts
 
     @property
-    def host_pid(self) -> int | None:
-        """The engine host's process, while there is one."""
+    def engine_pid(self) -> int | None:
+        """The engine process, while there is one."""
         return self._supervisor.pid
 
     # -- Engine -------------------------------------------------------------------------------------------------------
@@ -97,11 +97,11 @@ class SparkEngine:
         command = Analyse(fragment=fragment, inputs=inputs, on_error=on_error)
         try:
             return (await self._supervisor.command(command, Analysed)).schema
-        except HostLostError as error:
+        except EngineLostError as error:
             raise SbonError("engine-failed", str(error), hint="see engine.log in the node's data directory") from error
 
     async def footprint(self, *, collect: bool = False) -> Footprint:
-        """Return the engine's resources, after a collection if ``collect``. Raises :class:`HostLostError`."""
+        """Return the engine's resources, after a collection if ``collect``. Raises :class:`EngineLostError`."""
         return (await self._supervisor.command(Inspect(collect=collect), Inspected)).footprint
 
     async def instantiate(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path) -> None:
@@ -112,10 +112,10 @@ class SparkEngine:
         running.set_state(operator_states.STARTING)
         try:
             await self._start(running)
-        except HostLostError as error:
+        except EngineLostError as error:
             if running.stopping:
                 raise _stopped_meanwhile(spec.id) from error
-            # The host has died meanwhile, perhaps of another operator: this operator restarts with the others.
+            # The engine process has died meanwhile, perhaps of another operator: this operator restarts with the others.
             running.end(End("engine-failed", str(error)))
         except Exception:
             if self._running.get(spec.id) is running:
@@ -164,9 +164,9 @@ class SparkEngine:
     # -- starting, restarting, stopping -------------------------------------------------------------------------------
 
     async def _start(self, running: Running) -> None:
-        """Make the checkpoint's committed batches visible, and start the operator in the host."""
+        """Make the checkpoint's committed batches visible, and start the operator in the engine process."""
         running.arm()
-        # The host holds the lock once it answers: no other process writes to the checkpoint any more.
+        # The engine process holds the lock once it answers: no other process writes to the checkpoint any more.
         await self._supervisor.command(Stop(operator=running.spec.id), Done)
         running.recover()
         if not running.stopping:
@@ -182,7 +182,7 @@ class SparkEngine:
     async def _stop(self, operator: str) -> None:
         try:
             await self._supervisor.command(Stop(operator=operator), Done)
-        except (HostLostError, SbonError) as error:
+        except (EngineLostError, SbonError) as error:
             log.info("operator-not-stopped", operator=operator, reason=str(error))
 
     async def _keep(self, running: Running) -> None:
@@ -207,7 +207,7 @@ class SparkEngine:
     async def _start_again(self, running: Running) -> None:
         try:
             await self._start(running)
-        except HostLostError as error:
+        except EngineLostError as error:
             running.end(End("engine-failed", str(error)))
         except SbonError as error:
             running.end(End(error.code, str(error)))
@@ -221,7 +221,7 @@ class SparkEngine:
             finally:
                 self._isolated = None
 
-    def _host_lost(self, reason: str) -> None:
+    def _engine_lost(self, reason: str) -> None:
         isolated = self._isolated
         for running in self._running.values():
             if running.live:
@@ -250,7 +250,7 @@ class SparkEngine:
                 continue
             try:
                 reason = too_full(await self.footprint(), self._settings)
-            except (HostLostError, SbonError) as error:
+            except (EngineLostError, SbonError) as error:
                 log.info("engine-footprint-unknown", reason=str(error))
                 continue
             lately = self._replaced_s is not None and self._clock.now() - self._replaced_s < self._settings.replace_every_s

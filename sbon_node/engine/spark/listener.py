@@ -1,6 +1,6 @@
-"""The node's end of the local socket: serves an engine host, its JVM and Spark's Python processes, and rejects others.
+"""The node's end of the local socket: serves an engine process, its JVM and Spark's Python processes, and rejects others.
 
-Each connection must present the host's token in a first message that is short and comes soon; until then almost nothing is
+Each connection must present the token in a first message that is short and comes soon; until then almost nothing is
 read.
 """
 
@@ -33,7 +33,7 @@ MAX_STRANGERS = 64
 
 
 class Listener(Generic[R]):
-    """The listener for one host, with its own address and token, so that messages of an older host go nowhere.
+    """The listener for one engine process, with its own address and token, so that messages of an older process go nowhere.
 
     ``requests`` decodes what readers and outputs send.
     """
@@ -53,15 +53,15 @@ class Listener(Generic[R]):
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._strangers = 0
         self.control: asyncio.Future[Control] = asyncio.get_running_loop().create_future()
-        """The host's control connection, once open."""
+        """The engine process's control connection, once open."""
 
     async def open(self) -> str:
-        """Listen; return ``host:port:token`` for the host's environment."""
+        """Listen; return ``host:port:token`` for the engine process's environment."""
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}:{self._token}"
 
     async def close(self) -> None:
-        """Close every connection, the host's too, whatever requests are under way."""
+        """Close every connection, the engine process's too, whatever requests are under way."""
         if self._server is not None:
             self._server.close()
         connections = list(self._connections)
@@ -92,7 +92,7 @@ class Listener(Generic[R]):
             role = await self._greeted(reader)
         finally:
             self._strangers -= 1
-        if role == "host" and not self.control.done():
+        if role == "engine" and not self.control.done():
             self.control.set_result((reader, writer))
             await asyncio.get_running_loop().create_future()  # Until the listener is closed.
         elif role in ("reader", "output"):

@@ -1,6 +1,6 @@
-"""Messages between the node, its engine host and Spark's Python processes, and their bytes.
+"""Messages between the node, its engine process and Spark's Python processes, and their bytes.
 
-The node sends a :data:`Command` to the host and gets its answer; readers and outputs send a :data:`Request` to the node. Every
+The node sends a :data:`Command` to the engine process; readers and outputs send a :data:`Request` to the node. Every
 message is MessagePack, preceded by its length; :class:`Refused` may be the answer to any.
 """
 
@@ -24,7 +24,7 @@ LENGTH = struct.Struct(">I")
 MAX_BYTES = 256 * 1024 * 1024
 HELLO_BYTES = 256
 
-Role = Literal["host", "reader", "output"]
+Role = Literal["engine", "reader", "output"]
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Any message after :class:`Hello`; the name of its class is its tag."""
 
 
-# -- commands of the node to the host ---------------------------------------------------------------------------------
+# -- commands of the node to the engine process ------------------------------------------------------------------------
 
 
 class Analyse(Message, frozen=True):
@@ -65,7 +65,7 @@ class Stop(Message, frozen=True):
 
 
 class Inspect(Message, frozen=True):
-    """Return the host's resources, after a collection if ``collect``: :class:`Inspected`."""
+    """Return the engine process's resources, after a collection if ``collect``: :class:`Inspected`."""
 
     collect: bool
 
@@ -135,7 +135,7 @@ class Ended(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """First message of a host, once it takes commands; ``pid`` is its JVM's."""
+    """First message of an engine process, once it takes commands; ``pid`` is its JVM's."""
 
     pid: int
 

@@ -50,7 +50,7 @@ class End(NamedTuple):
 
 
 class Running:
-    """One operator that should run. A *run* lasts from its start in the host until :attr:`ended`.
+    """One operator that should run. A *run* lasts from its start in the engine process until :attr:`ended`.
 
     ``suspect``: it had a batch under way when the engine died, and has not been :attr:`healthy` since.
     """

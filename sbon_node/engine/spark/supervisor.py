@@ -1,4 +1,4 @@
-"""The daemon's control of its engine host: starts the process, sends commands one by one, notices its death."""
+"""The daemon's control of its engine process: starts the process, sends commands one by one, notices its death."""
 
 from __future__ import annotations
 
@@ -36,28 +36,33 @@ log = structlog.get_logger()
 
 A = TypeVar("A", bound=Message)
 
-HOST = "sbon_node.engine.spark.host"
+ENGINE_MODULE = "sbon_node.engine.spark.engine_process"
 LOG_LOOK_S = 1.0
 """Interval of the checks on the size of engine.log."""
 LAST_WORDS_S = 10.0
-"""Time for a host that has closed its control connection to end by itself, so that its exit code shows the reason."""
+"""Time for an engine process that has closed its control connection to end by itself, so that its exit code shows the reason."""
 CLOSE_S = 60.0
 
 
-class HostLostError(Exception):
-    """The engine host, or its JVM, is gone."""
+class EngineLostError(Exception):
+    """The engine process, or its JVM, is gone."""
 
 
 class Supervisor:
-    """One host process at a time, with a listener of its own. ``module`` is the module that the host runs.
+    """One engine process at a time, with a listener of its own. ``module`` is the module that the engine process runs.
 
-    ``on_lost`` is called when a running host has died, before any command fails.
+    ``on_lost`` is called when a running engine process has died, before any command fails.
     """
 
     def __init__(
-        self, settings: EngineSettings, data_dir: Path, serve: Serve[Request], on_lost: Callable[[str], None], module: str = HOST
+        self,
+        settings: EngineSettings,
+        data_dir: Path,
+        serve: Serve[Request],
+        on_lost: Callable[[str], None],
+        module: str = ENGINE_MODULE,
     ) -> None:
-        # The host runs in the data directory, where Spark's files in its working directory do no harm.
+        # The engine process runs in the data directory, where Spark's files in its working directory do no harm.
         archive = settings.archive if settings.archive in ("", NO_ARCHIVE) else str(Path(settings.archive).absolute())
         self._settings = msgspec.structs.replace(settings, archive=archive)
         self._data_dir, self._serve, self._on_lost = data_dir.absolute(), serve, on_lost
@@ -81,9 +86,9 @@ class Supervisor:
         return self._process.pid if self._process is not None else None
 
     async def command(self, command: Command, answer: type[A]) -> A:
-        """Run a command in the host, which is started if need be; return its answer, of type ``answer``.
+        """Run a command in the engine process, which is started if need be; return its answer, of type ``answer``.
 
-        Raises the host's :class:`SbonError`, or :class:`HostLostError`.
+        Raises the engine process's :class:`SbonError`, or :class:`EngineLostError`.
         """
         # After a cancellation the answer must still be read, or the next caller would take it for its own.
         exchange = asyncio.get_running_loop().create_task(self._exchange(command, answer), name=f"engine {_name(command)}")
@@ -99,7 +104,7 @@ class Supervisor:
     async def _exchange(self, command: Command, type_: type[A]) -> A:
         async with self._turn:
             if self._closed:
-                raise HostLostError("the engine is closed")
+                raise EngineLostError("the engine is closed")
             reader, writer = self._control or await self._start()
             writer.write(encode(command))
             try:
@@ -108,18 +113,18 @@ class Supervisor:
             except TimeoutError as error:
                 reason = f"no answer to {_name(command)} within {self._settings.start_timeout_s:g} s"
                 await self._lose(reason)
-                raise HostLostError(reason) from error
+                raise EngineLostError(reason) from error
             if answer is None:
                 assert self._reaper is not None
                 await asyncio.wait([self._reaper], timeout=LAST_WORDS_S)
-                await self._lose("the engine host closed its connection")
-                raise HostLostError(self.status.removeprefix("failed: "))
+                await self._lose("the engine process closed its connection")
+                raise EngineLostError(self.status.removeprefix("failed: "))
         if isinstance(answer, Refused):
             raise answer.error()
         return answer
 
     async def replace(self) -> None:
-        """End the host after committed batches, without calling ``on_lost``; the next command starts a fresh one."""
+        """End the engine process after committed batches, without calling ``on_lost``; the next command starts a fresh one."""
         async with self._turn:
             if self._control is not None:
                 reader, writer = self._control
@@ -131,12 +136,12 @@ class Supervisor:
             self.status = "idle"
 
     async def close(self) -> None:
-        """End the host after committed batches, with all its processes."""
+        """End the engine process after committed batches, with all its processes."""
         if self._control is not None:
             try:
                 async with asyncio.timeout(CLOSE_S):
                     await self.command(Close(), Done)
-            except (HostLostError, SbonError, TimeoutError) as error:
+            except (EngineLostError, SbonError, TimeoutError) as error:
                 log.warning("engine-not-closed", reason=str(error))
         self._closed = True
         await self._kill()
@@ -146,19 +151,21 @@ class Supervisor:
         self.status = "starting"
         try:
             self._control = await self._launch()
-        except (SbonError, HostLostError) as error:
+        except (SbonError, EngineLostError) as error:
             self.status = f"failed: {error}"
             await self._kill()
             raise
         except OSError as error:
             self.status = f"failed: {error}"
             await self._kill()
-            raise SbonError("engine-failed", f"the engine host cannot be started: {error}", where=str(self._data_dir)) from error
+            raise SbonError(
+                "engine-failed", f"the engine process cannot be started: {error}", where=str(self._data_dir)
+            ) from error
         self.status = "running"
         return self._control
 
     async def _launch(self) -> Control:
-        """Return the host's control connection, once the host is ready for commands."""
+        """Return the engine process's control connection, once it is ready for commands."""
         self._listener = listener = Listener(self._serve, REQUEST)
         address = await listener.open()
         with self._log.open("ab") as output:
@@ -175,7 +182,7 @@ class Supervisor:
                 stderr=output,
                 start_new_session=True,
             )
-        self._reaper = asyncio.get_running_loop().create_task(self._reap(self._process, listener), name="engine-host")
+        self._reaper = asyncio.get_running_loop().create_task(self._reap(self._process, listener), name="engine-process")
         self.starts += 1
         log.info("engine-starting", pid=self._process.pid)
         try:
@@ -185,7 +192,7 @@ class Supervisor:
         except TimeoutError as error:
             raise SbonError("engine-failed", f"not ready within {self._settings.start_timeout_s:g} s") from error
         if ready is None:
-            raise HostLostError(f"the engine host ended while it started, see {self._log}")
+            raise EngineLostError(f"the engine process ended while it started, see {self._log}")
         if isinstance(ready, Refused):
             raise ready.error()
         log.info("engine-running", pid=self._process.pid, jvm=ready.pid)
@@ -199,14 +206,14 @@ class Supervisor:
         code = ended.result()
         if self._process is not process:
             return
-        reason = "the engine's JVM died" if code == JVM_LOST else f"the engine host ended with code {code}"
+        reason = "the engine's JVM died" if code == JVM_LOST else f"the engine process ended with code {code}"
         reason += f", see {self._log}"
         if not listener.control.done():
-            listener.control.set_exception(HostLostError(reason))
+            listener.control.set_exception(EngineLostError(reason))
         await self._lose(reason)
 
     async def _lose(self, reason: str) -> None:
-        """Report the host's loss, unless it never ran; kill the rest of it."""
+        """Report the loss of the engine process, unless it never ran; kill the rest of it."""
         if self._control is not None and not self._closed:
             log.warning("engine-lost", reason=reason)
             self.status = f"failed: {reason}"
@@ -215,7 +222,7 @@ class Supervisor:
         await self._kill()
 
     async def _kill(self) -> None:
-        """Kill the host's session: host, JVM and Spark's Python processes, and so its connections."""
+        """Kill the session of the engine process: itself, its JVM and Spark's Python processes, and so its connections."""
         process, self._process, self._control = self._process, None, None
         listener, self._listener = self._listener, None
         if process is not None:

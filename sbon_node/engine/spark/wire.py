@@ -1,4 +1,4 @@
-"""Local socket between daemon, engine host and Spark's Python processes, for :mod:`.messages` after a token.
+"""Local socket between daemon, engine process and Spark's Python processes, for :mod:`.messages` after a token.
 
 It never leaves the machine unless the executors do, and both ends are ours; the token keeps other users of the machine out.
 """
@@ -14,10 +14,10 @@ import msgspec
 from sbon_node.engine.spark.messages import LENGTH, MAX_BYTES, Hello, Message, Refused, Role, answer_decoder, decode, encode
 
 FEED_VARIABLE = "SBON_FEED"
-"""``host:port:token`` of the daemon, in the environment of the host, its JVM and Spark's Python processes."""
+"""``host:port:token`` of the daemon, in the environment of the engine process, its JVM and Spark's Python processes."""
 
 JVM_LOST = 3
-"""Exit code of a host whose JVM has died."""
+"""Exit code of an engine process whose JVM has died."""
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Message)

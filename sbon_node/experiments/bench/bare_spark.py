@@ -76,7 +76,7 @@ def watch(query: StreamingQuery, operator: str) -> None:
 
 
 def main(settings: dict[str, str]) -> None:
-    feed = Feed("host")
+    feed = Feed("engine")
     queries: dict[str, StreamingQuery] = {}
     with tempfile.TemporaryDirectory(prefix="bare-spark-") as folder:
         os.chdir(folder)  # Spark keeps a warehouse here

@@ -1,7 +1,7 @@
 """Short queries in sequence on the same engine, which must be unchanged after each (``sbon bench endurance``).
 
 A filter, the same filter read by executors, a window and a join take turns, each from start to end over the benchmark's two
-sites: outbox, link, engine, outbox, link. Threads, descriptors and heap are those of the idle engine host and its JVM, the
+sites: outbox, link, engine, outbox, link. Threads, descriptors and heap are those of the idle engine process and its JVM, the
 heap after a full collection. The first queries load and compile classes, so the first hundred are compared with the last.
 """
 

@@ -22,7 +22,7 @@ from sqlglot.optimizer import optimize
 
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis.guard import fenced_session
-from sbon_node.engine.spark.host import analyse
+from sbon_node.engine.spark.engine_process import analyse
 from sbon_node.engine.spark.jvm.archive import make_archive
 from sbon_node.engine.spark.jvm.session import Jvm, open_session
 from sbon_node.engine.spark.operators.operator import ddl

@@ -142,8 +142,8 @@ class Ours:
 
     @property
     def pid(self) -> int:
-        """Return the id of the engine host's process, the parent of all other engine processes."""
-        pid = self._engine.host_pid
+        """Return the id of the engine process, the parent of all other engine processes."""
+        pid = self._engine.engine_pid
         assert pid is not None
         return pid
 

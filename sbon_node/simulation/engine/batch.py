@@ -13,8 +13,8 @@ from sbon_node.engine.promise import EARLIEST_MS, batch_promise
 from sbon_node.errors import SbonError
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.states import operator_states
+from sbon_node.simulation.engine.engine_process import RunningOperator, SimulatedEngineProcess
 from sbon_node.simulation.engine.evaluate import Evaluation, StateFiles, encode
-from sbon_node.simulation.engine.host import RunningOperator, SimulatedHost
 from sbon_node.simulation.engine.watermarks import Watermarks
 
 MAX_CUTS = 3
@@ -54,22 +54,22 @@ class Progress:
         return self.has_run and self.watermarks.global_ms > self.watermark_ms
 
 
-async def run_batches(host: SimulatedHost, operator: RunningOperator) -> None:
+async def run_batches(engine_process: SimulatedEngineProcess, operator: RunningOperator) -> None:
     """Run batch after batch from the checkpoint on, until stopped."""
     operator.in_batch = False
-    await operator.commits.join()  # a living host first reports its commits to the daemon
-    await host.ask(lambda: _recover(operator))
-    _begin(host, operator)
+    await operator.commits.join()  # a living engine process first reports its commits to the daemon
+    await engine_process.ask(lambda: _recover(operator))
+    _begin(engine_process, operator)
     try:
         progress = Progress(operator)
     except ValueError as error:
         raise SbonError("checkpoint-unreadable", str(error), where=operator.spec.id) from error
-    host.engine.report(operator, operator_states.RUNNING)
-    if host.engine.fails:
-        await asyncio.sleep(host.engine.draw(host.engine.times.between_steps))
-        raise SbonError("bad-rows", host.engine.fails)
+    engine_process.engine.report(operator, operator_states.RUNNING)
+    if engine_process.engine.fails:
+        await asyncio.sleep(engine_process.engine.draw(engine_process.engine.times.between_steps))
+        raise SbonError("bad-rows", engine_process.engine.fails)
     while not operator.stopping:
-        await run_batch(host, operator, progress)
+        await run_batch(engine_process, operator, progress)
         operator.in_batch = False
 
 
@@ -81,27 +81,27 @@ async def _recover(operator: RunningOperator) -> None:
     port.recover(committed)
 
 
-def _begin(host: SimulatedHost, operator: RunningOperator) -> None:
-    """Prepare the checkpoint, as an engine host does before its engine starts."""
+def _begin(engine_process: SimulatedEngineProcess, operator: RunningOperator) -> None:
+    """Prepare the checkpoint, as an engine process does before its engine starts."""
     log = BatchLog(operator.checkpoint)
     if operator.spec.has_state and not log.offsets():
-        _check_room(host, operator)
+        _check_room(engine_process, operator)
         log.begin(range(len(operator.spec.inputs)))
-        host.engine.failpoint("plan")
+        engine_process.engine.failpoint("plan")
 
 
-async def run_batch(host: SimulatedHost, operator: RunningOperator, progress: Progress) -> None:
+async def run_batch(engine_process: SimulatedEngineProcess, operator: RunningOperator, progress: Progress) -> None:
     """Wait for new input, and carry one batch from plan to commit; return without a batch if nothing is new."""
-    times, failpoint, port = host.engine.times, host.engine.failpoint, operator.port
+    times, failpoint, port = engine_process.engine.times, engine_process.engine.failpoint, operator.port
     batch, upto = progress.next, progress.planned
     if upto is None:
-        wait_s = host.engine.draw((0.01, times.poll)) if progress.is_due else times.poll
-        upto = await host.ask(lambda: port.poll(progress.after, wait_s))
+        wait_s = engine_process.engine.draw((0.01, times.poll)) if progress.is_due else times.poll
+        upto = await engine_process.ask(lambda: port.poll(progress.after, wait_s))
         if (upto == progress.after and not progress.is_due) or operator.stopping:
             return
         operator.in_batch = True
-        await host.pause(times.between_steps)
-        _check_room(host, operator)
+        await engine_process.pause(times.between_steps)
+        _check_room(engine_process, operator)
         progress.log.write_offsets(batch, upto, progress.watermarks.global_ms)
         progress.planned = upto
         failpoint("plan")
@@ -110,16 +110,16 @@ async def run_batch(host: SimulatedHost, operator: RunningOperator, progress: Pr
     offsets = upto
     frames: list[list[Frame]] = []
     for position, (before, to) in enumerate(zip(progress.after, offsets, strict=True)):
-        frames.append(await host.ask(lambda p=position, a=before.frame, u=to.frame: port.fetch(p, a, u)))  # type: ignore[misc]
-    await host.pause(times.between_steps)
+        frames.append(await engine_process.ask(lambda p=position, a=before.frame, u=to.frame: port.fetch(p, a, u)))  # type: ignore[misc]
+    await engine_process.pause(times.between_steps)
     output = _evaluate(operator, progress, frames)
-    drafts = _cut(host, operator, progress, output, frames)
+    drafts = _cut(engine_process, operator, progress, output, frames)
     failpoint("run")
-    await host.pause(times.between_steps)
-    await host.ask(lambda: port.write(batch, offsets, drafts))
-    await host.pause(times.between_steps)
-    _check_room(host, operator)
-    repeated = _cut(host, operator, progress, output, frames) if host.repeats else []
+    await engine_process.pause(times.between_steps)
+    await engine_process.ask(lambda: port.write(batch, offsets, drafts))
+    await engine_process.pause(times.between_steps)
+    _check_room(engine_process, operator)
+    repeated = _cut(engine_process, operator, progress, output, frames) if engine_process.repeats else []
     progress.watermark_ms, progress.has_run = progress.watermarks.global_ms, True
     progress.watermarks.batch_ran(progress.after, offsets)
     progress.log.write_commit(batch, progress.watermarks.global_ms)
@@ -128,10 +128,10 @@ async def run_batch(host: SimulatedHost, operator: RunningOperator, progress: Pr
     progress.next, progress.after, progress.planned = batch + 1, offsets, None
     _count(operator, frames, drafts, asyncio.get_running_loop().time() - began)
     failpoint("commit")
-    if host.repeats and repeated:
-        host.repeats = False
+    if engine_process.repeats and repeated:
+        engine_process.repeats = False
         await operator.commits.join()
-        await host.ask(lambda: port.write(batch, offsets, repeated))
+        await engine_process.ask(lambda: port.write(batch, offsets, repeated))
 
 
 def _evaluate(operator: RunningOperator, progress: Progress, frames: Sequence[Sequence[Frame]]) -> Any:
@@ -143,10 +143,14 @@ def _evaluate(operator: RunningOperator, progress: Progress, frames: Sequence[Se
 
 
 def _cut(
-    host: SimulatedHost, operator: RunningOperator, progress: Progress, output: Any, frames: Sequence[Sequence[Frame]]
+    engine_process: SimulatedEngineProcess,
+    operator: RunningOperator,
+    progress: Progress,
+    output: Any,
+    frames: Sequence[Sequence[Frame]],
 ) -> list[FrameDraft]:
     """Return the batch's output in at least one frame: all rows, in order, and the watermark that the batch may promise."""
-    rng = host.engine.rng
+    rng = engine_process.engine.rng
     assert progress.planned is not None
     has_state = operator.spec.has_state
     watermark_ms, ended = batch_promise(progress.planned, progress.watermarks.global_ms if has_state else None)
@@ -162,8 +166,8 @@ def _cut(
     return drafts
 
 
-def _check_room(host: SimulatedHost, operator: RunningOperator) -> None:
-    if host.engine.is_full():
+def _check_room(engine_process: SimulatedEngineProcess, operator: RunningOperator) -> None:
+    if engine_process.engine.is_full():
         raise SbonError("disk-full", "no space for the checkpoint", where=operator.spec.id, hint="free some space")
 
 

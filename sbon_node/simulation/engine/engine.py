@@ -1,8 +1,8 @@
 """An engine with Spark's contract, in virtual time (docs/design.md, section 3).
 
 Each operator plans a batch (``offsets/b``), runs it, hands its output over, and commits it (``commits/b``), with a random
-pause between any two steps. Its host process can be killed apart from the daemon, or outlive it for a while as an orphan. A
-batch that was planned and not committed runs again over the same offsets, and is cut into other frames. One host at a time
+pause between any two steps. Its engine process can be killed apart from the daemon, or outlive it for a while as an orphan. A
+batch that was planned and not committed runs again over the same offsets, and is cut into other frames. One process at a time
 holds a checkpoint. Fragments are evaluated for real (:mod:`sbon_node.simulation.engine.evaluate`).
 """
 
@@ -22,8 +22,14 @@ from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
 from sbon_node.model.states import operator_states
 from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.simulation.engine.batch import run_batches
+from sbon_node.simulation.engine.engine_process import (
+    ControlLostError,
+    EngineTimes,
+    Range,
+    RunningOperator,
+    SimulatedEngineProcess,
+)
 from sbon_node.simulation.engine.evaluate import output_schema
-from sbon_node.simulation.engine.host import ControlLostError, EngineTimes, Range, RunningOperator, SimulatedHost
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.process import Process
 
@@ -34,13 +40,13 @@ RETRIED = ("disk-full",)
 class CheckpointLocks:
     """Holders of a node's checkpoints.
 
-    Like file locks, they outlive daemons, and a process that dies releases its locks. ``hosts`` are the engine hosts of all
+    Like file locks, they outlive daemons, and a process that dies releases its locks. ``engine_processes`` are those of all
     lives of the node's daemon, including orphans.
     """
 
     def __init__(self) -> None:
         self._holders: dict[Path, Process] = {}
-        self.hosts: list[Process] = []
+        self.engine_processes: list[Process] = []
 
     async def take(self, checkpoint: Path, process: Process) -> None:
         """Wait until no other living process holds the checkpoint."""
@@ -66,7 +72,7 @@ class CheckpointLocks:
 class SimulatedEngine:
     """:class:`sbon_node.engine.interface.Engine` for one incarnation of a daemon, ``process``.
 
-    ``locks`` belongs to the node and outlives the daemon. The hosts may outlive it too.
+    ``locks`` belongs to the node and outlives the daemon. The engine processes may outlive it too.
     """
 
     def __init__(
@@ -87,12 +93,12 @@ class SimulatedEngine:
         self.is_full, self.fsync = is_full, fsync
         self.times = times or EngineTimes()
         self.rng = rng
-        self.host: SimulatedHost | None = None
+        self.engine_process: SimulatedEngineProcess | None = None
         self.orphan_s: float | None = None
         self.fails = ""
         """The reason with which every operator fails soon after it runs; empty for none."""
         self._on_state: OnOperatorState = on_state or (lambda operator, state, reason: None)
-        self._hosts = 0
+        self._engine_processes = 0
         self._operators: dict[str, RunningOperator] = {}
         self._closing = False
         self._restart: asyncio.Task[Any] | None = None
@@ -105,11 +111,11 @@ class SimulatedEngine:
 
     @property
     def status(self) -> str:
-        return "idle" if self.host is None else "running" if self.host.process.alive else "starting"
+        return "idle" if self.engine_process is None else "running" if self.engine_process.process.alive else "starting"
 
     @property
     def starts(self) -> int:
-        return self._hosts
+        return self._engine_processes
 
     @property
     def replacements(self) -> int:
@@ -124,7 +130,7 @@ class SimulatedEngine:
         return 0.0
 
     @property
-    def host_pid(self) -> int | None:
+    def engine_pid(self) -> int | None:
         return None
 
     async def analyse(self, fragment: str, inputs: tuple[Schema, ...], on_error: OnError = "fail") -> Schema:
@@ -138,9 +144,9 @@ class SimulatedEngine:
             (checkpoint / log).mkdir(parents=True, exist_ok=True)
         self._on_state(spec.id, operator_states.STARTING, "")
         operator.watcher = self.process.start(self._watch(operator))
-        if self.host is None or not self.host.process.alive:
-            self.host = self._new_host()
-        self._launch(self.host, operator)
+        if self.engine_process is None or not self.engine_process.process.alive:
+            self.engine_process = self._new_engine_process()
+        self._launch(self.engine_process, operator)
         await asyncio.shield(operator.running)
 
     async def destroy(self, operator: str) -> None:
@@ -160,8 +166,8 @@ class SimulatedEngine:
             known.watcher.cancel()
             await asyncio.wait([known.watcher])
         self._operators.pop(operator, None)
-        if self.host is not None:
-            self.locks.release(known.checkpoint, self.host.process)
+        if self.engine_process is not None:
+            self.locks.release(known.checkpoint, self.engine_process.process)
         self._on_state(operator, operator_states.STOPPED, "")
 
     async def export_state(self, operator: str) -> Path:
@@ -179,8 +185,8 @@ class SimulatedEngine:
         self._closing = True
         for operator in list(self._operators):
             await self.destroy(operator)
-        if self.host is not None:
-            self.host.process.kill()
+        if self.engine_process is not None:
+            self.engine_process.process.kill()
         if self._restart is not None:
             self._restart.cancel()
             await asyncio.wait([self._restart])
@@ -191,66 +197,66 @@ class SimulatedEngine:
 
     # -- faults --------------------------------------------------------------------------------------------------------
 
-    def kill_host(self) -> None:
-        """Kill the host with its JVM; the daemon lives and starts another host."""
-        if self.host is not None:
-            self.host.process.kill()
+    def kill_engine_process(self) -> None:
+        """Kill the engine process with its JVM; the daemon lives and starts another one."""
+        if self.engine_process is not None:
+            self.engine_process.process.kill()
 
     def repeat_write(self) -> None:
-        """Make the host hand over its next committed batch again once it is seen, with another cut."""
-        if self.host is not None:
-            self.host.repeats = True
+        """Make the engine process hand over its next committed batch again once it is seen, with another cut."""
+        if self.engine_process is not None:
+            self.engine_process.repeats = True
 
     def kill_worker(self) -> None:
         """Kill a Python worker: the running batches fail, and their operators restart from the checkpoint."""
-        if self.host is not None and self.host.process.alive:
+        if self.engine_process is not None and self.engine_process.process.alive:
             for operator in self._operators.values():
                 if operator.runner is not None and not operator.stopping and not operator.failed:
                     operator.runner.cancel()
-                    self._launch(self.host, operator, delay_s=self.draw(self.times.between_steps))
+                    self._launch(self.engine_process, operator, delay_s=self.draw(self.times.between_steps))
 
     def _orphan(self) -> None:
-        """Handle the daemon's death: its host notices a little later, or much later."""
-        if self.host is not None:
+        """Handle the daemon's death: its engine process notices a little later, or much later."""
+        if self.engine_process is not None:
             delay = self.draw(self.times.orphan) if self.orphan_s is None else self.orphan_s
-            asyncio.get_running_loop().call_later(delay, self.host.process.kill)
+            asyncio.get_running_loop().call_later(delay, self.engine_process.process.kill)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _new_host(self) -> SimulatedHost:
-        self._hosts += 1
-        host = SimulatedHost(self, self._hosts)
-        self.locks.hosts.append(host.process)
-        host.process.on_kill(lambda: self._host_died(host))
-        return host
+    def _new_engine_process(self) -> SimulatedEngineProcess:
+        self._engine_processes += 1
+        engine_process = SimulatedEngineProcess(self, self._engine_processes)
+        self.locks.engine_processes.append(engine_process.process)
+        engine_process.process.on_kill(lambda: self._engine_process_died(engine_process))
+        return engine_process
 
-    def _host_died(self, host: SimulatedHost) -> None:
-        if self.process.alive and not self._closing and self.host is host:
+    def _engine_process_died(self, engine_process: SimulatedEngineProcess) -> None:
+        if self.process.alive and not self._closing and self.engine_process is engine_process:
             self._restart = self.process.start(self._start_again())
 
     async def _start_again(self) -> None:
         await asyncio.sleep(self.draw(self.times.notice_death))
-        self.host = self._new_host()
+        self.engine_process = self._new_engine_process()
         for operator in [operator for operator in self._operators.values() if not operator.failed]:
-            self._on_state(operator.spec.id, operator_states.STARTING, "the engine host has died")
+            self._on_state(operator.spec.id, operator_states.STARTING, "the engine process has died")
             self._forget_commits(operator)
-            self._launch(self.host, operator)
+            self._launch(self.engine_process, operator)
 
-    def _launch(self, host: SimulatedHost, operator: RunningOperator, delay_s: float | None = None) -> None:
+    def _launch(self, engine_process: SimulatedEngineProcess, operator: RunningOperator, delay_s: float | None = None) -> None:
         delay = self.draw(self.times.start) if delay_s is None else delay_s
         operator.in_batch = False
-        operator.runner = host.process.start(self._run(host, operator, delay))
+        operator.runner = engine_process.process.start(self._run(engine_process, operator, delay))
         operator.runner.add_done_callback(_look_at)
 
-    async def _run(self, host: SimulatedHost, operator: RunningOperator, delay_s: float) -> None:
-        """Run an operator in its host, until the host dies or the operator is stopped."""
+    async def _run(self, engine_process: SimulatedEngineProcess, operator: RunningOperator, delay_s: float) -> None:
+        """Run an operator in its engine process, until the process dies or the operator is stopped."""
         await asyncio.sleep(delay_s)
         while True:
             try:
-                await self.locks.take(operator.checkpoint, host.process)
-                await run_batches(host, operator)
+                await self.locks.take(operator.checkpoint, engine_process.process)
+                await run_batches(engine_process, operator)
             except ControlLostError:
-                host.process.kill()
+                engine_process.process.kill()
                 return
             except SbonError as error:
                 operator.in_batch = False
@@ -273,7 +279,7 @@ class SimulatedEngine:
         self.process.context.copy().run(self._on_state, operator.spec.id, state, reason)
 
     def _forget_commits(self, operator: RunningOperator) -> None:
-        """Drop the commits that a dead host has not reported; the repair of the checkpoint handles them."""
+        """Drop the commits that a dead engine process has not reported; the repair of the checkpoint handles them."""
         if operator.watcher is None:
             return
         operator.watcher.cancel()

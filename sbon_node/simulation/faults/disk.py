@@ -2,7 +2,7 @@
 
 When the node's process is killed, the folder is copied and the successor gets the copy. So the clean-up of a dead process can
 write nothing that anyone reads. As after a real kill, the content of user-space buffers is lost, the open transaction is not
-there, and no lock of the dead process remains. Folders named ``shared`` outlive the daemon instead, because the engine host,
+there, and no lock of the dead process remains. Folders named ``shared`` outlive the daemon instead, because the engine process,
 a separate process, may still write there. A power loss removes unsynced data from all folders.
 """
 

@@ -77,7 +77,7 @@ class FaultInjector:
             cluster.give_up(fault.node)
         elif node.engine is not None:
             fault_injector = {
-                "kill-engine": node.engine.kill_host,
+                "kill-engine": node.engine.kill_engine_process,
                 "kill-worker": node.engine.kill_worker,
                 "repeat": node.engine.repeat_write,
             }
@@ -95,14 +95,14 @@ class FaultInjector:
 
     def _kill(self, node: SimulatedNode, fault: Fault) -> None:
         engine = node.engine
-        host = engine.host if engine is not None and engine.process is node.process else None
-        if engine is not None and host is not None and fault.action == "orphan":
-            host.stall(fault.down_s + 1.0)
+        engine_process = engine.engine_process if engine is not None and engine.process is node.process else None
+        if engine is not None and engine_process is not None and fault.action == "orphan":
+            engine_process.stall(fault.down_s + 1.0)
             engine.orphan_s = fault.down_s + 4.0
         self._cluster.crash(node)
         if fault.action not in ("power", "lose-row"):
             return
-        for process in node.locks.hosts:
+        for process in node.locks.engine_processes:
             process.kill()
         if fault.action == "power":
             lost = node.disk.lose_power(fault.survives)

@@ -14,13 +14,13 @@ from sbon_node.failpoints import Failpoint
 from sbon_node.simulation.faults.power_loss import Survives
 
 Action = Literal[
-    "kill",  # the daemon dies, its engine host soon after; restarted
-    "kill-engine",  # the engine host dies with its JVM, the daemon lives
+    "kill",  # the daemon dies, its engine process soon after; restarted
+    "kill-engine",  # the engine process dies with its JVM, the daemon lives
     "kill-worker",  # a Python worker dies: the batch fails
-    "repeat",  # the engine host hands over a committed batch again
-    "orphan",  # the daemon dies, its host stalls and lives on for a while
-    "power",  # daemon and host die at once, and the disk loses unsynced data
-    "lose-row",  # daemon and host die at once, and the outbox has lost its newest batch if nobody relied on it
+    "repeat",  # the engine process hands over a committed batch again
+    "orphan",  # the daemon dies, its engine process stalls and lives on for a while
+    "power",  # daemon and engine process die at once, and the disk loses unsynced data
+    "lose-row",  # daemon and engine process die at once, and the outbox has lost its newest batch if nobody relied on it
     "cut",  # no byte passes between two nodes
     "cut-one-way",
     "slow",  # the consumer reads slowly

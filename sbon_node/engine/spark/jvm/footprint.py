@@ -14,7 +14,7 @@ MB = 2**20
 
 
 def footprint(session: SparkSession, jvm_pid: int, *, collect: bool) -> Footprint:
-    """Return the resources of the host and its JVM together.
+    """Return the resources of the engine process and its JVM together.
 
     The heap is that after the last full collection; ``collect`` requests one now.
     """

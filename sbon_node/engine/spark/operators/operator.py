@@ -1,4 +1,4 @@
-"""One operator in the engine host: a streaming query from its views to its end, after which Spark keeps nothing of it."""
+"""One operator in the engine process: a streaming query from its views to its end, after which Spark keeps nothing of it."""
 
 from __future__ import annotations
 

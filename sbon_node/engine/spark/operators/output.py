@@ -126,7 +126,7 @@ class Output:
         except (OSError, FeedError, SbonError) as error:
             self._on_failure(error)
         except FeedLostError:
-            return  # The host ends without its node, or by its command.
+            return  # The engine process ends without its node, or by its command.
 
 
 def cut(table: pa.Table, frame_bytes: int) -> list[OutputFrame]:

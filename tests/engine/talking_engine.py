@@ -1,4 +1,4 @@
-"""An engine host that talks: it writes as many lines to stderr as a fragment says, whose one column is the folder it runs in."""
+"""An engine process that writes as many lines to stderr as a fragment says. The fragment's one column is its working folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sbon_node.model.columns import Column
 
 
 def main() -> None:
-    feed = Feed("host")
+    feed = Feed("engine")
     feed.send(Ready(pid=os.getpid()))
     while not isinstance(command := feed.receive(COMMAND), Close):
         assert isinstance(command, Analyse)

@@ -1,4 +1,4 @@
-"""The engine host: a process with the JVM and its operators, controlled by its daemon over one connection.
+"""The engine process: a process with the JVM and its operators, controlled by its daemon over one connection.
 
 It ends, and its JVM with it, when that connection closes. It holds a lock on the node's operators whose descriptor the JVM
 inherits: a successor cannot start while either of the two still lives, so no batch is ever planned by two.
@@ -49,12 +49,12 @@ from sbon_node.model.columns import Column, Schema
 from sbon_node.model.operators import OnError
 
 SCRATCH = "scratch"
-"""The folder for temporary files of Spark, its libraries and Python, in the data directory, where the host runs."""
+"""The folder for temporary files of Spark, its libraries and Python, in the data directory, where the engine process runs."""
 LOCK_WAIT_S = 30.0
-"""Ample time for an orphaned host and its JVM to end."""
+"""Ample time for an orphaned engine process and its JVM to end."""
 
 
-class Host:
+class EngineProcess:
     """Executes one command at a time; operators start in turn."""
 
     def __init__(self, settings: EngineSettings, feed: Feed, lock: int) -> None:
@@ -145,13 +145,13 @@ def refused(error: Exception) -> Refused:
 
 
 def main(folder: str, settings_json: str) -> int:
-    feed = Feed("host")
+    feed = Feed("engine")
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), name="parent", daemon=True).start()
     settings = msgspec.json.decode(settings_json, type=EngineSettings)
     try:
         lock = take_lock(Path(folder), min(LOCK_WAIT_S, settings.start_timeout_s / 2))
         use_scratch(Path(SCRATCH))
-        Host(settings, feed, lock).run()
+        EngineProcess(settings, feed, lock).run()
     except FeedLostError:
         os._exit(1)
     except SbonError as error:

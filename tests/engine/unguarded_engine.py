@@ -1,4 +1,4 @@
-"""The watched host with nothing between fragments and Spark: what a host would be without its guard."""
+"""The watched engine process with nothing between fragments and Spark: what an engine process would be without its guard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.jvm import session
-from tests.engine import watched_host
+from tests.engine import watched_engine
 
 
 def unchecked(*_: Any) -> None:
@@ -23,4 +23,4 @@ def unfenced(root: SparkSession) -> SparkSession:
 if __name__ == "__main__":
     guard.check, guard.fenced_session = unchecked, unfenced
     session.CONF["spark.sql.runSQLOnFiles"] = "true"
-    sys.exit(watched_host.main())
+    sys.exit(watched_engine.main())

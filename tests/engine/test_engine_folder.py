@@ -1,4 +1,4 @@
-"""What an engine host leaves on the disk besides checkpoints: a log within its bound, and nothing where the node was started."""
+"""Files of an engine process besides checkpoints: a log within its bound, and nothing in the node's working folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path / "started")
     settings = EngineSettings(log_bytes=BOUND)
-    made = SparkEngine(settings, Path("../data"), Clock.real(), States(), host="tests.engine.talking_host")
+    made = SparkEngine(settings, Path("../data"), Clock.real(), States(), module="tests.engine.talking_engine")
     yield made
     await made.close()
 
@@ -40,7 +40,7 @@ async def test_the_log_is_bounded_while_the_host_writes_to_it(engine: SparkEngin
     await until(lambda: aside.exists() and log.stat().st_size == 0)
     assert [line.split()[1] for line in aside.read_text().splitlines()] == [str(n) for n in range(1000)]
 
-    await engine.analyse("2", ())  # the same host
+    await engine.analyse("2", ())  # the same engine process
     assert [line.split()[1] for line in log.read_text().splitlines()] == ["0", "1"]
 
 

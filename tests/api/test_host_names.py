@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from sbon_node.api.server.hosts import Hosts
+from sbon_node.api.server.host_names import HostNames
 from sbon_node.api.server.http import ApiServer
 from sbon_node.errors import SbonError
 from sbon_node.net.counters import WARNINGS_IN_A_PERIOD, Counters
@@ -25,7 +25,7 @@ ANSWERED = [
     "a.example.net",
 ]
 REFUSED = ["evil.example", "evil.example:7480", "example.org", "localhost.evil.example", "", "a@localhost", "[::1", "localhost:x"]
-HOSTS = Hosts(["london.example.org", "*.example.net"])
+HOSTS = HostNames(["london.example.org", "*.example.net"])
 
 
 @pytest.mark.parametrize("host", ANSWERED)

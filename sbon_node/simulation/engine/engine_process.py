@@ -1,4 +1,4 @@
-"""An engine host: a separate process, which runs operators for a daemon and may outlive it."""
+"""An engine process: a separate process, which runs operators for a daemon and may outlive it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class EngineTimes(msgspec.Struct, frozen=True, kw_only=True):
     poll: float = 1.0
 
 
-class HostedBy(Protocol):
-    """The part of the engine that its host uses; ``process`` is the daemon's."""
+class ProcessOwner(Protocol):
+    """The part of the engine that the engine process uses; ``process`` is the daemon's."""
 
     process: Process
     times: EngineTimes
@@ -52,11 +52,11 @@ class HostedBy(Protocol):
 
 
 class ControlLostError(Exception):
-    """The daemon is gone, and the host exits."""
+    """The daemon is gone, and the engine process exits."""
 
 
 class RunningOperator:
-    """The daemon's record of an operator, independent of the host that runs it."""
+    """The daemon's record of an operator, independent of the engine process that runs it."""
 
     def __init__(self, spec: OperatorSpec, port: OperatorPort, checkpoint: Path, *, fsync: bool) -> None:
         self.spec = spec
@@ -71,17 +71,17 @@ class RunningOperator:
         self.runner: asyncio.Task[Any] | None = None
 
 
-class SimulatedHost:
-    """One engine host, a separate process. ``ask`` is its control connection to the daemon."""
+class SimulatedEngineProcess:
+    """One engine process, a separate process. ``ask`` is its control connection to the daemon."""
 
-    def __init__(self, engine: HostedBy, number: int) -> None:
+    def __init__(self, engine: ProcessOwner, number: int) -> None:
         self.engine = engine
         self.process = Process(f"{engine.process.name}/engine#{number}")
         self.repeats = False
         self._stalled_until = 0.0
 
     def stall(self, seconds: float) -> None:
-        """Stop the host for so long, as SIGSTOP or a long garbage collection does."""
+        """Stop the engine process for so long, as SIGSTOP or a long garbage collection does."""
         self._stalled_until = asyncio.get_running_loop().time() + seconds
 
     async def pause(self, bounds: Range) -> None:

@@ -17,7 +17,7 @@ LOCAL = "localhost"
 _SHOWN = 200
 
 
-class Hosts:
+class HostNames:
     """Host checks; ``names`` are patterns of host names, in which ``*`` matches anything."""
 
     def __init__(self, names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The engine host as it is, and what fragments have done to its JVM can be asked for: ``analyse`` of the fragment ``effects``
+"""The engine process as it is, and what fragments have done to its JVM can be asked for: ``analyse`` of the fragment ``effects``
 answers a column for each mark that is found."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sbon_node.engine.spark import host
+from sbon_node.engine.spark import engine_process
 from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.messages import Analyse, Analysed, Command, Message
 from sbon_node.model.columns import Column
@@ -18,7 +18,7 @@ MARK = "sbon.mark."
 """How the names of settings and system properties begin that show that a fragment ran."""
 
 
-class WatchedHost(host.Host):
+class WatchedEngine(engine_process.EngineProcess):
     def __init__(self, *given: Any) -> None:
         self._sessions: list[SparkSession] = []
         made = guard.fenced_session
@@ -47,8 +47,8 @@ class WatchedHost(host.Host):
 
 
 def main() -> int:
-    host.Host = WatchedHost  # type: ignore[misc]
-    return host.main(sys.argv[1], sys.argv[2])
+    engine_process.EngineProcess = WatchedEngine  # type: ignore[misc]
+    return engine_process.main(sys.argv[1], sys.argv[2])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The engine host, but operators whose names begin with ``alone.`` or ``plain.`` take out markers by a lesser filter."""
+"""The engine process, but operators whose names begin with ``alone.`` or ``plain.`` take out markers by a lesser filter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from sbon_node.engine.spark import host
+from sbon_node.engine.spark import engine_process
 from sbon_node.engine.spark.operators import operator as operators
 from sbon_node.engine.spark.operators.markers import DELAY_MS, MARK
 
@@ -33,4 +33,4 @@ def plain(rows: DataFrame, event_time: str) -> DataFrame:
 
 if __name__ == "__main__":
     operators._rows_of = planted
-    sys.exit(host.main(sys.argv[1], sys.argv[2]))
+    sys.exit(engine_process.main(sys.argv[1], sys.argv[2]))

@@ -1,10 +1,9 @@
-"""An engine host without Spark, for what cannot be provoked in Spark: a process on the real wire, with real checkpoints and the
+"""An engine process without Spark, for cases that Spark cannot provoke: a process on the real wire, with real checkpoints and the
 real output, that plans, runs, writes and commits batches, and whose operators do what their rows and fragments say.
 
 A row's ``act``: empty, ``kill`` (the engine dies of it, whenever it is read), ``end`` (the query ends of it), either of them
 with ``once``, or ``slow``. A fragment lists the runs that end before their start is answered; a run is never answered if the
-fragment is ``hang``. Every batch leaves ten threads, as
-the host says when it is asked for its footprint.
+fragment is ``hang``. Every batch leaves ten threads, as the engine process says when it is asked for its footprint.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class Batch:
 
 
 batches: list[int] = []
-"""Those that this host has committed."""
+"""Those that this engine process has committed."""
 
 
 class ActedError(Exception):
@@ -133,7 +132,7 @@ class Operator:
 
 def main(folder: str) -> None:
     take_lock(Path(folder), 30.0)
-    feed = Feed("host")
+    feed = Feed("engine")
     feed.send(Ready(pid=os.getpid()))
     operators: dict[str, Operator] = {}
     while not isinstance(command := feed.receive(COMMAND), Close):
