@@ -72,7 +72,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["one process", "two"])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param((), id="one process", marks=pytest.mark.thorough("selections in one process")),
+        pytest.param(("-n", "2"), id="two"),
+    ],
+)
 @pytest.mark.parametrize(
     "tests, ran, line",
     [

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import run
+
 pytestmark = pytest.mark.slow
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
@@ -76,6 +78,6 @@ def test_a_failure_comes_with_its_trace_and_the_command_that_runs_it_again(tmp_p
 def test_what_is_wrong_is_said(tmp_path: Path, text: str | None, arguments: list[str], message: str) -> None:
     scenario = tmp_path / "wrong.toml"
     scenario.write_text(text if text is not None else (SCENARIOS / "random_faults.toml").read_text())
-    result = simulate(scenario, *arguments)
-    assert result.returncode == 2
+    result = run("", "simulate", str(scenario), *arguments)
+    assert result.exit_code == 2
     assert message in result.stderr

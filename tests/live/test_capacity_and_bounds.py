@@ -17,7 +17,7 @@ from sbon_node.errors import SbonError
 from sbon_node.model.states.query_states import LIVE
 from tests.live.world import World, finished, submit, wait_for
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.thorough("capacity and bounds of live nodes")]
 
 NODES = ("ada", "bob", "cyd", "dee")
 RTT_MS = {
@@ -81,7 +81,6 @@ def accepted(node: LocalNode, **fields: Any) -> QueryInfo | None:
         return None
 
 
-@pytest.mark.thorough("bounds on delay at live nodes")
 def test_a_bound_on_delay_is_kept_to_the_last_row_or_refused(world: World, tmp_path: Path) -> None:
     world.declare("fast", replay=0)
     dee = world.cluster["dee"]

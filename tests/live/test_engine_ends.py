@@ -15,7 +15,7 @@ from sbon.local.node import LocalNode
 from sbon.model import Column, SinkSpec, SourceDeclaration, StreamDeclaration
 from tests.live.world import READINGS, submit, wait_for
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.thorough("ends of engines of live nodes")]
 
 FULL: dict[str, Any] = {
     "engine.replace_heap_percent": 10,  # an empty engine holds more after its first full collection
@@ -98,7 +98,6 @@ def lacks(node: LocalNode) -> set[str]:
     return {reason.code for reason in node.client.readiness().reasons}
 
 
-@pytest.mark.thorough("full engines of live nodes")
 def test_rows_come_out_once_while_full_engines_are_replaced(
     cluster: LocalCluster, readings: list[Path], tmp_path: Path, record_property: Any
 ) -> None:

@@ -316,7 +316,13 @@ def test_the_rows_are_those_of_duckdb(name: str, start_ms: int) -> None:
     assert not outcome.failure, "\n".join([*outcome.trace[-40:], outcome.failure])
 
 
-@pytest.mark.parametrize("name, rule", [(name, rule) for name, case in CASES.items() for rule in case.without])
+RULES = [(name, rule) for name, case in CASES.items() for rule in case.without]
+THOROUGH = pytest.mark.thorough("rules left out of the passage of time")
+
+
+@pytest.mark.parametrize(
+    "name, rule", [pytest.param(name, rule, marks=() if name in EARLY else THOROUGH) for name, rule in RULES]
+)
 def test_without_its_rule_it_fails(name: str, rule: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     rule(monkeypatch)
     assert re.search(CASES[name].symptom, played(CASES[name]).failure)
