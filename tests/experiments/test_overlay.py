@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbon_node.experiments.live.overlay import Crash, Sight, figures, simulated, told_of_deaths, victims
+from sbon_node.experiments.live.overlay import Crash, Sight, figures, simulated, death_figures, victims
 from sbon_node.space.coordinate import Coordinate
 
 NAMES = ("a", "b", "c")
@@ -32,7 +32,7 @@ def test_a_cluster_has_settled_when_its_error_stays_within_a_tenth_of_the_last()
 
 def test_deaths_are_told_with_those_that_were_none() -> None:
     sights = [Sight(0, {}), Sight(10, {}, frozenset({"a"})), Sight(20, {}, frozenset({"a", "b"}))]
-    found = told_of_deaths(sights, [Crash(4, 5), Crash(3, 6), Crash(9, 9)])
+    found = death_figures(sights, [Crash(4, 5), Crash(3, 6), Crash(9, 9)])
     assert found == {"false_deaths": 2, "detect_s": 4, "detect_most_s": 9, "all_more_s": 1, "all_more_most_s": 3}
     assert victims("abcdefg") == ("e", "f", "g")
     assert victims(NAMES) == ("c",)

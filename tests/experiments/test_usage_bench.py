@@ -12,9 +12,9 @@ AREA = Area(*cities())
 
 
 def test_a_divided_aggregate_costs_less_than_one_in_one_piece_and_that_less_than_shipping_whole() -> None:
-    told: list[str] = []
-    result = run(AREA, ["window_carriers"], told=told.append)
-    assert told == ["window_carriers"]
+    notified: list[str] = []
+    result = run(AREA, ["window_carriers"], notify=notified.append)
+    assert notified == ["window_carriers"]
     assert result["name"] == "usage"
     (row,) = result["rows"]
     assert (row["query"], row["operators"], row["wrong"], row["failed"]) == ("window_carriers", 4, 0, "")

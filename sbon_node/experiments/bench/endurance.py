@@ -21,6 +21,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.jvm.archive import make_archive
 from sbon_node.experiments.bench.sites import Ours
 from sbon_node.experiments.bench.work import AGGREGATE, FILTER, JOIN, Pass, Work, aggregate_passes, filter_passes, join_passes
+from sbon_node.experiments.harness.experiment import Notify, ignore
 from sbon_node.logging.output import LogSettings, configure
 
 SPAN = 100
@@ -28,7 +29,6 @@ SPAN = 100
 MAX_GROWTH = 0.05
 _LOOK_EVERY = 5
 _ROWS = {"filter": 500, "partitioned": 500, "window": 11_000, "join": 400}
-Notify = Callable[[str], None]
 
 
 class Kind(NamedTuple):
@@ -45,7 +45,7 @@ KINDS = {
 }
 
 
-def run(queries: int, *, seed: int = 1, told: Notify = lambda text: None) -> dict[str, Any]:
+def run(queries: int, *, seed: int = 1, notify: Notify = ignore) -> dict[str, Any]:
     """Return ``{"name": "endurance", "rows": [...]}``, a row for each ``metric``.
 
     A row has the medians over the ``first`` and the ``last`` queries, the growth ``grown`` (a share of the first), and
@@ -53,7 +53,7 @@ def run(queries: int, *, seed: int = 1, told: Notify = lambda text: None) -> dic
     """
     configure(LogSettings(level="warning"))
     make_archive(EngineSettings())
-    times, looks = uvloop.run(_queries(queries, seed, told))
+    times, looks = uvloop.run(_queries(queries, seed, notify))
     span = min(SPAN, queries // 2)
     rows = [_row("query_s", times[:span], times[-span:])]
     for metric in ("threads", "descriptors", "heap_mb"):

@@ -42,6 +42,7 @@ from sbon_node.experiments.bench.work import (
     filter_passes,
     join_passes,
 )
+from sbon_node.experiments.harness.experiment import Notify, ignore
 from sbon_node.logging.output import LogSettings, configure
 from sbon_node.model.frames import FrameDraft
 
@@ -64,8 +65,6 @@ WORKS = {
     "join": Measured(JOIN, join_passes, 0.2),  # a row takes several times as long on either side
     "join_few_keys": Measured(FEW_KEYS, few_keys_passes, 0.2),
 }
-Notify = Callable[[str], None]
-"""Callback with the name of the next measurement."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,11 +104,11 @@ class Side(Protocol):
     async def stop(self, operator: str) -> None: ...
 
 
-def run(*, quick: bool = False, seed: int = 1, told: Notify = lambda text: None) -> dict[str, Any]:
+def run(*, quick: bool = False, seed: int = 1, notify: Notify = ignore) -> dict[str, Any]:
     """Return ``{"name": "engine", "rows": [...]}``, a row for each ``metric`` with ``ours``, ``bare`` and their ``ratio``."""
     configure(LogSettings(level="warning"))
     make_archive(EngineSettings())
-    figures = uvloop.run(_figures(QUICK if quick else Size(), seed, told))
+    figures = uvloop.run(_figures(QUICK if quick else Size(), seed, notify))
     return {"name": "engine", "rows": [_row(metric, ours, bare) for metric, (ours, bare) in figures.items()]}
 
 

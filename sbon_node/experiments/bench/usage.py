@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 from sbon_node.errors import SbonError
+from sbon_node.experiments.harness.experiment import Notify, ignore
 from sbon_node.experiments.suite.cases import Case, chosen, simulated
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SITES, SuiteStream, write_streams
@@ -72,9 +73,9 @@ def run(
     *,
     strategy: str = DEFAULT_STRATEGY,
     seed: int = 1,
-    told: Callable[[str], None] = lambda text: None,
+    notify: Notify = ignore,
 ) -> dict[str, Any]:
-    """Return ``{"name": "usage", "rows": [...]}``, a row for each query; ``told`` is called with the next query.
+    """Return ``{"name": "usage", "rows": [...]}``, a row for each query; ``notify`` is called with the next query.
 
     Raises :class:`SbonError` ``unknown-suite-query``, ``unknown-strategy``.
     """
@@ -85,7 +86,7 @@ def run(
         streams = write_streams(Path(folder))
         reference = Reference(streams)
         for case in selected:
-            told(case.name)
+            notify(case.name)
             rows.append(_row(area, case, streams, reference, strategy, seed))
     return {"name": "usage", "rows": rows}
 

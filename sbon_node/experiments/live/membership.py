@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
+from sbon_node.experiments.harness.experiment import Notify, ignore
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.table import Change
 from sbon_node.net.transport import Address
@@ -28,7 +29,6 @@ SETTLE_S = 10.0
 PAUSE_S, LEAST_BETWEEN_S = 3.0, 10.0
 """Seconds of a node's stall in bad weather, and least seconds of life between two stalls."""
 Rows = list[dict[str, Any]]
-Notify = Callable[[str], None]
 
 
 class Trial:
@@ -228,17 +228,17 @@ def experiment(
     scenarios: Sequence[str] = tuple(SCENARIOS),
     minutes: float = 60.0,
     settings: MembershipSettings | None = None,
-    told: Notify = lambda line: None,
+    notify: Notify = ignore,
 ) -> dict[str, Any]:
     """Return rows of ``scenario``, ``nodes``, ``figure`` (with its unit) and ``value``; bad conditions last at most
     ``minutes``.
 
-    ``told`` is called with the speed of each scenario, which is no function of the seed.
+    ``notify`` is called with the speed of each scenario, which is no function of the seed.
     """
     rows: Rows = []
     for count in nodes:
         for scenario in scenarios:
-            rows += _run(scenario, count, seed, minutes, settings, told)
+            rows += _run(scenario, count, seed, minutes, settings, notify)
     return {"name": "membership", "rows": rows}
 
 

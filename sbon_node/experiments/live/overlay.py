@@ -74,7 +74,7 @@ def figures(sights: Sequence[Sight], names: Sequence[str], rtt_ms: Sequence[Sequ
     }
 
 
-def told_of_deaths(sights: Sequence[Sight], crashes: Sequence[Crash]) -> dict[str, float]:
+def death_figures(sights: Sequence[Sight], crashes: Sequence[Crash]) -> dict[str, float]:
     """Return ``false_deaths`` and the detection times.
 
     ``false_deaths`` counts nodes that some node had lost at some look. ``detect_s`` and ``detect_most_s`` run from a crash to
@@ -116,7 +116,7 @@ def simulated(
     seconds: float,
     every_s: float,
     seed: int = 1,
-    told: Callable[[float], None] = lambda at_s: None,
+    notify: Callable[[float], None] = lambda at_s: None,
 ) -> dict[str, Any]:
     """Return both kinds of figures in virtual time, and ``bytes_s``, a node's datagram bytes per second sent.
 
@@ -141,7 +141,7 @@ def simulated(
             missed = frozenset(name for name in names if _missed_by(cluster, name))
             sights.append(Sight(cluster.loop.time() - began, {name: _place(cluster, name) for name in names}, missed))
             totals.append(sum(cluster.network.traffic(name).datagram_bytes_sent for name in names))
-            told(sights[-1].at_s)
+            notify(sights[-1].at_s)
             await cluster.sleep(every_s)
         for name in victims(names):
             crashes.append(await _crashed(cluster, name))
@@ -150,7 +150,7 @@ def simulated(
     outcome = run_cluster(build, query_run, seed=seed, max_time_s=seconds + 600, replay="sbon experiment overlay")
     if outcome.failure:
         raise SbonError("simulation-failed", outcome.failure)
-    row = {**figures(sights, names, rtt_ms), **told_of_deaths(sights, crashes)}
+    row = {**figures(sights, names, rtt_ms), **death_figures(sights, crashes)}
     return {**row, "bytes_s": (totals[-1] - totals[0]) / sights[-1].at_s / len(names)}
 
 

@@ -32,7 +32,7 @@ def engine(quick: bool, seed: int, json_: bool) -> None:
     """
     run: Any = importlib.import_module("sbon_node.experiments.bench.engine").run
     with err().status("the classes' archive") as status:
-        result = run(quick=quick, seed=seed, told=status.update)
+        result = run(quick=quick, seed=seed, notify=status.update)
     show_result(result, json_)
 
 
@@ -51,7 +51,7 @@ def endurance(queries: int, seed: int, json_: bool) -> None:
     """
     run: Any = importlib.import_module("sbon_node.experiments.bench.endurance").run
     with err().status("the classes' archive") as status:
-        result = run(queries, seed=seed, told=status.update)
+        result = run(queries, seed=seed, notify=status.update)
     show_result(result, json_)
     if not all(row["within"] for row in result["rows"]):
         sys.exit(EXIT_REFUSED)
@@ -91,7 +91,7 @@ def query_usage(names: tuple[str, ...], strategy: str, seed: int, json_: bool) -
     """
     figures: Any = importlib.import_module("sbon_node.experiments.bench.usage")
     with err().status("writing the streams") as status:
-        result = figures.run(figures.Area(*cities()), names, seed=seed, told=status.update, strategy=strategy)
+        result = figures.run(figures.Area(*cities()), names, seed=seed, notify=status.update, strategy=strategy)
     if json_:
         print_json(result)
         return

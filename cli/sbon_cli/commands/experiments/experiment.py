@@ -123,7 +123,7 @@ def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: floa
         scenarios=scenarios or tuple(module.SCENARIOS),
         minutes=minutes,
         settings=settings.preset(preset),
-        told=err().print,
+        notify=err().print,
     )
     show_result(result, json_)
 

@@ -50,7 +50,7 @@ def overlay(data: Path, nodes: int, minutes: float, seed: int, json_: bool) -> N
             seconds=60 * minutes,
             every_s=EVERY_S,
             seed=seed,
-            told=lambda at_s: status.update(f"virtual time: {at_s:.0f} s"),
+            notify=lambda at_s: status.update(f"virtual time: {at_s:.0f} s"),
         )
     ratio = {name: live[name] / simulated[name] for name in simulated if name in live and simulated[name]}
     rows = [{"world": "sockets", **live}, {"world": "virtual time", **simulated}, {"world": "ratio", **ratio}]
@@ -76,7 +76,7 @@ def _live(module: Any, area: WideArea, seconds: float, notify: Callable[[float],
         crashes = [module.Crash(*_crashed(cluster, name, module.PAUSE_S)) for name in module.victims(area.names)]
     return {
         **module.figures(sights, area.names, area.rtt_ms),
-        **module.told_of_deaths(sights, crashes),
+        **module.death_figures(sights, crashes),
         "cpu_pct_median": 100 * statistics.median(shares),
         "cpu_pct_most": 100 * max(shares),
         "memory_mb_median": statistics.median(memory_mb),
