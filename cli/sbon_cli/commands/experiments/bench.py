@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 
 from sbon.local.wide_area import cities
+from sbon_cli.commands.experiments.bench_path import path
 from sbon_cli.commands.experiments.options import seed_option, suite_queries_option
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
@@ -18,6 +19,9 @@ from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
 @click.group()
 def bench() -> None:
     """Measures; prints a table, or JSON with units in the column names."""
+
+
+bench.add_command(path)
 
 
 @bench.command()
