@@ -108,7 +108,7 @@ class Listener:
         self, kinds: Collection[Kind], level: Level, limit: int, wake: Callable[[], None], lost: Callable[[int], Lost]
     ) -> None:
         self.kinds, self.least = frozenset(kinds), LEVELS[level]
-        self._limit, self._wake, self._told = limit, wake, lost
+        self._limit, self._wake, self._loss_event = limit, wake, lost
         self._events: deque[NodeEvent] = deque()
         self._lost = 0
 
@@ -120,7 +120,7 @@ class Listener:
             self._lost += 1
             return
         if self._lost:
-            self._events.append(self._told(self._lost))
+            self._events.append(self._loss_event(self._lost))
             self._lost = 0
         self._events.append(event)
         self._wake()
@@ -131,7 +131,7 @@ class Listener:
             return self._events.popleft()
         if self._lost:
             count, self._lost = self._lost, 0
-            return self._told(count)
+            return self._loss_event(count)
         return None
 
 

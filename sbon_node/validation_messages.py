@@ -19,8 +19,8 @@ _KINDS = {
 }
 _COMPARED = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 
-_Told = Callable[[re.Match[str]], str]
-_SAID: tuple[tuple[str, _Told], ...] = (
+_Wording = Callable[[re.Match[str]], str]
+_WORDINGS: tuple[tuple[str, _Wording], ...] = (
     (r"Object missing required field `(.+)`", lambda m: f"{m[1]} is missing"),
     (r"Object contains unknown field `(.+)`", lambda m: f"there is no field {m[1]}"),
     (r"Expected `(\w+)` (>=|<=|>|<) (\S+)", lambda m: f"must be {_COMPARED[m[2]]} {float(m[3]):.15g}"),
@@ -41,13 +41,13 @@ def in_plain_words(error: msgspec.ValidationError, kind: Any = None) -> tuple[st
     message, _, path = str(error).partition(" - at `")
     of_key, _, path = path.rstrip("`").rpartition("$")
     field, owner = path.lstrip("."), "a key " if of_key else ""
-    for pattern, wording in _SAID:
+    for pattern, wording in _WORDINGS:
         if match := re.fullmatch(pattern, message):
             field_path = field.replace("[...]", "[]")  # msgspec writes this for each key of a map; its dots separate no names
             allowed = _allowed(kind, field_path) if message.startswith("Invalid ") else ()
-            pattern_told = _description(kind, field_path) if message.startswith("Expected `str` matching") and not of_key else ""
+            pattern_text = _description(kind, field_path) if message.startswith("Expected `str` matching") and not of_key else ""
             words = f": it is one of {', '.join(map(str, allowed))}" if allowed else ""
-            return field, owner + wording(match) + (words or (pattern_told and f": {pattern_told}"))
+            return field, owner + wording(match) + (words or (pattern_text and f": {pattern_text}"))
     return field, owner + message[:1].lower() + message[1:]
 
 

@@ -74,7 +74,7 @@ class Follower:
                 for event in self.client.rows(self.query, self.seen, self.listening.lasts):
                     new = state.is_new(event)
                     if isinstance(event, Finished):
-                        return self._told(event)
+                        return self._with_reason(event)
                     if new:
                         yield event, partial(self._written, event, acknowledger)
                     self.listening.broken()
@@ -93,7 +93,7 @@ class Follower:
         self.seen[frame.stream] = frame.number
         acknowledger.written(frame.stream, frame.number)
 
-    def _told(self, end: Finished) -> Finished:
+    def _with_reason(self, end: Finished) -> Finished:
         """Return the end with the reason from the query's record; a closed sink does not know the reason."""
         return (self._recorded() if end.state == states.STOPPED else None) or end
 

@@ -154,7 +154,7 @@ def _end_without_output(error: OSError) -> NoReturn:
 def main() -> None:
     """Run the command line; the exit codes are those of ``sbon --help``."""
     open_closed_streams()
-    waiting.told = True
+    waiting.enabled = True
     try:
         code = sbon.main(prog_name="sbon", standalone_mode=False)
     except NoArgsIsHelpError as error:

@@ -44,7 +44,7 @@ ROWS: tuple[tuple[str, tuple[tuple[str, str, tuple[Query, ...]], ...]], ...] = (
             (
                 "Credit in use",
                 "percentunit",
-                ((f"sbon_link_held_bytes{NODE} / sbon_link_credit_bytes{NODE}", "{{instance}}"),),
+                ((f"sbon_link_buffered_bytes{NODE} / sbon_link_credit_bytes{NODE}", "{{instance}}"),),
             ),
             (
                 "Rows lost, a second",

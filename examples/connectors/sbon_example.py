@@ -92,7 +92,7 @@ class Tally:
     def __init__(self, context: SinkContext, options: TallyOptions, stored: Tallied) -> None:
         self._path, self._group, self._executor = path_of(options), options.group, context.executor
         self._stored = stored
-        self._held = Buffer(context.schema, stored.streams, stored.ended)
+        self._buffer = Buffer(context.schema, stored.streams, stored.ended)
 
     def positions(self) -> dict[str, int]:
         return dict(self._stored.streams)
@@ -106,26 +106,26 @@ class Tally:
         return sum(self._stored.counts.values())
 
     def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
-        self._held.take(frame, unpacked)
+        self._buffer.take(frame, unpacked)
 
     async def flush(self) -> Mapping[str, int]:
-        if self._held.taken != self._stored.streams:
+        if self._buffer.taken != self._stored.streams:
             counts = Counter(self._stored.counts)
-            for one in self._held.frames:
+            for one in self._buffer.frames:
                 counts.update(str(value) for value in one.rows.column(self._group).to_pylist())
             stored = Tallied(
-                claim=self._stored.claim, counts=dict(counts), streams=dict(self._held.taken), ended=tuple(self._held.ended)
+                claim=self._stored.claim, counts=dict(counts), streams=dict(self._buffer.taken), ended=tuple(self._buffer.ended)
             )
             await self._executor(lambda: store(self._path, stored))
             self._stored = stored
-            self._held.clear()
+            self._buffer.clear()
         return self.positions()
 
     async def finish(self) -> None:
         """All has been counted."""
 
     async def close(self) -> None:
-        self._held.reset(self._stored.streams, self._stored.ended)
+        self._buffer.reset(self._stored.streams, self._stored.ended)
 
 
 def check_tally(options: TallyOptions, settings: ConnectorSettings) -> None:

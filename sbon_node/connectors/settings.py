@@ -140,7 +140,7 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         int,
         Meta(ge=KIB, le=256 * MIB, description="largest body in bytes of rows posted to an http source; larger ones are refused"),
     ] = 8 * MIB
-    push_held_bytes: Annotated[
+    push_buffer_bytes: Annotated[
         int,
         Meta(
             ge=KIB,

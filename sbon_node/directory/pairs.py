@@ -23,35 +23,35 @@ class MeasuredPairs:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._found: OrderedDict[Pair, Measurement] = OrderedDict()
+        self._results: OrderedDict[Pair, Measurement] = OrderedDict()
 
     def put(self, pair: Pair, measurement: Measurement) -> None:
         """Store the measurement, unless a later one is known."""
         key = unordered(pair)
-        known = self._found.get(key)
+        known = self._results.get(key)
         if known is None or known.at <= measurement.at:
-            self._found[key] = measurement
-        self._found.move_to_end(key)
-        while len(self._found) > self._limit:
-            self._found.popitem(last=False)
+            self._results[key] = measurement
+        self._results.move_to_end(key)
+        while len(self._results) > self._limit:
+            self._results.popitem(last=False)
 
     def get(self, pair: Pair, max_age_s: float, now: float) -> Measurement | None:
         """Return a pair's measurement of at most that age, or None."""
         key = unordered(pair)
-        result = self._found.get(key)
+        result = self._results.get(key)
         if result is None or now - result.at > max_age_s:
             return None
-        self._found.move_to_end(key)
+        self._results.move_to_end(key)
         return result
 
     def fresh(self, max_age_s: float, now: float) -> list[tuple[Pair, Measurement]]:
         """Return all measurements of at most that age, without counting them as used."""
-        return [(pair, result) for pair, result in self._found.items() if now - result.at <= max_age_s]
+        return [(pair, result) for pair, result in self._results.items() if now - result.at <= max_age_s]
 
     def forget(self, node: str) -> None:
         """Forget all pairs of a node that died, left or moved: its paths may have changed."""
-        for key in [key for key in self._found if node in key]:
-            del self._found[key]
+        for key in [key for key in self._results if node in key]:
+            del self._results[key]
 
 
 def unordered(pair: Pair) -> Pair:

@@ -54,8 +54,8 @@ class Peers:
         except TimeoutError as error:
             raise SbonError("peer-unreachable", f"no answer to {method} within {limit_s:g} s", where=where) from error
         except ConnectionLostError as error:
-            told_once = str(error).removeprefix(where).lstrip(": ")
-            raise SbonError("peer-unreachable", told_once, where=where) from error
+            message = str(error).removeprefix(where).lstrip(": ")
+            raise SbonError("peer-unreachable", message, where=where) from error
         except ProtocolError as error:
             raise SbonError("bad-reply", f"{method}: {error}", where=where) from error
         reply = CALLS[method][1]

@@ -28,11 +28,11 @@ from sbon_node.workflow.context import Context
 
 
 class LinkMetrics(NamedTuple):
-    """Sums over the links that bring streams here; ``credit_bytes`` is their limit, ``held_bytes`` their use."""
+    """Sums over the links that bring streams here; ``credit_bytes`` is their limit, ``buffered_bytes`` their use."""
 
     states: dict[str, int]
     credit_bytes: int
-    held_bytes: int
+    buffered_bytes: int
     spilled_bytes: int
 
 
@@ -151,6 +151,6 @@ def _of_links(links: list[Link]) -> LinkMetrics:
     return LinkMetrics(
         states=dict(Counter(link.state for link in links)),
         credit_bytes=sum(link.inbox.capacity_bytes for link in links),
-        held_bytes=sum(link.inbox.held_bytes for link in links),
+        buffered_bytes=sum(link.inbox.buffered_bytes for link in links),
         spilled_bytes=sum(link.inbox.spill.bytes for link in links if link.inbox.spill is not None),
     )

@@ -183,17 +183,17 @@ def _unread(name: str) -> CatalogEntry:
 
 
 @types.coroutine
-def _asked(question: WorkerRequest) -> Generator[WorkerRequest, Any, Any]:
+def _answer_to(question: WorkerRequest) -> Generator[WorkerRequest, Any, Any]:
     return (yield question)
 
 
 async def _analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
-    schema: Schema = await _asked(AskSchema(fragment=fragment, inputs=inputs))
+    schema: Schema = await _answer_to(AskSchema(fragment=fragment, inputs=inputs))
     return schema
 
 
 async def _recall(sources: Mapping[str, str], signatures: Sequence[str]) -> Measured:
-    measured: Measured = await _asked(AskMeasured(sources=dict(sources), signatures=tuple(signatures)))
+    measured: Measured = await _answer_to(AskMeasured(sources=dict(sources), signatures=tuple(signatures)))
     return measured
 
 

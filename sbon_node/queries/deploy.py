@@ -107,12 +107,12 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
     """
     components = (*(o.id for o in record.plan.operators), record.sink_component)
     call = DestroyComponents(query=record.id, components=components, refused=record.refused)
-    asked_nodes = set(nodes) or {*record.hosts.values(), record.consumer}
-    answers = await _destroy_at_all(context, asked_nodes, call)
+    called_nodes = set(nodes) or {*record.hosts.values(), record.consumer}
+    answers = await _destroy_at_all(context, called_nodes, call)
     missed = {node for node, answer in answers.items() if answer is None}
     sink = answers.get(record.consumer)
     hosts = {record.hosts[o.id] for o in record.plan.operators if o.id in record.hosts}
-    if not hosts & asked_nodes:
+    if not hosts & called_nodes:
         return Destroyed(sorted(missed), sink)
     again = {record.hosts[i.stream] for o in record.plan.operators for i in o.inputs if o.id in record.hosts}
     if not hosts & missed:

@@ -83,7 +83,7 @@ class Checker:
             self._expect(newest.number <= self._visible.get(link.stream, 0), f"{link.stream} sent what was never visible")
             self._same(newest)
         bound = max(inbox.capacity_bytes, weight(newest.payload) if newest else 0)
-        self._expect(inbox.held_bytes <= bound, f"{inbox.held_bytes} bytes held of {link.stream}, {bound} are allowed")
+        self._expect(inbox.buffered_bytes <= bound, f"{inbox.buffered_bytes} bytes held of {link.stream}, {bound} are allowed")
 
     def done(self, stream: str, reader: str, number: int) -> None:
         """Record that the reader has durably finished with the stream up to ``number``."""

@@ -67,7 +67,7 @@ class Overlay:
     ) -> None:
         self._seed, self._settings, self._space = seed, settings or MembershipSettings(), space or SpaceSettings()
         self._net = NetSettings()
-        self._told = listen
+        self._listener = listen
         self.network = SimulatedNetwork(random.Random(f"network/{seed}"), latency, quality)
         self.rng = random.Random(f"overlay/{seed}")
         self.sites: dict[str, Site] = {}
@@ -147,7 +147,7 @@ class Overlay:
             incarnation=site.lives,
             counters=site.counters,
         )
-        site.membership.listen(lambda member, change: self._told(site.name, member, change))
+        site.membership.listen(lambda member, change: self._listener(site.name, member, change))
         return server
 
 

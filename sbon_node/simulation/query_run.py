@@ -27,7 +27,7 @@ Rows = list[tuple[object, ...]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunQuery:
     """A query by its name, with its placement goal."""
 
     name: str
@@ -45,7 +45,7 @@ class QueryRun:
     ``coordinates`` they begin as if they had been together at these for long.
     """
 
-    queries: tuple[Asked, ...]
+    queries: tuple[RunQuery, ...]
     streams: tuple[StreamDeclaration, ...]
     sources: tuple[SourceDeclaration, ...]
     consumer: str
@@ -55,7 +55,7 @@ class QueryRun:
     settle_s: float = 0.0
     coordinates: Mapping[str, Coordinate] = field(default_factory=dict)
 
-    async def plan(self, query: Asked) -> Plan:
+    async def plan(self, query: RunQuery) -> Plan:
         """Return the plan of the node that takes the submission."""
         entries = {
             stream.name: CatalogEntry(declaration=stream, sources=tuple(s for s in self.sources if s.stream == stream.name))
@@ -76,7 +76,7 @@ class QueryRun:
         await asyncio.gather(*(cluster.answer(holder, self._submit(cluster, holder, query, output)) for query in self.queries))
         cluster.fault_injector.arm((*self.faults, *self._random_faults(cluster)))
         for query in self.queries:
-            while (info := await _told(cluster, holder, query.name)).state != query_states.FINISHED:
+            while (info := await _description(cluster, holder, query.name)).state != query_states.FINISHED:
                 if info.state in (query_states.FAILED, query_states.STOPPED):
                     raise CheckFailedError(f"{query.name} is {info.state}: {info.reason}")
                 await cluster.sleep(0.25)
@@ -90,7 +90,7 @@ class QueryRun:
         for source in self.sources:
             await daemon.attach_source(source)
 
-    async def _submit(self, cluster: SimulatedCluster, holder: str, query: Asked, output: Path) -> None:
+    async def _submit(self, cluster: SimulatedCluster, holder: str, query: RunQuery, output: Path) -> None:
         sink = SinkSpec(kind="file", options={"path": str(_folder(output, query.name)), "format": "parquet", "part_s": 0.5})
         submission = Submission(
             sql=query.sql,
@@ -126,7 +126,7 @@ async def _analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
     return output_schema(fragment, inputs)
 
 
-async def _told(cluster: SimulatedCluster, holder: str, query: str) -> QueryInfo:
+async def _description(cluster: SimulatedCluster, holder: str, query: str) -> QueryInfo:
     """Return the record holder's report on the query, as soon as it can answer."""
     while True:
         await cluster.until(lambda: cluster.nodes[holder].ready)

@@ -26,7 +26,7 @@ from sbon_node.simulation.faults.plan import MAX_TIME_S, AtCall, AtFailpoint, Fa
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.query_run import Asked, QueryRun
+from sbon_node.simulation.query_run import QueryRun, RunQuery
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.settings import SpaceSettings
 from sbon_node.validation_messages import in_plain_words
@@ -106,7 +106,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def query_run(self) -> QueryRun:
         return QueryRun(
-            queries=(Asked(QUERY, self.sql, self.strategy),),
+            queries=(RunQuery(QUERY, self.sql, self.strategy),),
             streams=tuple(stream.declared(name) for name, stream in self.streams.items()),
             sources=tuple(source for name, stream in self.streams.items() for source in stream.declared_sources(name)),
             consumer=self.consumer,

@@ -27,7 +27,7 @@ from sbon_node.experiments.suite.nycflights import AIRPORTS, FLIGHTS
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster
-from sbon_node.simulation.query_run import Asked, QueryRun
+from sbon_node.simulation.query_run import QueryRun, RunQuery
 
 ROW = re.compile(r"2013-\d\d-\d\dT\S+ +\w\w +\d+ ")
 
@@ -161,7 +161,7 @@ def test_what_is_asked_is_what_duckdb_is_asked(tmp_path: Path) -> None:
     inputs = write_inputs(tmp_path / "input", days=4)
     area = cities()
     play = QueryRun(
-        queries=tuple(Asked(query.name, query.sql) for query in QUERIES),
+        queries=tuple(RunQuery(query.name, query.sql) for query in QUERIES),
         streams=tuple(one.declaration for one in inputs),
         sources=tuple(source for one in inputs for source in sources_of(one, seconds=2.0, days=4)),
         consumer=CONSUMER,

@@ -54,7 +54,7 @@ def test_no_color_is_obeyed_on_a_terminal(api: str) -> None:
     assert not any(f"\x1b[{code}m" in plain for code in range(30, 38))
 
 
-def test_what_takes_longer_than_a_second_is_told_on_a_terminal(api: str, node: Any, tmp_path: Path) -> None:
+def test_a_terminal_shows_work_that_takes_longer_than_a_second(api: str, node: Any, tmp_path: Path) -> None:
     node.delay_s = 3.0
     terminal = Terminal(tmp_path, "--node", api, "members")
     terminal.until(f"GET /v1/members at {api}")
@@ -63,7 +63,7 @@ def test_what_takes_longer_than_a_second_is_told_on_a_terminal(api: str, node: A
     assert terminal.end() == 0
 
 
-def test_who_uses_the_client_as_a_library_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_as_a_library_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     class Screen(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -71,13 +71,13 @@ def test_who_uses_the_client_as_a_library_is_told_nothing(monkeypatch: pytest.Mo
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(waiting, "PATIENCE_S", 0.0)
-    for told in (False, True):
-        monkeypatch.setattr(waiting, "told", told)
+    for enabled in (False, True):
+        monkeypatch.setattr(waiting, "enabled", enabled)
         with waiting.waiting("counting sheep"):
             deadline = time.monotonic() + 60
-            while told and "sheep" not in screen.getvalue() and time.monotonic() < deadline:
+            while enabled and "sheep" not in screen.getvalue() and time.monotonic() < deadline:
                 time.sleep(0.01)
-        assert ("counting sheep" in screen.getvalue()) is told
+        assert ("counting sheep" in screen.getvalue()) is enabled
 
 
 def test_a_dash_is_standard_input_wherever_a_text_is_taken(api: str, node: Any) -> None:
@@ -147,7 +147,7 @@ def in_a_shell(api: str, command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("command", ["sbon members", "sbon --help", "sbon sql -c 'SHOW MEMBERS'", "sbon submit 'SELECT 1'"])
 @pytest.mark.parametrize("output, reason", [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
-def test_output_that_cannot_be_written_is_told_in_a_line(api: str, node: Any, command: str, output: str, reason: str) -> None:
+def test_unwritable_output_is_reported_in_a_line(api: str, node: Any, command: str, output: str, reason: str) -> None:
     node.script = [[frame(1, 7), FINISHED]]
     result = in_a_shell(api, f"{command} {output}")
     assert result.returncode == 1

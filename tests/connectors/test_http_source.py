@@ -197,7 +197,7 @@ def test_killed_between_any_two_steps_a_post_made_again_counts_once(tmp_path: Pa
 
 def test_what_cannot_be_taken_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     async def main() -> None:
-        settings = ConnectorSettings(push_max_bytes=10_000, push_held_bytes=15_000, push_timeout_s=5)
+        settings = ConnectorSettings(push_max_bytes=10_000, push_buffer_bytes=15_000, push_timeout_s=5)
         served = Served(tmp_path, settings=settings)
         await served.start()
 

@@ -31,7 +31,7 @@ from sbon_node.simulation.engine.relations import Pairs
 from sbon_node.simulation.faults.plan import AtFailpoint, AtTime, Fault
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.query_run import Asked, QueryRun, delivered
+from sbon_node.simulation.query_run import QueryRun, RunQuery, delivered
 from sbon_node.sql.rewrite import event_time
 from sbon_node.sql.rewrite.event_time import Bound
 from sbon_node.streams.links import span
@@ -345,7 +345,7 @@ def played(case: Case, seed: int = 1) -> Outcome:
     async def query_run(cluster: SimulatedCluster, root: Path) -> Ended:
         sources = [_source(site, case.start_ms, number, root) for number, site in enumerate(case.sites)]
         declared = [StreamDeclaration(name=n, schema=SCHEMA, event_time="ts", delay_ms=case.delay_ms) for n in ("a", "b")]
-        query = Asked("query", case.sql, case.strategy, decompose="never")
+        query = RunQuery("query", case.sql, case.strategy, decompose="never")
         asked = QueryRun((query,), tuple(declared), tuple(sources), "hub", faults=case.faults)
         watched = [
             cluster.loop.create_task(_punctual(cluster, root, *case.early)),

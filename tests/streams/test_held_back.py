@@ -123,7 +123,7 @@ def test_what_is_held_leaves_the_credit_and_memory_until_the_spill_is_full(tmp_p
         assert [one.number for one in inbox.frames(taken, upto)] == list(range(taken + 1, upto + 1))
         inbox.release(upto)
         taken = upto
-    assert (inbox.held_bytes, inbox.memory_bytes, spill.frames) == (0, 0, 0)
+    assert (inbox.buffered_bytes, inbox.memory_bytes, spill.frames) == (0, 0, 0)
 
 
 # -- a stream joined with its own daily aggregate ----------------------------------------------------------------------

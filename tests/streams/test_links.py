@@ -51,7 +51,7 @@ async def test_acknowledging_releases_memory_and_lets_the_host_trim(make_host: A
     assert host.outbox.earliest("op") == 1
     link.acknowledge(2)
     assert texts(link) == ["c"]
-    assert link.inbox.held_bytes == weight(b"c")
+    assert link.inbox.buffered_bytes == weight(b"c")
     await until(lambda: host.outbox.earliest("op") == 3)
     await link.close()
     again = host.link("op", start_after=2)
@@ -81,7 +81,7 @@ async def test_credit_bounds_what_a_subscriber_holds(make_host: Any, until: Any)
         host.cut()
         await until(lambda: link.state == "connected" and host.channels)
         await asyncio.sleep(0.005)
-        assert link.inbox.held_bytes <= 3 * (size + 64)
+        assert link.inbox.buffered_bytes <= 3 * (size + 64)
         assert link.inbox.received == acknowledged + 2
         link.acknowledge(acknowledged)
     await link.wait(9)

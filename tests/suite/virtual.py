@@ -17,7 +17,7 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.query_run import Asked, QueryRun, Rows
+from sbon_node.simulation.query_run import QueryRun, Rows, RunQuery
 
 NODES = (*SITES, "hub")
 STRATEGIES = ("relaxation", "producer", "consumer", "random")
@@ -29,7 +29,7 @@ def run_cases(
     """How it went, and the rows of each case. Every site reads at its own pace: in 0.4 to 2 s a whole input."""
     rng = random.Random(f"virtual time/{seed}")
     sources = [_source(source, rng) for stream in streams.values() for source in stream.sources(seconds=1.0)]
-    queries = tuple(Asked(case.name.replace("_", "-"), case.sql, rng.choice(STRATEGIES)) for case in cases)
+    queries = tuple(RunQuery(case.name.replace("_", "-"), case.sql, rng.choice(STRATEGIES)) for case in cases)
     declared = tuple(stream.declaration for stream in streams.values())
     play = QueryRun(queries, declared, tuple(sources), consumer="hub", random_faults=random_faults)
     found: dict[str, Rows] = {}

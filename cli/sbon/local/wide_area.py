@@ -91,11 +91,11 @@ def load_wide_area(path: Path) -> WideArea:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:
                 matrix = np.asarray(archive["rtt_ms"], dtype=np.float64)
-                given_names = [str(name) for name in archive["names"]] if "names" in archive.files else None
+                site_names = [str(name) for name in archive["names"]] if "names" in archive.files else None
         else:
             content = json.loads(path.read_text(encoding="utf-8"))
-            matrix, given_names = np.asarray(content["rtt_ms"], dtype=np.float64), content.get("names")
-            if given_names is not None and not isinstance(given_names, list):
+            matrix, site_names = np.asarray(content["rtt_ms"], dtype=np.float64), content.get("names")
+            if site_names is not None and not isinstance(site_names, list):
                 raise TypeError("names is no list")
     except OSError as error:
         raise SbonError("bad-latency", f"cannot be read: {error.strerror}", where=str(path)) from error
@@ -119,10 +119,10 @@ def load_wide_area(path: Path) -> WideArea:
         raise SbonError("bad-latency", "a pair has no round-trip time, not even over a third site", where=str(path))
     if (matrix > MAX_RTT_MS).any():
         raise SbonError("bad-latency", f"a time of {matrix.max():g} ms, at most {MAX_RTT_MS:,} are allowed", where=str(path))
-    if given_names is not None and len(given_names) != len(matrix):
-        raise SbonError("bad-latency", f"{len(given_names)} names for {len(matrix)} sites", where=str(path))
+    if site_names is not None and len(site_names) != len(matrix):
+        raise SbonError("bad-latency", f"{len(site_names)} names for {len(matrix)} sites", where=str(path))
     return WideArea(
-        _unique(given_names or [f"site {i}" for i in range(len(matrix))]),
+        _unique(site_names or [f"site {i}" for i in range(len(matrix))]),
         tuple(tuple(round(float(x), 3) for x in row) for row in matrix),
     )
 

@@ -6,7 +6,7 @@ import re
 from typing import Literal, NamedTuple
 
 from sbon import SbonError
-from sbon_cli.shell.declarations import Declaration, Places, declaration_of, place_at
+from sbon_cli.shell.declarations import Declaration, Positions, declaration_of, position_at
 from sbon_cli.shell.statements import blanked
 
 HELP = """\
@@ -122,14 +122,14 @@ def action_of(text: str) -> Action:
     return Run(text)
 
 
-def places_of(action: Action, text: str) -> Places:
+def positions_of(action: Action, text: str) -> Positions:
     """Return the position of the name that a statement ends with, by the field under which the node knows it."""
     query = action.query if isinstance(action, Explain | ShowQuery | ShowUsage | Stop) else ""
     if not query and not isinstance(action, Describe):
         return {}
     name = re.search(r"[^\s;]+\s*\Z", blanked(text))
     assert name is not None
-    return {"query" if query else "stream": place_at(text, name.start())}
+    return {"query" if query else "stream": position_at(text, name.start())}
 
 
 def _word(word: str) -> Action:
@@ -154,4 +154,4 @@ def _explain(clean: str) -> Action:
 
 
 def _bad(message: str, text: str, at: int, hint: str) -> SbonError:
-    return SbonError("bad-statement", message, where=place_at(text, at), hint=f"write {hint}")
+    return SbonError("bad-statement", message, where=position_at(text, at), hint=f"write {hint}")

@@ -35,7 +35,7 @@ D = TypeVar("D")
 
 NAMES = "lower-case letters, digits and _ are allowed, at most 63, a letter first"
 
-Places = Mapping[str, str]
+Positions = Mapping[str, str]
 """Position in the statement, ``line 1, column 15``, by field as errors name it."""
 
 _TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z0-9_][A-Za-z0-9_.-]*)|(?P<string>'(?:''|[^'])*')|(?P<quoted>`[^`]+`)|(?P<other>\S))")
@@ -43,7 +43,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<word>[A-Za-z0-9_][A-Za-z0-9_.-]*)|(?P<string>'(?
 
 class CreateStream(NamedTuple):
     declaration: StreamDeclaration
-    places: Places
+    positions: Positions
 
 
 class Attach(NamedTuple):
@@ -54,7 +54,7 @@ class Attach(NamedTuple):
     node: str
     name: str
     options: dict[str, Any]
-    places: Places
+    positions: Positions
 
     def source(self, own_node: str) -> SourceDeclaration:
         """Return the declaration of the source, at ``own_node`` if no node is named."""
@@ -67,12 +67,12 @@ class Detach(NamedTuple):
     stream: str
     name: str
     node: str
-    places: Places
+    positions: Positions
 
 
 class DropStream(NamedTuple):
     stream: str
-    places: Places
+    positions: Positions
 
 
 Declaration = CreateStream | Attach | Detach | DropStream
@@ -93,7 +93,7 @@ def declaration_of(text: str) -> Declaration | None:
         return _detach(reader)
     if reader.takes("drop"):
         reader.needs("stream")
-        positions = {"name": reader.place()}
+        positions = {"name": reader.position()}
         return DropStream(reader.ended(reader.name("a stream")), positions)
     return None
 
@@ -102,7 +102,7 @@ _OF_STREAM = frozenset({"stream-exists", "stream-in-use", "unknown-stream", "bad
 _OF_SOURCE = frozenset({"ambiguous-source", "source-exists", "unknown-source"})
 
 
-def placed(error: SbonError, positions: Places) -> SbonError:
+def with_position(error: SbonError, positions: Positions) -> SbonError:
     """Add the position of the named part to the node's error, if it is in the statement."""
     field = error.where
     while field and field not in positions:
@@ -123,9 +123,9 @@ class Reader:
         self._at = 0
         self._form = FORMS.get(text.split()[0].lower(), "") if text.split() else ""
 
-    def place(self) -> str:
+    def position(self) -> str:
         """Return the position of the next word."""
-        return place_at(self.text, self._start())
+        return position_at(self.text, self._start())
 
     def takes(self, word: str) -> bool:
         """Whether the next word is ``word``; if so, skip it."""
@@ -186,7 +186,7 @@ class Reader:
         return declaration
 
     def wrong(self, message: str, at: int | None = None) -> SbonError:
-        position = place_at(self.text, self._start() if at is None else at)
+        position = position_at(self.text, self._start() if at is None else at)
         return SbonError("bad-statement", message, where=position, hint=f"write {self._form}")
 
     def _start(self) -> int:
@@ -194,20 +194,20 @@ class Reader:
         return self._at + len(rest) - len(rest.lstrip()) if rest.strip() else len(self.text.rstrip())
 
 
-def place_at(text: str, at: int) -> str:
+def position_at(text: str, at: int) -> str:
     line = text.count("\n", 0, at) + 1
     return f"line {line}, column {at - text.rfind(chr(10), 0, at)}"
 
 
 def _create(reader: Reader) -> CreateStream:
     reader.needs("stream")
-    positions = {"name": reader.place()}
+    positions = {"name": reader.position()}
     name = reader.name("the stream")
     columns, start = reader.bracketed()
-    positions["schema"] = place_at(reader.text, start)
+    positions["schema"] = position_at(reader.text, start)
     fields: dict[str, Any] = {"name": name, "schema": _schema(reader.text, columns, start)}
     reader.needs("event", "time")
-    positions["event_time"] = reader.place()
+    positions["event_time"] = reader.position()
     fields["event_time"] = reader.name("a column")
     while True:
         if "delay_ms" not in fields and reader.takes("delay"):
@@ -222,7 +222,7 @@ def _create(reader: Reader) -> CreateStream:
 
 def _delay_ms(reader: Reader, positions: dict[str, str]) -> int:
     """Read ``'10 seconds'``, or ``INTERVAL '10' SECONDS``."""
-    positions["delay_ms"] = reader.place()
+    positions["delay_ms"] = reader.position()
     reader.takes("interval")
     text = reader.string("a length of time")
     if text.strip().isdecimal():
@@ -244,27 +244,27 @@ def _schema(text: str, columns: str, start: int) -> Any:
         before = re.split(r",(?![^()]*\))", columns)[: int(numbered[1]) - 1] if numbered else []
         at = start + sum(len(field) + 1 for field in before)
         at += len(text[at:]) - len(text[at:].lstrip())
-        raise SbonError(error.code, error.message, where=place_at(text, at), hint=error.hint) from error
+        raise SbonError(error.code, error.message, where=position_at(text, at), hint=error.hint) from error
 
 
 def _attach(reader: Reader) -> Attach:
-    positions = {"connector": reader.place(), "options": reader.place()}
+    positions = {"connector": reader.position(), "options": reader.position()}
     options: dict[str, Any] = {}
     if reader.takes("file"):
-        positions["options.path"] = reader.place()
+        positions["options.path"] = reader.position()
         connector, options = "file", {"path": reader.string("the path of a file")}
     else:
         connector = reader.name("a connector").lower()
     reader.needs("to")
-    positions["stream"] = positions["name"] = reader.place()
+    positions["stream"] = positions["name"] = reader.position()
     stream = reader.name("a stream")
     node = name = ""
     while True:
         if not node and reader.takes("at"):
-            positions["node"] = reader.place()
+            positions["node"] = reader.position()
             node = reader.name("a node")
         elif not name and reader.takes("as"):
-            positions["name"] = reader.place()
+            positions["name"] = reader.position()
             name = reader.name("the source")
         else:
             break
@@ -279,7 +279,7 @@ def _attach(reader: Reader) -> Attach:
 def _options(reader: Reader, options: dict[str, Any], positions: dict[str, str]) -> None:
     reader.needs("(")
     while True:
-        position = reader.place()
+        position = reader.position()
         key = reader.name("an option")
         if key in options:
             raise SbonError("bad-statement", f"{key} is given twice", where=position)
@@ -292,20 +292,20 @@ def _options(reader: Reader, options: dict[str, Any], positions: dict[str, str])
 
 
 def _detach(reader: Reader) -> Detach:
-    positions = {"name": reader.place()}
+    positions = {"name": reader.position()}
     name = "" if reader.takes("from") else reader.name("a source")
     if name:
         reader.needs("from")
-    positions["stream"] = reader.place()
+    positions["stream"] = reader.position()
     stream = reader.name("a stream")
     node = ""
     if reader.takes("at"):
-        positions["node"] = reader.place()
+        positions["node"] = reader.position()
         node = reader.name("a node")
     return reader.ended(Detach(stream, name, node, positions))  # type: ignore[no-any-return]
 
 
-def _checked(fields: dict[str, Any], kind: type[D], node_kind: type[msgspec.Struct], positions: Places) -> D:
+def _checked(fields: dict[str, Any], kind: type[D], node_kind: type[msgspec.Struct], positions: Positions) -> D:
     try:
         return checked(fields, kind, node_kind)
     except msgspec.ValidationError as error:

@@ -27,7 +27,7 @@ class Known:
         self._sources: tuple[str, ...] = ()
         self._members: tuple[str, ...] = ()
         self._states: dict[str, str] = {}
-        self._asked: dict[str, float] = {}
+        self._fetched: dict[str, float] = {}
 
     def streams(self) -> dict[str, tuple[str, ...]]:
         """Return columns by stream."""
@@ -40,7 +40,7 @@ class Known:
 
     def members(self) -> tuple[str, ...]:
         if self._due("members"):
-            self._members = tuple(member.name for member in _asked(self._client.members))
+            self._members = tuple(member.name for member in _listed(self._client.members))
         return self._members
 
     def queries(self) -> tuple[str, ...]:
@@ -52,28 +52,28 @@ class Known:
 
     def forget(self) -> None:
         """Forget all names, because they may have changed."""
-        self._asked.clear()
+        self._fetched.clear()
 
     def _ask_streams(self) -> None:
         if self._due("streams"):
-            streams = _asked(self._client.streams)
+            streams = _listed(self._client.streams)
             self._streams = dict(map(_columns, streams))
             self._sources = tuple(sorted({source.name for info in streams for source in info.entry.sources}))
 
     def _query_states(self) -> dict[str, str]:
         if self._due("queries"):
-            self._states = {query.id: query.state for query in _asked(self._client.queries)}
+            self._states = {query.id: query.state for query in _listed(self._client.queries)}
         return self._states
 
     def _due(self, what: str) -> bool:
-        asked_at = self._asked.get(what)
-        if asked_at is not None and self._now() - asked_at < FRESH_S:
+        fetched_s = self._fetched.get(what)
+        if fetched_s is not None and self._now() - fetched_s < FRESH_S:
             return False
-        self._asked[what] = self._now()
+        self._fetched[what] = self._now()
         return True
 
 
-def _asked(ask: Callable[[], list[T]]) -> list[T]:
+def _listed(ask: Callable[[], list[T]]) -> list[T]:
     try:
         return ask()
     except SbonError:

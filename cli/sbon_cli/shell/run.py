@@ -18,9 +18,9 @@ from sbon_cli.commands.queries.rows import follow_to_the_end
 from sbon_cli.commands.queries.submit import submitted
 from sbon_cli.commands.streams.stream import show_stream, show_streams, source_of
 from sbon_cli.shell import actions
-from sbon_cli.shell.actions import HELP, Action, action_of, places_of
+from sbon_cli.shell.actions import HELP, Action, action_of, positions_of
 from sbon_cli.shell.carets import complain_at
-from sbon_cli.shell.declarations import Attach, CreateStream, Declaration, Detach, DropStream, placed
+from sbon_cli.shell.declarations import Attach, CreateStream, Declaration, Detach, DropStream, with_position
 from sbon_cli.shell.statements import Statement
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, err, exit_code_of, print_json, say
 
@@ -43,7 +43,7 @@ class Runner:
             try:
                 return self._do(action)
             except SbonError as error:
-                raise placed(error, places_of(action, statement.text)) from error
+                raise with_position(error, positions_of(action, statement.text)) from error
         except SbonError as error:
             complain_at(error, statement, self._file)
             return exit_code_of(error)
@@ -105,7 +105,7 @@ class Runner:
                     client.drop_stream(stream)
                     say(f"{stream} dropped")
         except SbonError as error:
-            raise placed(error, action.places) from error
+            raise with_position(error, action.positions) from error
 
     def _query(self, sql: str) -> int:
         """Show a query's rows as they arrive, until it is over; Ctrl-C stops it."""

@@ -33,7 +33,7 @@ UNLIMITED = 100_000
 
 Output = Literal["table", "json", "text"]
 OUTPUTS: tuple[Output, ...] = ("table", "json", "text")
-_CHOSEN, _SAID = "sbon.output", "sbon.output.said"
+_CHOSEN, _EXPLICIT = "sbon.output", "sbon.output.said"
 
 
 def err() -> Console:
@@ -181,12 +181,12 @@ def json_option(command: Callable[P, R]) -> Callable[P, R]:
 
 def _output_chosen(context: click.Context, parameter: click.Parameter, value: Output | None) -> None:
     context.meta[_CHOSEN] = value
-    context.meta[_SAID] = value is not None and context.get_parameter_source("output") is ParameterSource.COMMANDLINE
+    context.meta[_EXPLICIT] = value is not None and context.get_parameter_source("output") is ParameterSource.COMMANDLINE
 
 
 def _json_chosen(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
     if value:
-        if context.meta.get(_SAID) and context.meta[_CHOSEN] != "json":
+        if context.meta.get(_EXPLICIT) and context.meta[_CHOSEN] != "json":
             raise click.UsageError(f"--json and --output {context.meta[_CHOSEN]} contradict each other")
         context.meta[_CHOSEN] = "json"
     return context.meta.get(_CHOSEN) == "json"

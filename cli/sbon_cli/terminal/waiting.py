@@ -12,16 +12,16 @@ PATIENCE_S = 1.0
 
 
 SLOW_S = 3.0
-"""Seconds after which a step is told in a pipe or a file."""
+"""Seconds after which a step is printed in a pipe or a file."""
 
-told = False
+enabled = False
 """Whether progress is shown. The command line sets it, so that library users of its client see none."""
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
     """Show ``what`` and the elapsed time, once the block lasts longer than :data:`PATIENCE_S`."""
-    if not told or not sys.stderr.isatty():
+    if not enabled or not sys.stderr.isatty():
         yield
         return
     ended = threading.Event()

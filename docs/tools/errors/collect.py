@@ -58,17 +58,17 @@ class Source:
                     self._functions.setdefault(part.name, []).append(part)
 
     def codes(self) -> dict[str, list[Path]]:
-        found: dict[str, set[Path]] = {}
+        files_by_code: dict[str, set[Path]] = {}
         for name, position in ERRORS.items():
             for call in self._calls.get(name, ()):
                 for code in self._values(_argument(call.node, position, "code"), call.around, set()):
-                    found.setdefault(code, set()).add(call.file)
+                    files_by_code.setdefault(code, set()).add(call.file)
         for file, body in self._bodies:
             for key, value in zip(body.keys, body.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value == "code":
                     for code in self._values(value, (), set()):
-                        found.setdefault(code, set()).add(file)
-        return {code: sorted(files) for code, files in sorted(found.items())}
+                        files_by_code.setdefault(code, set()).add(file)
+        return {code: sorted(files) for code, files in sorted(files_by_code.items())}
 
     def _values(self, value: Node, around: tuple[Function, ...], seen: Seen) -> Iterator[str]:
         """The codes an expression may be, as far as the source shows them; of a tuple its first element."""

@@ -36,17 +36,17 @@ def read(root: Path, name: str) -> Result:
     path = root / FOLDER / f"{name}.json"
     if not path.is_file():
         raise FiguresError(f"there is no result {FOLDER}/{name}.json")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    missing = [key for key in ("date", "commit", "command", "rows") if key not in found]
+    content = json.loads(path.read_text(encoding="utf-8"))
+    missing = [key for key in ("date", "commit", "command", "rows") if key not in content]
     if missing:
         raise FiguresError(f"{FOLDER}/{name}.json has no {', '.join(missing)}")
-    if found["commit"] is None and not found.get("note"):
+    if content["commit"] is None and not content.get("note"):
         raise FiguresError(f"{FOLDER}/{name}.json has neither a commit nor a note why")
-    if not found["rows"]:
+    if not content["rows"]:
         raise FiguresError(f"{FOLDER}/{name}.json has no rows")
-    command = found["command"]
+    command = content["command"]
     commands = (command,) if isinstance(command, str) else tuple(command)
-    return Result(name, found["date"], found["commit"], commands, tuple(found["rows"]), found.get("note", ""))
+    return Result(name, content["date"], content["commit"], commands, tuple(content["rows"]), content.get("note", ""))
 
 
 def names(root: Path) -> list[str]:

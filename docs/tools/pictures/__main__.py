@@ -54,13 +54,13 @@ SETTINGS = {
 
 def main(out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    found = world()
+    shown = world()
     with matplotlib.rc_context(SETTINGS):
         drawn = {
-            "coordinates": settling(found),
+            "coordinates": settling(shown),
             "frames": frames(),
-            "operators": operators(found.plan),
-            "placement": placement(found.placement),
+            "operators": operators(shown.plan),
+            "placement": placement(shown.placement),
             "watermarks": watermarks(),
         }
         for name, figure in drawn.items():

@@ -112,7 +112,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--states", type=Path, help="a folder for pictures of all states")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         raise SystemExit("there is no Chromium here: apt-get install chromium")
@@ -123,17 +123,17 @@ def main() -> None:
     ):
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         client = cluster["london"].client
-        if asked.states:
-            states(browser, client.api, [""], asked.states)
+        if arguments.states:
+            states(browser, client.api, [""], arguments.states)
         declare(client)
         submit(client, Path(temporary))
         time.sleep(SETTLING_S)
         with opened(browser, client.api, "backfill", WIDE, 1240, "light") as page:
             page.wait_for_timeout(12_000)
-            page.screenshot(path=asked.out)
-        if asked.states:
+            page.screenshot(path=arguments.out)
+        if arguments.states:
             submit_others(client, Path(temporary))
-            states(browser, client.api, ["backfill", "means", "done", "broken", "held"], asked.states)
+            states(browser, client.api, ["backfill", "means", "done", "broken", "held"], arguments.states)
         browser.close()
 
 

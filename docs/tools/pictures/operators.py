@@ -39,7 +39,7 @@ def operators(plan: Explanation) -> Figure:
         arrow = {"arrowstyle": "-|>", "color": BLUE, "lw": 1.4}
         axes.annotate("", (u - _half(parts[link.target]), v), xytext=(x + _half(parts[link.stream]), y), arrowprops=arrow)
         far = link.source_node != link.target_node
-        told = f"{_rate(link.bytes_s)}, {link.latency_ms:.0f} ms" if far else _rate(link.bytes_s)
+        label = f"{_rate(link.bytes_s)}, {link.latency_ms:.0f} ms" if far else _rate(link.bytes_s)
         side = (
             {"ha": "left", "va": "bottom"}
             if y > v
@@ -47,7 +47,7 @@ def operators(plan: Explanation) -> Figure:
             if y < v
             else {"ha": "center", "va": "bottom"}
         )
-        axes.text((x + u) / 2, (y + v) / 2 + (0.05 if y >= v else -0.05), told, **side, fontsize=8, color=BLUE)
+        axes.text((x + u) / 2, (y + v) / 2 + (0.05 if y >= v else -0.05), label, **side, fontsize=8, color=BLUE)
     for name, (x, y) in at.items():
         part = parts[name]
         colour = COLOURS[part.kind]

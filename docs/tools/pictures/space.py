@@ -21,27 +21,27 @@ OPERATOR = "q.o3"
 """The join, whose best place lies between its sources."""
 
 
-def settling(found: World) -> Figure:
+def settling(world: World) -> Figure:
     """Left each node's way from the start to its place, right how wrong all pairs are meanwhile."""
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    vectors = found.places[:, :, :-1]
+    vectors = world.places[:, :, :-1]
     flat, shown = principal_axes(vectors.reshape(-1, vectors.shape[2]))
     ways = flat.reshape(*vectors.shape[:2], 2)
     named: list[Point] = []
-    for node, name in enumerate(found.nodes):
+    for node, name in enumerate(world.nodes):
         left.plot(ways[:, node, 0], ways[:, node, 1], color=GREY, lw=0.6, alpha=0.7, zorder=1)
         if all(np.linalg.norm(ways[-1, node] - other) > NAME_MS for other in named):
             left.annotate(name, ways[-1, node], **_beside(ways[-1, node], ways[-1]), fontsize=7, color=INK)
             named.append(ways[-1, node])
     left.scatter(ways[-1, :, 0], ways[-1, :, 1], s=18, color=BLUE, zorder=2)
-    left.set(xlabel="ms", ylabel="ms", title=f"Ways of {len(found.nodes)} nodes in the first {MOMENTS_S[-1]} seconds")
+    left.set(xlabel="ms", ylabel="ms", title=f"Ways of {len(world.nodes)} nodes in the first {MOMENTS_S[-1]} seconds")
     left.margins(0.12)
     left.set_aspect("equal", adjustable="datalim")
     left.text(
         0.99, 0.01, f"two axes show {shown:.0%} of the spread", transform=left.transAxes, ha="right", fontsize=7, color=GREY
     )
-    right.plot(MOMENTS_S, found.errors() * 100, color=RED, marker="o", markersize=3)
+    right.plot(MOMENTS_S, world.errors() * 100, color=RED, marker="o", markersize=3)
     right.set(xlabel="seconds since all nodes started", ylabel="median error of all pairs (%)", title="Estimates get better")
     right.set_xscale("log")
     right.set_xticks((1, 10, 60), labels=("1", "10", "60"))
@@ -50,20 +50,20 @@ def settling(found: World) -> Figure:
     return figure
 
 
-def placement(found: PlacementExplanation) -> Figure:
+def placement(explanation: PlacementExplanation) -> Figure:
     """The join's virtual place, what the query would cost with it at each candidate, and the links of the placement chosen."""
-    known = {one.node: one.vector for one in found.nodes if one.vector is not None}
-    (operator,) = (one for one in found.operators if one.id == OPERATOR)
+    known = {one.node: one.vector for one in explanation.nodes if one.vector is not None}
+    (operator,) = (one for one in explanation.operators if one.id == OPERATOR)
     points, _ = principal_axes([*known.values(), operator.virtual])
     at = dict(zip([*known, "virtual"], points, strict=True))
     costs = {one.node: one.measured for one in operator.candidates if one.measured is not None}
     least = min(costs.values())
-    hosts = {**{one.id: one.node for one in found.operators}, **found.pinned}
-    sources = sorted({node for vertex, node in found.pinned.items() if vertex.startswith("source/")})
-    (sink,) = (node for vertex, node in found.pinned.items() if not vertex.startswith("source/"))
+    hosts = {**{one.id: one.node for one in explanation.operators}, **explanation.pinned}
+    sources = sorted({node for vertex, node in explanation.pinned.items() if vertex.startswith("source/")})
+    (sink,) = (node for vertex, node in explanation.pinned.items() if not vertex.startswith("source/"))
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.add_subplot()
-    for link in found.links:
+    for link in explanation.links:
         ends = hosts[link.source], hosts[link.target]
         if ends[0] != ends[1]:
             width = 0.8 + float(np.log10(max(link.rate_bytes_s, 1.0))) * 0.7

@@ -79,7 +79,7 @@ METRICS: Mapping[str, Labelled] = {
     "sbon_link_sent_credit_bytes": Labelled("gauge", (), "credit in use: what subscribers have been sent and still hold"),
     "sbon_links": Labelled("gauge", ("state",), "links that bring streams to this node: connecting, connected, failed, closed"),
     "sbon_link_credit_bytes": Labelled("gauge", (), "bytes these links may hold in memory"),
-    "sbon_link_held_bytes": Labelled("gauge", (), "bytes that these links hold in memory"),
+    "sbon_link_buffered_bytes": Labelled("gauge", (), "bytes that these links hold in memory"),
     "sbon_link_spilled_bytes": Labelled("gauge", (), "bytes held back on disk, since their inputs are ahead of others"),
     "sbon_sources": Labelled("gauge", ("state",), "sources of this node: idle, running, paused, ended, failed"),
     "sbon_source_rows_total": Labelled("counter", ("stream", "source"), "rows a source has written"),
@@ -213,7 +213,7 @@ def _streams(snapshot: NodeMetrics) -> Iterator[Sample]:
 def _links(snapshot: NodeMetrics) -> Iterator[Sample]:
     yield from _by("sbon_links", snapshot.links.states)
     yield "sbon_link_credit_bytes", (), snapshot.links.credit_bytes
-    yield "sbon_link_held_bytes", (), snapshot.links.held_bytes
+    yield "sbon_link_buffered_bytes", (), snapshot.links.buffered_bytes
     yield "sbon_link_spilled_bytes", (), snapshot.links.spilled_bytes
 
 

@@ -203,12 +203,12 @@ class _Records:
 
     def __init__(self, rows: CsvRows, text: bytes, line: int) -> None:
         self._rows, self._text, self._line = rows, text, line
-        self._found: list[tuple[int, bytes]] | None = None
+        self._records: list[tuple[int, bytes]] | None = None
 
     def __getitem__(self, index: int) -> tuple[int, str]:
-        if self._found is None:
-            self._found = self._rows.records(self._text, self._line)
-        line, record = self._found[index]
+        if self._records is None:
+            self._records = self._rows.records(self._text, self._line)
+        line, record = self._records[index]
         return line, _text(record)
 
 

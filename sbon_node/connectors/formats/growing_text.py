@@ -26,37 +26,37 @@ class GrowingText:
 
     def __init__(self, text: TextFormat, settings: ConnectorSettings, *, line: int = 1, skipping: bool = False) -> None:
         self.line, self.skipping = line, skipping
-        self.held = b""
+        self.buffered = b""
         self._format = text
         self._limit = max(settings.block_bytes, settings.max_record_bytes)
         self._max_shown = settings.dead_letter_text_bytes
 
     def add(self, text: bytes) -> None:
-        self.held += text
+        self.buffered += text
 
     def take(self, *, ended: bool = False) -> ParsedText | None:
         """Return the held records known to be complete. ``ended`` means that no more text follows."""
         if self.skipping:
             return self._skip()
-        end = self._format.split(self.held) if self.held else 0
-        if ended and end < len(self.held) and not self.held.endswith(b"\n"):
+        end = self._format.split(self.buffered) if self.buffered else 0
+        if ended and end < len(self.buffered) and not self.buffered.endswith(b"\n"):
             # The last line needs no newline. If the record is still incomplete, a quote was left open.
-            end_of_rows = self._format.split(self.held + b"\n")
-            end = len(self.held) if end_of_rows > len(self.held) else end
+            end_of_rows = self._format.split(self.buffered + b"\n")
+            end = len(self.buffered) if end_of_rows > len(self.buffered) else end
         if end:
             text = self._cut(end)
             parsed = self._format.parse(text if text.endswith(b"\n") else text + b"\n", self.line)
             self.line += text.count(b"\n")
             return ParsedText(parsed, text)
-        if self.held and (ended or len(self.held) >= self._limit):
+        if self.buffered and (ended or len(self.buffered) >= self._limit):
             return self._endless()
         return None
 
     def _endless(self) -> ParsedText:
         """Give up the first line of a record that does not end."""
-        line_end = self.held.find(b"\n") + 1
-        quoted = line_end or len(self.held) < self._limit
-        text = self._cut(line_end or len(self.held))
+        line_end = self.buffered.find(b"\n") + 1
+        quoted = line_end or len(self.buffered) < self._limit
+        text = self._cut(line_end or len(self.buffered))
         self.skipping = not quoted
         shown = text[: self._max_shown].decode("utf-8", "replace").rstrip("\r\n")
         reason = "a quote is opened and not closed" if quoted else f"a line longer than {self._limit:,} bytes"
@@ -65,10 +65,10 @@ class GrowingText:
         return taken
 
     def _skip(self) -> ParsedText | None:
-        line_end = self.held.find(b"\n") + 1
-        if not self.held:
+        line_end = self.buffered.find(b"\n") + 1
+        if not self.buffered:
             return None
-        text = self._cut(line_end or len(self.held))
+        text = self._cut(line_end or len(self.buffered))
         if line_end:
             self.skipping = False
             self.line += 1
@@ -79,5 +79,5 @@ class GrowingText:
         return ParsedText(Parsed(empty.rows, bad, empty.origin), text)
 
     def _cut(self, size: int) -> bytes:
-        text, self.held = self.held[:size], self.held[size:]
+        text, self.buffered = self.buffered[:size], self.buffered[size:]
         return text

@@ -67,14 +67,14 @@ def column_bounds(file: BinaryIO, chunk: Any, *, gathers: bool) -> ColumnBounds:
 
     Raises :class:`SbonError` ``file-unreadable`` if the chunk does not hold pages.
     """
-    held = row_bytes = most = packed = total = 0
+    page_bytes = row_bytes = most = packed = total = 0
     try:
         for page in _pages(file, chunk):
             if page.kind == _DICTIONARY:
                 packed = max(packed, page.memory_bytes)
                 most = max(most, _longest(file, page, chunk))
                 continue
-            held = max(held, page.memory_bytes)
+            page_bytes = max(page_bytes, page.memory_bytes)
             total += page.memory_bytes
             row_bytes = max(row_bytes, -(-page.unpacked // max(1, page.values)))
             if page.encoding == _DELTA_BYTE_ARRAY:
@@ -83,7 +83,7 @@ def column_bounds(file: BinaryIO, chunk: Any, *, gathers: bool) -> ColumnBounds:
                 most = max(most, row_bytes)
     except (ValueError, IndexError, struct.error, OSError) as error:
         raise SbonError("file-unreadable", f"no page header: {error}", where="options.path") from error
-    return ColumnBounds(chunk.path_in_schema, packed + (total if gathers else held), row_bytes, most)
+    return ColumnBounds(chunk.path_in_schema, packed + (total if gathers else page_bytes), row_bytes, most)
 
 
 def _pages(file: BinaryIO, chunk: Any) -> Iterator[Page]:

@@ -17,29 +17,29 @@ from sbon_node.model.frames import Frame
 class BufferedSink(PositionedSink, ABC):
     """A :class:`sbon_node.connectors.interface.Sink` that buffers; subclasses implement the delivery."""
 
-    max_held_bytes: ClassVar[int]
+    max_buffered_bytes: ClassVar[int]
     """Bytes of held rows that trigger a delivery."""
 
-    def __init__(self, context: SinkContext, stated: DeliveryPosition) -> None:
+    def __init__(self, context: SinkContext, stored: DeliveryPosition) -> None:
         super().__init__(
-            stated, letters_of(context.data_dir, context.component, context.claim, context.settings), context.executor
+            stored, letters_of(context.data_dir, context.component, context.claim, context.settings), context.executor
         )
         self._context = context
-        self._held = Buffer(context.schema, stated.streams, stated.ended)
+        self._buffer = Buffer(context.schema, stored.streams, stored.ended)
 
     @abstractmethod
     async def _deliver(self, *, finished: bool) -> None:
         """Deliver the held rows, store the delivery position, and drop the rows. Raises :class:`~sbon_node.errors.SbonError`."""
 
     def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
-        self._held.take(frame, unpacked)
+        self._buffer.take(frame, unpacked)
 
     @property
     def wants_flush(self) -> bool:
-        return self._held.bytes >= self.max_held_bytes
+        return self._buffer.bytes >= self.max_buffered_bytes
 
     async def flush(self) -> Mapping[str, int]:
-        if self._held.taken != self._at.streams:
+        if self._buffer.taken != self._at.streams:
             await self._deliver(finished=False)
         return self.positions()
 
@@ -49,4 +49,4 @@ class BufferedSink(PositionedSink, ABC):
 
     async def close(self) -> None:
         """Close the sink; undelivered rows will be sent again."""
-        self._held.reset(self._at.streams, self._at.ended)
+        self._buffer.reset(self._at.streams, self._at.ended)

@@ -49,8 +49,8 @@ class Refused:
 class PositionedSink:
     """Members of :class:`sbon_node.connectors.interface.Sink` that report the stored position."""
 
-    def __init__(self, stated: DeliveryPosition, letters: DeadLetters, executor: Executor) -> None:
-        self._at, self._letters, self._executor = stated, letters, executor
+    def __init__(self, stored: DeliveryPosition, letters: DeadLetters, executor: Executor) -> None:
+        self._at, self._letters, self._executor = stored, letters, executor
 
     def positions(self) -> dict[str, int]:
         return dict(self._at.streams)

@@ -40,7 +40,7 @@ SUFFIXES: dict[str, SinkFormat] = {
 }
 
 TEXT_FLUSH_S = 0.05
-MAX_HELD_BYTES = 8 * 1024 * 1024
+MAX_BUFFERED_BYTES = 8 * 1024 * 1024
 
 
 class FileSinkOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,7 +76,7 @@ class FileSink:
     ) -> None:
         self.path, self._format = _place(options)
         file_formats.check_schema(self._format, schema)
-        self._folder = _held(self.path.absolute().parent, roots)
+        self._folder = _open_folder(self.path.absolute().parent, roots)
         self._at = self._folder.path / self.path.name
         """Path for writing, below the descriptor of its folder: a link created later cannot redirect it."""
         self._options, self._schema, self._executor, self._failpoint = options, schema, executor, failpoint
@@ -90,7 +90,7 @@ class FileSink:
             self._position_file = position_path(self._at, self._format)
             if not fresh:
                 self._clean()
-        self._held = Buffer(schema, self._position.streams, self._position.ended)
+        self._buffer = Buffer(schema, self._position.streams, self._position.ended)
 
     def _enter(self) -> None:
         """Hold the folder of parts too."""
@@ -113,18 +113,20 @@ class FileSink:
         return frozenset(self._position.ended)
 
     def take(self, frame: Frame, unpacked: pa.Table | None = None) -> None:
-        self._held.take(frame, unpacked)
+        self._buffer.take(frame, unpacked)
 
     @property
     def wants_flush(self) -> bool:
-        return self._held.bytes >= MAX_HELD_BYTES or (self._format == "parquet" and self._held.rows >= self._options.part_rows)
+        return self._buffer.bytes >= MAX_BUFFERED_BYTES or (
+            self._format == "parquet" and self._buffer.rows >= self._options.part_rows
+        )
 
     @property
     def flush_after_s(self) -> float:
         return self._options.part_s if self._format == "parquet" else TEXT_FLUSH_S
 
     async def flush(self) -> dict[str, int]:
-        if self._held.taken != self._position.streams:
+        if self._buffer.taken != self._position.streams:
             await self._executor(lambda: self._store(finished=False))
         return self.positions()
 
@@ -134,15 +136,15 @@ class FileSink:
             await self._executor(lambda: self._store(finished=True))
 
     async def close(self) -> None:
-        self._held.reset(self._position.streams, self._position.ended)
+        self._buffer.reset(self._position.streams, self._position.ended)
 
     def _store(self, *, finished: bool) -> None:
         """Store the rows, synced, then the position that counts them. Nothing else uses the sink meanwhile."""
         position = msgspec.structs.replace(
             self._position,
-            streams=dict(sorted(self._held.taken.items())),
-            ended=tuple(sorted(self._held.ended)),
-            rows=self._position.rows + self._held.rows,
+            streams=dict(sorted(self._buffer.taken.items())),
+            ended=tuple(sorted(self._buffer.ended)),
+            rows=self._position.rows + self._buffer.rows,
             finished=finished,
         )
         with _shown(self._at, self.path), named_errors(self.path):
@@ -150,12 +152,12 @@ class FileSink:
             self._failpoint("sink-write")
             replace(self._position_file, msgspec.json.encode(position))
         self._position = position
-        self._held.clear()
+        self._buffer.clear()
         self._failpoint("position-write")
 
     def _append(self, position: FilePosition) -> FilePosition:
         content = b"" if position.length else file_formats.beginning(self._format, self._schema)
-        content += b"".join(file_formats.text(self._format, frame.rows) for frame in self._held.frames)
+        content += b"".join(file_formats.text(self._format, frame.rows) for frame in self._buffer.frames)
         if not content:
             return position
         with open(self._at, "r+b", opener=no_link) as file:
@@ -168,9 +170,9 @@ class FileSink:
         return msgspec.structs.replace(position, length=position.length + len(content))
 
     def _write_part(self, position: FilePosition) -> FilePosition:
-        if not self._held.frames and (position.parts or not position.finished):
+        if not self._buffer.frames and (position.parts or not position.finished):
             return position
-        tables = [frame.rows for frame in self._held.frames]
+        tables = [frame.rows for frame in self._buffer.frames]
         rows = pa.concat_tables(tables) if tables else self._schema.empty_table()
         target = part_path(self._at, position.parts + 1)
         with open(target, "wb", opener=no_link) as file:
@@ -213,7 +215,7 @@ def withdraw(options: FileSinkOptions, claim: str, *, delivered: bool, roots: Se
     """See :func:`sbon_node.connectors.sinks.file_position.withdraw`."""
     path, kind = _place(options)
     try:
-        folder = _held(path.absolute().parent, roots)
+        folder = _open_folder(path.absolute().parent, roots)
     except SbonError as error:
         if error.code == "bad-option":
             return  # its folder is missing, and the result with it
@@ -223,7 +225,7 @@ def withdraw(options: FileSinkOptions, claim: str, *, delivered: bool, roots: Se
     folder.close()
 
 
-def _held(folder: Path, roots: Sequence[str]) -> OpenFolder:
+def _open_folder(folder: Path, roots: Sequence[str]) -> OpenFolder:
     try:
         return OpenFolder(folder, roots)
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -37,7 +37,7 @@ PORTS = {"http": 80, "https": 443}
 MEDIA_TYPES = {"ndjson": "application/x-ndjson", "csv": "text/csv"}
 REFUSALS = frozenset({400, 413, 415, 422})
 """HTTP status codes that refuse the rows themselves for good."""
-MAX_HELD_BYTES = 4 * 1024 * 1024
+MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 FLUSH_S = 0.05
 MAX_WAIT_S = 300.0
 
@@ -134,10 +134,10 @@ class HttpSink(BufferedSink):
     """See :class:`sbon_node.connectors.interface.Sink`."""
 
     flush_after_s = FLUSH_S
-    max_held_bytes = MAX_HELD_BYTES
+    max_buffered_bytes = MAX_BUFFERED_BYTES
 
-    def __init__(self, context: SinkContext, options: HttpSinkOptions, stated: DeliveryPosition) -> None:
-        super().__init__(context, stated)
+    def __init__(self, context: SinkContext, options: HttpSinkOptions, stored: DeliveryPosition) -> None:
+        super().__init__(context, stored)
         endpoint = check_http(options, context.settings)
         self._options = options
         self._endpoint = endpoint
@@ -163,7 +163,7 @@ class HttpSink(BufferedSink):
         """
         posted: list[tuple[BufferedRows, str]] = []
         try:
-            for frame in self._held.frames:
+            for frame in self._buffer.frames:
                 posted.append((frame, await self._post(frame)))
         except asyncio.CancelledError:
             with suppress(SbonError):  # the frame is posted again under the same key
@@ -179,9 +179,9 @@ class HttpSink(BufferedSink):
 
         ``posted`` pairs each with the reason of its refusal, empty if it was accepted.
         """
-        is_complete = len(posted) == len(self._held.frames)
-        streams = self._held.taken if is_complete else self.positions() | {frame.stream: frame.number for frame, _ in posted}
-        ended = self._held.ended_by(streams)
+        is_complete = len(posted) == len(self._buffer.frames)
+        streams = self._buffer.taken if is_complete else self.positions() | {frame.stream: frame.number for frame, _ in posted}
+        ended = self._buffer.ended_by(streams)
         refused = [
             Refused(frame.stream, frame.number, i, frame.rows, reason)
             for frame, reason in posted
@@ -193,7 +193,7 @@ class HttpSink(BufferedSink):
         position = self._advanced(streams, ended, rows, refused=len(refused), finished=finished)
         if position != self._at:
             await self._state(self._file, position)
-        self._held.drop(len(posted))
+        self._buffer.drop(len(posted))
 
     async def _post(self, frame: BufferedRows) -> str:
         """Post a frame; return the reason of its refusal, empty if it was accepted.

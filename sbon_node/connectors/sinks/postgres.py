@@ -22,7 +22,7 @@ from sbon_node.errors import SbonError
 
 log = structlog.get_logger()
 
-MAX_HELD_BYTES = 8 * 1024 * 1024
+MAX_BUFFERED_BYTES = 8 * 1024 * 1024
 FLUSH_S = 0.1
 
 
@@ -30,7 +30,7 @@ class PostgresSink(BufferedSink):
     """See :class:`sbon_node.connectors.interface.Sink`."""
 
     flush_after_s = FLUSH_S
-    max_held_bytes = MAX_HELD_BYTES
+    max_buffered_bytes = MAX_BUFFERED_BYTES
 
     def __init__(self, context: SinkContext, database: Database, stored: PostgresPosition) -> None:
         super().__init__(context, stored)
@@ -49,7 +49,7 @@ class PostgresSink(BufferedSink):
                 refused = await self._copy(connection)
                 self._context.failpoint("sink-write")
                 await self._write_letters(refused)
-                buffer = self._held
+                buffer = self._buffer
                 rows = buffer.rows - len(refused)
                 tried = self._tried = self._advanced(buffer.taken, buffer.ended, rows, refused=len(refused), finished=finished)
                 if not await self._database.advance(connection, self._context.claim, self._at, tried):
@@ -73,13 +73,13 @@ class PostgresSink(BufferedSink):
         """Drop the frames up to ``position``; keep the later ones."""
         self._at, self._tried = position, None
         upto = position.streams
-        self._held.drop(sum(frame.number <= upto.get(frame.stream, 0) for frame in self._held.frames))
+        self._buffer.drop(sum(frame.number <= upto.get(frame.stream, 0) for frame in self._buffer.frames))
 
     async def _copy(self, connection: Any) -> list[Refused]:
         """Copy the held rows; return the rows that the table refuses."""
-        if not self._held.frames:
+        if not self._buffer.frames:
             return []
-        rows = pa.concat_tables([frame.rows for frame in self._held.frames])
+        rows = pa.concat_tables([frame.rows for frame in self._buffer.frames])
         refused = []
         spans = [(0, rows.num_rows)]
         while spans:
@@ -95,7 +95,7 @@ class PostgresSink(BufferedSink):
         return refused
 
     def _refused(self, row: int, reason: str) -> Refused:
-        for frame in self._held.frames:
+        for frame in self._buffer.frames:
             if row < frame.rows.num_rows:
                 return Refused(frame.stream, frame.number, row, frame.rows, reason)
             row -= frame.rows.num_rows

@@ -20,7 +20,7 @@ from sbon_node.connectors.interface import AWAY
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sinks.delivery_position import DeliveryPosition
 from sbon_node.connectors.sinks.postgres_options import ssl_mode
-from sbon_node.connectors.sinks.postgres_table import FoundColumn, TableName, check_columns, copied, creation
+from sbon_node.connectors.sinks.postgres_table import DatabaseColumn, TableName, check_columns, copied, creation
 from sbon_node.errors import SbonError
 from sbon_node.model.bounded import MAX_REASON
 
@@ -149,7 +149,7 @@ class Database:
         except asyncpg.PostgresError as error:
             if connection.is_closed() or not _is_of(error, ROW_CLASSES):
                 raise
-            return _said(error)
+            return _reason_of(error)
         return ""
 
     async def withdraw(self, connection: Any, claim: str, *, delivered: bool) -> None:
@@ -163,14 +163,16 @@ class Database:
             if position.made and not others and (delivered or not position.rows):
                 await connection.execute(f"DROP TABLE IF EXISTS {self._table.quoted}")
 
-    async def _columns(self, connection: Any) -> list[FoundColumn]:
+    async def _columns(self, connection: Any) -> list[DatabaseColumn]:
         records = await connection.fetch(FIND_COLUMNS, self._table.quoted)
-        return [FoundColumn(record["attname"], record["type"], record["needed"], record["generated"]) for record in records]
+        return [DatabaseColumn(record["attname"], record["type"], record["needed"], record["generated"]) for record in records]
 
     def _named(self, error: Exception) -> SbonError:
         if isinstance(error, asyncpg.PostgresError) and _is_of(error, FINAL_CLASSES):
-            return SbonError("sink-lost", _said(error), where=str(self), hint="see that the table is there and may be written to")
-        reason = _said(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+            return SbonError(
+                "sink-lost", _reason_of(error), where=str(self), hint="see that the table is there and may be written to"
+            )
+        reason = _reason_of(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
         return SbonError(AWAY, reason, where=str(self))
 
 
@@ -178,7 +180,7 @@ def _is_of(error: asyncpg.PostgresError, classes: tuple[str, ...]) -> bool:
     return str(getattr(error, "sqlstate", "") or "").startswith(classes)
 
 
-def _said(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return " ".join(str(error).split())[:MAX_REASON]
 
 

@@ -49,7 +49,7 @@ class TableName:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundColumn:
+class DatabaseColumn:
     """A column of an existing table. ``needed``: it refuses NULL and has no default."""
 
     name: str
@@ -117,7 +117,7 @@ def creation(name: TableName, schema: pa.Schema) -> str:
     return f"CREATE TABLE {name.quoted} ({columns})"
 
 
-def check_columns(name: TableName, schema: pa.Schema, columns: Sequence[FoundColumn]) -> None:
+def check_columns(name: TableName, schema: pa.Schema, columns: Sequence[DatabaseColumn]) -> None:
     """Raise ``bad-table``, with all defects as details, if the existing table cannot hold the rows."""
     remaining = {column.name: column for column in columns}
     wrong = []

@@ -95,7 +95,7 @@ class HttpSource:
         self._queue: deque[_Waiting] = deque()
         self._read: deque[_Waiting] = deque()
         self._news = asyncio.Event()
-        self._held = 0
+        self._buffered_bytes = 0
         self._open = False
 
     def check(self) -> None:
@@ -153,7 +153,7 @@ class HttpSource:
                 return answer
             waiting = await self._parsed(body, kind, delimiter, header, key, digest)
         finally:
-            self._held -= len(body)
+            self._buffered_bytes -= len(body)
         # The same post may have arrived meanwhile.
         return await self._repeated(key, digest) or await self._stored(waiting)
 
@@ -179,20 +179,20 @@ class HttpSource:
             async with self._clock.timeout(settings.push_timeout_s):
                 async for chunk in post.body:
                     size += len(chunk)
-                    self._held += len(chunk)
+                    self._buffered_bytes += len(chunk)
                     chunks.append(chunk)
                     if size > settings.push_max_bytes:
                         message = f"a post has at most {settings.push_max_bytes:,} bytes"
                         raise SbonError("post-too-large", message, where="body", hint="post its rows in parts")
-                    if self._held > settings.push_held_bytes:
+                    if self._buffered_bytes > settings.push_buffer_bytes:
                         message = "more is being posted than is stored meanwhile"
                         raise SbonError("source-busy", message, where=self._name, hint="post it again a little later")
         except TimeoutError as error:
-            self._held -= size
+            self._buffered_bytes -= size
             message = f"the body did not come within {settings.push_timeout_s:g} s"
             raise SbonError("post-too-slow", message, where="body", hint="post its rows in parts") from error
         except BaseException:
-            self._held -= size
+            self._buffered_bytes -= size
             raise
         return b"".join(chunks)
 
@@ -230,7 +230,7 @@ class HttpSource:
             raise _stopped(self._name)
         if post.seen.key:
             self._waiting[post.seen.key] = post
-        self._held += post.size
+        self._buffered_bytes += post.size
         self._queue.append(post)
         self._news.set()
         receipt = await asyncio.shield(post.answer)
@@ -245,7 +245,7 @@ class HttpSource:
         )
 
     def _done(self, post: _Waiting, receipt: Receipt | None) -> None:
-        self._held -= post.size
+        self._buffered_bytes -= post.size
         self._waiting.pop(post.seen.key, None)
         if receipt is not None:
             post.answer.set_result(receipt)

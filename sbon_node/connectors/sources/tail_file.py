@@ -109,7 +109,7 @@ class TailFile:
 
         With ``ended``, no more will be written, and the rest is a record. Raises :class:`FileCut`.
         """
-        if self.sight.size < self._offset + len(self._text.held):
+        if self.sight.size < self._offset + len(self._text.buffered):
             raise FileCut
         if not self.begin(ended=ended):
             return None
@@ -122,7 +122,7 @@ class TailFile:
         return parsed_text
 
     def _read_on(self, ended: bool) -> ParsedText | None:
-        buffered = self._text.held
+        buffered = self._text.buffered
         data = os.pread(self._fd, self._settings.block_bytes, self._offset + len(buffered))
         if not data:
             return self._text.take(ended=True) if ended else None

@@ -28,7 +28,7 @@ from sbon_node.placement.strategies.registry import DEFAULT_STRATEGY, strategy_n
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.outcome import Ended, run_cluster
-from sbon_node.simulation.query_run import Asked, QueryRun
+from sbon_node.simulation.query_run import QueryRun, RunQuery
 
 NODES = dict(zip(SITES, ("new-york", "london", "sao-paulo"), strict=True))
 CONSUMER = "singapore"
@@ -189,7 +189,7 @@ def run_query(
 
 def _played(sql: str, streams: Mapping[str, SuiteStream], decompose: Decompose, strategy: str = DEFAULT_STRATEGY) -> QueryRun:
     return QueryRun(
-        queries=(Asked(QUERY, sql, strategy, decompose),),
+        queries=(RunQuery(QUERY, sql, strategy, decompose),),
         streams=tuple(stream.declaration for stream in streams.values()),
         sources=tuple(source for stream in streams.values() for source in stream.sources(NODES)),
         consumer=CONSUMER,

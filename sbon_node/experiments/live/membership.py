@@ -40,7 +40,7 @@ class Trial:
         self.deaths: list[tuple[float, str, str]] = []
         """Deaths: time, observer, member."""
         self.changes: Counter[Change] = Counter()
-        self.overlay = Overlay(seed, self.one_way_s, settings=settings, listen=self._told)
+        self.overlay = Overlay(seed, self.one_way_s, settings=settings, listen=self._heard_change)
         self._nodes = nodes
 
     def one_way_s(self, a: str, b: str) -> float:
@@ -80,7 +80,7 @@ class Trial:
         """Number of living members that some node regarded as dead."""
         return len({member for _, _, member in self.deaths if self.overlay.sites[member].alive})
 
-    def _told(self, observer: str, member: str, change: Change) -> None:
+    def _heard_change(self, observer: str, member: str, change: Change) -> None:
         self.changes[change] += 1
         if change == "died":
             self.deaths.append((asyncio.get_running_loop().time(), observer, member))

@@ -269,7 +269,7 @@ class Swim:
                 ):
                     self.gossip.piggyback(rumour)
             elif isinstance(rumour, StateUpdate):
-                out += self._found(rumour, now)
+                out += self._probe_result(rumour, now)
             elif rumour.state in REACHABLE and self.table.news(rumour) and not self.table.proven(rumour):
                 measured = asked and number < MAX_FRESH_PINGS
                 out += self.candidates.offer(rumour, now, asked=asked, measured=measured)
@@ -350,7 +350,7 @@ class Swim:
         """Return this node's own record while it is news that others, such as suspecting nodes, may await."""
         return self.table.own if self.table.own.name in self.gossip else None
 
-    def _found(self, state_update: StateUpdate, now: float) -> list[Instruction]:
+    def _probe_result(self, state_update: StateUpdate, now: float) -> list[Instruction]:
         known = self.table.get(state_update.name)
         if known is not None and state_update.state in REACHABLE and known.member.state not in REACHABLE:
             return []  # A returning member says so itself.

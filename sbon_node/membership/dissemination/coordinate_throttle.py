@@ -19,20 +19,20 @@ FIRST_PAUSE_S = 1.0
 class CoordinateThrottle:
     def __init__(self, settings: MembershipSettings) -> None:
         self._settings = settings
-        self._told: Coordinate | None = None
+        self._published: Coordinate | None = None
         self._began: float | None = None
-        self._told_at = -math.inf
+        self._published_at = -math.inf
 
     def due(self, coordinate: Coordinate, now: float, members: int) -> bool:
         """Return whether to publish this coordinate; it then counts as published."""
         if self._began is None:
             self._began = now
-        pause_s = min(self._settings.coordinate_pause_s * members, max(FIRST_PAUSE_S, self._told_at - self._began))
-        if now - self._told_at < pause_s:
+        pause_s = min(self._settings.coordinate_pause_s * members, max(FIRST_PAUSE_S, self._published_at - self._began))
+        if now - self._published_at < pause_s:
             return False
-        if self._told is not None and _moved_ms(self._told, coordinate) < self._settings.coordinate_step_ms:
+        if self._published is not None and _moved_ms(self._published, coordinate) < self._settings.coordinate_step_ms:
             return False
-        self._told, self._told_at = coordinate, now
+        self._published, self._published_at = coordinate, now
         return True
 
 

@@ -40,7 +40,7 @@ async def place(problem: PlacementProblem, view: NetworkView, settings: Placemen
     hosts, partial = placement.hosts(), Partial(problem, view)
     for operator, node in hosts.items():
         partial.place(operator, node)
-    partial.know(await _asked(problem, view, hosts))
+    partial.know(await _answers_of_hosts(problem, view, hosts))
     if problem.bounds.max_delay_ms is not None:
         await measured(partial, view, settings)  # at the limit on measurements, known latencies decide
     cores = partial.cores()
@@ -56,7 +56,7 @@ async def place(problem: PlacementProblem, view: NetworkView, settings: Placemen
     )
 
 
-async def _asked(problem: PlacementProblem, view: NetworkView, hosts: Mapping[str, str]) -> dict[str, Answer]:
+async def _answers_of_hosts(problem: PlacementProblem, view: NetworkView, hosts: Mapping[str, str]) -> dict[str, Answer]:
     """Return the answers of hosts with capacity and enough bandwidth for all their operators.
 
     Hosts that lack another resource or are unreachable are left to the reservation, which passes over them.

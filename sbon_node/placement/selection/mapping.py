@@ -96,11 +96,11 @@ def by_latency(view: NetworkView, node: str, exclude: frozenset[str] = frozenset
     return [host for _, _, host in sorted((ms, host != node, host) for ms, host in zip(away_ms, hosts, strict=True))]
 
 
-def along(way: Sequence[str], view: NetworkView, operator: Operator) -> list[str]:
-    """Return the hosts of the path ``way`` in its order, then all others. Those nearest to its first node come first."""
+def along(path: Sequence[str], view: NetworkView, operator: Operator) -> list[str]:
+    """Return the hosts on ``path`` in its order, then all others. Those nearest to its first node come first."""
     hosts = set(view.nodes())
-    goal_options = [node for node in way if node in hosts]
-    return list(dict.fromkeys([*goal_options, *by_latency(view, way[0], operator.refused)]))
+    goal_options = [node for node in path if node in hosts]
+    return list(dict.fromkeys([*goal_options, *by_latency(view, path[0], operator.refused)]))
 
 
 def no_capacity(operator: Operator, candidates: Sequence[Candidate]) -> SbonError:

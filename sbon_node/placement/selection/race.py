@@ -47,7 +47,7 @@ class Race:
 
     def __init__(self, latencies: LatencyMatrix, candidates: int) -> None:
         self._latencies, self._candidates = latencies, candidates
-        self._asked: Counter[int] = Counter()
+        self._measured_pairs: Counter[int] = Counter()
         self._squares, self._count = OFF_WEIGHT * OFF**2, float(OFF_WEIGHT)
 
     async def round(self, instance: Instance, believed: Solution) -> bool:
@@ -58,7 +58,7 @@ class Race:
         chosen: list[tuple[int, int]] = []
         for operator in range(len(believed.least)):
             pairs = self._of_operator(instance, operator, believed)
-            self._asked[operator] += len(pairs)
+            self._measured_pairs[operator] += len(pairs)
             chosen += pairs
         if not chosen or self._latencies.trouble:
             return False
@@ -85,7 +85,7 @@ class Race:
 
     def _of_operator(self, instance: Instance, operator: int, believed: Solution) -> list[tuple[int, int]]:
         ends, hosts, least = instance.pinned_neighbours(operator), instance.candidates[operator], believed.least[operator]
-        left = self._candidates * len(ends) - self._asked[operator]
+        left = self._candidates * len(ends) - self._measured_pairs[operator]
         if left <= 0:
             return []
         may: NDArray[np.bool_] = self._latencies.open[ends[:, None], hosts]

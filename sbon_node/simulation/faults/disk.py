@@ -64,7 +64,7 @@ class SimulatedDisk:
         """Record the process as dead: its successor gets the folder as it is now."""
         before = self.folder
         self._generation += 1
-        with _by_nobody():
+        with _without_process():
             shutil.copytree(before, self.folder, symlinks=True, ignore=shutil.ignore_patterns("*-shm"))
             self._own.move(self.folder)
         self._connections.clear()
@@ -72,7 +72,7 @@ class SimulatedDisk:
 
     def lose_power(self, survives: Survives) -> list[str]:
         """Lose power, after :meth:`crash` of all processes. The successor gets the surviving data; return the changed paths."""
-        with _by_nobody():
+        with _without_process():
             lost = [path for folder in self._durable for path in folder.lose_power(survives)]
             if survives != "all":
                 index = self._root / f"{self._generation - 1}"
@@ -159,7 +159,7 @@ def _disk_of_caller(disks: Mapping[str, SimulatedDisk]) -> SimulatedDisk | None:
 
 
 @contextmanager
-def _by_nobody() -> Iterator[None]:
+def _without_process() -> Iterator[None]:
     """Return the disk for operations by no process of its node."""
     token = current_process.set(None)
     try:

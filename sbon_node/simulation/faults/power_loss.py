@@ -36,7 +36,7 @@ class Durable:
     """
 
     def __init__(self, root: Path, copies: Path) -> None:
-        self.root, self._held = root, copies
+        self.root, self._copies = root, copies
         self._content: dict[int, bytes] = {}
         self._names: dict[str, dict[str, int]] = {}
         self._numbers: set[int] = set()
@@ -94,7 +94,7 @@ class Durable:
         self._names.clear()
         self._content.clear()
         self._numbers.clear()
-        shutil.rmtree(self._held, ignore_errors=True)
+        shutil.rmtree(self._copies, ignore_errors=True)
 
     def _collect(self, shown: str, folder: str, survives: Survives, content: dict[str, bytes | None]) -> None:
         """Collect the durable content of ``folder``, by its present name; ``shown`` is its name afterwards."""
@@ -118,7 +118,7 @@ class Durable:
 
     def _trust_all(self) -> None:
         self.release()
-        self._held.mkdir(parents=True)
+        self._copies.mkdir(parents=True)
         for folder in _folders(str(self.root)):
             self.sync(folder)
             for entry in _entries(folder):
@@ -131,7 +131,7 @@ class Durable:
     def _hold(self, inode: int, path: str) -> None:
         if inode not in self._numbers:
             self._numbers.add(inode)
-            _link(path, f"{self._held}/{inode}", follow_symlinks=False)
+            _link(path, f"{self._copies}/{inode}", follow_symlinks=False)
 
 
 def synced_path(descriptor: int) -> str:

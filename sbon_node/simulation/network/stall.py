@@ -78,24 +78,24 @@ class _Inbox:
 
     def __init__(self, handler: DatagramHandler, stall: Stall) -> None:
         self._handler, self._stall = handler, stall
-        self._held: list[tuple[bytes, Address]] = []
+        self._delayed: list[tuple[bytes, Address]] = []
 
     def take(self, payload: bytes, sender: Address, stamp: float) -> None:
         left_s = self._stall.left_s()
-        if left_s <= 0 and not self._held:
+        if left_s <= 0 and not self._delayed:
             self._handler(payload, sender, stamp)
             return
-        if not self._held:
+        if not self._delayed:
             asyncio.get_running_loop().call_later(left_s, self._read)
-        if len(self._held) < KERNEL_DATAGRAMS:
-            self._held.append((payload, sender))
+        if len(self._delayed) < KERNEL_DATAGRAMS:
+            self._delayed.append((payload, sender))
 
     def _read(self) -> None:
         loop = asyncio.get_running_loop()
         if (left_s := self._stall.left_s()) > 0:
             loop.call_later(left_s, self._read)
             return
-        datagrams, self._held = self._held, []
+        datagrams, self._delayed = self._delayed, []
         for payload, sender in datagrams:
             self._handler(payload, sender, loop.time())
 

@@ -17,7 +17,7 @@ class _Pipe:
     """One direction of a connection.
 
     Bytes wait in ``queue`` at the writer, then travel in ``_flight``, then lie unread at the reader. Bytes that have left the
-    queue and are not yet read (``_held``) are at most the window.
+    queue and are not yet read (``_unread_bytes``) are at most the window.
     """
 
     def __init__(self, paths: Paths, source: SimulatedConnection, target: SimulatedConnection) -> None:
@@ -29,7 +29,7 @@ class _Pipe:
         self.queued = 0
         self._closing = self._ended = False
         self._flight: deque[tuple[float, bytes]] = deque()
-        self._held = self._freed = 0
+        self._unread_bytes = self._freed = 0
         self._arrival_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._ack: asyncio.TimerHandle | None = None
@@ -70,14 +70,14 @@ class _Pipe:
 
     def _pump(self) -> None:
         window = self._paths.quality.window_bytes
-        while self.queue and self._held < window:
+        while self.queue and self._unread_bytes < window:
             chunk = self.queue.popleft()
-            room = window - self._held
+            room = window - self._unread_bytes
             if len(chunk) > room:
                 self.queue.appendleft(chunk[room:])
                 chunk = chunk[:room]
             self.queued -= len(chunk)
-            self._held += len(chunk)
+            self._unread_bytes += len(chunk)
             self._paths.traffic(self._source.node).stream_bytes_sent += len(chunk)
             self._launch(chunk)
         if self._closing and not self.queue and not self._ended:
@@ -117,7 +117,7 @@ class _Pipe:
             self._hold_up()
             return
         self._flows()
-        self._held -= self._freed
+        self._unread_bytes -= self._freed
         self._freed = 0
         self._pump()
 

@@ -101,7 +101,7 @@ def parse(clean: str) -> list[exp.Expr]:
         start = _offset(clean, first.get("line") or 1, first.get("col") or 1, first.get("highlight") or "")
         message = str(first.get("description") or error).rstrip(".")
         message = re.sub(r" but got <Token.*", "", message)
-        for pattern, plain in _SAID:
+        for pattern, plain in _PLAIN_WORDINGS:
             message = re.sub(pattern, plain, message)
         if " missing after" in message and _is_ahead(clean, start, first.get("highlight") or ""):
             message = message.replace("missing after", "missing before")
@@ -115,7 +115,7 @@ def parse(clean: str) -> list[exp.Expr]:
         noise.setLevel(level)
 
 
-_SAID = (
+_PLAIN_WORDINGS = (
     (r"Required keyword: '\w+' missing for .*", "something is missing after"),
     (r"Expecting \)", "a closing bracket is missing after"),
     (r"Expected (\w+) after CASE", r"\1 is missing after"),

@@ -16,7 +16,7 @@ from sbon_node.streams.outbox.signals import Signal
 class Inbox:
     """Frames ``released + 1`` to ``received`` of one stream; those after ``loaded`` are on disk.
 
-    Frames stay until released, since a batch may run again. ``held_bytes`` count against the credit.
+    Frames stay until released, since a batch may run again. ``buffered_bytes`` count against the credit.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Inbox:
         self.news = news or Signal()
         self.capacity_bytes = capacity_bytes
         self.received = self.loaded = self.released = released
-        self.held_bytes = self.memory_bytes = 0
+        self.buffered_bytes = self.memory_bytes = 0
         self.spill = spill
         self._holding = False
         self._returned = released
@@ -36,7 +36,7 @@ class Inbox:
 
     @property
     def room_bytes(self) -> int:
-        return self.capacity_bytes - self.held_bytes
+        return self.capacity_bytes - self.buffered_bytes
 
     @property
     def newest(self) -> Frame | None:
@@ -64,7 +64,7 @@ class Inbox:
         else:
             self._keep(frame)
         self.received = frame.number
-        self.held_bytes += size
+        self.buffered_bytes += size
         self._load()
         self.news.notify()
         return self._give_back()
@@ -83,7 +83,7 @@ class Inbox:
             size = weight(self._frames.pop(self.released).payload)
             self.memory_bytes -= size
             freed += size if self.released > self._returned else 0
-        self.held_bytes -= freed
+        self.buffered_bytes -= freed
         if self._load():
             self.news.notify()
         return freed + self._give_back()
@@ -125,5 +125,5 @@ class Inbox:
     def _give_back(self) -> int:
         if not self._holding or self.spill is None or self.spill.is_full:
             return 0
-        freed, self.held_bytes, self._returned = self.held_bytes, 0, self.received
+        freed, self.buffered_bytes, self._returned = self.buffered_bytes, 0, self.received
         return freed

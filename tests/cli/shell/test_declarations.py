@@ -8,7 +8,7 @@ import pytest
 
 from sbon.model import Column
 from sbon_cli.shell.actions import action_of
-from sbon_cli.shell.declarations import Attach, CreateStream, Detach, DropStream, placed
+from sbon_cli.shell.declarations import Attach, CreateStream, Detach, DropStream, with_position
 from sbon_node.errors import SbonError
 from tests.cli.commands import lines, run
 
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_told_with_its_place(text: str, place: str, message: st
 def test_a_refusal_of_the_node_is_placed_by_the_field_it_names(code: str, where: str, place: str) -> None:
     found = action_of("CREATE STREAM t (ts timestamp) EVENT TIME ts")
     assert isinstance(found, CreateStream)
-    assert placed(SbonError(code, "no", where=where), found.places).where == place
+    assert with_position(SbonError(code, "no", where=where), found.positions).where == place
 
 
 def test_the_node_does_what_statements_say(api: str, node: Any) -> None:

@@ -75,17 +75,17 @@ def up(count: int, latency: str | None, settings: tuple[str, ...], folder: Path,
         state = ClusterState(mark=local.mark, nodes=tuple(NodeState.of(node) for node in local.nodes))
         state.write(local.folder)
     _show(state, json_)
-    err().print(f"[dim]end all with: {_told('down', folder)}; to talk to the first node:[/]")
+    err().print(f"[dim]end all with: {_command_line('down', folder)}; to talk to the first node:[/]")
     err().print(f"export SBON_API={state.nodes[0].api}")
 
 
 def _start_dead(old: ClusterState, folder: Path, json_: bool) -> None:
     """Start the dead nodes of a cluster; raise ``cluster-exists`` if all run, or another cluster is wanted."""
     context = click.get_current_context()
-    end = f"end it: {_told('down', folder)}"
+    end = f"end it: {_command_line('down', folder)}"
     for option in ("latency", "settings"):
         if context.get_parameter_source(option) is ParameterSource.COMMANDLINE:
-            hint = f"start the stopped nodes again, with their settings: {_told('start', folder)}; or {end}"
+            hint = f"start the stopped nodes again, with their settings: {_command_line('start', folder)}; or {end}"
             raise SbonError("cluster-exists", "a cluster with other settings runs here already", where=str(folder), hint=hint)
     count = context.params["count"]
     if context.get_parameter_source("count") is ParameterSource.COMMANDLINE and count != len(old.nodes):
@@ -107,7 +107,7 @@ def status(folder: Path, json_: bool) -> None:
     state = required_state(folder)
     if not _show(state, json_):
         if not all(node.process() for node in state.nodes):
-            err().print(f"[dim]start the stopped nodes again: {_told('start', folder)}[/]")
+            err().print(f"[dim]start the stopped nodes again: {_command_line('start', folder)}[/]")
         sys.exit(EXIT_REFUSED)
 
 
@@ -133,7 +133,7 @@ def start(names: tuple[str, ...], folder: Path, json_: bool) -> None:
 def _start(state: ClusterState, names: Iterable[str], folder: Path) -> None:
     """Start nodes that are down on their data, in sequence."""
     if not all(node.arguments for node in state.nodes):
-        hint = f"stop it and start it again: {_told('down', folder)}"
+        hint = f"stop it and start it again: {_command_line('down', folder)}"
         raise SbonError("bad-cluster", "an older sbon started it", where=str(folder), hint=hint)
     nodes = {node.name: node for node in state.nodes}
     for name in names:
@@ -165,7 +165,7 @@ def down(purge: bool, folder: Path) -> None:
     err().print(f"stopped {len(going)} of {len(state.nodes)} nodes{forced}")
 
 
-def _told(command: str, folder: Path) -> str:
+def _command_line(command: str, folder: Path) -> str:
     """Return the command to copy."""
     return f"sbon cluster {command}" + ("" if folder == FOLDER else f" --dir {shlex.quote(str(folder))}")
 

@@ -23,7 +23,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 THERE = ("alive", "suspect")
 
 
-class Place(msgspec.Struct, frozen=True):
+class MapPoint(msgspec.Struct, frozen=True):
     """A node on the map: milliseconds along the first two principal axes of the latency dimensions."""
 
     name: str
@@ -40,7 +40,7 @@ class Map(msgspec.Struct, frozen=True):
     yet.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[MapPoint, ...]
     shown: float
     unplaced: tuple[str, ...]
 
@@ -59,16 +59,16 @@ def map_(api: str, file: Path | None, json_: bool) -> None:
     from a node to the network and add to each distance; --out shows both, as size and colour.
     """
     check_suffix(file)
-    map_found = map_of(Client(api).members())
+    cluster_map = map_of(Client(api).members())
     if file is not None:
-        save(map_found, file)
+        save(cluster_map, file)
         err().print(f"written: {escape(str(file))}")
     if json_:
-        print_json(map_found)
+        print_json(cluster_map)
     elif file is None:
-        for line in drawn([(point.name, point.x_ms, point.y_ms) for point in map_found.places], out().width):
+        for line in drawn([(point.name, point.x_ms, point.y_ms) for point in cluster_map.places], out().width):
             say(escape(line))
-        say(f"\n[dim]{escape(_legend(map_found))}[/]")
+        say(f"\n[dim]{escape(_legend(cluster_map))}[/]")
 
 
 def _legend(network_map: Map) -> str:
@@ -87,7 +87,7 @@ def map_of(members: Sequence[MemberInfo]) -> Map:
     points, shown = principal_axes(list(coordinates.values()))
     located = [m for m in present if m.name in coordinates]
     map_points = tuple(
-        Place(m.name, round(float(x), 3), round(float(y), 3), m.height_ms or 0.0, m.load_ms or 0.0, m.load_per_core)
+        MapPoint(m.name, round(float(x), 3), round(float(y), 3), m.height_ms or 0.0, m.load_ms or 0.0, m.load_per_core)
         for m, (x, y) in zip(located, points, strict=True)
     )
     return Map(map_points, round(shown, 4), tuple(m.name for m in present if m.coordinate is None))

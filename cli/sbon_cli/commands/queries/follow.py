@@ -37,7 +37,7 @@ class Silence(Listening):
 
     def broken(self) -> None:
         """Rows have come, and the reader has handled them."""
-        self._since, self._ask_after_s, self._told = self._now(), SILENT_S, ""
+        self._since, self._ask_after_s, self._last_reason = self._now(), SILENT_S, ""
 
     def lasts(self) -> None:
         """No rows have come, but the node answers."""
@@ -46,9 +46,9 @@ class Silence(Listening):
             return
         self._ask_after_s = silent_s + min(max(silent_s, SILENT_S), SILENT_MOST_S)
         reason = self._ask()
-        if reason and reason != self._told:
+        if reason and reason != self._last_reason:
             self._notice(f"no rows for {silent_s:.0f} s: {reason}")
-        self._told = reason
+        self._last_reason = reason
 
 
 @dataclass

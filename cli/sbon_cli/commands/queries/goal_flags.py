@@ -30,10 +30,10 @@ def bytes_s_of(rate: str, flag: str) -> float:
 def _max_delay(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
     if value is None:
         return None
-    found_ms = milliseconds_of(value, "--max-delay")
-    if found_ms < 1:
+    delay_ms = milliseconds_of(value, "--max-delay")
+    if delay_ms < 1:
         raise click.UsageError(f"--max-delay: {value!r} is less than a millisecond")
-    return float(found_ms)
+    return float(delay_ms)
 
 
 def _min_throughput(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:

@@ -134,11 +134,11 @@ class _Lines:
 
     def __init__(self, query: str) -> None:
         self._query = query
-        self._told_s = time.monotonic()
+        self._printed_s = time.monotonic()
 
     def show(self, progress: QueryProgress) -> None:
-        if time.monotonic() - self._told_s >= LINE_EVERY_S:
-            self._told_s = time.monotonic()
+        if time.monotonic() - self._printed_s >= LINE_EVERY_S:
+            self._printed_s = time.monotonic()
             err().print(f"[dim]{escape(self._query)}: {escape(progress_text(progress))}[/]")
 
 

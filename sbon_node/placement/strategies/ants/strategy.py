@@ -66,8 +66,8 @@ async def _colony(problem: PlacementProblem, view: NetworkView, pool: Sequence[s
     """Build the colony. Pinned ends are cells as well, even if they may host nothing, because ants pass them."""
     nodes = sorted({*pool, *problem.pinned.values()})
     terrain = await view.compute(partial(Terrain, nodes, await all_pairs_ms(view, nodes, "ants")))
-    nobody = Offer(Server(), NOTHING)
-    cells = {node: Cell(node, terrain.neighbours[node], terrain.weights, *offers.get(node, nobody)) for node in nodes}
+    no_offer = Offer(Server(), NOTHING)
+    cells = {node: Cell(node, terrain.neighbours[node], terrain.weights, *offers.get(node, no_offer)) for node in nodes}
     return Colony(cells, terrain.path_ms, view.rng)
 
 

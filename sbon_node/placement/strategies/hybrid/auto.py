@@ -39,10 +39,10 @@ async def auto(problem: PlacementProblem, view: NetworkView, settings: Placement
             why = error.message
         else:
             many = len(view.nodes()) ** len(problem.operators)
-            return _told(
+            return _with_reason(
                 placement, f"all latencies are measured, and {many:,} placements are few enough for an exact search", view, before
             )
-    return _told(await hybrid(problem, view, settings), why, view, before)
+    return _with_reason(await hybrid(problem, view, settings), why, view, before)
 
 
 async def _inexact(problem: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> str:
@@ -64,6 +64,6 @@ async def _inexact(problem: PlacementProblem, view: NetworkView, settings: Place
     return f"{missing} of {len(pairs)} latencies could not be measured" if missing else ""
 
 
-def _told(placement: Placement, why: str, view: NetworkView, before: int) -> Placement:
+def _with_reason(placement: Placement, why: str, view: NetworkView, before: int) -> Placement:
     reason = f"auto took {placement.strategy}: {why}"
     return msgspec.structs.replace(placement, reason=reason, probes=view.probes - before)

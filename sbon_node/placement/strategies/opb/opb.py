@@ -114,7 +114,7 @@ class _Search:
         self._order = sorted(problem.operators, key=lambda operator: phase[operator.id])
         self._earlier: Mapping[str, str] = {}
         self.missing_ms = math.inf
-        self._found: dict[int, dict[str, Answer]] = {}
+        self._answers: dict[int, dict[str, Answer]] = {}
         sources = {edge.source for edge in problem.edges}
         producers = [node for vertex, node in problem.pinned.items() if vertex in sources]
         consumers = [node for vertex, node in problem.pinned.items() if vertex not in sources]
@@ -163,11 +163,11 @@ class _Search:
         first = self._z == math.ceil(1 / self._settings.window_share)
         self._z -= 1
         below = math.inf if first else (self._z + 1) * self._width
-        if self._z not in self._found:
+        if self._z not in self._answers:
             window = window_of(self._problem, self._settings, self._z * self._width, below)
-            self._found[self._z] = await self._view.discover(window)
-        partial.know(self._found[self._z])
-        self._cache += self._found[self._z]
+            self._answers[self._z] = await self._view.discover(window)
+        partial.know(self._answers[self._z])
+        self._cache += self._answers[self._z]
         return True
 
     async def _place(self, operator: Operator, partial: Partial, kind: Pass) -> Assignment:
@@ -200,7 +200,7 @@ class _Search:
                 reason = f"least beyond the bound on delay of {len(nodes)} with capacity"
                 break
         partial.place(operator.id, nodes[chosen])
-        candidates = _told(nodes, order, powers, chosen)
+        candidates = _candidates_of(nodes, order, powers, chosen)
         return Assignment(operator=operator.id, node=nodes[chosen], reason=reason, candidates=candidates)
 
     def _least_late(self, operator: Operator, nodes: list[str], powers: Floats, partial: Partial) -> int:
@@ -237,6 +237,6 @@ class _Search:
         return (placed,) if placed is not None else partial.ends(vertex)
 
 
-def _told(nodes: list[str], order: list[int], powers: Floats, chosen: int) -> tuple[Candidate, ...]:
+def _candidates_of(nodes: list[str], order: list[int], powers: Floats, chosen: int) -> tuple[Candidate, ...]:
     shown = [chosen, *(i for i in order if i != chosen)][:SHOWN]
     return tuple(Candidate(node=nodes[i], distance_ms=0.0, accepted=True, reason=f"power e^{powers[i]:.2f}") for i in shown)

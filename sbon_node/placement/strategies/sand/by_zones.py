@@ -105,10 +105,10 @@ class _Search:
         lost = [node for node in nodes if node not in ends and view.coordinate(node) is None]
         self._latencies = LatencyMatrix(view, nodes, lost)
         self._number = {node: number for number, node in enumerate(nodes)}
-        self._held: dict[str, str] = {}
+        self._kept: dict[str, str] = {}
         self._crowded: dict[str, set[str]] = {operator.id: set() for operator in problem.operators}
         self._coordinator = {operator.id: view.owner(operator.id) for operator in problem.operators}
-        self._asked: set[tuple[int, int]] = set()
+        self._requested_links: set[tuple[int, int]] = set()
         self._dead_end = ""
         self._outcome: Outcome | None = None
         self._placed: Mapping[str, str] = {}
@@ -189,16 +189,16 @@ class _Search:
         for operator in self._crowded:
             allowed[operator] = np.zeros(len(latency_ms), dtype=np.bool_)
             refused = self._room.rejected[operator] | self._crowded[operator]
-            hosts = [self._held[operator]] if operator in self._held else self._hosts
+            hosts = [self._kept[operator]] if operator in self._kept else self._hosts
             allowed[operator][numbers([node for node in hosts if node not in refused], self._number)] = True
         return run(self._problem, Step(self._rule, locations, allowed, self._coordinator.__getitem__))
 
     async def _measured(self, links: Sequence[tuple[int, int]]) -> bool:
         """Measure the estimated links among these, once. Return whether there were any and measuring was allowed."""
-        unknown = [link for link in links if not self._latencies.measured[link] and link not in self._asked]
+        unknown = [link for link in links if not self._latencies.measured[link] and link not in self._requested_links]
         if not unknown or not self._settings.measure or self._latencies.trouble:
             return False
-        self._asked.update(unknown)
+        self._requested_links.update(unknown)
         await self._latencies.measure(unknown)
         return True
 
@@ -224,7 +224,7 @@ class _Search:
         needs = {operator.id: operator.needs for operator in self._problem.operators}
         beside: dict[str, list[str]] = {}
         full: set[str] = set()
-        for operator, node in sorted(hosts.items(), key=lambda pair: pair[0] not in self._held):
+        for operator, node in sorted(hosts.items(), key=lambda pair: pair[0] not in self._kept):
             neighbours = beside.setdefault(node, [])
             both = total([needs[operator_id] for operator_id in (*neighbours, operator)])
             wanted = np.array([*both.amounts, len(neighbours) + 1.0])
@@ -233,7 +233,7 @@ class _Search:
                 full.add(node)
             else:
                 neighbours.append(operator)
-        self._held |= {operator: node for node in sorted(full) for operator in beside[node]}
+        self._kept |= {operator: node for node in sorted(full) for operator in beside[node]}
 
 
 def _late(problem: PlacementProblem, view: NetworkView) -> SbonError:
