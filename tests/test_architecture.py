@@ -48,7 +48,7 @@ PURE = tuple(
 )
 
 
-def test_what_thinks_draws_from_the_generator_it_is_given() -> None:
+def test_pure_code_draws_from_its_given_generator() -> None:
     """``random`` and ``numpy.random`` are imported there for the types of generators."""
     inside = [path for path in SOURCES if str(path.relative_to(ROOT)).startswith(PURE)]
     assert len(inside) > 30

@@ -36,7 +36,7 @@ def words(events: list[NodeEvent]) -> list[str]:
     return found
 
 
-def test_each_listener_is_told_what_it_listens_to_from_then_on() -> None:
+def test_each_listener_gets_its_kinds_of_events_from_then_on() -> None:
     bus = Bus("a", lambda: 1234)
     bus.publish("membership", joined("early"))
     woken: list[int] = []
@@ -55,7 +55,7 @@ def test_each_listener_is_told_what_it_listens_to_from_then_on() -> None:
     assert (taken(members), words(taken(everything))) == ([], ["late"])
 
 
-def test_where_nobody_listens_nothing_is_made() -> None:
+def test_without_listeners_no_event_is_made() -> None:
     bus = Bus("a", lambda: 0)
 
     def made(*, node: str, at_ms: int) -> NodeEvent:
@@ -68,7 +68,7 @@ def test_where_nobody_listens_nothing_is_made() -> None:
     bus.publish("logs", made)
 
 
-def test_a_slow_listener_is_told_in_its_place_how_much_it_missed() -> None:
+def test_a_slow_listener_gets_the_count_of_missed_events_in_order() -> None:
     bus = Bus("a", lambda: 0)
     slow, quick = (bus.listen(["membership"], limit=3, wake=lambda: None) for _ in range(2))
     for number in range(10):

@@ -95,14 +95,14 @@ def folder(tmp_path: Path) -> Path:
         ("all", 9, ""),
     ],
 )
-def test_what_is_left_out_is_counted(folder: Path, tests: str, ran: int, line: str, workers: tuple[str, ...]) -> None:
+def test_tests_left_out_are_counted(folder: Path, tests: str, ran: int, line: str, workers: tuple[str, ...]) -> None:
     done = pytest_in(folder, "--tests", tests, *workers)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{ran} passed" in done.stdout
     assert [said for said in done.stdout.splitlines() if said.startswith("left out")] == ([line] if line else [])
 
 
-def test_what_is_to_run_alone_runs_alone(folder: Path) -> None:
+def test_tests_marked_alone_run_alone(folder: Path) -> None:
     done = pytest_in(folder, "-m", "alone")
     assert "2 passed" in done.stdout
     assert "left out" not in done.stdout

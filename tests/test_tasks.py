@@ -63,7 +63,7 @@ def test_stopping_waits_for_all_of_a_name_and_cuts_no_clean_up_short() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_what_runs_already_is_not_started_twice() -> None:
+def test_a_running_task_is_not_started_twice() -> None:
     async def test(tasks: Tasks, said: list[str]) -> None:
         tasks.start("x", slow_to_end("first", said))
         tasks.start("x", slow_to_end("second", said))

@@ -59,7 +59,7 @@ async def is_ready(server: ApiServer, source: str = "127.0.0.1") -> bool:
 
 
 @pytest.mark.parametrize("said", [b"", HALF], ids=["idle", "half a header"])
-def test_connections_that_ask_nothing_keep_nobody_out(said: bytes) -> None:
+def test_idle_connections_leave_room_for_others(said: bytes) -> None:
     async def scenario(node: SwitchedNode, server: ApiServer) -> None:
         held = [await opened(server, said) for _ in range(600)]
         assert server.connections <= ApiSettings().max_connections_per_address
@@ -103,7 +103,7 @@ def test_a_request_that_is_under_way_is_never_cut_off_for_another() -> None:
     on_uvloop(scenario, max_connections=4, max_connections_per_address=4)
 
 
-def test_one_too_many_is_told_so_in_words() -> None:
+def test_one_connection_too_many_gets_a_reason() -> None:
     async def scenario(node: SwitchedNode, server: ApiServer) -> None:
         joins = [await opened(server, JOIN + BODY) for _ in range(4)]
         await node.asked_to_join.wait()

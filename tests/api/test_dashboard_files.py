@@ -15,7 +15,7 @@ from tests.api.async_client import AsyncClient
 FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file())
 
 
-async def test_every_file_is_served_under_a_policy_that_lets_it_ask_nobody_else(client: AsyncClient) -> None:
+async def test_every_file_is_served_under_a_policy_that_allows_its_own_node_alone(client: AsyncClient) -> None:
     async with aiohttp.ClientSession(client.api) as session:
         for name in FILES:
             answer = await session.get(f"/dashboard/{name}")
@@ -60,7 +60,7 @@ async def test_it_is_served_while_the_node_starts(server: ApiServer, client: Asy
         assert (await session.get("/v1/status")).status == 503
 
 
-def test_what_the_files_name_is_there_and_nowhere_else() -> None:
+def test_the_files_name_only_files_that_are_served() -> None:
     """Imports, styles and pictures are files of this folder; nothing is written in line, nothing is fetched from elsewhere."""
     for name in FILES:
         text = (FOLDER / name).read_text(encoding="utf-8")

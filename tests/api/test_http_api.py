@@ -32,7 +32,7 @@ async def test_status_members_and_health(server: ApiServer, client: AsyncClient)
         assert [(await session.get(path)).status for path in paths] == [200, 503, 503]
 
 
-async def test_what_is_near_and_how_far_it_is(node: SwitchedNode, client: AsyncClient) -> None:
+async def test_nodes_near_a_node_come_with_their_distance(node: SwitchedNode, client: AsyncClient) -> None:
     asked = RttRequest(pairs=(("b", "a"), ("c", "")), max_age_s=0.0)
     assert [(found.a, found.b, found.measured_ms) for found in await client.ask(endpoints.rtt(asked))] == [
         ("b", "a", 91.25),
@@ -169,7 +169,7 @@ async def test_our_own_bugs_do_not_show_their_inside(node: SwitchedNode, client:
     assert "secret" not in str(refused.value)
 
 
-async def test_what_changes_something_is_not_cut_short_by_a_lost_caller(node: SwitchedNode, server: ApiServer) -> None:
+async def test_a_change_completes_although_its_caller_is_gone(node: SwitchedNode, server: ApiServer) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     body = b'{"addresses": ["x:1"]}'
     head = f"POST /v1/join HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -185,7 +185,7 @@ async def test_what_changes_something_is_not_cut_short_by_a_lost_caller(node: Sw
     assert node.joined == ["x:1"]
 
 
-async def test_a_port_in_use_is_told(server: ApiServer, node: SwitchedNode) -> None:
+async def test_a_port_in_use_is_reported(server: ApiServer, node: SwitchedNode) -> None:
     with pytest.raises(SbonError) as refused:
         await ApiServer(node).start("127.0.0.1", server.port)
     assert refused.value.code == "port-in-use"
@@ -208,7 +208,7 @@ async def test_closing_ends_followers(node: SwitchedNode) -> None:
     assert node.open_followers == 0
 
 
-async def test_a_server_that_is_no_node_is_told_apart(client: AsyncClient) -> None:
+async def test_a_server_that_is_no_node_is_recognised(client: AsyncClient) -> None:
     async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")

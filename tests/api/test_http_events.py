@@ -19,7 +19,7 @@ from tests.api.async_client import AsyncClient
 from tests.api.switched_node import SwitchedNode, rows
 
 
-async def test_a_submission_is_told_step_by_step(node: SwitchedNode, client: AsyncClient) -> None:
+async def test_a_submission_reports_each_step(node: SwitchedNode, client: AsyncClient) -> None:
     query = QueryInfo(id="q1", sql="select 1", state="running")
     node.steps = [Progress(step="parsing", message="reading"), Accepted(query=query)]
     told = [event async for event in client.events(endpoints.submit(Submission(sql="select 1")))]
@@ -45,7 +45,7 @@ async def test_a_refused_submission_is_a_problem_at_once_or_at_the_end(
     assert len(told) == steps_before
 
 
-async def test_rows_carry_ids_and_go_on_after_the_last_one_seen(node: SwitchedNode, client: AsyncClient) -> None:
+async def test_rows_carry_ids_and_continue_after_the_last_id_seen(node: SwitchedNode, client: AsyncClient) -> None:
     node.events = [rows(1, (1,)), rows(2, (2,)), Finished(state="finished")]
     async with aiohttp.ClientSession(client.api) as session:
         node.more.set()

@@ -56,7 +56,7 @@ async def strict(node: SwitchedNode) -> AsyncIterator[str]:
     await served.close()
 
 
-async def test_whoever_asks_too_often_is_told_when_to_come_again(strict: str) -> None:
+async def test_too_many_requests_are_refused_with_the_time_to_retry(strict: str) -> None:
     async with aiohttp.ClientSession(strict) as session:
         assert [(await session.get("/v1/status")).status for _ in range(3)] == [200] * 3
         for path in ("/v1/status", "/no/such/path"):
@@ -81,7 +81,7 @@ async def test_commands_in_a_hurry_never_meet_the_default_limit(node: SwitchedNo
     await served.close()
 
 
-async def test_a_method_that_is_not_allowed_is_told_which_are(strict: str) -> None:
+async def test_a_refused_method_lists_the_allowed_methods(strict: str) -> None:
     async with aiohttp.ClientSession(strict) as session:
         refused = await session.put("/v1/streams")
         assert (refused.status, refused.headers["Allow"], (await refused.json())["code"]) == (
@@ -101,7 +101,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("method, path, body, where, hint", UNKNOWN)
-async def test_what_is_not_known_is_refused_by_name(
+async def test_unknown_fields_are_refused_by_name(
     node: SwitchedNode, server: ApiServer, method: str, path: str, body: bytes | None, where: str, hint: str
 ) -> None:
     headers = {"Content-Type": "application/json"}

@@ -40,7 +40,7 @@ async def test_all_kinds_where_none_are_named(client: AsyncClient) -> None:
         assert b'"kinds":["logs","membership","placement","queries"]' in await response.content.readline()
 
 
-async def test_a_slow_listener_is_told_how_many_events_it_lost_and_the_others_go_on(
+async def test_a_slow_listener_learns_how_many_events_it_lost_and_others_continue(
     node: SwitchedNode, client: AsyncClient, server: ApiServer
 ) -> None:
     """The slow one's socket is full: what it cannot take waits in a bounded queue, the rest is counted."""
@@ -81,7 +81,7 @@ async def test_a_slow_listener_is_told_how_many_events_it_lost_and_the_others_go
 
 
 @pytest.mark.parametrize("query, where", [("kinds=membership,weather", "kinds"), ("level=loud", "level")])
-async def test_what_is_no_kind_or_level_is_refused(client: AsyncClient, query: str, where: str) -> None:
+async def test_an_unknown_kind_or_level_is_refused(client: AsyncClient, query: str, where: str) -> None:
     async with aiohttp.ClientSession(client.api) as session, session.get(f"/v1/events?{query}") as response:
         problem = await response.json()
         assert (response.status, problem["code"], problem["where"]) == (400, "bad-request", where)

@@ -67,7 +67,7 @@ def references(value: Any) -> set[str]:
     return set().union(*map(references, value)) if isinstance(value, list) else set()
 
 
-async def test_what_a_handler_takes_and_gives_is_read_from_its_annotations() -> None:
+async def test_parameters_and_results_come_from_annotations_of_handlers() -> None:
     async def nothing(asked: Plain) -> None: ...
 
     async def own(asked: Plain) -> web.Response:

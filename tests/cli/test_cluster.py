@@ -122,6 +122,6 @@ def test_two_clusters_live_apart_and_the_emulation_names_every_site(tmp_path: Pa
     two.stop()
 
 
-def test_a_pair_nobody_measured_goes_over_a_third_site(tmp_path: Path) -> None:
+def test_an_unmeasured_pair_goes_over_a_third_site(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text('{"rtt_ms": [[0, null, 3, 9], [null, 0, 4, 1], [3, 4, 0, 2], [9, 1, 2, 0]]}')
     assert load_wide_area(tmp_path / "m.json").rtt_ms[0] == (0.0, 7.0, 3.0, 9.0)

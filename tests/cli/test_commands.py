@@ -160,7 +160,7 @@ def test_a_list_of_queries_says_on_stderr_who_may_hold_more(api: str, node: Any,
     assert {"st1", "unreachable:", *reason.split()} <= set(result.stdout.split())
 
 
-def test_who_did_not_answer_is_read_however_the_header_is_written() -> None:
+def test_nodes_without_an_answer_are_read_from_any_spelling_of_the_header() -> None:
     class Lowering(BaseHTTPRequestHandler):
         """As proxies write the names of headers."""
 
@@ -194,7 +194,7 @@ def test_what_is_asked_of_the_directory(api: str, node: Any) -> None:
     ]
 
 
-def test_what_could_not_be_measured_is_an_error_that_tells_the_estimate(api: str) -> None:
+def test_a_failed_measurement_is_an_error_with_the_estimate(api: str) -> None:
     result = run(api, "rtt", "dead", "b")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.splitlines() == ["error: dead: dead did not answer 3 pings", "  - by the coordinates: 98.5 ms"]
@@ -207,7 +207,7 @@ def test_a_node_out_of_reach_is_code_3() -> None:
 
 
 @pytest.mark.parametrize("api", ["", "ftp://x", "http://", "http://127.0.0.1:99999", "http://[::1"])
-def test_what_is_no_url_is_code_2(api: str) -> None:
+def test_an_invalid_url_exits_with_code_2(api: str) -> None:
     result = run(api, "members")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"error: --node, SBON_API: {api!r} is not the URL of a node's API")
@@ -278,7 +278,7 @@ def test_a_declaration_is_refused_in_the_words_of_the_command_line(api: str, nod
     assert "Error: --rate: must be more than 0" in result.stderr
 
 
-def test_a_file_that_cannot_be_read_is_told_in_plain_words(api: str, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_in_plain_words(api: str, tmp_path: Path) -> None:
     (tmp_path / "latin.sql").write_bytes(b"SELECT '\xe4'")
     for file, reason in (("none.sql", "No such file or directory"), ("latin.sql", "it is not UTF-8")):
         result = run(api, "submit", f"@{tmp_path / file}")
@@ -293,12 +293,12 @@ def test_a_file_that_cannot_be_read_is_told_in_plain_words(api: str, tmp_path: P
         (("stream", "create", "s", "--schema", "@", "--event-time", "ts"), "Error: --schema: no file is named after @"),
     ],
 )
-def test_what_was_meant_is_told(api: str, node: Any, arguments: tuple[str, ...], said: str) -> None:
+def test_a_misspelt_name_gets_a_suggestion(api: str, node: Any, arguments: tuple[str, ...], said: str) -> None:
     result = run(api, *arguments)
     assert (result.exit_code, result.stderr.splitlines()[-1], node.asked) == (2, said, [])
 
 
-def test_a_name_that_no_query_may_have_is_told_what_it_may_have(api: str, node: Any) -> None:
+def test_an_invalid_name_of_a_query_is_refused_with_the_rule(api: str, node: Any) -> None:
     result = run(api, "submit", "--no-follow", "--name", "Bad Name", "SELECT 1")
     assert (result.exit_code, node.submitted) == (1, [])
     assert (
@@ -313,7 +313,7 @@ def test_headings_are_not_broken_within_words(capsys: pytest.CaptureFixture[str]
     assert {"penalty", "mean", "pct", "probes", "queries"} <= set(words)
 
 
-def test_bad_rows_are_told_with_the_file_that_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_rows_are_reported_with_the_file_that_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
     declared = StreamDeclaration(name="flights", schema=(Column("ts", "timestamp"),), event_time="ts")
     sources = [SourceDeclaration(stream="flights", name=name, node="b", connector="file") for name in ("jfk", "lga")]
     bad = SourceInfo(source=sources[0], state="ended", bad=3, dead_letters="/var/lib/sbon/jfk.ndjson")

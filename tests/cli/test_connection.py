@@ -101,7 +101,7 @@ def test_rows_come_as_dicts_tables_and_frames(api: str, planned: Any) -> None:
         assert query.to_pandas()["name"].tolist() == ["r1", "r2", "r3"]
 
 
-def test_what_was_being_worked_on_is_not_acknowledged(api: str, planned: Any) -> None:
+def test_rows_in_work_are_not_acknowledged(api: str, planned: Any) -> None:
     planned.script = [[frame(1, 1), frame(2, 2), FINISHED]]
     tables = connect(api).query("q1").tables()
     assert [next(tables).num_rows, next(tables).num_rows] == [1, 1]
@@ -145,13 +145,13 @@ def test_wrong_arguments_are_named(api: str, node: Any, goal_options: dict[str, 
     assert node.submitted == []
 
 
-def test_nobody_there_is_said_at_once() -> None:
+def test_an_absent_node_is_reported_at_once() -> None:
     with pytest.raises(SbonError) as refused:
         connect("http://127.0.0.1:1")
     assert refused.value.code == "node-unreachable"
 
 
-async def test_other_tasks_go_on_while_rows_are_waited_for(api: str, planned: Any) -> None:
+async def test_other_tasks_run_while_rows_are_awaited(api: str, planned: Any) -> None:
     planned.script = [[frame(1, 1), frame(2, 2), FINISHED]]
     overlay = await connect_async(api)
     query = await overlay.sql("select 1")
@@ -343,7 +343,7 @@ async def test_leaving_off_in_the_middle_lets_the_next_one_follow(api: str, plan
     assert (await query.to_arrow()).num_rows == 1
 
 
-def test_what_is_offered_is_there() -> None:
+def test_every_exported_name_exists() -> None:
     assert all(hasattr(sbon, name) for name in sbon.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         _ = sbon.nothing

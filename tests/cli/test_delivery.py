@@ -9,7 +9,7 @@ from sbon_node.model.delivery import SinkReport
 from sbon_node.model.queries import QueryInfo, SinkSpec
 
 
-def test_a_sink_is_told_with_its_counts_and_without_its_password(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sink_is_shown_with_its_counts_and_without_its_password(capsys: pytest.CaptureFixture[str]) -> None:
     sink = SinkSpec(kind="postgres", options={"url": "postgres://me:s3cret@db/x", "table": "t"})
     delivery = SinkReport(state="paused: db: no answer", rows=1234, refused=2, dead_letters="/d/q.ndjson", retries=5)
     show_query(QueryInfo(id="q", sql="SELECT 1", state="running", sink=sink.shown(), delivery=delivery))
@@ -18,6 +18,6 @@ def test_a_sink_is_told_with_its_counts_and_without_its_password(capsys: pytest.
     assert "paused: db: no answer; 1,234 rows delivered, 2 refused, kept in /d/q.ndjson, 5 retries\n" in shown
 
 
-def test_of_a_follower_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_follower_has_no_report(capsys: pytest.CaptureFixture[str]) -> None:
     show_query(QueryInfo(id="q", sql="SELECT 1", state="running"))
     assert "delivered" not in capsys.readouterr().out

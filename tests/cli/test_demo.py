@@ -156,7 +156,7 @@ def test_an_interrupted_demo_leaves_nothing(
 
 @pytest.mark.slow
 @pytest.mark.thorough("demos in virtual time")
-def test_what_is_asked_is_what_duckdb_is_asked(tmp_path: Path) -> None:
+def test_the_demo_and_duckdb_run_the_same_queries(tmp_path: Path) -> None:
     """In virtual time, all three queries at once."""
     inputs = write_inputs(tmp_path / "input", days=4)
     area = cities()

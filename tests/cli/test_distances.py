@@ -44,7 +44,7 @@ def measured(node: LocalNode, a: str, b: str) -> Any:
     return found
 
 
-def test_what_is_measured_is_the_emulated_way(nodes: dict[str, LocalNode]) -> None:
+def test_measurements_equal_the_emulated_latency(nodes: dict[str, LocalNode]) -> None:
     for a, b in (("new-york", "frankfurt"), ("new-york", "london"), ("frankfurt", "london")):
         found = measured(nodes["london"], a, b)
         assert found["measured_ms"] > 0.85 * RTT_MS[a, b]
@@ -86,7 +86,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("arguments, error, hint", WRONG)
-def test_wrong_names_are_told_with_those_that_are_near(
+def test_wrong_names_are_reported_with_similar_names(
     nodes: dict[str, LocalNode], arguments: tuple[str, ...], error: str, hint: str
 ) -> None:
     result = run(nodes["london"].client.api, *arguments)

@@ -48,7 +48,7 @@ def test_all_among_other_names_is_all(chosen: Any) -> None:
     assert names == [case.name for case in cases()]
 
 
-def test_an_unknown_query_is_told_by_the_option_that_names_it(chosen: Any) -> None:
+def test_an_unknown_query_is_reported_with_its_option(chosen: Any) -> None:
     result, names = chosen("-q", "filter_early")
     assert (result.exit_code, names) == (2, [])
     assert "--query: the suite has no query 'filter_early'" in result.stderr

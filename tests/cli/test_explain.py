@@ -119,7 +119,7 @@ async def test_usage_is_rate_times_latency_over_links_between_nodes() -> None:
     assert [(link.latency_ms, link.usage) for link in running.links if link.stream.startswith("q7")] == [(0.0, 0.0)] * 2
 
 
-async def test_what_is_not_known_of_a_way_is_not_taken_for_nothing(
+async def test_an_unknown_latency_is_not_taken_for_zero(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Of london, where one of two sources is, no coordinate has come yet."""
@@ -153,7 +153,7 @@ def test_what_is_asked_of_the_node(api: str, node: Any, tmp_path: Path) -> None:
     assert node.submitted == []
 
 
-def test_a_refusal_is_told_as_of_a_submission(api: str, node: Any) -> None:
+def test_a_refusal_reads_like_that_of_a_submission(api: str, node: Any) -> None:
     node.refuse_submit = SbonError("bad-sql", "no column x: x + 1", where="line 1, column 8", hint="columns: ts")
     explained, submitted = run(api, "explain", "SELECT x + 1"), run(api, "submit", "-q", "--no-follow", "SELECT x + 1")
     assert (explained.exit_code, explained.stdout) == (1, "")

@@ -20,7 +20,7 @@ WISHES = ("--strategy", "auto", "--objective", "usage=1,delay=50", "--max-delay"
 WISHED = {"strategy": "auto", "objective": "usage=1,delay=50", "max_delay_ms": 80.0, "min_throughput_bytes_s": 10_000.0}
 
 
-def test_how_a_query_is_to_be_placed_is_told_the_node(api: str, node: Any) -> None:
+def test_the_options_of_placement_reach_the_node(api: str, node: Any) -> None:
     assert run(api, "submit", "-q", "--no-follow", *WISHES, "SELECT 1").exit_code == 0
     assert node.submitted == [Submission(sql="SELECT 1", **WISHED)]
     for verb in (("explain",), ("explain", "plan"), ("explain", "placement")):
@@ -39,7 +39,7 @@ def test_how_a_query_is_to_be_placed_is_told_the_node(api: str, node: Any) -> No
         (("--strategy", "best"), "'best' is not one of 'auto', "),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_the_node_is_asked(api: str, node: Any, flags: tuple[str, ...], said: str) -> None:
+def test_contradictory_options_are_refused_before_a_request(api: str, node: Any, flags: tuple[str, ...], said: str) -> None:
     result = run(api, "submit", *flags, "SELECT 1")
     assert result.exit_code == 2
     assert said in " ".join(result.stderr.split())
@@ -88,7 +88,7 @@ def test_a_terminal_shows_tree_candidates_strategies_bounds_and_what_would_chang
 @pytest.mark.parametrize(
     "away, again", [("a", "now it would be q.b0 at b"), ("b", "it cannot be placed again as long as source/")]
 )
-def test_who_is_away_is_told_and_without_its_source_no_placement_is_proposed(
+def test_absent_nodes_are_listed_and_without_a_source_no_placement_is_proposed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, away: str, again: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "150")
@@ -115,7 +115,7 @@ def test_a_picture_is_written(api: str, tmp_path: Path, suffix: str, head: bytes
     assert json.loads(result.stdout)["operators"][0]["node"] == "b"
 
 
-def test_what_is_drawn_is_the_query(tmp_path: Path) -> None:
+def test_the_picture_shows_the_query(tmp_path: Path) -> None:
     """The text of an SVG names every node that has a place, and the operator."""
     figure = pytest.importorskip("matplotlib", reason="matplotlib, which draws pictures, is not installed")
     from sbon_cli.commands.queries.placement_picture import save

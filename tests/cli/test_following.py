@@ -59,7 +59,7 @@ def test_a_refused_acknowledgement_is_made_again(api: str, node: Any, monkeypatc
     assert result.stderr.count("cannot acknowledge rows yet: no space for more") == 1
 
 
-def test_whoever_detaches_has_acknowledged_what_was_printed(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detaching_acknowledges_all_printed_rows(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "ACKNOWLEDGE_PAUSE_S", 60.0)
     printed: list[int] = []
 
@@ -99,9 +99,7 @@ def test_rows_are_aligned_lines_for_people(api: str, node: Any, monkeypatch: pyt
     assert run(api, "submit", "select 1").stdout.splitlines() == [" x  name", " 1  r1", "22  r22"]
 
 
-def test_what_rows_hold_neither_shifts_columns_nor_commands_the_terminal(
-    api: str, node: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_neither_shift_columns_nor_control_the_terminal(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_terminal(monkeypatch)
     rows = (("日本", 1234567.891), ("a\x1b[2J\nb", 0.1 + 0.2))
     node.script = [[delivery.Rows(stream="o1", number=1, columns=("x", "y"), rows=rows, watermark_ms=0, delay_ms=3), FINISHED]]
@@ -126,7 +124,9 @@ def test_following_survives_lost_connections_without_loss_or_repetition(
     assert "lost the node" in result.stderr
 
 
-def test_why_no_rows_come_is_told_once_from_the_querys_record(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_for_missing_rows_is_printed_once_from_the_record(
+    api: str, node: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(follow, "SILENT_S", 0.05)
     node.reason = "no answer from b"
     node.script = [[frame(1, 1), 1.0, frame(2, 2), FINISHED]]
@@ -137,14 +137,14 @@ def test_why_no_rows_come_is_told_once_from_the_querys_record(api: str, node: An
     assert "no rows" not in run(api, "query", "follow", "q1").stderr
 
 
-def test_a_source_without_rows_is_told_of(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_without_rows_is_reported(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "SILENT_S", 0.05)
     node.sources = (reading("m1", "london", rows=3), reading("m6", "jfk"), reading("m7", "paris", state="idle"))
     node.script = [[1.0, frame(2, 2), FINISHED]]
     assert "no rows for 0 s: source m6/jfk at london has had no rows yet\n" in run(api, "query", "follow", "q1").stderr
 
 
-def test_whoever_waits_for_a_file_is_told_why_no_rows_go_there(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_for_a_file_reports_why_no_rows_arrive(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "SILENT_S", 0.05)
     answered, asked = node.query, list[str]()
 
@@ -162,7 +162,7 @@ def test_whoever_waits_for_a_file_is_told_why_no_rows_go_there(api: str, node: A
 @pytest.mark.parametrize(
     "command", [("query", "follow", "q1"), ("submit", "select 1"), ("submit", "select 1", "--to", "x.csv", "--follow")]
 )
-def test_rows_that_could_not_be_read_are_told_of_at_the_end(
+def test_unreadable_rows_are_reported_at_the_end(
     api: str, node: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     node.sources = (reading("m1", "london", rows=2, bad=5, too_large=2), reading("m2", "jfk", bad=1), reading("m3", "jfk"))
@@ -181,7 +181,7 @@ def test_rows_that_could_not_be_read_are_told_of_at_the_end(
 @pytest.mark.parametrize(
     "command", [("query", "follow", "q1"), ("submit", "select 1"), ("submit", "select 1", "--to", "x.csv", "--follow")]
 )
-def test_rows_that_were_skipped_are_told_of_at_the_end(
+def test_skipped_rows_are_reported_at_the_end(
     api: str, node: Any, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     answered = node.query
@@ -228,7 +228,7 @@ def test_neither_rows_that_come_seldom_nor_a_reader_that_takes_its_time_are_sile
     assert said == []
 
 
-def test_where_nobody_is_told_nobody_is_asked(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_reports_no_record_is_requested(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "SILENT_S", 0.0)
     answered, asked = node.query, list[str]()
 
@@ -253,7 +253,7 @@ def test_only_comments_are_idle(api: str, node: Any) -> None:
     assert heard == [1, 2, "idle", 3]
 
 
-def test_silence_is_asked_about_ever_less_often_and_told_when_the_reason_changes() -> None:
+def test_silence_is_checked_ever_less_often_and_reported_when_the_reason_changes() -> None:
     now, said, asked = 0.0, list[str](), list[float]()
     reasons = {9: "no answer from b", 18: "no answer from b", 36: "", 72: "no answer from b"}
 
@@ -278,7 +278,7 @@ def test_silence_is_asked_about_ever_less_often_and_told_when_the_reason_changes
     assert said[-1] == "no rows for 9 s: o1 at c: its engine starts"
 
 
-def test_a_query_that_ended_meanwhile_is_told_by_its_record(api: str, node: Any) -> None:
+def test_a_query_that_ended_meanwhile_is_reported_from_its_record(api: str, node: Any) -> None:
     node.state = "stopped"
     node.script = [[SbonError("not-followable", "no sink")]]
     result = run(api, "query", "follow", "q1")
@@ -286,7 +286,7 @@ def test_a_query_that_ended_meanwhile_is_told_by_its_record(api: str, node: Any)
     assert "q1 stopped: 0 rows" in result.stderr
 
 
-def test_of_a_query_whose_rows_go_elsewhere_its_record_says_how_many_there_were(api: str, node: Any) -> None:
+def test_the_record_of_a_query_with_a_sink_has_the_count_of_rows(api: str, node: Any) -> None:
     node.state, node.sink = "stopped", SinkSpec(kind="file", options={"path": "/srv/rows.csv"})
     node.script = [[SbonError("not-followable", "no sink")]]
     result = run(api, "query", "follow", "q1")

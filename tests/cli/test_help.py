@@ -135,7 +135,7 @@ def test_small_commands_load_nothing_heavy(api: str, arguments: list[str]) -> No
     assert [name for name in HEAVY if name in loaded] == []
 
 
-def test_what_is_heavy_is_loaded_where_it_is_used(api: str) -> None:
+def test_heavy_modules_are_imported_where_they_are_used(api: str) -> None:
     """So that the test above is known to see it."""
     command = [sys.executable, "-c", LOADED, "bench", "planning", "--queries", "none"]
     result = subprocess.run(command, env={**os.environ, "SBON_API": api}, capture_output=True, text=True, check=False)

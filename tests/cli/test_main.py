@@ -56,7 +56,7 @@ def read_all(main: int) -> str:
     return text.decode()
 
 
-def test_whoever_does_not_want_to_leave_has_interrupted_it(api: str, node: Any) -> None:
+def test_a_declined_confirmation_counts_as_an_interrupt(api: str, node: Any) -> None:
     result = subprocess.run([*SBON, "--node", api, "leave"], input="n\n", capture_output=True, text=True, check=False)
     assert (result.returncode, node.stopped) == (130, [])
     assert "Traceback" not in result.stderr

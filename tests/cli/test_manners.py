@@ -156,7 +156,7 @@ def test_unwritable_output_is_reported_in_a_line(api: str, node: Any, command: s
     assert node.acknowledged == [], "whoever follows next has them"
 
 
-def test_who_has_no_standard_input_or_error_is_served_all_the_same(api: str) -> None:
+def test_commands_run_without_standard_input_or_error(api: str) -> None:
     for closed in ("<&-", "2>&-", "<&- 2>&-"):
         assert [m["name"] for m in lines(in_a_shell(api, f"sbon members --json {closed}").stdout)] == ["a", "b"]
     assert in_a_shell(api, "sbon sql <&-").returncode == 0

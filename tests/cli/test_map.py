@@ -52,7 +52,7 @@ def mapped(node: Any) -> None:
 
 
 @pytest.mark.usefixtures("mapped")
-def test_whoever_is_there_is_on_the_map_at_its_distance(api: str) -> None:
+def test_every_live_member_is_on_the_map_at_its_distance(api: str) -> None:
     result = run(api, "map", "--json")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
@@ -97,7 +97,7 @@ def test_a_file_is_written(api: str, tmp_path: Path, suffix: str, head: bytes) -
     assert len(json.loads(result.stdout)["places"]) == 4
 
 
-def test_what_cannot_be_written_or_drawn_is_said(api: str, node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_or_empty_picture_is_reported(api: str, node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "--out: 'map.xyz' does not end in .png, .svg, .pdf" in run(api, "map", "--out", "map.xyz").stderr
     node.members = lambda near="", within_ms=None: MEMBERS[4:]
     result = run(api, "map")

@@ -61,7 +61,7 @@ def test_a_node_that_goes_ends_it_with_code_3(api: str, node: Any) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("--events", "weather"), ("--log-level", "loud")])
-def test_what_is_no_kind_or_level_is_wrong_usage(api: str, arguments: tuple[str, ...]) -> None:
+def test_an_unknown_kind_or_level_is_wrong_usage(api: str, arguments: tuple[str, ...]) -> None:
     result = run(api, "monitor", *arguments)
     assert result.exit_code == 2
     assert "weather" in result.stderr or "loud" in result.stderr

@@ -163,7 +163,7 @@ def test_a_failing_block_leaves_nothing_either() -> None:
     assert processes_of(*left[0]) == []
 
 
-def test_nodes_stop_when_whoever_holds_the_cluster_is_killed(tmp_path: Path) -> None:
+def test_nodes_stop_when_the_process_of_their_cluster_is_killed(tmp_path: Path) -> None:
     script = (
         "from pathlib import Path; from sbon.local.cluster import LocalCluster; import sys, time\n"
         "with LocalCluster(2, folder=Path(sys.argv[1])) as c: print(c.mark, flush=True); time.sleep(600)\n"
@@ -178,7 +178,7 @@ def test_nodes_stop_when_whoever_holds_the_cluster_is_killed(tmp_path: Path) -> 
     until(lambda: not processes_of(mark, tmp_path))
 
 
-def test_what_ran_away_from_its_session_is_found_by_its_mark(tmp_path: Path) -> None:
+def test_a_process_outside_its_session_is_found_by_its_mark(tmp_path: Path) -> None:
     runaway = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"], env={**os.environ, MARK: "m1"}, start_new_session=True
     )

@@ -32,7 +32,7 @@ def progressing(node: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return node
 
 
-def test_what_is_not_known_is_told_as_such() -> None:
+def test_unknown_values_are_shown_as_unknown() -> None:
     assert progress_text(HALF) == TOLD
     assert progress_text(ENDLESS) == "no end: clicks at paris, 1 row in, rows not known out"
     unknown = msgspec.structs.replace(ENDLESS, endless=(), rows_out=0)
@@ -58,7 +58,7 @@ def test_a_bar_has_a_share_where_there_is_one() -> None:
     assert "no end, 1 row in" in shown
 
 
-def test_a_follower_without_a_terminal_is_told_now_and_then_unless_quiet(
+def test_a_follower_without_a_terminal_prints_progress_now_and_then_unless_quiet(
     api: str, progressing: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "EVERY_S", 0.05)
@@ -84,7 +84,7 @@ def test_a_node_that_does_not_tell_is_no_error(api: str, node: Any, monkeypatch:
     "under_way_s, told",
     [(249.8, "running: o0 ahead; 250 s on a batch of 180,079 rows"), (0.4, "running: o0 ahead "), (None, "running: o0 ahead ")],
 )
-def test_a_batch_that_takes_long_is_told_of(
+def test_a_long_batch_is_reported(
     api: str, node: Any, monkeypatch: pytest.MonkeyPatch, under_way_s: float | None, told: str
 ) -> None:
     answered = node.query

@@ -109,7 +109,7 @@ def test_junk_is_refused_however_little_it_is(cluster: LocalCluster, junk: bytes
     assert (pushing.returncode, err.decode().splitlines()[0]) == (1, "error: body: there is no column ts, n, text")
 
 
-def test_what_is_not_in_the_schema_is_told(cluster: LocalCluster) -> None:
+def test_columns_outside_the_schema_are_reported(cluster: LocalCluster) -> None:
     pushing = push(declared(cluster, "others"), "others", "-", "--json", stdin=subprocess.PIPE)
     out, err = pushing.communicate(b'{"ts": "2020-01-01", "n": 1, "nopage": 1}\n')
     assert (pushing.returncode, json.loads(out)["rows"]) == (0, 1)

@@ -40,7 +40,7 @@ def with_line(line: str) -> str:
     return "\n".join([line, *kept])
 
 
-def test_what_is_printed_hangs_on_the_seed_alone() -> None:
+def test_the_output_depends_on_the_seed_alone() -> None:
     runs = [simulate(SCENARIOS / "random_faults.toml", "--seeds", "1..2", "--json", hash_seed=hash_seed) for hash_seed in (1, 2)]
     assert runs[0].returncode == 0, runs[0].stderr
     assert runs[0].stdout == runs[1].stdout

@@ -87,7 +87,7 @@ def test_which_addresses_only_this_machine_reaches(host: str, loopback: bool) ->
     assert is_loopback(host) is loopback
 
 
-def test_name_and_data_directory_come_from_the_machine_where_nobody_says() -> None:
+def test_name_and_data_directory_default_to_the_machines() -> None:
     config, origins = load()
     assert config.node.name
     assert config.node.data_dir.endswith(config.node.name)
@@ -169,7 +169,7 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
     assert load(environ={variable: "whatever"}).config == load().config
 
 
-def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     file = write(tmp_path, "[node]\nport = 0\nprot = 1\n")
     with pytest.raises(SbonError) as refused:
         load(file, environ={"SBON_LOG_LEVEL": "x"}, flags=flag("log.colour", "red"))
@@ -194,7 +194,7 @@ def test_truth_is_read_from_text(text: str, value: bool) -> None:
     assert from_text(text, bool) is value
 
 
-def test_logs_are_json_lines_where_nobody_watches() -> None:
+def test_logs_are_json_lines_without_a_terminal() -> None:
     out = StringIO()
     output.configure(LogSettings(level="info"), node="a", stream=out)
     structlog.get_logger().info("link-up", stream="s", rtt_ms=1.5)
@@ -217,7 +217,7 @@ def test_logs_are_words_where_asked_for() -> None:
     assert not out.getvalue().startswith("{")
 
 
-def test_a_preset_of_membership_turns_the_knobs_that_nobody_has_turned() -> None:
+def test_a_preset_of_membership_sets_the_settings_that_are_not_given() -> None:
     environ = {"SBON_MEMBERSHIP_PRESET": "lan", "SBON_MEMBERSHIP_INSIST_S": "0.5", "SBON_MEMBERSHIP_TAGS": "zone=eu-1,rack=7"}
     config, origins = load(environ=environ)
     assert (config.membership.probe_timeout_s, config.membership.insist_s) == (0.15, 0.5)

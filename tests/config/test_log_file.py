@@ -17,7 +17,7 @@ from sbon_node.logging.output import LogSettings
 BOUND = 65_536
 
 
-def test_what_is_beyond_the_bound_is_put_aside_and_then_dropped(tmp_path: Path) -> None:
+def test_a_log_beyond_its_bound_is_rotated_and_then_deleted(tmp_path: Path) -> None:
     path, aside = tmp_path / "log", tmp_path / "log.1"
     output.configure(LogSettings(file=str(path), file_bytes=BOUND))
     with path.open("ab", buffering=0) as starter:  # as whoever started the node has it open, for what comes before and after

@@ -61,7 +61,7 @@ async def test_the_level_changes_while_the_node_runs_and_listeners_hear_what_the
     assert [line.message for line in lines_of(listener)] == ["before", "later"]
 
 
-async def test_lines_of_threads_and_libraries_and_traces_are_told() -> None:
+async def test_lines_of_threads_and_libraries_and_tracebacks_become_events() -> None:
     tap = output.configure(LogSettings(level="warning", format="json"), stream=StringIO())
     bus = Bus("a", lambda: 0)
     tap.listen_to(bus)

@@ -354,7 +354,7 @@ def test_a_file_that_was_replaced_or_cut_is_not_read_on(tmp_path: Path, name: st
         ("a.csv", "ts,n,text\n", {"timestamp_format": "iso"}, "bad-option", "options.timestamp_format"),
     ],
 )
-def test_what_is_refused_when_attached(
+def test_invalid_sources_are_refused_when_attached(
     tmp_path: Path, name: str, content: str | None, options: dict[str, Any], code: str, where: str
 ) -> None:
     if content is not None:

@@ -51,7 +51,7 @@ def test_a_follower_sees_every_row_and_then_the_end() -> None:
     assert sorted((s, n, x) for s, n, _, x in seen) == EXPECTED
 
 
-def test_what_nobody_acknowledged_comes_again() -> None:
+def test_unacknowledged_rows_come_again() -> None:
     async def test(sink: FollowSink, links: list[FakeLink], task: asyncio.Task[None]) -> None:
         async def numbers(after: dict[str, int], count: int) -> list[tuple[str, int]]:
             found = []

@@ -59,7 +59,7 @@ def test_few_rows_are_not_drowned_in_their_schema() -> None:
     assert frames.decode(frames.encode(row), row.schema).equals(pa.table(row))
 
 
-def test_what_would_fill_the_memory_is_refused() -> None:
+def test_a_frame_that_would_fill_the_memory_is_refused() -> None:
     zeros = bytes(2**26)
     bombs = [pa.compress(zeros, "zstd", asbytes=True), pa.compress(MANY + zeros, "zstd", asbytes=True)]
     assert max(len(bomb) for bomb in bombs) < MAX_FRAME_BYTES

@@ -48,7 +48,7 @@ def test_every_metric_is_that_of_this_machine() -> None:
     assert all(row[name] is None or row[name] >= 0 for name in METRICS if name.endswith("_s"))
 
 
-def test_bytes_that_are_sent_are_told() -> None:
+def test_sent_bytes_are_reported() -> None:
     async def main() -> float:
         opened = source(interval_s=0.5)
         await opened.open(None)
@@ -93,7 +93,7 @@ def test_rows_come_at_the_interval_and_what_was_slept_through_is_left_out() -> N
         (ALL, {"interval": 1}, "unknown-option", "options.interval"),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(schema: str, options: dict[str, Any], code: str, where: str) -> None:
+def test_a_missing_path_is_refused_by_name(schema: str, options: dict[str, Any], code: str, where: str) -> None:
     with pytest.raises(SbonError) as refused:
         source(schema, **options).check()
     assert (refused.value.code, refused.value.where) == (code, where)

@@ -97,7 +97,7 @@ async def test_frames_are_posted_in_order_with_a_key_each(tmp_path: Path) -> Non
     assert (again.rows, len(hook.headers)) == (len(EXPECTED), len(hook.posts)), "what has ended is not posted again"
 
 
-async def test_what_fails_for_the_time_being_is_posted_again_under_the_same_key(tmp_path: Path) -> None:
+async def test_a_temporary_failure_is_posted_again_under_the_same_key(tmp_path: Path) -> None:
     hook = Hook()
     hook.answers = [500, 503, (429, "0"), 404, 301, 200, 502]
     sinking = Sinking(tmp_path, "http", {"url": URL})
@@ -110,7 +110,7 @@ async def test_what_fails_for_the_time_being_is_posted_again_under_the_same_key(
     assert runner.describe().refused == 0
 
 
-async def test_rows_that_are_refused_are_kept_and_the_rest_goes_on(tmp_path: Path) -> None:
+async def test_refused_rows_are_kept_and_the_rest_is_delivered(tmp_path: Path) -> None:
     hook = Hook()
     hook.answers = [200, 422, 200, 413]
     sinking = Sinking(tmp_path, "http", {"url": URL.replace("//", "//me:pw@")})
@@ -141,7 +141,7 @@ async def test_the_other_end_killed_and_started_again_misses_nothing(tmp_path: P
     assert hook.once == EXPECTED
 
 
-async def test_killed_itself_it_posts_again_what_it_had_not_stated(tmp_path: Path) -> None:
+async def test_a_killed_sink_posts_again_what_its_position_lacks(tmp_path: Path) -> None:
     hook = Hook()
     sinking = Sinking(tmp_path, "http", {"url": URL}, pause_s=0.01)
     async with hook.served():
@@ -154,7 +154,7 @@ async def test_killed_itself_it_posts_again_what_it_had_not_stated(tmp_path: Pat
     assert hook.once == EXPECTED
 
 
-async def test_stopped_between_two_posts_it_has_stated_the_first(tmp_path: Path) -> None:
+async def test_a_sink_stopped_between_two_posts_has_stored_the_first(tmp_path: Path) -> None:
     """So many rows are told to be delivered, and what was taken is not posted again."""
     hook = Hook()
     hook.answers = [200, 422]
@@ -175,7 +175,7 @@ async def test_stopped_between_two_posts_it_has_stated_the_first(tmp_path: Path)
     assert runner.rows + runner.describe().refused == len(EXPECTED)
 
 
-async def test_stopped_after_the_last_frame_of_a_stream_it_has_stated_its_end(tmp_path: Path) -> None:
+async def test_a_sink_stopped_after_the_last_frame_has_stored_the_end(tmp_path: Path) -> None:
     """Nothing comes after that frame to tell of it."""
     hook = Hook()
     hook.stalls_after = 1
@@ -248,7 +248,7 @@ def test_what_is_refused_at_submission(options: dict[str, Any], code: str, where
         check_sink("http", {"url": f"http://{allowed}/x"}, settings)
 
 
-async def test_blackhole_stopped_while_it_states_has_counted_what_is_stated(
+async def test_blackhole_stopped_while_it_stores_has_counted_the_stored_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, storing = DeliveryPositionFile.store, threading.Event()
@@ -268,7 +268,7 @@ async def test_blackhole_stopped_while_it_states_has_counted_what_is_stated(
     assert sinking.runner.rows == (await sinking.open()).rows > 0
 
 
-async def test_blackhole_counts_and_ends_and_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_blackhole_counts_and_ends_and_resumes_from_its_position(tmp_path: Path) -> None:
     sinking = Sinking(tmp_path, "blackhole", {}, pause_s=0.1)
     task = asyncio.ensure_future(sinking.run())
     await until(lambda: bool(sinking.acknowledged))

@@ -116,7 +116,7 @@ def test_a_post_is_durable_when_it_is_answered_and_says_what_became_of_its_rows(
         ("text/csv", "n,ts\n2,2020-01-01\n", ()),
     ],
 )
-def test_what_is_not_in_the_schema_is_named(tmp_path: Path, kind: str, body: str, ignored: tuple[str, ...]) -> None:
+def test_fields_outside_the_schema_are_named(tmp_path: Path, kind: str, body: str, ignored: tuple[str, ...]) -> None:
     async def main() -> None:
         served = Served(tmp_path)
         await served.start()
@@ -195,7 +195,7 @@ def test_killed_between_any_two_steps_a_post_made_again_counts_once(tmp_path: Pa
     virtually(main)
 
 
-def test_what_cannot_be_taken_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_unusable_post_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         settings = ConnectorSettings(push_max_bytes=10_000, push_buffer_bytes=15_000, push_timeout_s=5)
         served = Served(tmp_path, settings=settings)

@@ -46,7 +46,7 @@ def declared(**options: Any) -> SourceDeclaration:
     return SourceDeclaration(stream="clicks", name="one", node="here", connector="ticks", options=options)
 
 
-def test_a_source_goes_on_counting_after_a_restart(installed: None, tmp_path: Path) -> None:
+def test_a_source_continues_to_count_after_a_restart(installed: None, tmp_path: Path) -> None:
     world = World(tmp_path, lambda: open_source(declared(interval_s=0.5), STREAM, ConnectorSettings()))
     for _ in range(3):
         found = world.run(until_s=5.2)
@@ -79,7 +79,7 @@ async def test_a_sink_counts_each_row_once_however_often_it_is_stopped(installed
     assert not path.exists()
 
 
-def test_names_that_are_installed_are_told_where_one_is_not(installed: None) -> None:
+def test_an_unknown_name_is_refused_with_the_installed_names(installed: None) -> None:
     with pytest.raises(SbonError) as caught:
         open_source(SourceDeclaration(stream="clicks", name="one", node="here", connector="tick"), STREAM, ConnectorSettings())
     assert caught.value.code == "unknown-connector"
@@ -93,7 +93,7 @@ def test_names_that_are_installed_are_told_where_one_is_not(installed: None) -> 
     "target, reason",
     [("sbon_nowhere:X", "cannot be imported"), ("json:X", "cannot be imported"), ("json:dumps", "is no Connector")],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, reason: str) -> None:
+def test_an_unusable_connector_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, reason: str) -> None:
     folder = tmp_path / "broken-1.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")

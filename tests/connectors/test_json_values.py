@@ -72,7 +72,7 @@ def test_other_texts_are_no_numbers(word: str) -> None:
     assert len(parsed.bad) == 1
 
 
-def test_what_convert_timezone_gives_is_refused_with_what_to_write() -> None:
+def test_timestamps_without_a_zone_are_refused_with_a_hint() -> None:
     sql = "SELECT convert_timezone('UTC', 'Europe/Paris', ts) AS x FROM s"
     made = Output("x", parse(sql)[0].expressions[0].this)
     with pytest.raises(SbonError) as refused:

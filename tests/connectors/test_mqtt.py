@@ -173,7 +173,7 @@ async def test_the_broker_killed_and_started_again(broker: Mosquitto, tmp_path: 
         await until(lambda: {n for n, _ in reading.rows} >= set(range(first, 250)))
 
 
-async def test_what_is_not_stored_is_not_acknowledged(broker: Mosquitto, tmp_path: Path) -> None:
+async def test_messages_are_acknowledged_once_stored(broker: Mosquitto, tmp_path: Path) -> None:
     """The node dies before a transaction, again and again; what it had read comes again, and what came while it was away."""
     reading = Reading(tmp_path, broker, topic="nodes/+")
     async with reading.running():
@@ -211,7 +211,7 @@ async def test_more_messages_than_may_be_in_flight(broker: Mosquitto, tmp_path: 
         assert [n for n, _ in reading.rows] == list(range(100))
 
 
-async def test_wrong_words_pause_the_source_and_are_not_told(broker: Mosquitto, tmp_path: Path) -> None:
+async def test_a_wrong_password_pauses_the_source_and_is_not_shown(broker: Mosquitto, tmp_path: Path) -> None:
     reading = Reading(tmp_path, broker, words="mistaken")
     reading.start()
     await until(lambda: reading.runner.state == "paused")

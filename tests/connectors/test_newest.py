@@ -11,7 +11,7 @@ from sbon_node.connectors.sinks.newest import NewestRows
 from sbon_node.model.delivery import SAMPLE_COLUMNS, SAMPLE_ROWS, SAMPLE_TEXT
 
 
-def test_of_the_last_table_with_rows_the_last_are_told() -> None:
+def test_the_newest_rows_are_those_of_the_last_table_with_rows() -> None:
     newest = NewestRows()
     assert newest.sample() is None
     newest.saw(b"", pa.table({"n": [1]}))
@@ -57,7 +57,7 @@ def test_values_are_texts_cut_where_they_are_long() -> None:
     assert far
 
 
-def test_what_is_kept_is_a_copy_of_the_few_rows_alone() -> None:
+def test_only_a_copy_of_the_few_rows_is_kept() -> None:
     before = pa.total_allocated_bytes()
     newest = NewestRows()
     newest.saw(b"", pa.table({"text": ["x" * 1000] * 10_000}))

@@ -63,7 +63,7 @@ def declare(kind: str, host: str, settings: ConnectorSettings) -> None:
 
 @pytest.mark.parametrize("kind", ["http", "postgres", "mqtt"])
 @pytest.mark.parametrize("host", NEAR)
-def test_what_is_near_is_refused_when_it_is_declared(kind: str, host: str) -> None:
+def test_local_addresses_are_refused_when_declared(kind: str, host: str) -> None:
     with pytest.raises(SbonError) as refused:
         declare(kind, host, ANY)
     assert refused.value.code == "outside-endpoints"
@@ -72,7 +72,7 @@ def test_what_is_near_is_refused_when_it_is_declared(kind: str, host: str) -> No
 
 
 @pytest.mark.parametrize("host", [*(one.strip("[]") for one in NEAR), *ODD])
-async def test_what_is_near_is_refused_when_it_is_resolved(host: str) -> None:
+async def test_local_addresses_are_refused_when_resolved(host: str) -> None:
     with pytest.raises(SbonError) as refused:
         await checked_addresses(host, 80, ANY)
     assert refused.value.code == "outside-endpoints"

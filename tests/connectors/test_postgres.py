@@ -219,7 +219,7 @@ async def test_values_and_names_of_all_kinds(database: Postgres, settings: Conne
     assert database.sql(f"SELECT count(*) FROM {where} WHERE b IS NULL") == [["1"]]
 
 
-async def test_what_the_sink_made_goes_where_nothing_is_to_stay(database: Postgres, sinking: Sinking) -> None:
+async def test_tables_of_the_sink_are_dropped_with_its_query(database: Postgres, sinking: Sinking) -> None:
     def tables() -> set[str]:
         return {name for (name,) in database.sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
 
@@ -267,7 +267,7 @@ async def test_refused_words_and_hosts(database: Postgres, tmp_path: Path) -> No
         assert "wrong" not in str(caught.value)
 
 
-async def test_a_table_that_may_not_be_made_or_written_to_is_told_at_once(database: Postgres, tmp_path: Path) -> None:
+async def test_a_table_without_permission_is_reported_at_once(database: Postgres, tmp_path: Path) -> None:
     database.sql("DROP ROLE IF EXISTS poor; CREATE ROLE poor LOGIN PASSWORD 'poor'; CREATE TABLE theirs (n bigint)")
     url = f"postgres://poor:poor@{database.host}:{database.port}/postgres"
     for table in ("t", "theirs"):

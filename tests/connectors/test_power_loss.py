@@ -73,12 +73,12 @@ def keeps_its_word(folder: Path, name: str, killed_at: int) -> bool:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_a_successor_goes_on_from_outlasts_the_loss_of_power(tmp_path: Path, name: str) -> None:
+def test_the_position_of_a_successor_survives_the_loss_of_power(tmp_path: Path, name: str) -> None:
     """A kill between the renaming of the position and the sync of its name: the successor finds it, and acknowledges."""
     assert next(number for number in range(1, 1000) if keeps_its_word(tmp_path / "w", name, number)) > 10
 
 
-def test_what_a_stated_position_says_after_a_kill_outlasts_the_loss_of_power(tmp_path: Path) -> None:
+def test_a_position_read_after_a_kill_survives_the_loss_of_power(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     disk_ = ForgetfulDisk(folder)

@@ -70,7 +70,7 @@ def test_the_root_is_anywhere(folder: Path, ask: object) -> None:
 
 @pytest.mark.parametrize("ask", [source, sink])
 @pytest.mark.parametrize("path", ["rows\0.csv", "~nobody-at-all/rows.csv"])
-def test_what_is_no_path_is_refused(ask: Callable[[Path, tuple[str, ...]], None], path: str) -> None:
+def test_an_invalid_path_is_refused(ask: Callable[[Path, tuple[str, ...]], None], path: str) -> None:
     with pytest.raises(SbonError, match="is no path") as refused:
         ask(Path(path), ("/",))
     assert (refused.value.code, refused.value.where) == ("bad-option", "options.path")

@@ -59,7 +59,7 @@ def test_a_generator_that_ends_has_its_rate() -> None:
     assert sampled("generator", {"rows": 10_000, "rate": 250.0}).rows_s == pytest.approx(250, rel=0.01)
 
 
-def test_what_is_declared_stays(tmp_path: Path) -> None:
+def test_declared_types_stay(tmp_path: Path) -> None:
     declared = sampled("file", {"path": str(lines(tmp_path, "x")), "replay": 60.0}, rows_s=7.0, row_bytes=9.0)
     assert (declared.rows_s, declared.row_bytes, declared.sampled) == (7.0, 9.0, False)
     half = sampled("file", {"path": str(lines(tmp_path, "x")), "replay": 60.0}, rows_s=7.0)
@@ -67,7 +67,7 @@ def test_what_is_declared_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["ts,note\n", "ts,note\nnever,x\n", "ts,note\n2020-01-01 00:00:00,only one\n"])
-def test_what_tells_nothing_is_not_guessed(tmp_path: Path, content: str) -> None:
+def test_values_without_evidence_get_no_type(tmp_path: Path, content: str) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(content)
     found = sampled("file", {"path": str(path), "replay": 1.0})

@@ -18,7 +18,7 @@ from tests.connectors.sent_streams import EXPECTED
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_is_there_already_is_not_touched(tmp_path: Path, name: str) -> None:
+def test_existing_files_are_not_touched(tmp_path: Path, name: str) -> None:
     foreign = tmp_path / name / "x" if name == "out.parquet" else tmp_path / name
     foreign.parent.mkdir(exist_ok=True)
     foreign.write_text("mine")

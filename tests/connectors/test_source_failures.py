@@ -69,7 +69,7 @@ def test_a_full_disk_pauses_and_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fails", ["open", "read"])
 @pytest.mark.parametrize("code", ["file-not-found", "file-unreadable", "bad-header", "missing-columns", "endpoint-unreachable"])
-def test_what_may_pass_is_tried_again_ever_later_and_nothing_is_lost(tmp_path: Path, code: str, fails: str) -> None:
+def test_a_temporary_failure_is_retried_ever_later_without_loss(tmp_path: Path, code: str, fails: str) -> None:
     tries: list[float] = []
 
     class Missing(Scripted):
@@ -98,7 +98,7 @@ def test_what_may_pass_is_tried_again_ever_later_and_nothing_is_lost(tmp_path: P
 
 
 @pytest.mark.parametrize("code", ["source-changed", "bad-option", "outbox-corrupt"])
-def test_what_will_not_pass_fails_and_says_so(tmp_path: Path, code: str) -> None:
+def test_a_permanent_failure_fails_the_source_with_its_reason(tmp_path: Path, code: str) -> None:
     class Wrong(Scripted):
         async def open(self, position: bytes | None) -> None:
             raise SbonError(code, "it cannot be", where="options.path")

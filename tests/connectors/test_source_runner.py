@@ -163,7 +163,7 @@ def test_a_live_source_drops_and_counts_what_an_absent_subscriber_cannot_take(tm
     again.close()
 
 
-def test_the_pace_is_told_as_measured_and_whether_it_is_the_sources_own(tmp_path: Path) -> None:
+def test_the_pace_is_reported_as_measured_and_whether_it_is_the_sources_own(tmp_path: Path) -> None:
     paced, free = (
         World(tmp_path / name, lambda rate=rate: generator(rows=2000, rate=rate)) for name, rate in (("p", 40), ("f", 0))
     )

@@ -125,7 +125,7 @@ def test_a_pattern_finds_the_columns_of_a_line(tmp_path: Path) -> None:
         ("a.ndjson", "", {"timestamp_format": "iso"}, "bad-option", "options.timestamp_format"),
     ],
 )
-def test_what_cannot_be_read_is_refused(
+def test_an_unreadable_file_is_refused(
     tmp_path: Path, name: str, content: str | None, options: dict[str, Any], code: str, where: str
 ) -> None:
     if content is not None:
@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_refused(
     assert (caught.value.code, caught.value.where) == (code, where)
 
 
-def test_what_is_no_file_is_refused_and_blocks_nothing(tmp_path: Path) -> None:
+def test_a_path_that_is_no_file_is_refused_and_blocks_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.log")
     with pytest.raises(SbonError) as caught:
         Tail(tmp_path / "pipe.log").source.check()

@@ -127,7 +127,7 @@ def test_each_csv_file_names_its_columns(tmp_path: Path) -> None:
     virtually(main)
 
 
-def test_a_file_that_is_gone_is_told_and_the_new_one_read(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_and_the_new_file_read(tmp_path: Path) -> None:
     path = tmp_path / "app.log"
     path.write_text("1\n2\n")
 

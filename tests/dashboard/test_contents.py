@@ -91,7 +91,7 @@ def test_the_plan_of_a_query_that_is_over_flows_no_more_and_nothing_is_odd_about
         expect(page.locator(".card.operator.odd")).to_have_count(0)
 
 
-def test_a_query_is_told_with_its_text_as_text(browser: Browser, cluster: LocalCluster) -> None:
+def test_a_query_is_shown_with_its_text_as_text(browser: Browser, cluster: LocalCluster) -> None:
     with looking(browser, cluster["london"].client.api) as page:
         expect(page.locator("#query-title")).to_have_text(f"Query {QUERY}")
         expect(page.locator(".sql")).to_have_text(SQL)
@@ -216,7 +216,7 @@ def test_the_newest_rows_are_shown(browser: Browser, cluster: LocalCluster) -> N
         expect(cells.nth(1)).to_have_text(re.compile(r"^0\.9"))
 
 
-def test_decisions_from_before_the_page_was_opened_are_told(browser: Browser, cluster: LocalCluster) -> None:
+def test_decisions_from_before_the_page_was_opened_are_shown(browser: Browser, cluster: LocalCluster) -> None:
     with looking(browser, cluster["london"].client.api) as page:
         log = page.locator("#log li")
         expect(log.filter(has_text=f"{QUERY} running")).to_have_count(1)
@@ -228,7 +228,7 @@ def test_decisions_from_before_the_page_was_opened_are_told(browser: Browser, cl
         assert log.count() >= before
 
 
-def test_members_and_streams_are_told_as_the_api_has_them(browser: Browser, cluster: LocalCluster) -> None:
+def test_members_and_streams_are_shown_as_in_the_api(browser: Browser, cluster: LocalCluster) -> None:
     with looking(browser, cluster["london"].client.api) as page:
         expect(page.locator("#members-note")).to_have_text("4 of 4 alive")
         version = cluster["london"].client.status().version
@@ -246,7 +246,7 @@ def test_members_and_streams_are_told_as_the_api_has_them(browser: Browser, clus
         expect(tower.locator("[data-head='State']")).to_have_text("ended")
 
 
-def test_what_happens_is_logged(browser: Browser, cluster: LocalCluster) -> None:
+def test_events_are_logged_on_the_page(browser: Browser, cluster: LocalCluster) -> None:
     with looking(browser, cluster["london"].client.api) as page:
         expect(page.locator("#log-note")).to_have_text("")
         client = cluster["london"].client

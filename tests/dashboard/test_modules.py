@@ -86,7 +86,7 @@ def test_rows_a_second_and_states_come_of_the_points_of_bills(page: Page) -> Non
     assert batches == 0
 
 
-def test_a_batch_under_way_and_the_reason_of_who_waits_are_told(page: Page) -> None:
+def test_a_running_batch_and_the_reason_for_waiting_are_shown(page: Page) -> None:
     """0 rows a second of a large batch looked like a standstill."""
     part = {
         "kind": "operator",

@@ -178,7 +178,7 @@ def test_a_telephone_shows_all_without_scrolling_sideways(browser: Browser, clus
 
 
 @pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.thorough("pages of the dashboard"))])
-def test_why_a_source_waits_is_told_whole_however_narrow(browser: Browser, cluster: LocalCluster, width: int) -> None:
+def test_the_reason_of_a_waiting_source_is_whole_on_narrow_pages(browser: Browser, cluster: LocalCluster, width: int) -> None:
     client = cluster["london"].client
     schema = (Column("ts", "timestamp"), Column("line", "string"))
     client.create_stream(StreamDeclaration(name="waits", schema=schema, event_time="ts"))
@@ -198,7 +198,7 @@ def test_why_a_source_waits_is_told_whole_however_narrow(browser: Browser, clust
         client.drop_stream("waits")
 
 
-def test_a_page_nobody_sees_asks_nothing(browser: Browser, cluster: LocalCluster) -> None:
+def test_a_hidden_page_requests_nothing(browser: Browser, cluster: LocalCluster) -> None:
     hide = """(hidden) => {
       Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
       document.dispatchEvent(new Event("visibilitychange"));
@@ -239,7 +239,7 @@ def test_nodes_that_die_are_shown_dead(browser: Browser, cluster: LocalCluster) 
 
 
 @pytest.mark.thorough("pages of the dashboard")
-def test_of_a_query_whose_record_cannot_be_had_no_more_is_told_than_is_known(browser: Browser, cluster: LocalCluster) -> None:
+def test_a_query_without_its_record_shows_only_what_is_known(browser: Browser, cluster: LocalCluster) -> None:
     holder = cluster["london"]
     holder.kill()
     try:

@@ -51,7 +51,7 @@ def test_every_service_runs_with_little(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_what_a_node_is_given_is_a_setting(name: str) -> None:
+def test_every_value_given_to_a_node_is_a_setting(name: str) -> None:
     environment = {"SBON_NODE_NAME": "x", "SBON_NODE_ADVERTISE": "x", **NODES[name]["environment"]}
     known = {key.variable for key in keys().values()}
     assert set(environment) <= known
@@ -69,7 +69,7 @@ def _of_image() -> dict[str, str]:
     return found
 
 
-def test_the_image_runs_as_nobody_in_particular_and_asks_a_path_there_is() -> None:
+def test_the_image_runs_as_a_plain_user_and_checks_an_existing_path() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     assert re.search(r"^USER (\d+):\d+$", text, re.MULTILINE)
     asked = re.search(r"http://127\.0\.0\.1:7480(/\w+)", text)

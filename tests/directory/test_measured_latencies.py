@@ -47,7 +47,7 @@ def test_a_node_that_is_away_keeps_no_other_pair_from_being_measured(tmp_path: P
     measuring(tmp_path, test)
 
 
-def test_what_is_not_known_of_a_way_is_far_and_not_near(tmp_path: Path) -> None:
+def test_an_unknown_latency_counts_as_far(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         view = LiveNetworkView(cluster.at("a").daemon.context)
         assert view.latency_ms("b", "nobody") == UNKNOWN_MS
@@ -73,7 +73,7 @@ def test_places_age_until_they_are_heard_of_again(tmp_path: Path) -> None:
     measuring(tmp_path, test, quiet=True)
 
 
-def test_people_are_told_what_is_known_and_what_was_measured(tmp_path: Path) -> None:
+def test_answers_distinguish_estimates_and_measurements(tmp_path: Path) -> None:
     async def told(cluster: SimulatedCluster, *pairs: Pair, **how: Any) -> list[PairInfo]:
         found: list[PairInfo] = await ask(cluster, "a", cluster.at("a").daemon.rtt(RttRequest(pairs=pairs, **how)))
         return found

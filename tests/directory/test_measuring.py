@@ -21,7 +21,7 @@ from tests.directory.measurements import RTT_MS, count_asked, measured, measurin
 from tests.workflow.clusters import ask
 
 
-def test_what_is_measured_is_the_network_s_whoever_is_asked(tmp_path: Path) -> None:
+def test_measurements_are_the_networks_at_any_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await cluster.sleep(20)
         for at in "abcd":
@@ -37,7 +37,7 @@ def test_what_is_measured_is_the_network_s_whoever_is_asked(tmp_path: Path) -> N
     measuring(tmp_path, test)
 
 
-def test_what_is_fresh_is_not_measured_again_unless_it_is_to_be(tmp_path: Path) -> None:
+def test_fresh_pairs_are_measured_again_only_on_request(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         calls = count_asked(cluster, "b")
         first = await measured(cluster, "a", "bc", "bd")
@@ -54,7 +54,7 @@ def test_what_is_fresh_is_not_measured_again_unless_it_is_to_be(tmp_path: Path) 
     measuring(tmp_path, test, fresh_s=60.0)
 
 
-def test_who_asks_for_what_is_under_way_waits_for_it(tmp_path: Path) -> None:
+def test_a_second_request_waits_for_the_running_measurement(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         calls = count_asked(cluster, "c")
         directory = cluster.at("a").daemon.context.directory
@@ -68,7 +68,7 @@ def test_who_asks_for_what_is_under_way_waits_for_it(tmp_path: Path) -> None:
     measuring(tmp_path, test, burst_pairs=1)
 
 
-def test_who_wants_it_newer_than_what_is_under_way_has_it_measured(tmp_path: Path) -> None:
+def test_a_request_for_newer_values_starts_a_new_measurement(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await ask(cluster, "c", cluster.at("c").daemon.context.directory.measure([("c", "d")]))
         await cluster.sleep(5)
@@ -83,7 +83,7 @@ def test_who_wants_it_newer_than_what_is_under_way_has_it_measured(tmp_path: Pat
     measuring(tmp_path, test)
 
 
-def test_a_node_that_stops_leaves_nobody_waiting(tmp_path: Path) -> None:
+def test_a_node_that_stops_ends_all_waits(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         directory = cluster.at("a").daemon.context.directory
         cluster.network.cut("a", "b", both=True)
@@ -117,7 +117,7 @@ def test_nodes_out_of_reach_are_named_and_asked_anew_the_next_time(tmp_path: Pat
     measuring(tmp_path, test, ping_timeout_s=0.3)
 
 
-def test_the_failure_detector_is_told_nothing(tmp_path: Path) -> None:
+def test_the_failure_detector_gets_no_measurements(tmp_path: Path) -> None:
     """Neither of silence nor of answers: while it looks for nobody else it stays as it was."""
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -162,7 +162,7 @@ SILLY = [
 
 
 @pytest.mark.parametrize("pairs, code, message", SILLY)
-def test_what_makes_no_sense_is_refused_before_anything_is_sent(
+def test_invalid_requests_are_refused_before_anything_is_sent(
     tmp_path: Path, pairs: tuple[str, ...], code: str, message: str
 ) -> None:
     async def test(cluster: SimulatedCluster) -> None:
@@ -174,7 +174,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_sent(
     measuring(tmp_path, test, max_pairs=3)
 
 
-def test_who_wants_much_is_told_when_to_come_again_and_then_served(tmp_path: Path) -> None:
+def test_a_large_request_is_deferred_and_then_served(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await measured(cluster, "a", "ab", "bc", "cd")
         refusal = await refused(cluster, "a", "ad", "bd")
@@ -205,7 +205,7 @@ def test_a_node_that_many_ask_defends_itself(tmp_path: Path) -> None:
     measuring(tmp_path, test, burst_pairs=1, pairs_per_s=100.0, pairs_for_others_per_s=0.01)
 
 
-def test_who_asks_too_much_of_a_node_is_refused_and_the_others_are_served(tmp_path: Path) -> None:
+def test_a_greedy_caller_is_refused_and_others_are_served(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         found = [(await measured(cluster, "b", "d" + target))["d", target] for target in "ac"]
         found.append((await measured(cluster, "a", "dc"))["d", "c"])
@@ -232,7 +232,7 @@ LIES = [
 
 
 @pytest.mark.parametrize("said, number, counted", LIES)
-def test_what_cannot_be_is_refused_and_counted(
+def test_impossible_results_are_refused_and_counted(
     tmp_path: Path, said: MeasuredRtt | None, number: float, counted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def liar(call: MeasureRtt, caller: Any) -> MeasuredRtts:

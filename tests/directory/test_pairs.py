@@ -19,7 +19,7 @@ def test_a_pair_is_known_from_both_ends_until_it_is_too_old() -> None:
     assert pairs.get(("a", "b"), 9.0, 101.0) == Measurement(20.0, "b", 100.0), "an older one teaches nothing"
 
 
-def test_the_pair_that_nobody_asked_for_in_longest_goes_first() -> None:
+def test_the_least_recently_used_pair_is_dropped_first() -> None:
     pairs = MeasuredPairs(limit=3)
     for name in "bcd":
         pairs.put(("a", name), Measurement(1.0, "a", 0.0))

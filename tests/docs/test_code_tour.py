@@ -78,7 +78,7 @@ def test_everything_named_is_there() -> None:
         "`sbon_node/net/sockets.py`: `SocketTransport`, `Nothing`",
     ],
 )
-def test_what_is_not_there_is_noticed(entry: str) -> None:
+def test_missing_functions_are_noticed(entry: str) -> None:
     assert len(missing(entry)) == 1
 
 
@@ -105,7 +105,7 @@ def module_of(row: str) -> str:
     return row.removeprefix("cli/").removeprefix("protocol/").removesuffix(".py").replace("/", ".")
 
 
-def test_places_to_change_are_told() -> None:
+def test_the_tour_names_where_to_change() -> None:
     headings = re.findall(r"^\*\*(.*?)\.\*\*", section("Where to change"), re.MULTILINE)
     assert [change for change in CHANGES if not any(change in heading for heading in headings)] == []
     for part in section("Where to change").split("\n**")[1:]:

@@ -17,7 +17,7 @@ def first_cells(heading: str) -> list[str]:
     return re.findall(r"^\| `([^`]+)`", section, re.MULTILINE)
 
 
-def test_every_strategy_and_objective_is_told_once() -> None:
+def test_every_strategy_and_objective_is_listed_once() -> None:
     assert sorted(first_cells("Strategies")) == sorted([AUTO, *STRATEGY_NAMES])
     assert first_cells("Objectives") == list(OBJECTIVES)
 

@@ -78,7 +78,7 @@ def test_every_document_is_a_page_in_the_order_of_the_index(site: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["[nowhere](nowhere.md)", "[no such place](cli.md#no-such-place)", "![no picture](none.svg)"])
-def test_what_leads_nowhere_fails_the_build(broken: str, tmp_path: Path) -> None:
+def test_a_dead_link_fails_the_build(broken: str, tmp_path: Path) -> None:
     for part in PARTS:
         target = tmp_path / part
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def test_what_leads_nowhere_fails_the_build(broken: str, tmp_path: Path) -> None
     assert broken.split("(")[1].rstrip(")").split("#")[-1] in done.stderr
 
 
-def test_pages_ask_nobody_else_and_are_found_by_their_words(address: str) -> None:
+def test_pages_load_nothing_from_elsewhere_and_are_found_by_search(address: str) -> None:
     asked: set[str] = set()
     with opened_browser() as browser:
         page = browser.new_page(color_scheme="dark")

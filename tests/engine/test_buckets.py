@@ -97,6 +97,6 @@ def test_buckets_that_do_not_fit_are_refused(changes: dict[str, int]) -> None:
     assert refused.value.code == "bad-inputs"
 
 
-def test_an_operator_of_before_there_were_buckets_goes_on_without() -> None:
+def test_an_operator_from_before_buckets_continues_without_them() -> None:
     stored = {"id": "q.o1", "query": "q", "fragment": JOIN, "inputs": [], "schema": []}
     assert msgspec.convert(stored, OperatorSpec).buckets == ()

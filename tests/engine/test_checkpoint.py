@@ -88,7 +88,7 @@ def test_a_commit_that_was_not_shown_counts_where_only_processes_die(tmp_path: P
     assert BatchLog(tmp_path).offsets() == list(range(newest + 2))
 
 
-def test_what_full_disks_have_left_is_cleared_away(tmp_path: Path) -> None:
+def test_remains_of_full_disks_are_cleared_away(tmp_path: Path) -> None:
     log = checkpoint(tmp_path, [0], [0])
     scratch = tmp_path / "state" / "0" / "0" / "_metadata" / ".schema.209f8f6c.tmp"
     scratch.parent.mkdir(parents=True)
@@ -135,7 +135,7 @@ def test_a_first_batch_is_planned_with_a_watermark_before_all_times(tmp_path: Pa
     assert len(json.loads((tmp_path / "metadata").read_text())["id"]) == 36
 
 
-def test_what_cannot_be_planned_leaves_nothing_that_stands_in_the_way(tmp_path: Path) -> None:
+def test_a_failed_plan_leaves_nothing_that_blocks_the_next(tmp_path: Path) -> None:
     log = BatchLog(tmp_path)
     log.begin([0])
     (tmp_path / "offsets" / "0").write_bytes(b"")

@@ -108,7 +108,7 @@ async def closed(connection: Connection) -> bool:
             return True
 
 
-async def test_who_shows_the_token_is_served() -> None:
+async def test_a_connection_with_the_token_is_served() -> None:
     async with door() as it:
         connection = await it.knock(it.hello() + encode(THIS) + encode(REFUSE) + encode(THAT))
         assert await answer(connection) == did(THIS)
@@ -181,7 +181,7 @@ async def test_anybody_else_is_turned_away_at_once(said: Callable[[str], bytes])
 
 
 @pytest.mark.parametrize("said", [b"", b"\0\0", struct.pack(">I", HELLO_BYTES) + b"x"])
-async def test_who_says_nothing_is_not_waited_for(said: bytes) -> None:
+async def test_a_silent_connection_is_closed(said: bytes) -> None:
     async with door(hello_s=0.05) as it:
         assert await closed(await it.knock(said))
 
@@ -222,7 +222,7 @@ async def test_closing_ends_every_connection_and_what_is_answered_there() -> Non
     assert len(asyncio.all_tasks()) == before
 
 
-async def test_who_awaits_the_host_of_a_closed_listener_is_told() -> None:
+async def test_a_closed_listener_ends_the_wait_for_its_engine_process() -> None:
     async with door() as it:
         control = it.listener.control
     with pytest.raises(ConnectionAbortedError):

@@ -134,7 +134,7 @@ async def test_each_half_of_the_filter_is_needed(bench: Bench, name: str, fragme
 
 @in_one_loop
 @pytest.mark.parametrize("reissues", [True, False], ids=["told again", "not told again"])
-async def test_an_input_that_has_ended_holds_nobody_after_a_restart(bench: Bench, reissues: bool) -> None:
+async def test_an_ended_input_holds_no_input_back_after_a_restart(bench: Bench, reissues: bool) -> None:
     spec = operator(f"whole.restart.{reissues}", GROUPED, (0, 0))
     port = await bench.start(spec, port=ManyPort(2, reissues=reissues))
     await port.tell(T, 0, table=row(T), ended=True)

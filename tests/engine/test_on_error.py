@@ -192,7 +192,7 @@ CASES = [
         for on_error in ("null", "skip")
     ],
 )
-async def test_what_goes_on_is_what_duckdb_has(bench: Bench, number: int, on_error: OnError) -> None:
+async def test_a_query_that_continues_equals_duckdb(bench: Bench, number: int, on_error: OnError) -> None:
     (fragment, null, skip), views, state = CASES[number]
     rows = rows_of()
     port = await bench.run(operator(f"{on_error}.{number}", fragment, on_error, views, state=state), rows)
@@ -202,7 +202,7 @@ async def test_what_goes_on_is_what_duckdb_has(bench: Bench, number: int, on_err
 
 
 @in_one_loop
-async def test_each_skipped_row_is_told_with_expression_and_reason(bench: Bench) -> None:
+async def test_each_skipped_row_is_reported_with_expression_and_reason(bench: Bench) -> None:
     rows = rows_of()
     port = await bench.run(operator("told", STATELESS[0][0], "skip", state=False), rows, apart=True)
     skipped = list(port.skipped.values())
@@ -264,7 +264,7 @@ async def test_by_default_the_query_fails_at_once_and_names_the_option(bench: Be
         ("from_utc_timestamp(ts, concat('Mars/', k))", "INVALID_TIMEZONE"),
     ],
 )
-async def test_a_deterministic_failure_is_told_at_once_in_sparks_words(bench: Bench, expression: str, told: str) -> None:
+async def test_a_deterministic_failure_is_reported_at_once_in_sparks_words(bench: Bench, expression: str, told: str) -> None:
     name = f"told.{told[-20:].lower().replace(' ', '-')}"
     checkpoint = bench.folder / "operators" / name
     checkpoint.mkdir(parents=True)
@@ -287,7 +287,7 @@ async def test_a_deterministic_failure_is_told_at_once_in_sparks_words(bench: Be
         "CASE WHEN n > 0 THEN k RLIKE '((((' END", "regexp_replace(k, '[', 'a')", "make_date(2020, 13, n)", "2147483647 + 1",
     ],
 )  # fmt: skip
-async def test_what_every_row_would_fail_of_is_told_at_planning(bench: Bench, expression: str) -> None:
+async def test_an_error_of_every_row_is_reported_at_planning(bench: Bench, expression: str) -> None:
     with pytest.raises(SbonError) as refused:
         await bench.engine.analyse(f"SELECT {expression} AS x FROM in0", (SCHEMA,))
     assert refused.value.code == "bad-constant"
@@ -306,7 +306,7 @@ async def test_a_constant_that_fails_has_no_row_to_skip_and_may_be_null(bench: B
 
 @in_one_loop
 @pytest.mark.parametrize("expression", ["v + k", "n * upper(k)", "abs(k)", "-k", "k / 2"])
-async def test_arithmetic_with_a_string_is_told_at_planning(bench: Bench, expression: str) -> None:
+async def test_arithmetic_with_a_string_is_refused_at_planning(bench: Bench, expression: str) -> None:
     with pytest.raises(SbonError) as refused:
         await bench.engine.analyse(f"SELECT {expression} AS x FROM in0", (SCHEMA,))
     assert refused.value.code == "bad-operand"
@@ -323,7 +323,7 @@ async def test_arithmetic_with_a_string_is_told_at_planning(bench: Bench, expres
         "decode(k, 'a', 1)", "from_utc_timestamp(ts, 'Europe/Paris')", "try_divide(n, 0)", "to_number(k, '999')", "b * 4",
     ],
 )  # fmt: skip
-async def test_what_some_rows_can_do_is_planned(bench: Bench, expression: str) -> None:
+async def test_an_expression_that_some_rows_allow_is_planned(bench: Bench, expression: str) -> None:
     for on_error in ("fail", "skip", "null"):
         assert len(await bench.engine.analyse(f"SELECT {expression} AS x FROM in0", (SCHEMA,), on_error)) == 1  # type: ignore[arg-type]
 

@@ -110,7 +110,7 @@ async def test_without_fsync_nothing_is_synced(tmp_path: Path, monkeypatch: pyte
     assert node.told == ["write 0", "committed 0"]
 
 
-async def test_a_sync_that_fails_is_told_and_nothing_becomes_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_sync_is_reported_and_nothing_becomes_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path, monkeypatch)
 
     def full(descriptor: int) -> None:
@@ -124,7 +124,7 @@ async def test_a_sync_that_fails_is_told_and_nothing_becomes_visible(tmp_path: P
     assert node.told == ["write 0"]
 
 
-async def test_a_refused_commit_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refused_commit_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(tmp_path, monkeypatch)
     node.refusal = SbonError("fenced", "epoch 1 is over")
     async with output(node, monkeypatch, fsync=False) as made:

@@ -41,7 +41,7 @@ ValueError: frame 3 is no frame"""
         ("java.io.IOException: No space left on device", "disk-full"),
     ],
 )
-def test_what_the_same_rows_would_raise_again_is_told_apart(report: str, code: str) -> None:
+def test_deterministic_errors_are_recognised(report: str, code: str) -> None:
     found = why_ended(RuntimeError(report))
     assert (found.code, "--on-error" in str(found)) == (code, code == "bad-rows")
 
@@ -56,7 +56,7 @@ Caused by: java.util.regex.PatternSyntaxException: Unclosed group near index 4
 \tat java.base/java.util.regex.Pattern.error(Pattern.java:2028)"""
 
 
-def test_of_an_error_of_java_the_innermost_cause_is_told() -> None:
+def test_the_innermost_cause_of_a_java_error_is_reported() -> None:
     assert brief(RuntimeError(JAVA)) == "Unclosed group near index 4 (PatternSyntaxException)"
 
 

@@ -122,7 +122,7 @@ async def test_good_batches_make_earlier_ends_forgotten(tmp_path: Path) -> None:
         assert stats.rows_out_s > 0
 
 
-async def test_an_engine_that_is_killed_from_outside_fails_nobody(tmp_path: Path) -> None:
+async def test_an_engine_killed_from_outside_fails_no_operator(tmp_path: Path) -> None:
     async with bench(tmp_path, max_restarts=0) as it:
         port = await it.start("idle")
         for number in range(4):
@@ -163,7 +163,7 @@ async def test_a_commit_waits_for_room_and_says_so(tmp_path: Path) -> None:
         assert it.states.told["full"][-1] == ("running", "")
 
 
-async def test_what_cannot_run_beside_the_others_is_refused(tmp_path: Path) -> None:
+async def test_conflicting_operators_are_refused(tmp_path: Path) -> None:
     async with bench(tmp_path, max_operators=2) as it:
         await it.start("one")
         with pytest.raises(SbonError) as refusal:

@@ -32,7 +32,7 @@ def batch_after(read: InputOffset) -> Write:
 
 
 @pytest.mark.parametrize("event_time", ["ts", ""])
-async def test_what_has_state_may_go_on_without_news_after_each_batch(tmp_path: Path, event_time: str) -> None:
+async def test_an_operator_with_state_may_run_without_new_input_after_each_batch(tmp_path: Path, event_time: str) -> None:
     port = ToyPort()
     inputs = (InputSpec(stream="in", node="here", schema=SCHEMA, event_time=event_time),)
     spec = OperatorSpec(id="q.o1", query="q", fragment="SELECT ts FROM in0", inputs=inputs, schema=SCHEMA)
@@ -53,7 +53,7 @@ async def test_what_has_state_may_go_on_without_news_after_each_batch(tmp_path: 
         assert (await waiting).frame == 2
 
 
-async def test_a_batch_under_way_is_told_with_what_it_has_read(tmp_path: Path) -> None:
+async def test_a_running_batch_is_reported_with_its_input(tmp_path: Path) -> None:
     """Until its output is written: a batch that takes minutes is no standstill."""
     port = ToyPort()
     inputs = (InputSpec(stream="in", node="here", schema=SCHEMA),)

@@ -208,7 +208,7 @@ async def test_a_full_disk_stops_the_operator_until_there_is_room(engine: SparkE
         ("data", "SELECT k / (k - 50) AS x FROM in0", "SQLSTATE: 22012 in k / (k - 50)"),
     ],
 )
-async def test_what_the_same_rows_would_do_again_fails_the_operator(
+async def test_a_deterministic_error_fails_the_operator(
     engine: SparkEngine, folder: Path, states: States, name: str, fragment: str, reason: str
 ) -> None:
     port = await started(engine, folder, spec(f"fails.{name}", fragment=fragment))
@@ -263,7 +263,7 @@ timestampdiff(HOUR, ts, ts), dateadd(DAY, 1, day) FROM in0 WHERE (k > 1 OR k < -
 
 @in_one_loop
 @pytest.mark.parametrize("fragment", [f"SELECT {', '.join(f'{name}(k)' for name in sorted(ALLOWED))} FROM in0", EVERYDAY])
-async def test_what_the_text_check_lets_through_the_guard_knows(engine: SparkEngine, fragment: str) -> None:
+async def test_the_guard_knows_every_function_that_the_text_check_allows(engine: SparkEngine, fragment: str) -> None:
     """Whatever else Spark says of it, as that there are too few arguments: it is not for the guard to refuse."""
     try:
         await engine.analyse(fragment, (SCHEMA,))

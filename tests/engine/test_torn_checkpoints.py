@@ -107,7 +107,7 @@ async def test_an_operator_resumes_from_it(
     ],
 )
 @in_one_loop
-async def test_a_first_batch_that_nobody_has_seen_is_planned_again(
+async def test_an_unread_first_batch_is_planned_again(
     engine: tuple[SparkEngine, Path, States], name: str, tear: Callable[[Path], None]
 ) -> None:
     spark, operators, states = engine

@@ -71,17 +71,17 @@ def test_a_fork_has_what_its_launcher_was_given(running: object, folder: Path, c
     assert (errors, launcher.returncode) == ("WORDS\n", code)
 
 
-def test_what_is_imported_already_runs_all_the_same(running: object, folder: Path) -> None:
+def test_code_that_is_imported_already_runs_all_the_same(running: object, folder: Path) -> None:
     launcher = launched(folder, "pyspark.worker", module="pyspark.daemon")
     told, errors = launcher.communicate("")  # its port, and the end of its input ends it
     assert (len(told) > 0, errors) == (True, "")
 
 
-def test_nobody_else_may_connect(running: object, folder: Path) -> None:
+def test_other_users_may_not_connect(running: object, folder: Path) -> None:
     assert (folder / "zygote.sock").stat().st_mode & 0o777 == 0o600
 
 
-def test_an_exception_is_told_as_python_tells_it(running: object, folder: Path) -> None:
+def test_an_exception_is_reported_as_by_python(running: object, folder: Path) -> None:
     launcher = launched(folder, "fail")
     _, errors = launcher.communicate("")
     assert errors.splitlines()[-1] == "ValueError: as it should"

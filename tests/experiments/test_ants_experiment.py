@@ -53,7 +53,7 @@ def test_the_exact_optimum_is_that_of_trying_everything(seed: int) -> None:
     assert costs[(every == best.hosts).all(axis=1)][0] == pytest.approx(best.cost_ms)
 
 
-def test_what_is_deployed_is_withdrawn_without_a_trace() -> None:
+def test_a_deployment_is_withdrawn_without_a_trace() -> None:
     world = small(1)
     chains = [chain_of(chain_query(number, 6, np.random.default_rng(number), 3)) for number in range(2)]
     world.deploy(chains[0], ["n0001", "n0002", "n0001"])

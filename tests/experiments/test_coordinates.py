@@ -41,7 +41,7 @@ def odd(count: int) -> Matrix:
     return np.asarray(rounds)
 
 
-def test_every_column_is_told_and_a_seed_tells_it_again(tmp_path: Path) -> None:
+def test_every_column_is_printed_and_repeats_with_its_seed(tmp_path: Path) -> None:
     files = [saved(tmp_path / "even.npz", TRUTHS["access"](60, np.random.default_rng(2))), saved(tmp_path / "odd.npz", odd(16))]
     first, again = (
         run([read_matrix(path) for path in files], ("refit", "vivaldi", "serf", "floor"), seed=3, probes=96)[0] for _ in range(2)
@@ -70,7 +70,7 @@ def test_each_contender_is_another() -> None:
 
 @pytest.mark.parametrize("kind", ["access", "sparse"])
 @pytest.mark.parametrize("name", ["refit", "serf"])
-def test_who_has_near_neighbours_measures_those_that_are_near(name: str, kind: str) -> None:
+def test_nodes_with_near_neighbours_measure_the_near_ones(name: str, kind: str) -> None:
     matrix = made_matrix(f"{kind}:80", 2)
     measured, by_chance = (simulate(CONTENDERS[who](80, 1), matrix, 1, 480).space for who in (name, "serf-32"))
 
@@ -101,7 +101,7 @@ def test_serf_as_it_runs_probes_each_member_once_before_any_again() -> None:
         ({"times": np.ones((9, 9))}, "it has no array rtt_ms; its arrays: times"),
     ],
 )
-def test_what_is_no_matrix_is_refused_by_name(tmp_path: Path, content: dict[str, Matrix], words: str) -> None:
+def test_a_file_without_a_matrix_is_refused_by_name(tmp_path: Path, content: dict[str, Matrix], words: str) -> None:
     path = tmp_path / "bad.npz"
     np.savez(path, **content)  # type: ignore[arg-type]
     with pytest.raises(SbonError) as refused:
@@ -113,7 +113,7 @@ def test_what_is_no_matrix_is_refused_by_name(tmp_path: Path, content: dict[str,
 @pytest.mark.parametrize(
     "content, words", [(b"0,1\n1,0\n", "it is no .npz file"), (b"PK\x03\x04 cut off", "it is no .npz file"), (None, "Bad CRC-32")]
 )
-def test_what_is_no_archive_or_damaged_is_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_a_damaged_archive_is_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
     path = tmp_path / "bad.npz"
     np.savez(path, rtt_ms=TRUTHS["access"](9, np.random.default_rng(1)))
     whole = path.read_bytes()
@@ -203,7 +203,7 @@ def test_matrices_are_made_by_kind_and_size(kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["access", "access:3", "access:x", "nothing:20", "access:1000000"])
-def test_what_cannot_be_made_is_refused_with_the_kinds_there_are(text: str) -> None:
+def test_an_unknown_kind_is_refused_with_the_known_kinds(text: str) -> None:
     with pytest.raises(SbonError) as refused:
         made_matrix(text, 1)
     assert (refused.value.code, refused.value.where) == ("bad-matrix", "--made")

@@ -76,7 +76,7 @@ def test_a_pass_says_how_many_rows_come_out_of_it(work: Work, made: Callable[[in
     assert 0 < found[0] < found[1] < found[2]
 
 
-async def test_who_waits_for_rows_hears_that_none_will_come() -> None:
+async def test_a_wait_for_rows_ends_if_none_will_come() -> None:
     flow = BareFlow(1, Clock.real(), StreamSettings())
     await flow.answer(RowsOut(operator="q", rows=3, at_s=1.0))
     waiting = asyncio.ensure_future(flow.outputs.wait(4))

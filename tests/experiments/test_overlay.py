@@ -30,7 +30,7 @@ def test_a_cluster_has_settled_when_its_error_stays_within_a_tenth_of_the_last()
     assert figures([sight(0, 3), sight(10, 3)], NAMES, RTT_MS)["settle_s"] == 0
 
 
-def test_deaths_are_told_with_those_that_were_none() -> None:
+def test_deaths_are_reported_with_false_ones() -> None:
     sights = [Sight(0, {}), Sight(10, {}, frozenset({"a"})), Sight(20, {}, frozenset({"a", "b"}))]
     found = death_figures(sights, [Crash(4, 5), Crash(3, 6), Crash(9, 9)])
     assert found == {"false_deaths": 2, "detect_s": 4, "detect_most_s": 9, "all_more_s": 1, "all_more_most_s": 3}

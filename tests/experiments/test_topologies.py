@@ -85,7 +85,7 @@ def test_help_names_all_topologies() -> None:
     assert set(options.TOPOLOGIES.split(", ")) == set(TOPOLOGIES)
 
 
-def test_lightest_paths_are_by_weight_and_told_by_latency() -> None:
+def test_lightest_paths_are_chosen_by_weight_and_reported_by_latency() -> None:
     weights = np.array([[np.inf, 1, 5], [1, np.inf, 1], [5, 1, np.inf]])
     latency_ms = np.array([[np.inf, 10, 3], [10, np.inf, 10], [3, 10, np.inf]])
     paths = lightest_paths(weights, latency_ms)
@@ -148,7 +148,7 @@ def test_many_nodes_at_once_do_what_vivaldi_does_one_by_one() -> None:
         assert one.error == pytest.approx(doubts[node])
 
 
-def test_files_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+def test_files_of_the_same_name_are_distinguished(tmp_path: Path) -> None:
     paths = [tmp_path / str(number) / "plane.npz" for number in range(3)]
     for number, path in enumerate(paths):
         path.parent.mkdir()

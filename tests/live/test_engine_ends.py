@@ -122,7 +122,7 @@ def test_rows_come_out_once_while_full_engines_are_replaced(
         print(f"a replacement's pause: {pause_s:.1f} s")
 
 
-def test_a_query_that_kills_its_engine_is_quarantined_and_others_go_on(
+def test_a_query_that_kills_its_engine_is_quarantined_and_others_continue(
     cluster: LocalCluster, readings: list[Path], tmp_path: Path, record_property: Any
 ) -> None:
     node, path = cluster["shot"], tmp_path / "poison.csv"

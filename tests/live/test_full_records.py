@@ -11,7 +11,7 @@ from tests.engine.test_no_space import told_by
 pytestmark = pytest.mark.live
 
 
-def test_a_node_whose_records_find_no_room_goes_on_and_remembers_what_it_said_yes_to(tmp_path: Path) -> None:
+def test_a_node_without_room_for_records_continues_and_keeps_its_promises(tmp_path: Path) -> None:
     told = told_by("tests.live.full_records", tmp_path)
 
     assert told["refused"] == "disk-full"

@@ -31,7 +31,7 @@ def sbon(node: LocalNode, *arguments: str) -> str:
     return result.stdout
 
 
-def test_a_query_goes_on_as_it_was_asked_to(world: World, tmp_path: Path) -> None:
+def test_a_query_continues_as_its_option_says(world: World, tmp_path: Path) -> None:
     bob = world.cluster["bob"]
     (tmp_path / "poison.csv").write_text(ROWS)
     sbon(bob, "stream", "create", "poison", "--schema", "ts timestamp, symbol string, size int", "--event-time", "ts")

@@ -18,7 +18,7 @@ from tests.live.world import SQL, World, finished, submit, wait_for
 pytestmark = pytest.mark.live
 
 
-def test_rows_are_those_of_duckdb_whoever_dies(world: World) -> None:
+def test_rows_equal_duckdbs_whichever_process_dies(world: World) -> None:
     ada, dee = world.cluster["ada"], world.cluster["dee"]
     with Postgres(21) as database:
         secrets = dee.data_dir / "secrets"

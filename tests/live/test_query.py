@@ -152,7 +152,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("fields, code", REFUSED, ids=[code for _, code in REFUSED])
-def test_what_is_refused_leaves_nothing_behind(world: World, fields: dict[str, Any], code: str) -> None:
+def test_a_refusal_leaves_nothing_behind(world: World, fields: dict[str, Any], code: str) -> None:
     if "refusals" not in {s.entry.declaration.name for s in world.cluster.nodes[0].client.streams()}:
         world.declare("refusals", replay=0)
     before = len(world.cluster["ada"].client.queries())

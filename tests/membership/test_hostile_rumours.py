@@ -127,7 +127,7 @@ def test_a_node_that_has_forgotten_its_incarnations_comes_back(instance: str, be
 
 
 @pytest.mark.parametrize("leap", [1, 900, 2**53])
-def test_a_place_that_a_node_has_not_told_is_refuted(leap: int) -> None:
+def test_a_coordinate_that_a_node_did_not_publish_is_refuted(leap: int) -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abc")
         await asyncio.sleep(60)
@@ -171,7 +171,7 @@ def test_coordinates_that_moved_thousands_of_times_apart_are_believed_of_the_mem
 
 
 @pytest.mark.parametrize("instance", ["", "i-other"])
-def test_who_names_no_instance_or_another_moves_no_name_elsewhere(instance: str) -> None:
+def test_a_rumour_without_the_right_instance_moves_no_name(instance: str) -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abc")
         await asyncio.sleep(10)

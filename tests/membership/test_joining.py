@@ -56,7 +56,7 @@ def test_a_node_that_starts_again_elsewhere_is_found_there_before_anybody_misses
         ({}, "xy", "join-failed"),
     ],
 )
-def test_who_may_not_join_is_told_why(joiner: dict[str, str], seeds: str, code: str) -> None:
+def test_a_refused_join_has_a_reason(joiner: dict[str, str], seeds: str, code: str) -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("ab")
         await asyncio.sleep(2)

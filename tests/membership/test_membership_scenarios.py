@@ -63,5 +63,5 @@ def test_an_experiment_is_a_function_of_its_seed() -> None:
 
 
 @pytest.mark.parametrize("scenario", ["crash", "churn"])
-def test_of_the_fewest_nodes_for_the_shortest_time_one_goes(scenario: str) -> None:
+def test_one_of_the_fewest_nodes_leaves_for_the_shortest_time(scenario: str) -> None:
     assert figures(scenario, 4, minutes=0.1)

@@ -78,7 +78,7 @@ def test_a_partition_heals_without_seeds() -> None:
     in_virtual_time(body)
 
 
-def test_who_is_reached_over_tcp_alone_is_not_taken_for_dead() -> None:
+def test_a_member_reached_over_tcp_alone_is_not_dead() -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abcd")
         await asyncio.sleep(10)
@@ -92,7 +92,7 @@ def test_who_is_reached_over_tcp_alone_is_not_taken_for_dead() -> None:
     in_virtual_time(body)
 
 
-def test_what_a_node_says_of_itself_is_known_to_all() -> None:
+def test_node_metadata_reaches_all_members() -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abc")
         sites[2].membership.describe(cores=4.0, memory_mb=8000.0, bandwidth_bytes_s=1e6)
@@ -109,7 +109,7 @@ def _cores(site: Site, name: str) -> float:
     return view.meta.cores
 
 
-def test_nobody_dies_of_bad_weather() -> None:
+def test_bad_weather_kills_no_member() -> None:
     async def body(world: World) -> None:
         sites = await world.cluster("abcdef")
         await asyncio.sleep(600)
@@ -118,7 +118,7 @@ def test_nobody_dies_of_bad_weather() -> None:
     in_virtual_time(body, NetworkQuality(jitter=0.2, loss=0.1, duplicate=0.05, spike=0.01))
 
 
-def test_what_no_node_would_send_is_counted_and_dropped() -> None:
+def test_impossible_packets_are_counted_and_dropped() -> None:
     absurd = Coordinate((1e300, 0.0, 0.0))
     liar = Member("liar", Endpoint("10.0.0.9", 1), Endpoint("10.0.0.9", 1), 2**60, "alive")
     impostor = Member("b", Endpoint("10.0.0.9", 1), Endpoint("10.0.0.9", 1), 9, "alive", None, 0, "i-other")
@@ -150,7 +150,7 @@ def test_what_no_node_would_send_is_counted_and_dropped() -> None:
     in_virtual_time(body)
 
 
-def test_a_listener_that_fails_harms_nobody_else() -> None:
+def test_a_failing_listener_harms_no_other() -> None:
     async def body(world: World) -> None:
         first = await world.start("a")
 
@@ -197,7 +197,7 @@ async def test_two_nodes_over_real_sockets() -> None:
             await site.close()
 
 
-async def test_what_a_process_that_stood_still_has_measured_is_not_believed() -> None:
+async def test_samples_of_a_process_that_stood_still_are_dropped() -> None:
     """Answers take 100 ms, and in every other period of 50 ms the loop stalls for longer than that."""
     clock, counters = Clock.real(), Counters(time.monotonic)
     hosts = [own_host(number) for number in (1, 2)]

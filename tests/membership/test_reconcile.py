@@ -95,7 +95,7 @@ def test_tables_that_differ_agree_after_some_rounds(count: int, differing: int) 
     assert a.table.get("node-0000").member.address == b.table.get("node-0000").member.address  # type: ignore[union-attr]
 
 
-def test_a_member_that_one_table_has_and_the_other_has_not_is_told_of() -> None:
+def test_a_member_that_only_one_table_has_is_exchanged() -> None:
     a, b = core("a", [member("b"), member("x")]), core("b", [member("a"), member("y")])
     reconcile(a, b)
     assert set(known(a)) == set(known(b)) == {"a", "b", "x", "y"}
@@ -123,7 +123,7 @@ def test_tombstones_that_only_one_side_has_are_no_difference() -> None:
     assert reconcile(a, b) == 0
 
 
-def test_strangers_are_told_nothing_and_neither_is_who_writes_from_elsewhere() -> None:
+def test_strangers_and_senders_from_elsewhere_get_no_members() -> None:
     a = core("a", [member("b"), member("x")])
     nothing = Fingerprints().fold(1)
     assert a.received(Digest("stranger", nothing), address("stranger"), 1.0) == []
@@ -160,7 +160,7 @@ def test_a_roster_draws_everyone_alike() -> None:
     assert sorted(roster.sample(rng, 99)) == sorted(roster.names())
 
 
-def test_a_coordinate_is_told_often_at_first_and_then_as_a_cluster_of_that_size_bears() -> None:
+def test_a_coordinate_is_published_often_at_first_and_then_as_the_cluster_allows() -> None:
     announcements = CoordinateThrottle(MembershipSettings(coordinate_step_ms=2.0, coordinate_pause_s=0.4))
     told = [s for s in range(1000) if announcements.due(Coordinate((float(5 * s), 0.0)), float(s), 200)]
     assert told[:6] == [0, 1, 2, 4, 8, 16]
@@ -169,7 +169,7 @@ def test_a_coordinate_is_told_often_at_first_and_then_as_a_cluster_of_that_size_
     assert announcements.due(Coordinate((5.0 * told[-1], 2.1)), 5000.0, 200)
 
 
-def test_a_place_of_another_incarnation_or_an_older_version_moves_nobody() -> None:
+def test_a_coordinate_of_another_incarnation_or_older_version_has_no_effect() -> None:
     a = core("a", [member("x", version=3)])
     for place in (
         CoordinateUpdate("x", 1, Coordinate((8.0,)), 2),

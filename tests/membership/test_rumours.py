@@ -62,7 +62,7 @@ def test_which_rumour_wins(
     ],
     ids=["suspected", "dead", "stale", "present", "earlier-life", "earlier-moves", "heir", "impostor", "absurd"],
 )
-def test_what_is_said_of_oneself_is_outbid(rumour: Member, incarnation: int, answer: list[Instruction]) -> None:
+def test_a_rumour_about_the_node_itself_is_outbid(rumour: Member, incarnation: int, answer: list[Instruction]) -> None:
     swim = core(incarnation=5)
     assert swim.take_rumours((rumour,), 1.0) == answer
     assert swim.table.own.incarnation == incarnation
@@ -147,7 +147,7 @@ def test_the_time_to_refute_shrinks_with_confirmations_and_is_longer_for_hearsay
     assert Suspicions(TIMES).timeout_s(confirmations, witness=witness, members=members) == pytest.approx(expected_s)
 
 
-def test_nobody_confirms_twice_and_the_time_to_refute_rests_while_we_do() -> None:
+def test_a_second_confirmation_does_not_count_and_the_time_to_refute_rests() -> None:
     suspicions = Suspicions(TIMES)
     assert suspicions.begin("b", 1, 10.0, ["x"], witness=True)
     assert not suspicions.begin("b", 1, 11.0, ["x"])

@@ -113,7 +113,7 @@ def test_a_helper_that_could_not_look_confirms_nothing() -> None:
     assert Happened("died", "b") not in later
 
 
-def test_what_a_helper_waits_for_in_vain_makes_room_for_others() -> None:
+def test_an_unanswered_relay_makes_room_for_others() -> None:
     swim = core(others="bc")
     only_this(swim)
     asked = [swim.received(PingRequest(n, "c", "b", address("b")), address("c"), 0.0) for n in range(MAX_RELAYED)]
@@ -169,7 +169,7 @@ def test_an_answer_ends_the_probe_and_is_a_measurement_if_direct(
     ],
     ids=["as-announced", "another-address", "announced-by-name", "by-name-and-perhaps-relayed"],
 )
-def test_who_is_announced_by_a_name_is_measured_too(host: str, sender: str, asked: bool, measured: bool) -> None:
+def test_a_member_announced_by_name_is_measured(host: str, sender: str, asked: bool, measured: bool) -> None:
     swim = core(others="cd")
     swim.table.hear(msgspec.structs.replace(member("b"), address=Endpoint(host, 7400)), 0.0)
     (probe,) = swim.ping("b", 0.0)
@@ -208,7 +208,7 @@ def test_a_helper_relays_the_answer_or_says_that_there_was_none() -> None:
     ]
 
 
-def test_who_stood_still_blames_nobody() -> None:
+def test_a_node_that_stood_still_suspects_no_member() -> None:
     swim = core(others="bcd")
     assert swim.ping("b", 0.0)
     swim.tick(0.0)

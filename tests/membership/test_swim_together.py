@@ -79,7 +79,7 @@ EIGHT = "abcdefgh"
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_nobody_is_suspected_while_all_is_well(seed: int) -> None:
+def test_no_member_is_suspected_while_all_is_well(seed: int) -> None:
     net = ToyNetwork(EIGHT, seed)
     net.run(120)
     assert net.events == []
@@ -105,7 +105,7 @@ def test_a_false_suspicion_is_refuted(seed: int) -> None:
     assert "died" not in [change for _, _, change, _ in net.events]
 
 
-def test_one_cut_path_makes_nobody_suspect() -> None:
+def test_one_cut_path_makes_no_member_suspect() -> None:
     net = ToyNetwork(EIGHT)
     net.cut = lambda a, b: {a, b} == {"a", "d"}
     net.run(120)

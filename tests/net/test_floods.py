@@ -52,9 +52,9 @@ async def scenario(said: bytes) -> None:
         await server.close()
 
 
-def test_idle_connections_of_one_address_keep_nobody_out() -> None:
+def test_idle_connections_of_one_address_leave_room_for_others() -> None:
     uvloop.run(scenario(b""))
 
 
-def test_connections_that_only_say_hello_keep_nobody_out() -> None:
+def test_connections_that_only_say_hello_leave_room_for_others() -> None:
     uvloop.run(scenario(encode_frame(HELLO)))

@@ -12,7 +12,7 @@ from sbon_protocol.calls import AskNode, NodeAnswer
 from tests.net.two_peers import ASK, HELLO, ONE_WAY_S, RTT_S, B, Two, answer, in_virtual_time, refused
 
 
-def test_nobody_there_a_silent_handler_and_a_cut_are_peer_unreachable() -> None:
+def test_an_absent_node_a_silent_handler_and_a_cut_are_peer_unreachable() -> None:
     async def body(two: Two) -> None:
         async def never(call: AskNode, caller: Caller) -> None:
             await asyncio.get_running_loop().create_future()

@@ -124,7 +124,7 @@ async def _answers_infinity(call: AskNode, caller: Caller) -> Any:
         (None, "unknown-method"),
     ],
 )
-def test_a_handler_that_is_broken_or_missing_is_told_to_its_caller(handler: Any, code: str) -> None:
+def test_a_broken_or_missing_handler_is_reported_to_its_caller(handler: Any, code: str) -> None:
     async def body(two: Two) -> None:
         if handler is not None:
             two.server.handle(AskNode, handler)

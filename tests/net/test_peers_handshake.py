@@ -39,7 +39,7 @@ def test_a_hello_that_cannot_be_served_is_refused_with_a_reason(change: dict[str
     in_virtual_time(body)
 
 
-def test_the_greatest_common_version_is_taken_and_the_caller_told_where_it_is_seen() -> None:
+def test_the_greatest_common_version_is_used_and_the_caller_learns_its_observed_address() -> None:
     async def body(two: Two) -> None:
         await two.server.start(B)
         connection = await two.raw()
@@ -51,7 +51,7 @@ def test_the_greatest_common_version_is_taken_and_the_caller_told_where_it_is_se
     in_virtual_time(body)
 
 
-def test_another_cluster_is_told_to_who_calls_it() -> None:
+def test_a_caller_of_another_cluster_learns_its_name() -> None:
     async def body(two: Two) -> None:
         await two.server.start(B)
         stranger = two.caller("other")
@@ -81,7 +81,7 @@ def test_rubbish_is_counted_once_and_ends_only_its_own_connection(rubbish: bytes
     in_virtual_time(body)
 
 
-def test_who_connects_and_says_nothing_is_sent_away() -> None:
+def test_a_silent_caller_is_disconnected() -> None:
     async def body(two: Two) -> None:
         await two.server.start(B)
         connection = await two.raw()

@@ -167,7 +167,7 @@ def test_a_datagram_over_the_limit_is_our_own_bug(world: World) -> None:
     world(body)
 
 
-def test_sending_to_nobody_hurts_nobody(world: World) -> None:
+def test_sending_to_an_absent_address_does_no_harm(world: World) -> None:
     async def body(two: Two) -> None:
         got: asyncio.Queue[bytes] = asyncio.Queue()
         a = await two.a.open_datagrams(Address(two.a_host, 0), lambda *_: None)
@@ -280,7 +280,7 @@ def test_a_writer_waits_for_a_slow_reader_and_nothing_is_lost(world: World) -> N
     world(body)
 
 
-def test_what_was_written_before_closing_still_arrives_then_the_end(world: World) -> None:
+def test_bytes_written_before_closing_arrive_before_the_end(world: World) -> None:
     async def body(two: Two) -> None:
         at_a, at_b, accepted = await joined(two)
         at_a.write(b"last words")
@@ -308,7 +308,7 @@ def test_a_handler_that_returns_closes_its_connection_after_what_it_wrote(world:
     world(body)
 
 
-def test_who_closes_ends_their_own_waiting_reader(world: World) -> None:
+def test_closing_ends_the_callers_own_waiting_reader(world: World) -> None:
     async def body(two: Two) -> None:
         at_a, _, accepted = await joined(two)
         reading = asyncio.create_task(at_a.read_exactly(1))
@@ -338,7 +338,7 @@ def test_writing_to_a_peer_that_is_gone_is_silent_and_draining_tells(world: Worl
     world(body)
 
 
-def test_nobody_there_is_a_lost_connection(world: World) -> None:
+def test_an_absent_peer_is_a_lost_connection(world: World) -> None:
     async def body(two: Two) -> None:
         listener = await two.b.listen(two.at_b(), Accepted().handle)
         await listener.close()

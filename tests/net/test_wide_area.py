@@ -191,7 +191,7 @@ def test_delay_does_not_serialise_and_keeps_order() -> None:
     in_virtual_time(body, table(jitter=0.2))
 
 
-def test_what_is_in_flight_is_bounded() -> None:
+def test_bytes_in_flight_are_bounded() -> None:
     async def body(area: Area) -> None:
         got: list[bytes] = []
         london = await area.london.open_datagrams(LONDON, lambda *_: None)

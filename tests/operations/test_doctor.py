@@ -63,7 +63,7 @@ CASES: list[tuple[list[Reached], dict[str, str], str]] = [
 
 
 @pytest.mark.parametrize("reached, verdicts, told", CASES)
-def test_what_peers_say_is_judged_and_every_finding_has_its_remedy(
+def test_reports_of_peers_are_checked_and_every_failure_has_a_remedy(
     reached: list[Reached], verdicts: dict[str, str], told: str
 ) -> None:
     found = judged(reached, HERE)
@@ -78,7 +78,7 @@ def test_a_loopback_address_is_no_use_to_peers_elsewhere() -> None:
     assert (address.verdict, "192.0.2.1" in address.remedy) == ("failed", True)
 
 
-def test_who_is_dead_is_told_with_what_was_not_looked_at_there(tmp_path: Path) -> None:
+def test_a_dead_member_is_listed_with_the_checks_left_out(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         async def members() -> CheckResult:
             found = await ask(cluster, "a", cluster.at("a").daemon.operations.examine())
@@ -116,7 +116,7 @@ def test_peers_reach_back_and_say_how_far_and_where(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
-def test_whoever_asks_too_often_is_told_to_come_again(tmp_path: Path) -> None:
+def test_too_many_examinations_are_deferred(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         for _ in range(PEER_BURST):
             (one,) = await ask(cluster, "a", reach_of(cluster, "a").ask(["b"]))
@@ -130,7 +130,7 @@ def test_whoever_asks_too_often_is_told_to_come_again(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
-def test_nobody_is_reached_that_is_no_member(tmp_path: Path) -> None:
+def test_only_members_are_contacted(tmp_path: Path) -> None:
     """A caller says who it is; it is only ever reached where membership has that one."""
 
     async def test(cluster: SimulatedCluster) -> None:

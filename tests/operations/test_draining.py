@@ -57,7 +57,7 @@ def test_a_node_on_which_anything_lives_refuses_with_every_reason(
     in_cluster(tmp_path, "abc", test)
 
 
-def test_a_source_nobody_reads_is_pinned_all_the_same(tmp_path: Path) -> None:
+def test_an_unread_source_is_pinned_all_the_same(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
         assert (await refusal(drain(cluster, "b"))).details == (PINNED,)

@@ -66,7 +66,7 @@ def test_levels_hold_from_now_on_for_modules_and_libraries(
     assert said(out) == ["a-warning", "a-link"]
 
 
-def test_a_logger_nobody_has_is_refused_and_changes_nothing(out: io.StringIO) -> None:
+def test_an_unknown_logger_is_refused_and_changes_nothing(out: io.StringIO) -> None:
     set_levels(LogLevels(level="warning"))
     with pytest.raises(SbonError) as refused:
         set_levels(LogLevels(level="debug", loggers={"sbon_node.nett": "debug"}))

@@ -127,7 +127,7 @@ def test_a_disk_too_small_fails_and_a_smaller_one_warns(tmp_path: Path, monkeypa
     assert by_check(examine_machine(config(tmp_path)))["disk"].verdict == "failed"
 
 
-def test_code_that_is_not_compiled_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_byte_code_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)

@@ -17,7 +17,7 @@ from sbon_node.workflow.settings import ControlSettings
 MB = 2**20
 
 
-def test_processor_and_memory_of_a_node_and_of_its_engine_are_told_apart() -> None:
+def test_processor_and_memory_of_a_node_and_its_engine_are_separate() -> None:
     work = "x = bytearray(200 * 2**20)\nprint('there', flush=True)\nwhile True: x[0] ^= 1"
     engine = subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE, text=True)
     try:

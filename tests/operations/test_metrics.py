@@ -29,7 +29,7 @@ def test_every_metric_has_its_line_in_the_documentation_and_no_other_has() -> No
     assert written == [(name, told.kind, told.labels, told.help) for name, told in METRICS.items()]
 
 
-def test_every_metric_that_is_described_is_told_with_its_labels() -> None:
+def test_every_described_metric_is_reported_with_its_labels() -> None:
     told = [(name, labels) for name, labels, _ in samples(scrape())]
     assert {name for name, _ in told} == set(METRICS)
     assert [(name, labels) for name, labels in told if len(labels) != len(METRICS[name].labels)] == []

@@ -40,7 +40,7 @@ def test_the_worst_reason_comes_first(changed: dict[str, object], ready: bool, c
     assert all((reason.code in UNREADY) == (reason.weight == "unready") for reason in found.reasons)
 
 
-def test_what_failed_is_named() -> None:
+def test_a_failed_part_is_named() -> None:
     (reason,) = readiness_of(WELL._replace(failed=("q1.1: it broke", "q2.1: so did this"))).reasons
     assert reason.message == "q1.1: it broke; q2.1: so did this"
 

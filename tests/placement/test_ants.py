@@ -123,7 +123,7 @@ def test_most_ants_come_to_take_the_fastest_way_through_links_and_queues(server:
     assert phi[best] > 0.8
 
 
-def test_pheromones_that_nobody_touches_are_destroyed() -> None:
+def test_unused_pheromones_are_destroyed() -> None:
     cell = cells()["s"]
     cell.table("d", 0.0).reinforce("m", 20.0, 0.0)
     assert cell.table("d", FORGET_AFTER).phi["m"] > 0.6
@@ -253,7 +253,7 @@ def chains(problem: PlacementProblem) -> list[tuple[str, list[str], str]]:
     return found
 
 
-def test_neighbours_have_nobody_between_them_and_everybody_is_connected() -> None:
+def test_neighbours_have_no_node_between_them_and_all_nodes_are_connected() -> None:
     rng = np.random.default_rng(4)
     places = rng.random((40, 2))
     apart = np.linalg.norm(places[:, None] - places[None], axis=2)

@@ -72,7 +72,7 @@ async def test_the_refusal_tells_the_way_and_what_is_missing(plane: Any) -> None
     assert refused.value.details == ("s2 at p2 to join at c: 111.8 ms", "join at c to sink at c: 0.0 ms")
 
 
-async def test_what_is_not_known_of_a_way_is_no_promise(plane: Any) -> None:
+async def test_an_unknown_latency_is_no_promise(plane: Any) -> None:
     view = plane(POINTS, capacity={"c": 2.0})
     view.latency_ms = lambda a, b: UNKNOWN_MS if "p2" in (a, b) and a != b else 10.0
     with pytest.raises(SbonError, match="not all latencies are known") as refused:
@@ -81,7 +81,7 @@ async def test_what_is_not_known_of_a_way_is_no_promise(plane: Any) -> None:
 
 
 @pytest.mark.parametrize("name", [AUTO, *sorted(STRATEGIES)])
-async def test_nobody_who_can_send_enough_is_said_with_how_much_the_best_could(name: str, plane: Any) -> None:
+async def test_too_little_throughput_is_reported_with_the_best_nodes_rate(name: str, plane: Any) -> None:
     """Every node of the plane has a gigabyte a second."""
     with pytest.raises(SbonError) as refused:
         await place(problem(min_throughput_bytes_s=5e9), plane(POINTS), SETTINGS, name)
@@ -97,7 +97,7 @@ async def test_no_room_for_another_reason_stays_that(plane: Any) -> None:
     assert refused.value.code == "no-capacity"
 
 
-async def test_a_strategy_that_asks_nobody_is_checked_as_well(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_strategy_without_probes_is_checked_as_well(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     async def careless(given: PlacementProblem, view: NetworkView, settings: PlacementSettings) -> Placement:
         everywhere = [Assignment(operator=one.id, node="m", reason="why not") for one in given.operators]
         return finish("careless", given, everywhere, view, view.probes)

@@ -51,7 +51,7 @@ async def test_ways_to_the_sink_are_the_shortest_over_the_overlay(seed: int, nei
     assert max(len(tree.path(node)) for node in nodes) > 3, "not everybody is next to the sink"
 
 
-async def test_a_node_nobody_has_placed_is_a_leaf_far_away() -> None:
+async def test_a_node_without_a_coordinate_is_a_leaf_far_away() -> None:
     view = plane_of(1)
     view.points["lost"] = None
     tree = await hierarchy(view, "n07", [], 4)

@@ -120,14 +120,14 @@ async def test_a_single_draw_is_spread_as_the_coins_fall() -> None:
     assert means[2] < 0.9 * means[0]
 
 
-async def test_what_a_draw_overloads_goes_on_towards_the_sink() -> None:
+async def test_an_overloaded_draw_moves_towards_the_sink() -> None:
     capacity = dict.fromkeys(POINTS, 1.0) | {"e1": 0.0}
     for placed in await drawn(1, 40, **capacity):
         assert within(capacity, placed.hosts())
 
 
 @pytest.mark.parametrize("strategy", [bottom_up, top_down, ifcop])
-async def test_a_stream_that_two_read_and_a_source_nobody_filters(strategy: Any) -> None:
+async def test_a_stream_with_two_readers_and_a_source_without_a_filter(strategy: Any) -> None:
     """No tree: f's rows go two ways that meet again."""
     links = [
         ("s1", "f", 9.0),

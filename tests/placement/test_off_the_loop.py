@@ -91,7 +91,7 @@ async def test_work_that_is_cancelled_is_over_when_the_call_is() -> None:
     assert done == ["through"]
 
 
-async def test_who_looks_everywhere_refuses_networks_that_are_too_large_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_exhaustive_strategy_refuses_networks_that_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, view = crowded()
     view.capacity = dict.fromkeys(NAMES, 7.0)
     monkeypatch.setattr(all_pairs, "MAX_PAIRS", 1000)

@@ -85,7 +85,7 @@ def test_processing_takes_what_a_simulated_queue_does() -> None:
     assert processing_ms(problem, {"a": "n"}, {}) == {"a": 0.0}
 
 
-async def test_windows_do_not_overlap_and_nobody_is_asked_twice() -> None:
+async def test_windows_do_not_overlap_and_no_node_is_probed_twice() -> None:
     view = Plane({f"n{i}": (float(10 * i),) for i in range(10)}, capacity={f"n{i}": i + 0.5 for i in range(10)})
     discovery = Discovery(view, lambda node: math.inf if node != "n9" else 4.0)
     needs = Needs(cores=0.1, memory_mb=1.0)

@@ -96,14 +96,14 @@ async def test_no_more_is_measured_than_so_many_candidates_have(candidates: int)
     assert 0 < len(view.pairs) <= candidates * len(ENDS)
 
 
-async def test_who_does_not_answer_is_not_asked_again() -> None:
+async def test_an_unanswered_probe_is_not_repeated() -> None:
     view = Winding(3, most=1.5, silent=frozenset({"e1"}))
     instance, race, _ = await run(view, problem())
     assert len(view.pairs) == len(set(view.pairs))
     assert len(race.whole(instance, 0)) > 1, "what nobody tells does not keep a candidate from being chosen"
 
 
-async def test_who_tells_nothing_of_itself_ends_no_race_however_near_it_says_it_is() -> None:
+async def test_a_node_without_metadata_ends_no_race_however_near_its_coordinate() -> None:
     view = Winding(3, most=1.5, silent=frozenset({"n00"}))
     honest, _, _ = await run(Winding(3, most=1.5), problem())
     view.points["n00"] = view.points[honest.nodes[int(honest.candidates[0][solve(honest).least[0].argmin()])]]
@@ -124,7 +124,7 @@ async def test_however_many_its_ends_are_the_best_is_measured_whole_in_time(many
 
 
 @pytest.mark.parametrize("objective", ["usage", "delay", "latency"])
-async def test_whoever_seems_best_is_measured_first_whatever_is_wanted(objective: str) -> None:
+async def test_the_best_estimate_is_measured_first_for_every_objective(objective: str) -> None:
     view = Winding(7, most=1.5)
     latencies = LatencyMatrix(view, list(view.points))
     instance = Instance(
@@ -138,7 +138,7 @@ async def test_whoever_seems_best_is_measured_first_whatever_is_wanted(objective
     assert not first & {instance.nodes[host] for host in dearest}
 
 
-async def test_under_a_bound_on_delay_the_consumers_node_runs_first_and_the_race_goes_on() -> None:
+async def test_under_a_bound_on_delay_the_consumers_node_runs_first_and_the_race_continues() -> None:
     view = Winding(4, most=1.2)
     instance, race, _ = await run(view, problem(bounds=Bounds(max_delay_ms=500.0)), 8)
     assert list(ENDS).index("sink") in race.whole(instance, 0)

@@ -158,7 +158,7 @@ async def test_a_bound_that_no_way_keeps_to_is_refused(name: str, plane: Any) ->
         await STRATEGIES[name](msgspec.structs.replace(bare, bounds=Bounds(max_delay_ms=0.1)), view, SETTINGS)
 
 
-async def test_of_too_many_nodes_not_all_are_considered(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_some_of_too_many_nodes_are_considered(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(all_pairs, "MAX_PAIRS", 200)
     at = points(40, random.Random(3))
     problem = tree(sorted(at)[:3], 4, 2, random.Random(3))
@@ -252,7 +252,7 @@ async def test_links_that_decide_are_measured(plane: Any) -> None:
 
 
 @pytest.mark.parametrize("name", SAND)
-async def test_nobody_is_refused_for_an_estimate(name: str, plane: Any) -> None:
+async def test_no_node_is_refused_for_an_estimate(name: str, plane: Any) -> None:
     """All ways look twice as long as they are."""
     rng = random.Random(11)
     view = plane(points(12, rng), capacity=dict.fromkeys(points(12, rng), 1e6))
@@ -304,7 +304,7 @@ def test_coordinators_exchange_the_papers_messages(rule: Any, plane: Any) -> Non
     assert remapped
 
 
-def test_what_an_operator_costs_is_what_its_links_below_cost(plane: Any) -> None:
+def test_an_operators_cost_is_that_of_its_links_below(plane: Any) -> None:
     """The cost a rule reckons with is that of the placement that comes out, moves of what was placed before and all."""
     rng = random.Random(9)
     for fanout, sources in ((2, 8), (2, 16), (3, 9)):

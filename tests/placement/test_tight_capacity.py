@@ -89,7 +89,7 @@ async def test_room_that_is_too_far_is_no_placement(name: str, plane: Any) -> No
 
 
 @pytest.mark.parametrize("name", [AUTO, *sorted(STRATEGIES)])
-async def test_where_nobody_hosts_there_is_no_room(name: str, plane: Any) -> None:
+async def test_without_hosts_there_is_no_capacity(name: str, plane: Any) -> None:
     class Idle(plane):  # type: ignore[misc]
         def nodes(self) -> list[str]:
             return []
@@ -128,7 +128,7 @@ async def test_hosts_are_exchanged_where_that_alone_is_in_time(plane: Any) -> No
 
 
 @pytest.mark.parametrize("name", ["edge", "edge+", "in-network", "in-network+", "centralized", "local-search"])
-async def test_who_places_step_by_step_is_not_led_to_refuse_what_could_be_placed(name: str, plane: Any) -> None:
+async def test_placing_step_by_step_refuses_no_feasible_query(name: str, plane: Any) -> None:
     """Four operators, ten nodes of which some have room for one, and no more time than the fastest placement takes and a half."""
     found = possible = 0
     for seed in range(12):

@@ -300,7 +300,7 @@ def test_as_many_rumours_go_as_fit_and_in_their_order(packet: Packet, members: l
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, "\ud800", [[]] * 2])
-def test_what_no_peer_would_take_is_not_sent(value: Any) -> None:
+def test_messages_that_no_peer_accepts_are_not_sent(value: Any) -> None:
     if isinstance(value, list):
         for _ in range(codec.MAX_DEPTH):
             value = [value]

@@ -104,7 +104,7 @@ def test_every_field_of_a_vector_differs_from_its_default(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", REFUSED, ids=lambda file: str(file.stem))
-def test_what_must_be_refused_is_refused_with_its_reason(file: Path) -> None:
+def test_invalid_vectors_are_refused_with_their_reason(file: Path) -> None:
     vector = json.loads(file.read_text())
     with pytest.raises(ProtocolError) as caught:
         decoded(vector["form"], vector.get("message", ""), bytes.fromhex(vector["hex"]))

@@ -146,7 +146,7 @@ def _rows(table: Any) -> Counter[tuple[object, ...]]:
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("fragment, sql", SHAPES.values(), ids=SHAPES)
-def test_what_leaves_does_not_depend_on_the_batches(fragment: str, sql: str, seed: int, tmp_path: Path) -> None:
+def test_the_output_does_not_depend_on_the_batches(fragment: str, sql: str, seed: int, tmp_path: Path) -> None:
     """Batches are cut anywhere, the watermark follows at any distance, and now and then all is rebuilt from the files."""
     rng = random.Random(seed)
     streams = [_stream(rng) for _ in range(3 if "in2" in fragment else 2 if "in1" in fragment else 1)]

@@ -79,7 +79,7 @@ async def _socket() -> None:
         (_socket, RealWorldError),
     ],
 )
-def test_what_cannot_be_under_virtual_time_is_refused(body, error) -> None:  # type: ignore[no-untyped-def]
+def test_real_sockets_and_threads_are_refused_under_virtual_time(body, error) -> None:  # type: ignore[no-untyped-def]
     async def main(loop: VirtualLoop, rng: random.Random) -> None:
         await body()
 
@@ -116,7 +116,7 @@ def test_a_killed_process_does_nothing_more() -> None:
     assert issubclass(KilledError, asyncio.CancelledError)
 
 
-def test_an_error_nobody_looks_at_is_noted_unless_its_process_is_dead() -> None:
+def test_an_unawaited_error_is_noted_unless_its_process_is_dead() -> None:
     async def main(loop: VirtualLoop, rng: random.Random) -> list[str]:
         async def fails() -> None:
             raise ValueError("lost")

@@ -40,7 +40,7 @@ def test_some_near_slots_try_who_was_never_measured() -> None:
     assert sorted(neighbours.names()) == [f"n{number:02}" for number in range(8)]
 
 
-def test_who_is_gone_makes_room_for_another() -> None:
+def test_a_departed_neighbour_makes_room_for_another() -> None:
     neighbours = slots(4, 0)
     neighbours.renew(ESTIMATES, near=True)
     gone, *kept = neighbours.names()
@@ -62,7 +62,7 @@ def test_all_take_turns_and_a_small_cluster_has_room_for_everyone() -> None:
     assert neighbours.admit("f") == 2
 
 
-def test_what_was_measured_once_is_not_taken_for_near_again() -> None:
+def test_a_node_measured_as_far_is_not_estimated_as_near_again() -> None:
     """Coordinates that put a far node near would else fill the near slots with it for ever."""
     node = LocalCoordinate(SpaceSettings(random_neighbours=1, near_neighbours=1), random.Random(1))
     here, near = Coordinate(vector=(0, 0, 0)), Coordinate(vector=(1, 0, 0))

@@ -19,7 +19,7 @@ def test_a_plane_in_space_is_shown_as_it_is() -> None:
     assert np.ptp(shown[:, 0]) > np.ptp(shown[:, 1])
 
 
-def test_what_does_not_fit_is_said() -> None:
+def test_the_share_that_does_not_fit_is_reported() -> None:
     corners = np.array([[x, y, z] for x in (0, 6) for y in (0, 4) for z in (0, 2)], dtype=float)
     shown, share = principal_axes(corners)
     assert share == pytest.approx((36 + 16) / (36 + 16 + 4))

@@ -99,7 +99,7 @@ lies = st.lists(
 
 @settings(max_examples=30, deadline=None)
 @given(lies=lies)
-def test_a_few_liars_lead_nobody_far_astray(lies: list[tuple[int, float, tuple[float, ...], float]]) -> None:
+def test_a_few_liars_mislead_no_node_far(lies: list[tuple[int, float, tuple[float, ...], float]]) -> None:
     node, truth, there = copy.deepcopy(SETTLED)
     honest = list(there.items())
     for number, (liar, rtt_ms, vector, height) in enumerate(lies):
@@ -204,7 +204,7 @@ def test_nodes_side_by_side_take_the_steps_each_would_take_alone() -> None:
         assert other.coordinate.vector == pytest.approx(one.coordinate.vector, rel=1e-6)
 
 
-def test_what_a_peer_says_of_its_error_plays_no_part() -> None:
+def test_a_peers_claimed_error_plays_no_part() -> None:
     truth, there = surroundings()
     nodes = [LocalCoordinate(SpaceSettings(), random.Random(1)) for _ in range(2)]
     for name, place in there.items():

@@ -74,7 +74,7 @@ TYPES = [
 
 
 @pytest.mark.parametrize("sql, code, where", TYPES)
-async def test_what_only_spark_can_refuse_is_told_in_the_users_text(sql: str, code: str, where: str, analyser: Analyser) -> None:
+async def test_refusals_by_spark_point_into_the_users_text(sql: str, code: str, where: str, analyser: Analyser) -> None:
     with pytest.raises(SbonError) as told:
         await plan_query(sql, test_refusals.CATALOG, "q1", analyser)
     assert (told.value.code, told.value.where) == (code, where)

@@ -157,7 +157,7 @@ async def test_a_plan_takes_measurements_before_estimates_and_says_which_are_whi
     ],
     ids=["too few rows", "a filter may keep nothing", "nothing has left the state yet", "something has"],
 )
-async def test_what_tells_too_little_does_not_count(measurement: Measurement, operator: int, counts: bool) -> None:
+async def test_measurements_over_too_few_rows_do_not_count(measurement: Measurement, operator: int, counts: bool) -> None:
     signature = (await planned()).operators[operator].signature
     plan = await planned(Measured(operators={signature: measurement}))
     assert plan.operators[operator].rate.measured is counts

@@ -81,7 +81,7 @@ def test_the_tables_are_read() -> None:
 
 
 @pytest.mark.parametrize("sql, code, message, hint", REFUSALS, ids=[sql[:60] for sql, *_ in REFUSALS])
-async def test_a_refusal_is_told_in_full(sql: str, code: str, message: tuple[str, str], hint: str) -> None:
+async def test_a_refusal_is_shown_in_full(sql: str, code: str, message: tuple[str, str], hint: str) -> None:
     with pytest.raises(SbonError) as refused:
         await plan_query(sql, CATALOG, "q1", evaluated if code == "bad-union" else never_analysed)
     error = refused.value
@@ -131,7 +131,7 @@ def test_inputs_are_counted() -> None:
         check_fragment("SELECT a FROM in2", 2)
 
 
-def test_what_is_no_name_unless_quoted_is_reserved() -> None:
+def test_names_that_need_quotes_are_reserved() -> None:
     """Of all words that the parser knows, those that a stream cannot be read by as it is, and those alone."""
     known = {word.lower() for word in Spark.Tokenizer.KEYWORDS if word.isidentifier()} | KEYWORDS | RESERVED
     unread = set()

@@ -102,5 +102,5 @@ def test_refused_sources(stream: str, name: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*TYPES, "decimal(12,3)"])
-def test_users_are_told_of_types_by_the_names_in_schemas(name: str) -> None:
+def test_messages_name_types_as_schemas_do(name: str) -> None:
     assert type_of(to_arrow((Column("x", name),)).field("x").type) == name

@@ -70,7 +70,7 @@ def test_it_means_what_spark_writes(sql: str, spark: str) -> None:
 
 
 @pytest.mark.parametrize("sql, says, hint", TOLD)
-def test_it_is_told_what_is_wrong_and_what_to_write(sql: str, says: str, hint: str) -> None:
+def test_a_refused_spelling_has_a_hint(sql: str, says: str, hint: str) -> None:
     with pytest.raises(SbonError) as refused:
         fragments(sql)
     error = refused.value

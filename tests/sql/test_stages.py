@@ -65,7 +65,7 @@ def planned(sql: str) -> list[str]:
 
 
 @pytest.mark.parametrize("sql, plan", CASES, ids=[sql[:70] for sql, _ in CASES])
-def test_what_a_query_is_cut_into(sql: str, plan: list[str]) -> None:
+def test_a_query_is_cut_into_stages(sql: str, plan: list[str]) -> None:
     assert planned(sql) == plan
 
 
@@ -102,7 +102,7 @@ UNENDING = [
 
 
 @pytest.mark.parametrize("sql, code", UNENDING, ids=[sql[:70] for sql, _ in UNENDING])
-def test_what_has_no_end_or_no_sense_is_refused_with_its_place(sql: str, code: str) -> None:
+def test_endless_and_senseless_queries_are_refused_with_their_position(sql: str, code: str) -> None:
     with pytest.raises(SbonError) as refused:
         planned(sql)
     assert refused.value.code == code

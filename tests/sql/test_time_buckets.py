@@ -113,7 +113,7 @@ async def test_each_join_of_a_chain_has_its_own() -> None:
     assert [shape(one) for one in await buckets(sql)] == [RIGHT, (0, 1, -5000, 0)]
 
 
-async def test_of_outer_joins_in_a_chain_the_lowest_is_divided() -> None:
+async def test_the_lowest_of_chained_outer_joins_has_buckets() -> None:
     near = "INTERVAL '5' SECOND"
     on = f"a.k = c.k AND c.ts BETWEEN a.ts AND a.ts + {near}"
     sql = f"SELECT a.ts, c.v FROM a LEFT JOIN b ON a.k = b.k AND {WITHIN} LEFT JOIN c ON {on}"

@@ -61,7 +61,7 @@ def span(stands: int, watermarks: Sequence[int], ahead_ms: int | None = 0, *, la
         pytest.param([span(0, [6], 9), span(0, [5], 1), span(0, [], 0)], [1, 0, 0], [False, True, False], id="each by its own"),
     ],
 )
-def test_what_a_batch_takes_and_what_it_holds_back(inputs: list[InputSpan], taken: list[int], held: list[bool]) -> None:
+def test_a_batch_takes_frames_and_holds_others_back(inputs: list[InputSpan], taken: list[int], held: list[bool]) -> None:
     assert fill(inputs, 1000, 1000) == held
     assert [one.last.number - 7 if one.last else 0 for one in inputs] == taken
 

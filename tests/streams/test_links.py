@@ -104,7 +104,7 @@ async def test_an_absent_subscriber_pauses_the_producer_and_what_it_received_doe
     assert host.outbox.earliest("op") == 1
 
 
-async def test_of_two_subscribers_each_goes_at_its_own_pace(make_host: Any, until: Any) -> None:
+async def test_two_subscribers_go_at_their_own_pace(make_host: Any, until: Any) -> None:
     host = make_host(StreamSettings(inbox_credit_bytes=2 * 65, **QUICK))
     host.source("s", *"abcdef")
     slow, fast = host.link("s", "slow"), host.link("s", "fast")
@@ -153,7 +153,7 @@ async def test_dropping_a_stream_ends_its_links(make_host: Any) -> None:
     assert (caught.value.code, link.state) == ("stream-dropped", "failed")
 
 
-async def test_a_link_over_quota_fails_and_its_sibling_goes_on(make_host: Any) -> None:
+async def test_a_link_over_quota_fails_and_its_sibling_continues(make_host: Any) -> None:
     settings = StreamSettings(subscription_quota_bytes=4 * 65, live_retention_bytes=0, inbox_credit_bytes=2 * 65, **QUICK)
     host = make_host(settings)
     host.source("live", finite=False)

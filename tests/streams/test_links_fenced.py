@@ -76,7 +76,7 @@ async def test_a_host_stops_serving_when_a_subscriber_has_seen_a_later_epoch(mak
     assert host.outbox.link_counts("s").links["x"].acknowledged == 0
 
 
-async def test_an_epoch_that_no_host_can_have_come_to_fences_nobody(make_host: Any, until: Any) -> None:
+async def test_an_impossible_epoch_fences_no_host(make_host: Any, until: Any) -> None:
     host = make_host()
     host.source("s", "a", "b")
     said: list[int] = []
@@ -124,7 +124,7 @@ async def test_a_host_believes_no_subscriber_that_an_absurd_epoch_has_begun(make
     ],
     ids=["duplicates are dropped", "a gap is refused", "more than the credit is refused", "what does not belong is refused"],
 )
-async def test_what_a_link_takes_from_its_host(make_host: Any, until: Any, said: list[Any], rejected: int) -> None:
+async def test_a_link_accepts_only_valid_frames_of_its_host(make_host: Any, until: Any, said: list[Any], rejected: int) -> None:
     host = make_host(StreamSettings(inbox_credit_bytes=4000, **QUICK))
     asked = []
 

@@ -71,7 +71,7 @@ def test_batches_are_written_strictly_in_order(outbox: Outbox, batch: int) -> No
         outbox.write_batch("op", batch, offset(3), [draft("c")])
 
 
-def test_what_would_break_the_rules_is_loud(outbox: Outbox) -> None:
+def test_a_broken_rule_raises(outbox: Outbox) -> None:
     with pytest.raises(BrokenInvariantError, match="no frame"):
         outbox.write_batch("op", 0, offset(1), [])
     with pytest.raises(BrokenInvariantError, match="never written"):

@@ -7,7 +7,7 @@ import pytest
 from sbon_node.streams.mean_rate import MeanRate
 
 
-def test_nothing_is_told_before_two_observations() -> None:
+def test_no_rate_is_reported_before_two_observations() -> None:
     pace = MeanRate()
     assert (pace.rows_s, pace.bytes_s) == (None, None)
     pace.observe(5.0, 10_000, 10**6)
@@ -15,7 +15,7 @@ def test_nothing_is_told_before_two_observations() -> None:
 
 
 @pytest.mark.parametrize("every_s", [0.05, 1.0, 7.0])
-def test_a_steady_stream_is_told_as_it_is(every_s: float) -> None:
+def test_a_steady_stream_has_its_exact_rate(every_s: float) -> None:
     pace = MeanRate()
     for step in range(200):
         pace.observe(step * every_s, 30, 900)
@@ -23,7 +23,7 @@ def test_a_steady_stream_is_told_as_it_is(every_s: float) -> None:
     assert pace.bytes_s == pytest.approx(900 / every_s, rel=1e-6)
 
 
-def test_what_changes_is_followed_by_half_lives() -> None:
+def test_changes_are_followed_by_half_lives() -> None:
     pace = MeanRate(half_life_s=10.0)
     for second in range(200):
         pace.observe(float(second), 100, 0)

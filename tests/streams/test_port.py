@@ -192,7 +192,7 @@ async def test_a_planned_batch_is_run_again_from_frames_sent_again(make_host: An
     assert [frame.payload for frame in host.outbox.read("op", 0, 1000)] == [b"abcd"]
 
 
-async def test_what_was_committed_becomes_visible_at_start_and_is_acknowledged(make_host: Any, until: Any) -> None:
+async def test_committed_batches_become_visible_at_start_and_are_acknowledged(make_host: Any, until: Any) -> None:
     host = make_host()
     for text in "ab":
         host.batch("up", text)

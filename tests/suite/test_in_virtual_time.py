@@ -54,7 +54,7 @@ def test_the_rows_are_those_of_duckdb(case: Case, found: Found) -> None:
 
 
 @pytest.mark.parametrize("seed, case", list(enumerate(KILLED)), ids=[case.name for case in KILLED])
-def test_whoever_dies_the_rows_are_those_of_duckdb(streams: dict[str, SuiteStream], seed: int, case: Case) -> None:
+def test_rows_equal_duckdbs_whichever_node_dies(streams: dict[str, SuiteStream], seed: int, case: Case) -> None:
     outcome, rows = run_cases([case], streams, seed, random_faults=5)
     assert not outcome.failure
     assert not differences(rows[case.name], Reference(streams).answer(case))

@@ -84,7 +84,7 @@ def test_the_same_seed_makes_the_same_input(streams: dict[str, SuiteStream], tmp
             assert file.read_bytes() == streams[name].files[site].read_bytes()
 
 
-def test_what_differs_between_two_results_is_told(streams: dict[str, SuiteStream]) -> None:
+def test_differences_between_two_results_are_listed(streams: dict[str, SuiteStream]) -> None:
     reference = Reference(streams)
     rows = reference.answer(next(case for case in cases() if case.name == "nexmark_q2"))
     assert differences(reversed(rows), rows) == []

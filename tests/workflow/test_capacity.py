@@ -23,7 +23,7 @@ CAPACITY = EngineCapacity(cores=2.0, memory_mb=1000.0, bandwidth_bytes_s=1e6, op
         (Needs(bandwidth_bytes_s=1e6 + 1), "1000000 B/s free, 1000001 needed"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_reason(needs: Needs, reason: str) -> None:
+def test_operators_beyond_capacity_are_refused_with_a_reason(needs: Needs, reason: str) -> None:
     assert Reservations(CAPACITY).refusal(needs, now=0.0) == reason
 
 
@@ -36,7 +36,7 @@ def test_a_reservation_holds_room_until_it_lapses() -> None:
     held.reserve("b", Needs(cores=1.0), now=10.0, deadline=20.0)
 
 
-def test_what_runs_keeps_its_room_until_it_is_released() -> None:
+def test_a_running_operator_keeps_its_capacity_until_released() -> None:
     held = Reservations(CAPACITY)
     for operator in ("a", "b", "c"):
         held.reserve(operator, Needs(), now=0.0, deadline=1.0)
@@ -93,7 +93,7 @@ def test_a_holder_that_asks_again_and_again_gains_nothing() -> None:
     assert taken(held, "alice", 5, now=40.0) == 5
 
 
-def test_what_runs_is_never_taken_away() -> None:
+def test_capacity_of_running_operators_is_never_taken_away() -> None:
     held = Reservations(TEN, share=0.5, grace_s=15.0)
     for number in range(10):
         held.reserve(f"{number}", Needs(), 0.0, 300.0, owner="bob")
@@ -102,7 +102,7 @@ def test_what_runs_is_never_taken_away() -> None:
     assert len(held.operators()) == 10
 
 
-def test_nobody_gives_up_more_than_is_needed() -> None:
+def test_no_holder_gives_up_more_than_is_needed() -> None:
     held = Reservations(TEN, share=0.5, grace_s=15.0)
     assert taken(held, "bob", 10, now=0.0) == 10
     assert taken(held, "alice", 1, now=20.0) == 1

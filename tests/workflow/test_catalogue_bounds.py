@@ -60,7 +60,7 @@ def test_dropped_names_take_no_room_from_those_that_stand(tmp_path: Path) -> Non
     in_cluster(tmp_path, "ab", test, max_streams=3)
 
 
-def test_what_was_dropped_is_forgotten_after_its_time_and_not_before(tmp_path: Path) -> None:
+def test_a_dropped_stream_is_forgotten_after_its_time_and_not_before(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         at_ms = cluster.clock.wall_ms() - int(TOMBSTONE_S * 1000)
         await tell(cluster, [dropped("old", at_ms - 1), dropped("young", at_ms + DAY_MS)])
@@ -138,7 +138,7 @@ def _turned(source: SourceDeclaration, turn: int) -> SourceDeclaration:
     return msgspec.structs.replace(source, turn=turn)
 
 
-def test_who_missed_thousands_of_versions_catches_up_by_asking(tmp_path: Path) -> None:
+def test_a_node_that_missed_thousands_of_versions_catches_up(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         daemon = cluster.nodes["a"].daemon
         await ask(cluster, "a", daemon.create_stream(named("s")))

@@ -50,7 +50,7 @@ def test_order_and_repetition_do_not_matter(heard: list[CatalogEntry], random: o
 
 
 @given(entries, entries, entries)
-def test_what_others_have_merged_may_be_merged_again(a: CatalogEntry, b: CatalogEntry, c: CatalogEntry) -> None:
+def test_merging_is_idempotent_across_nodes(a: CatalogEntry, b: CatalogEntry, c: CatalogEntry) -> None:
     assert merge(merge(a, b), c) == merge(a, merge(b, c))
 
 
@@ -63,7 +63,7 @@ def test_a_dropped_stream_stays_dropped_within_its_generation(a: CatalogEntry, b
 
 
 @given(entries, entries)
-def test_what_was_detached_stays_so_and_its_next_turn_stands(a: CatalogEntry, b: CatalogEntry) -> None:
+def test_a_detached_source_stays_detached_until_attached_again(a: CatalogEntry, b: CatalogEntry) -> None:
     both = merge(a, b)
     if a.version == b.version and not both.dropped:
         for name in ("x", "y"):

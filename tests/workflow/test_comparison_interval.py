@@ -34,7 +34,7 @@ def test_pauses_grow_while_nothing_happens_and_are_cut_short_when_something_does
     assert 2 <= pauses[7] <= 6
 
 
-def test_who_missed_a_stream_hears_of_it_soon_though_nodes_have_been_at_rest(tmp_path: Path) -> None:
+def test_a_node_that_missed_a_stream_learns_of_it_soon_although_nodes_were_idle(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         async def known_at(name: str) -> list[str]:
             return [stream.entry.declaration.name for stream in await ask(cluster, name, cluster.at(name).daemon.streams())]

@@ -20,7 +20,7 @@ def file_at(node: str, path: Path) -> SourceDeclaration:
     return SourceDeclaration(stream="numbers", name="file", node=node, connector="file", options={"path": str(path)})
 
 
-def test_sources_and_sinks_elsewhere_are_refused_whoever_asks(tmp_path: Path) -> None:
+def test_sources_and_sinks_outside_the_roots_are_refused_for_every_caller(tmp_path: Path) -> None:
     allowed, other = tmp_path / "allowed", tmp_path / "other"
     for folder in (allowed, other):
         folder.mkdir()

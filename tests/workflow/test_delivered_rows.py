@@ -20,7 +20,7 @@ async def over(cluster: SimulatedCluster, at: str) -> None:
         await cluster.sleep(0.5)
 
 
-def test_what_a_follower_has_taken_is_counted_over_restarts_of_its_node(tmp_path: Path) -> None:
+def test_rows_taken_by_a_follower_are_counted_over_restarts_of_its_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=100, rate=5.0))
         await submitted(cluster, "a", None, consumer="c", strategy="producer")
@@ -44,7 +44,7 @@ def test_what_a_follower_has_taken_is_counted_over_restarts_of_its_node(tmp_path
     in_cluster(tmp_path, "abc", test)
 
 
-def test_what_nobody_has_taken_is_not_delivered(tmp_path: Path) -> None:
+def test_rows_that_no_follower_took_are_not_delivered(tmp_path: Path) -> None:
     """A follower that is shown rows, and goes before it has them, is shown them again."""
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -65,7 +65,7 @@ def test_what_nobody_has_taken_is_not_delivered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("silent", ["", "b"])
-def test_what_was_delivered_while_the_query_was_stopped_counts(tmp_path: Path, silent: str) -> None:
+def test_rows_delivered_during_the_stop_count(tmp_path: Path, silent: str) -> None:
     """The sink takes rows until its node is told, however long those take that do not answer."""
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -85,7 +85,7 @@ def test_what_was_delivered_while_the_query_was_stopped_counts(tmp_path: Path, s
     in_cluster(tmp_path, "abcd", test)
 
 
-def test_what_cannot_be_counted_is_not_said_to_be_nothing(tmp_path: Path) -> None:
+def test_an_unknown_count_is_not_reported_as_zero(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
         await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="producer")

@@ -125,7 +125,7 @@ def says(monkeypatch: pytest.MonkeyPatch, node: str, of: type, method: str, lie:
     monkeypatch.setattr(of, method, lies)
 
 
-def test_of_a_streams_sources_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_of_a_stream_are_described_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def of_another(answer: SourceStates) -> SourceStates:
         """The source of ``b``, as if it were there and as if it were here."""
         of_b = [SourceInfo(source=msgspec.structs.replace(source_at("b"), node=node), state="a lie") for node in "bc"]
@@ -140,7 +140,7 @@ def test_of_a_streams_sources_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     in_cluster(tmp_path, "abcd", test)
 
 
-def test_where_a_part_is_is_told_by_the_record_not_by_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_record_and_not_the_host_says_where_a_component_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def elsewhere(answer: ComponentStates) -> ComponentStates:
         """All is at ``d``, where the rows go: they would cost nothing."""
         operators = tuple(msgspec.structs.replace(one, node="d") for one in answer.operators)
@@ -213,7 +213,7 @@ def test_an_unknown_query_is_said_to_be_perhaps_at_who_does_not_answer(tmp_path:
 
 
 @pytest.mark.parametrize("state", ["away", "dead"])
-def test_a_query_whose_holder_is_not_there_is_told_of_by_the_hosts_of_its_parts(tmp_path: Path, state: str) -> None:
+def test_hosts_describe_a_query_whose_holder_is_absent(tmp_path: Path, state: str) -> None:
     """``a`` keeps the record, ``b`` and ``c`` a source and an operator each, ``d`` the results; ``e`` has no part."""
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -247,7 +247,7 @@ def test_a_query_whose_holder_is_not_there_is_told_of_by_the_hosts_of_its_parts(
     in_cluster(tmp_path, "abcde", test)
 
 
-def test_who_has_left_for_good_holds_no_queries(tmp_path: Path) -> None:
+def test_a_departed_node_holds_no_queries(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await ask(cluster, "c", cluster.at("c").daemon.leave())
         while cluster.at("a").daemon.membership.get("c").state != "left":  # type: ignore[union-attr]

@@ -41,7 +41,7 @@ def test_a_detached_source_is_gone_everywhere_and_another_may_have_its_name(tmp_
     in_cluster(tmp_path, "abc", test)
 
 
-def test_what_is_read_is_not_detached(tmp_path: Path) -> None:
+def test_a_source_with_readers_is_not_detached(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=1_000_000, rate=10.0))
         await submitted(cluster, "b", tmp_path / "out.ndjson")

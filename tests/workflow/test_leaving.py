@@ -46,7 +46,7 @@ def test_a_node_leaves_only_when_nothing_needs_it(tmp_path: Path, strategy: str,
     in_cluster(tmp_path, "abc", test)
 
 
-def test_a_record_whose_hosts_have_yet_to_be_told_keeps_its_node(tmp_path: Path) -> None:
+def test_a_record_with_hosts_to_notify_keeps_its_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, "producer", tmp_path)
         cluster.crash(cluster.nodes["b"])
@@ -106,7 +106,7 @@ def test_a_stream_is_not_dropped_while_a_member_cannot_be_asked(tmp_path: Path, 
     in_cluster(tmp_path, "abc", test)
 
 
-def test_who_has_left_for_good_is_not_asked(tmp_path: Path) -> None:
+def test_a_departed_node_is_not_asked(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"))
         await ask(cluster, "c", cluster.nodes["c"].daemon.leave())

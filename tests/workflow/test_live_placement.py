@@ -203,7 +203,7 @@ def test_a_query_that_runs_is_explained_against_what_would_be_chosen_now(tmp_pat
     in_cluster(tmp_path, "abcd", test, configs=dict.fromkeys("abcd", sized(cores=0.12)), latency=along_s)
 
 
-def test_of_a_host_out_of_reach_nobody_says_how_much_room_it_has(tmp_path: Path) -> None:
+def test_the_capacity_of_an_unreachable_host_is_unknown(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=4000))
         await submitted(cluster, "b", None, strategy="consumer", consumer="d")
@@ -217,7 +217,7 @@ def test_of_a_host_out_of_reach_nobody_says_how_much_room_it_has(tmp_path: Path)
     in_cluster(tmp_path, "abcd", test, latency=along_s)
 
 
-def test_who_turns_the_choice_is_a_way_nobody_has_measured(tmp_path: Path) -> None:
+def test_an_unmeasured_path_may_decide_the_choice(tmp_path: Path) -> None:
     """Without measurements the paths of the best placement have coordinates' latencies, and some would change it."""
     blind = msgspec.structs.replace(sized(), placement=PlacementSettings(measure=False))
 

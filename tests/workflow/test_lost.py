@@ -37,7 +37,7 @@ async def lose_data(cluster: SimulatedCluster, name: str, *, at_once: bool = Fal
 
 
 @pytest.mark.parametrize("asked", ["a", "e"])
-def test_an_operator_that_its_host_has_lost_is_told(tmp_path: Path, asked: str) -> None:
+def test_an_operator_lost_by_its_host_is_reported(tmp_path: Path, asked: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
         await lose_data(cluster, "b")
@@ -53,7 +53,7 @@ def test_an_operator_that_its_host_has_lost_is_told(tmp_path: Path, asked: str) 
 
 
 @pytest.mark.parametrize("asked", ["a", "e"])
-def test_a_sink_that_its_node_has_lost_is_told(tmp_path: Path, asked: str) -> None:
+def test_a_sink_lost_by_its_node_is_reported(tmp_path: Path, asked: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
         assert not (await state_of(cluster, asked)).sink_lost

@@ -71,7 +71,7 @@ def test_a_plan_is_explained_without_a_trace(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
-def test_what_runs_is_measured_and_the_next_plan_starts_from_that(tmp_path: Path) -> None:
+def test_running_operators_are_measured_for_the_next_plan(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "b", source_at("a", rows=4000, rate=RATE))
         before = await explained(cluster, "b")
@@ -156,7 +156,7 @@ async def told(cluster: SimulatedCluster, *measurements: OperatorMeasurement) ->
     await ask(cluster, "a", cluster.at("a").daemon.context.call("b", KeepMeasurements(operators=measurements)))
 
 
-def test_what_a_peer_tells_is_bounded_and_grows_old_and_what_cannot_be_is_counted(tmp_path: Path) -> None:
+def test_measurements_of_peers_are_bounded_and_expire_and_impossible_ones_are_counted(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         impossible = [measurement("x", 0, 1), measurement("x", 1, 10**7), measurement("x", 100, 1, 2**21), measurement("")]
         await told(cluster, *impossible)

@@ -27,7 +27,7 @@ def told(listener: Listener) -> list[NodeEvent]:
     return events
 
 
-def test_a_query_s_states_and_its_operators_places_are_told_where_they_are_known(tmp_path: Path) -> None:
+def test_states_of_a_query_and_its_operators_are_notified_where_they_are_known(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "b", source_at("b"))
         holder, host = listening(cluster, "a", "placement", "queries"), listening(cluster, "b", "placement", "queries")
@@ -50,7 +50,7 @@ def test_a_query_s_states_and_its_operators_places_are_told_where_they_are_known
     in_cluster(tmp_path, "ab", test)
 
 
-def test_a_host_that_refuses_is_told_as_replaced_and_a_refused_submission_as_refused(
+def test_a_refusing_host_is_notified_as_replaced_and_a_refused_submission_as_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserve, refusals = deploy.reserve, iter([True, False])
@@ -76,7 +76,7 @@ def test_a_host_that_refuses_is_told_as_replaced_and_a_refused_submission_as_ref
     in_cluster(tmp_path, "abcd", test)
 
 
-def test_members_are_told_as_they_come_and_go(tmp_path: Path) -> None:
+def test_members_are_notified_as_they_come_and_go(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         listener = listening(cluster, "a", "membership")
         cluster.start("c")

@@ -94,7 +94,7 @@ async def as_it_is(fragment: str, inputs: tuple[Schema, ...], /) -> Schema:
 
 
 @pytest.mark.parametrize("name", NASTY)
-def test_a_nasty_text_is_planned_or_refused_by_a_named_limit_while_the_loop_goes_on(name: str) -> None:
+def test_a_nasty_text_is_planned_or_refused_by_a_named_limit_while_the_loop_runs(name: str) -> None:
     """The loop's turns while a text is planned, which has none of them where planning is on the loop."""
 
     async def test(planner: ProcessPlanner) -> None:
@@ -121,7 +121,7 @@ def test_1400_conditions_are_one_operator() -> None:
     with_planner(test)
 
 
-def test_what_the_process_plans_is_what_is_planned_inline() -> None:
+def test_the_process_and_inline_planning_agree() -> None:
     texts = (
         "SELECT k, v * 2 AS w FROM s WHERE id > 3",
         f"SELECT a.k, b.v FROM s a LEFT JOIN other b ON a.id = b.id AND b.{NEAR}",

@@ -43,12 +43,12 @@ def test_the_share_is_of_all_rows_and_counts_what_this_query_has_taken() -> None
     assert (progress.rows_in_s, progress.rows_out_s) == (20.0, 2.0)
 
 
-def test_of_two_readers_of_a_source_the_one_behind_counts() -> None:
+def test_the_slower_of_two_readers_of_a_source_counts() -> None:
     assert found((WHOLE,), (link(WHOLE, 3000), link(WHOLE, 300, "o2"))).read_share == pytest.approx(0.1)
     assert found((WHOLE,), (link(WHOLE, 9000),)).read_share == 1.0
 
 
-def test_what_is_not_known_is_not_made_up() -> None:
+def test_unknown_values_are_not_made_up() -> None:
     endless = source("c", finite=False, rows=10, rows_s=3.0)
     progress = found((HALF, endless), (link(HALF, 400), link(endless, 10)))
     assert (progress.read_share, progress.left_s, progress.endless, progress.rows_in) == (None, None, ("s at c",), 410)
@@ -72,7 +72,7 @@ def test_a_query_that_finished_has_read_everything_and_has_no_pace() -> None:
     assert found((HALF,), (link(HALF, 400),), state="stopped").read_share == pytest.approx(0.4)
 
 
-def test_what_is_read_to_its_end_has_no_pace_and_no_time_left_though_operators_still_work_on_it() -> None:
+def test_a_source_read_to_its_end_has_no_pace_although_operators_still_work() -> None:
     ended = source("g", rows=3000, read_share=1.0, state="ended", rows_s=50_000.0)
     progress = found((ended,), (link(ended, 3000),))
     assert (progress.read_share, progress.left_s, progress.rows_in_s) == (1.0, None, None)

@@ -15,7 +15,7 @@ REASON = f"it has killed the engine 2 times, at last: the engine's JVM died; {QU
 
 
 @pytest.mark.parametrize("asked", ["a", "e"])
-def test_a_quarantined_operator_is_told_with_what_can_be_done(tmp_path: Path, asked: str) -> None:
+def test_a_quarantined_operator_is_reported_with_its_remedy(tmp_path: Path, asked: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
         before = await state_of(cluster, asked)

@@ -44,7 +44,7 @@ def test_an_operator_that_does_not_start_leaves_no_rows_of_those_that_did(tmp_pa
     in_cluster(tmp_path, "abc", test)
 
 
-def test_the_first_failure_is_told_and_not_that_the_others_were_stopped(tmp_path: Path) -> None:
+def test_the_first_failure_is_reported_and_not_the_stops_that_follow(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a"), source_at("b"))
         slow, failing = cluster.nodes["b"].engine, cluster.nodes["a"].engine
@@ -61,7 +61,7 @@ def test_the_first_failure_is_told_and_not_that_the_others_were_stopped(tmp_path
 
 
 @pytest.mark.parametrize("dies", ["a", "c"])
-def test_who_dies_while_the_query_starts_removes_its_results_when_it_is_back(tmp_path: Path, dies: str) -> None:
+def test_a_node_that_dies_during_the_start_removes_the_results_on_return(tmp_path: Path, dies: str) -> None:
     """``a`` keeps the record, ``b`` runs the operator, ``c`` keeps the results."""
     out = tmp_path / "out.ndjson"
 

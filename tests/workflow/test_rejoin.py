@@ -147,7 +147,7 @@ def test_whom_it_remembers_and_does_not_see_it_asks_now_and_then_though_it_has_f
     in_virtual_time(body)
 
 
-def test_who_left_is_forgotten_and_what_is_kept_is_bounded(tmp_path: Path) -> None:
+def test_departed_peers_are_forgotten_and_the_list_is_bounded(tmp_path: Path) -> None:
     async def body() -> None:
         lives, others = Lives(tmp_path), Scripted()
         await lives.meet(1, 2, 3, 4)
@@ -175,7 +175,7 @@ def test_a_remembered_address_may_be_another_clusters_now(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("met, code", [((), "join-failed"), ((), "wrong-cluster"), ((), "name-taken"), ((1,), "name-taken")])
-def test_a_start_is_refused_by_seeds_and_by_whoever_has_the_name(tmp_path: Path, met: tuple[int, ...], code: str) -> None:
+def test_a_start_is_refused_by_seeds_and_by_the_owner_of_the_name(tmp_path: Path, met: tuple[int, ...], code: str) -> None:
     async def body() -> None:
         lives, others = Lives(tmp_path), Scripted()
         await lives.meet(*met)

@@ -95,7 +95,7 @@ def test_pauses_grow_and_are_bounded(tmp_path: Path, code: str, tries: int, give
     in_cluster(tmp_path, "a", test, retry_s=1.0, retry_max_s=8.0, resume_tries=5)
 
 
-def test_what_is_left_of_parts_that_are_hosted_no_more_is_swept_away(tmp_path: Path) -> None:
+def test_remains_of_components_hosted_no_more_are_deleted(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
         node = cluster.nodes["b"]
@@ -134,7 +134,7 @@ def test_a_death_between_a_drop_and_its_carrying_out_leaves_no_stream(tmp_path: 
     in_cluster(tmp_path, "ab", test)
 
 
-def test_what_is_attached_again_begins_a_stream_of_its_own(tmp_path: Path) -> None:
+def test_a_source_attached_again_begins_a_new_stream(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         daemon = cluster.nodes["a"].daemon
         source = source_at("b", rows=100, rate=1000.0)

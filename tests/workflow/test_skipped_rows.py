@@ -82,7 +82,7 @@ def test_the_file_is_bounded_and_the_count_is_not(tmp_path: Path) -> None:
     assert letters(tmp_path)[0] == "00xxxxxx"
 
 
-def test_what_is_over_stays_for_people_and_a_new_operator_begins_anew(tmp_path: Path) -> None:
+def test_skipped_rows_of_ended_operators_stay_and_a_new_operator_begins_anew(tmp_path: Path) -> None:
     over = opened(tmp_path)
     over.write(0, batch("a"))
     over.close()
@@ -93,7 +93,7 @@ def test_what_is_over_stays_for_people_and_a_new_operator_begins_anew(tmp_path: 
     assert letters(tmp_path) == ["b"]
 
 
-def test_a_full_disk_is_told_and_the_next_try_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_the_next_try_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = opened(tmp_path)
     with monkeypatch.context() as patched:
 

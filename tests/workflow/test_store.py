@@ -39,7 +39,7 @@ def refused(call: Callable[[], object]) -> str:
     return caught.value.code
 
 
-def test_what_was_put_is_there_after_a_restart(path: Path) -> None:
+def test_stored_values_are_there_after_a_restart(path: Path) -> None:
     with closing(RecordStore(path)) as store:
         store.put("peer", "b", LARGE)
         store.delete("peer", "a")

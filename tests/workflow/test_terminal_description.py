@@ -20,7 +20,7 @@ async def states(cluster: SimulatedCluster, info: QueryInfo) -> set[str]:
     return {one.state for one in info.operators} | {part.state for part in explained.components if part.kind == "operator"}
 
 
-def test_of_a_query_that_has_finished_all_is_over(tmp_path: Path) -> None:
+def test_all_components_of_a_finished_query_are_over(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b"), source_at("c"))
         await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="d", strategy="producer")
@@ -34,7 +34,7 @@ def test_of_a_query_that_has_finished_all_is_over(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcd", test)
 
 
-def test_of_a_query_that_was_stopped_all_is_over_and_who_did_not_answer_is_told(tmp_path: Path) -> None:
+def test_components_of_a_stopped_query_are_over_and_missing_answers_are_listed(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=10_000), source_at("c", rows=10_000))
         await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="d", strategy="producer")
@@ -57,7 +57,7 @@ def test_of_a_query_that_was_stopped_all_is_over_and_who_did_not_answer_is_told(
     in_cluster(tmp_path, "abcd", test)
 
 
-def test_whoever_does_not_answer_is_waited_for_once(tmp_path: Path) -> None:
+def test_an_unanswered_request_is_awaited_once(tmp_path: Path) -> None:
     """Stopping takes no longer without the source's node, which is told twice, than without the consumer's."""
 
     async def test(cluster: SimulatedCluster) -> None:

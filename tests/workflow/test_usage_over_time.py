@@ -178,7 +178,7 @@ def test_a_history_that_is_not_whole_forgets_the_oldest_and_outlives_a_clock_tha
     assert min(times) >= 10_000_000 - OLDER_POINTS * OLDER_APART_MS - 30_000
 
 
-def test_what_is_stored_of_a_history_keeps_its_ends() -> None:
+def test_a_stored_history_keeps_its_ends() -> None:
     kept = thinned([point(n) for n in range(540)], 120)
     assert (len(kept), kept[0].at_ms, kept[-1].at_ms) == (120, 0, 539)
     assert all(4 <= later.at_ms - earlier.at_ms <= 5 for earlier, later in pairwise(kept))

@@ -124,7 +124,7 @@ async def submit_both(cluster: SimulatedCluster, **fields: Any) -> dict[str, Que
 
 
 @pytest.mark.usefixtures("at_once")
-def test_who_comes_too_late_to_reserve_is_placed_elsewhere(tmp_path: Path) -> None:
+def test_a_late_reservation_is_placed_elsewhere(tmp_path: Path) -> None:
     """Both are promised the consumer's only place; one of them gets it."""
 
     async def test(cluster: SimulatedCluster) -> None:
@@ -144,7 +144,7 @@ def test_who_comes_too_late_to_reserve_is_placed_elsewhere(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("at_once")
-def test_who_comes_too_late_to_the_only_place_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_late_reservation_at_the_only_host_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a"))
         both = await submit_both(cluster)
@@ -178,7 +178,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("fields, code", REFUSED, ids=[f"{code}-{'-'.join(fields)}" for fields, code in REFUSED])
-def test_what_is_refused_leaves_nothing(tmp_path: Path, fields: dict[str, Any], code: str) -> None:
+def test_a_refusal_leaves_nothing(tmp_path: Path, fields: dict[str, Any], code: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a"))
         await submitted(cluster, "b", None, name="taken")

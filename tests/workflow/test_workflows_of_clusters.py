@@ -55,7 +55,7 @@ def test_names_are_taken_everywhere(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abc", test)
 
 
-def test_a_source_is_attached_at_the_node_it_names_whoever_is_asked(tmp_path: Path) -> None:
+def test_a_source_is_attached_at_its_named_node_through_any_node(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("c"))
         assert cluster.at("c").daemon.outbox.streams() == [source_at("c").id]
@@ -117,7 +117,7 @@ def test_a_second_node_of_a_name_is_refused_and_the_first_stays(tmp_path: Path) 
     in_cluster(tmp_path, "abc", test, configs={"z": second}, late="z")
 
 
-def test_joining_where_nobody_is_is_refused_in_so_many_words(tmp_path: Path) -> None:
+def test_joining_an_absent_node_is_refused_with_a_reason(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         error = await cluster.refusal("z")
         assert isinstance(error, SbonError)

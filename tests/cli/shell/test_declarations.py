@@ -81,7 +81,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("text, place, message", WRONG)
-def test_what_is_wrong_is_told_with_its_place(text: str, place: str, message: str) -> None:
+def test_an_error_has_its_position(text: str, place: str, message: str) -> None:
     with pytest.raises(SbonError) as refused:
         action_of(text)
     assert (refused.value.where, message in refused.value.message) == (place, True), refused.value.message

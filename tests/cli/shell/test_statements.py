@@ -96,7 +96,7 @@ ACTIONS = [
 
 
 @pytest.mark.parametrize("text, action", ACTIONS)
-def test_what_a_statement_asks_for(text: str, action: object) -> None:
+def test_a_statement_becomes_an_action(text: str, action: object) -> None:
     assert action_of(text) == action
 
 
@@ -111,7 +111,7 @@ def test_what_a_statement_asks_for(text: str, action: object) -> None:
         ("\\dance", "", "\\help lists the commands"),
     ],
 )
-def test_what_is_no_statement_is_refused_with_its_place(text: str, place: str, hint: str) -> None:
+def test_an_invalid_statement_is_refused_with_its_position(text: str, place: str, hint: str) -> None:
     with pytest.raises(SbonError) as refused:
         action_of(text)
     assert (refused.value.code, refused.value.where, refused.value.hint) == ("bad-statement", place, hint)
@@ -206,7 +206,7 @@ NEXT = [
 
 
 @pytest.mark.parametrize("before, expected", NEXT)
-def test_what_may_come_next(before: str, expected: list[str]) -> None:
+def test_completion_offers_what_may_come_next(before: str, expected: list[str]) -> None:
     assert candidates(before, before, Names())[: len(expected) or None] == expected
 
 

@@ -68,7 +68,7 @@ def test_plans_and_placements_are_explained(api: str, node: Any, tmp_path: Path)
     assert [question.sql.strip() for question in node.asked] == ["SELECT 1"]
 
 
-def test_errors_point_at_their_place_and_the_shell_goes_on(api: str, node: Any, tmp_path: Path) -> None:
+def test_errors_point_at_their_position_and_the_shell_continues(api: str, node: Any, tmp_path: Path) -> None:
     node.refuse_submit = SbonError("no-such-column", "there is no column y", where="line 1, column 8", hint="there are x, name")
     with shell(api, tmp_path) as terminal:
         terminal.type("SELECT y FROM flights;\r")
@@ -151,7 +151,7 @@ def test_statements_of_a_file_run_until_one_fails(api: str, node: Any, tmp_path:
         ("EXPLAIN PLACEMENT QUERY nope", 27, "query"),
     ],
 )
-def test_a_name_that_nobody_knows_is_pointed_at(
+def test_an_unknown_name_is_pointed_at(
     api: str, node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, column: int, field: str
 ) -> None:
     async def unknown(self: Any, *args: Any, **more: Any) -> Any:

@@ -31,7 +31,7 @@ async def explained(cluster: SimulatedCluster) -> PlacementExplanation:
 
 
 @pytest.mark.parametrize("host, roomy", [("a", "abcd"), ("c", "cd")], ids=["with its source", "alone"])
-def test_a_host_that_is_dead_is_listed_as_such_and_who_is_chosen_now_is_told(tmp_path: Path, host: str, roomy: str) -> None:
+def test_a_dead_host_is_listed_with_the_node_that_would_be_chosen_now(tmp_path: Path, host: str, roomy: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a", rows=100_000))
         await submitted(cluster, "b", None)

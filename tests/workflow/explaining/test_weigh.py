@@ -69,5 +69,5 @@ def lost(at: str, away: str = "", late_ms: float | None = None, full: str = "") 
     ],
     ids=["of none", "cheaper", "dead", "nothing chosen", "late", "no room for another"],
 )
-def test_why_a_node_lost_is_told_against_the_host_that_is(told: object, reasons: object) -> None:
+def test_a_node_that_lost_is_compared_with_the_current_host(told: object, reasons: object) -> None:
     assert told == reasons
