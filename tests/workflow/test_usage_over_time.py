@@ -20,8 +20,8 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.workflow.settings import ControlSettings
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 
-RATE = 10.0
-ROWS = 2000
+RATE = 2.0
+ROWS = 400
 START_MS = 1_577_836_800_000
 """The generator's first row: 2020 begins."""
 
