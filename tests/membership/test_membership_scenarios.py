@@ -48,7 +48,7 @@ def test_an_experiment_is_a_function_of_its_seed() -> None:
         "import json, logging, structlog\n"
         "structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))\n"
         "from sbon_node.experiments.live.membership import experiment\n"
-        "print(json.dumps(experiment([12], scenarios=['crash', 'churn'], seed={seed})))\n"
+        "print(json.dumps(experiment([12], scenarios=['crash', 'churn'], minutes=1.0, seed={seed})))\n"
     )
 
     def output(seed: int, hash_seed: int) -> str:

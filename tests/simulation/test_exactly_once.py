@@ -40,8 +40,8 @@ from sbon_node.streams.port import NodePort
 
 FILE, FOLLOW = Casting(sink="file"), Casting(sink="follow")
 BULKY = Casting(rows=1200, text_bytes=16_000, credit_bytes=320_000)
-RANDOM_SCHEDULES, CHUNK = 500, 50
-FIRST = 50
+RANDOM_SCHEDULES, CHUNK = 500, 25
+FIRST = 25
 """Number of schedules that run in ``make test``."""
 
 

@@ -28,7 +28,7 @@ from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_o
 
 async def running(cluster: SimulatedCluster, tmp_path: Path) -> None:
     """``a`` keeps the record, ``b`` and ``c`` a source and an operator each, ``d`` the results."""
-    await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0), source_at("c", rows=1_000_000, rate=10.0))
+    await declare(cluster, "a", source_at("b", rows=1_000_000, rate=3.0), source_at("c", rows=1_000_000, rate=3.0))
     await submitted(cluster, "a", tmp_path / "out.csv", consumer="d", strategy="producer")
     while not (await state_of(cluster, "a")).rows:
         await cluster.clock.sleep(0.5)
