@@ -57,7 +57,7 @@ def test_pure_code_draws_from_its_given_generator() -> None:
 
 
 def draws(text: str) -> list[int]:
-    """The lines of a file that take a number from a generator nobody handed in, or make one other than from such a number."""
+    """Return the lines of a file that draw from a generator which is no argument, or seed one with another number."""
     tree = ast.walk(ast.parse(text))
     calls = sorted((node.lineno, ast.unparse(node)) for node in tree if isinstance(node, ast.Call))
     foreign = ("random.", "np.random.", "numpy.random.")

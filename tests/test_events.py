@@ -59,7 +59,7 @@ def test_without_listeners_no_event_is_made() -> None:
     bus = Bus("a", lambda: 0)
 
     def made(*, node: str, at_ms: int) -> NodeEvent:
-        raise AssertionError("nobody wants it")
+        raise AssertionError("no listener wants it")
 
     bus.publish("queries", made)
     other = bus.listen(["logs"], limit=9, wake=lambda: None)

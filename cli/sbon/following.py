@@ -78,7 +78,7 @@ class Following:
 
 
 def perhaps_terminal(error: SbonError) -> bool:
-    """Whether the query may have ended while nobody listened; its record answers that."""
+    """Whether the query may have ended without a listener; its record answers that."""
     return error.code in _PERHAPS_TERMINAL
 
 

@@ -50,7 +50,7 @@ class Ticks:
         self._last = int(position or b"0")
 
     async def read(self) -> Chunk | None:
-        # Nothing is changed before the waiting is over: whoever cancels it loses nothing.
+        # Nothing changes before the wait is over, so a cancellation loses nothing.
         await self._clock.sleep(self._options.interval_s)
         self._last += 1
         number = self._last
@@ -73,7 +73,7 @@ class TallyOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Tallied(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file holds. Counts and position are replaced in one step: so each row is counted exactly once."""
+    """Contents of the file. Counts and position are replaced in one step, so each row is counted exactly once."""
 
     claim: str
     counts: dict[str, int] = {}
@@ -136,7 +136,7 @@ def check_tally(options: TallyOptions, settings: ConnectorSettings) -> None:
 
 
 async def open_tally(context: SinkContext, options: TallyOptions) -> Tally:
-    """Makes the file, or goes on where an earlier run was."""
+    """Create the file, or continue after an earlier run."""
     if options.group not in context.schema.names:
         raise SbonError("bad-option", f"the query has no column {options.group!r}", where="options.group")
     path = path_of(options)

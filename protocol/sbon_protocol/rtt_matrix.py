@@ -1,4 +1,4 @@
-"""Timeouts in matrices of round-trip times, whoever reads them: a node, the local cluster or an experiment."""
+"""Timeouts in matrices of round-trip times, for all readers: a node, the local cluster or an experiment."""
 
 from __future__ import annotations
 

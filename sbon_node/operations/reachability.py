@@ -1,7 +1,7 @@
 """Reachability of a node by its peers: they ping it and connect to it at the address they know.
 
 The same answers give the clock offset. A node connects back only to the member that asks, at the address membership knows, and at
-a limited rate: so nobody can make it connect elsewhere.
+a limited rate: so no caller can make it connect elsewhere.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Checker:
             self._expect(trimmed <= done, f"{stream} trimmed to frame {trimmed}, {reader} has finished with {done}")
 
     def bounded(self, outbox: Outbox, stream: str, batch_bytes: int) -> None:
-        """Check that the frames which nobody has received stay within the quota and one batch."""
+        """Check that unreceived frames stay within the quota and one batch."""
         waiting = outbox.link_counts(stream)
         slowest = min([link.received for link in waiting.links.values() if not link.failed], default=0)
         frames = outbox.read(stream, max(slowest, outbox.earliest(stream) - 1), 2**40)

@@ -65,7 +65,7 @@ PORT = 7400
 
 
 class NodeDiedError(Exception):
-    """The called node has died or gone away, and nobody will answer."""
+    """The called node has died or gone away, and no answer will come."""
 
 
 class IdleMachine(Machine):

@@ -77,7 +77,7 @@ class ScriptedNode:
     sink: SinkSpec = field(default_factory=SinkSpec)
     lost: list[QueryInfo] = field(default_factory=list)
     unanswered: list[Unanswered] = field(default_factory=list)
-    """What a list of queries has beside the one there is."""
+    """Queries and nodes that a list of queries has beside the existing query."""
     refuse_submit: SbonError | None = None
     refuse_detach: SbonError | None = None
     delay_s: float = 0.0

@@ -1,4 +1,4 @@
-"""What whoever runs a node asks of it, answered by script."""
+"""Scripted answers to the operators' requests of a node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def source_report(name: str, **counts: int) -> SourceInfo:
 
 
 def figures(sources: int = 1) -> NodeMetrics:
-    """Of everything some, each number another."""
+    """Return figures in which every number is different."""
     operator = OperatorInfo(
         id="q1.1",
         node="a",

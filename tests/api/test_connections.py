@@ -1,4 +1,4 @@
-"""Attacks with real sockets on uvloop, as the daemon runs: connections that say nothing, or too little, keep nobody out."""
+"""Attacks with real sockets on uvloop, as the daemon runs: connections that say nothing, or too little, leave room for others."""
 
 from __future__ import annotations
 

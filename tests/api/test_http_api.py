@@ -1,4 +1,4 @@
-"""The HTTP API over a node that is told what to answer, on a real loopback port: requests, refusals, connections."""
+"""The HTTP API over a scripted node, on a real loopback port: requests, refusals, connections."""
 
 from __future__ import annotations
 

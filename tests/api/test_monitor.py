@@ -1,4 +1,4 @@
-"""``GET /v1/events``: what happens at a node, sent to whoever listens."""
+"""``GET /v1/events``: events of a node, sent to its listeners."""
 
 from __future__ import annotations
 

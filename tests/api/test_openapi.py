@@ -26,7 +26,7 @@ def test_the_documentation_has_every_route_and_no_other() -> None:
 
 
 def names_of(kind: Any) -> list[str]:
-    """Of a struct, a list of structs, or the events of a union."""
+    """Return the names of fields of a struct, a list of structs, or the events of a union."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return [str(kind.__struct_config__.tag) if kind.__struct_config__.tag else kind.__name__]
     return [name for one in get_args(kind) for name in names_of(one)]

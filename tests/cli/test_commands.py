@@ -368,7 +368,7 @@ def test_stopping_joining_and_leaving(api: str, node: Any) -> None:
 
 
 def test_a_bill_compares_sums_that_count_the_same_links(capsys: pytest.CaptureFixture[str]) -> None:
-    """A link within a node costs nothing: its bytes are told apart, and are in neither total."""
+    """A link within a node costs nothing: its bytes are shown separately, and are in neither total."""
     line = partial(LinkUsage, latency_ms=50.0, byte_ms=1e6)
     inside = LinkUsage(stream="source/s@1/x", source_node="b", target_node="b", bytes=900_000, latency_ms=0.0, byte_ms=0.0)
     links = (inside, line(stream="q1.b0", source_node="b", target_node="a", bytes=20_000))

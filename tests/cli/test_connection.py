@@ -297,7 +297,7 @@ async def test_rows_at_another_node_that_cannot_be_reached_are_refused_with_what
 
 
 def test_types_of_answers_are_those_of_the_api() -> None:
-    """What the client knows of an answer is all the node tells, under the same names."""
+    """The client's types have all fields of the node's answers, under the same names."""
     known = {name: kind for name, kind in vars(model).items() if _is_answer(kind)}
     told = {kind.__name__: kind for kind in _described()}
     assert len(known) > 30

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What the command does with such options, and the names of the queries it would run."""
+    """Run the command with the options; return its result and the names of the queries it would run."""
     np.savez(tmp_path / "area.npz", rtt_ms=np.full((12, 12), 50.0))
     names: list[str] = []
 

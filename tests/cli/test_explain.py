@@ -122,7 +122,7 @@ async def test_usage_is_rate_times_latency_over_links_between_nodes() -> None:
 async def test_an_unknown_latency_is_not_taken_for_zero(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of london, where one of two sources is, no coordinate has come yet."""
+    """London, with one of two sources, has no coordinate yet."""
     monkeypatch.setenv("COLUMNS", str(WIDTH))
     found = await explanation(
         "SELECT carrier FROM flights WHERE origin = 'JFK'",

@@ -143,7 +143,7 @@ def test_heavy_modules_are_imported_where_they_are_used(api: str) -> None:
 
 
 def completed(shell_words: str, api: str) -> list[str]:
-    """What bash would offer for a line that ends where the last word does."""
+    """Return bash's completions for a line that ends with its last word."""
     words = shell_words.split(" ")
     environment = {**os.environ, "_SBON_COMPLETE": "bash_complete", "COMP_WORDS": shell_words, "COMP_CWORD": str(len(words) - 1)}
     command = [sys.executable, "-m", "sbon_cli.main"]

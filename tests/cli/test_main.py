@@ -21,7 +21,7 @@ SBON = (sys.executable, "-m", "sbon_cli.main")
 
 
 def on_a_terminal(columns: int, *arguments: str) -> str:
-    """What the command writes on a terminal so wide."""
+    """Return the command's output on a terminal of this width."""
     main, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
     result = subprocess.run([*SBON, *arguments], stdin=terminal, stdout=terminal, stderr=terminal, env=environment, check=False)
@@ -45,7 +45,7 @@ def test_a_narrow_terminal_breaks_no_address(api: str, node: Any) -> None:
 
 
 def read_all(main: int) -> str:
-    """What was written to a terminal whose other end is closed: then reading fails on Linux."""
+    """Return the output of a terminal whose other end is closed; reading it further fails on Linux."""
     text = b""
     try:
         while chunk := os.read(main, 65_536):

@@ -1,4 +1,4 @@
-"""What holds for all commands: colours and progress on terminals only, standard input for ``-``, plain words of what is wrong."""
+"""Rules of all commands: colours and progress on terminals only, standard input for ``-``, plain error messages."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_unwritable_output_is_reported_in_a_line(api: str, node: Any, command: s
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == f"error: standard output: cannot be written: {reason}"
     assert "Traceback" not in result.stderr
-    assert node.acknowledged == [], "whoever follows next has them"
+    assert node.acknowledged == [], "the next follower gets them"
 
 
 def test_commands_run_without_standard_input_or_error(api: str) -> None:

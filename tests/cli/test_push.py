@@ -48,7 +48,7 @@ def push(node: LocalNode, *arguments: str, stdin: int | None = None) -> subproce
 
 
 def stored(node: LocalNode, stream: str) -> list[int]:
-    """What is in the stream, read from the disk of a node that is down meanwhile."""
+    """Return the rows of the stream, read from the disk of a stopped node."""
     node.kill(signal.SIGKILL)
     outbox = Outbox(node.data_dir / "outbox.db", StreamSettings())
     name = next(one for one in outbox.streams() if one.startswith(f"source/{stream}@"))
@@ -93,7 +93,7 @@ def test_a_pipe_is_pushed_once_while_the_node_is_killed(cluster: LocalCluster) -
         node.start()
         write(300)
         node.wait_ready()
-        # What a pipe holds is little: more is written when this has been read.
+        # A pipe has a small buffer: the test writes more once these rows have been read.
         wait_for(lambda: node.client.stream("pipes").sources[0].rows == count, "all of it arrives")
     out, err = pushing.communicate()
     assert pushing.returncode == 0, err

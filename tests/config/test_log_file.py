@@ -1,4 +1,4 @@
-"""A node's log file stays within its bound, whoever else appends to it, and a full disk harms nobody who logs."""
+"""A node's log file stays within its bound, even if others append to it, and a full disk harms no logger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOUND = 65_536
 def test_a_log_beyond_its_bound_is_rotated_and_then_deleted(tmp_path: Path) -> None:
     path, aside = tmp_path / "log", tmp_path / "log.1"
     output.configure(LogSettings(file=str(path), file_bytes=BOUND))
-    with path.open("ab", buffering=0) as starter:  # as whoever started the node has it open, for what comes before and after
+    with path.open("ab", buffering=0) as starter:  # as the process that started the node has it open, for output before and after
         starter.write(b'{"number": -1}\n')
         largest = 0
         for number in range(3000):

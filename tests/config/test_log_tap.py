@@ -1,4 +1,4 @@
-"""The node's log as those who listen to its events are told it, beside the file or terminal it is written to."""
+"""Log lines as events for listeners, beside the file or terminal of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gives access is shown nowhere, and only hosts that are permitted are talked to."""
+"""Endpoints never show secrets, and connect only to permitted hosts."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_a_result_that_was_tampered_with_is_not_continued(tmp_path: Path, name: 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_writing_leaves_the_event_loop_free(tmp_path: Path, name: str) -> None:
-    """The disk is slow: it waits for the loop, which could not go on if the sink wrote on it."""
+    """The slow disk waits for the loop, which would block if the sink wrote on it."""
     beat = threading.Event()
 
     def slow(step: str) -> None:

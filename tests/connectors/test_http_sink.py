@@ -155,7 +155,7 @@ async def test_a_killed_sink_posts_again_what_its_position_lacks(tmp_path: Path)
 
 
 async def test_a_sink_stopped_between_two_posts_has_stored_the_first(tmp_path: Path) -> None:
-    """So many rows are told to be delivered, and what was taken is not posted again."""
+    """The count of delivered rows is right, and accepted rows are not posted again."""
     hook = Hook()
     hook.answers = [200, 422]
     sinking = Sinking(tmp_path, "http", {"url": URL})

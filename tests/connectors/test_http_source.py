@@ -153,7 +153,7 @@ def test_a_post_with_a_key_counts_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("linger_s", [0.0, 0.05])
 def test_killed_between_any_two_steps_a_post_made_again_counts_once(tmp_path: Path, linger_s: float) -> None:
-    """Posts are made until they are answered, by a client that is told nothing when the node dies."""
+    """A client repeats each post until it is answered; it gets no notice when the node dies."""
 
     async def one(folder: Path, point: int) -> int:
         served = Served(folder, settings=ConnectorSettings(linger_s=linger_s))

@@ -1,4 +1,4 @@
-"""What the API and NDJSON write of values that neither Python nor JSON has a word for, and that sources read it again."""
+"""Values without an equivalent in Python or JSON: the API and NDJSON write them, and sources read them again."""
 
 from __future__ import annotations
 

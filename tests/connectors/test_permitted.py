@@ -90,7 +90,7 @@ async def test_this_machines_own_address_is_near() -> None:
 
 
 OWN_PORTS = ConnectorSettings(endpoints=("*", "localhost", "127.0.0.0/8", "::1", "127.0.0.1:7480"), own_ports=(7400, 7480))
-"""What a local development cluster allows, and more."""
+"""Permissions of a local development cluster, and more."""
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.10.2", "localhost", "[::1]", "[::ffff:127.0.0.1]"])

@@ -36,7 +36,7 @@ def outlives(folder: Path, name: str, survives: Survives, lost_at: int) -> bool:
             finished = True
     forgetful.lose_power(survives)
     if world.fresh:
-        return finished  # it was never opened: whoever submitted the query was not answered
+        return finished  # it was never opened: the submission had no answer
     held = opened(world.options, fresh=False).positions()
     assert all(held.get(stream, 0) >= number for stream, number in world.acknowledged.items()), (held, world.acknowledged)
     world.run()
@@ -52,7 +52,7 @@ def test_power_lost_at_any_call_loses_and_doubles_nothing(tmp_path: Path, name: 
 
 
 def keeps_its_word(folder: Path, name: str, killed_at: int) -> bool:
-    """As :func:`outlives`; the process is killed at that call, and its successor has told how far it is when power is lost."""
+    """As :func:`outlives`; the process is killed at that call, and its successor has reported its position when power is lost."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     world, forgetful = World(folder / name, part_s=0.1), ForgetfulDisk(folder)

@@ -88,7 +88,7 @@ def test_no_password_travels_in_the_clear(tmp_path: Path) -> None:
 
 
 class AsksInTheClear:
-    """A server that speaks as much of PostgreSQL as it takes to be told a password, and no TLS."""
+    """A server that speaks enough of PostgreSQL to receive a password, and no TLS."""
 
     def __init__(self) -> None:
         self.told: list[bytes] = []
@@ -142,7 +142,7 @@ async def test_the_environments_password_goes_to_hosts_that_are_named_alone(
         await connect(tmp_path, url, ConnectorSettings(endpoints=("*", "127.0.0.0/8")))
         assert server.told == [b"p\0"]
         server.told.clear()
-        # Named, but without TLS: the server has none, and is told nothing.
+        # Named, but without TLS: the server has none, and receives nothing.
         await connect(tmp_path, url, ConnectorSettings(endpoints=("db.example.org",)))
         assert server.told == []
         allowed = ConnectorSettings(endpoints=("db.example.org",), cleartext=("db.example.org",))

@@ -1,4 +1,4 @@
-"""What a submission does to the path of its sink: claims it before anything runs, frees it when refused, never overwrites."""
+"""A submission claims its sink's path before anything runs, frees it when refused, and never overwrites."""
 
 from __future__ import annotations
 

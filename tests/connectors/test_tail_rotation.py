@@ -17,7 +17,7 @@ from tests.connectors.tailing import NUMBERS, WALL_S, Tail, append, virtually, w
 
 
 class Writer:
-    """What writes a log and rotates it, with a clock of its own, since files that change within a tick change at once."""
+    """A writer that rotates its log, with its own clock, because files may change twice within a tick of the system's."""
 
     def __init__(self, path: Path, rng: random.Random) -> None:
         self.path, self.rng = path, rng
@@ -87,7 +87,7 @@ def test_every_line_once_whatever_happens_to_names_and_processes(tmp_path: Path,
                 case "restart":
                     await tail.restart()
                 case "rotate" if copies:
-                    # Of what was not read at all nothing is known by which its copy could be found.
+                    # The source cannot recognise the copy of a file of which it has read nothing.
                     writer.write()
                     writer.finish_line()
                     await tail.drain()

@@ -23,7 +23,7 @@ NEEDED = ("dockerd", DOCKER, "docker-compose", "debootstrap", "iptables")
 BASE = "sbon-test-base"
 SUITE = "bookworm"
 INCLUDED = "python3,python3-venv,ca-certificates,openjdk-17-jre-headless,tini"
-"""Of the base image: Python, and what the Dockerfile adds anyway, which is so brought in one step."""
+"""Packages of the base image: Python, and those that the Dockerfile adds anyway, installed in one step."""
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PASSED = ("PIP_INDEX_URL", "PIP_TRUSTED_HOST", "UV_INDEX_URL", "UV_DEFAULT_INDEX", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 """Variables by which this machine reaches its package index, where it has any."""
@@ -40,7 +40,7 @@ class Engine:
         self.environment = {**os.environ, "DOCKER_HOST": host, "DOCKER_BUILDKIT": "0", "COMPOSE_DOCKER_CLI_BUILD": "0"}
 
     def run(self, *command: str, cwd: Path | None = None, stdin: bytes | None = None, check: bool = True) -> str:
-        """What the command prints; raises ``AssertionError`` with all it said where it fails."""
+        """Return the command's output; raise ``AssertionError`` with the output if it fails."""
         done = subprocess.run(command, cwd=cwd, env=self.environment, input=stdin, capture_output=True, check=False)
         said = done.stdout.decode(errors="replace")
         assert done.returncode == 0 or not check, (

@@ -1,4 +1,4 @@
-"""What is shipped for Compose, Kubernetes, systemd, Prometheus and Grafana, held to their schemas and to the code."""
+"""Files for Compose, Kubernetes, systemd, Prometheus and Grafana, checked against their schemas and the code."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_value_given_to_a_node_is_a_setting(name: str) -> None:
 
 
 def _of_image() -> dict[str, str]:
-    """What the image itself sets."""
+    """Environment variables that the image sets."""
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
     found = dict(re.findall(r"(SBON_\w+)=(\S+)", text))
     assert found["SBON_NODE_DATA_DIR"] == "/var/lib/sbon"

@@ -35,7 +35,7 @@ def one_way_s(a: str, b: str) -> float:
 
 
 def measuring(tmp_path: Path, test: Test, *, quiet: bool = False, **settings: Any) -> None:
-    """On ``abcd``; ``settings`` are the directory's; where it is quiet, nobody probes for a minute."""
+    """On ``abcd``; ``settings`` are the directory's; if ``quiet``, no node probes for a minute."""
     config = msgspec.structs.replace(CONFIG, directory=DirectorySettings(**settings))
     if quiet:
         rarely = SpaceSettings(probe_interval_s=3600.0)

@@ -118,7 +118,7 @@ def test_nodes_out_of_reach_are_named_and_asked_anew_the_next_time(tmp_path: Pat
 
 
 def test_the_failure_detector_gets_no_measurements(tmp_path: Path) -> None:
-    """Neither of silence nor of answers: while it looks for nobody else it stays as it was."""
+    """Neither silence nor answers reach the detector: while it probes no other node it stays as it was."""
 
     async def test(cluster: SimulatedCluster) -> None:
         membership = cluster.at("b").daemon.membership

@@ -32,7 +32,7 @@ def blocks() -> Iterator[Block]:
 
 
 def typed(console: str) -> Iterator[str]:
-    """What is typed in a console, a command each: after a prompt ``$`` or ``#``, the host before it left out, with what is
+    """Yield the commands of a console: after a prompt ``$`` or ``#``, without the machine's name before it, with what is
     continued on further lines and what goes to its standard input after ``>``. Comments are left out.
 
     Raises :class:`ValueError` for a line that belongs to no command.
@@ -50,7 +50,7 @@ def typed(console: str) -> Iterator[str]:
 
 
 def mentioned(text: str) -> Iterator[str]:
-    """``sbon`` with words after it, in sentences and tables; what may stand in one place is told one by one."""
+    """``sbon`` with words after it, in sentences and tables; alternatives are yielded one by one."""
     outside = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     for found in re.findall(r"`(sbon [^`]*)`", outside):
         words = " ".join(found.split())

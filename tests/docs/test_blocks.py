@@ -18,7 +18,7 @@ def console(text: str) -> object:
 
 
 def python(text: str) -> object:
-    """What may stand at the top of a notebook or in a coroutine; a signature stands for its function."""
+    """Compile a text that may be the top of a notebook or of a coroutine; a signature stands for its function."""
     return compile(text, "shown", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 

@@ -19,7 +19,7 @@ from tests.docs.reading import DOCUMENTS, ROOT, blocks, mentioned, text_of, type
 SHOWN = [(block.document, line) for block in blocks() if block.language == "console" for line in typed(block.text)]
 OURS = [(name, line) for name, line in SHOWN if list(invocations(line))]
 CONTAINERS = re.compile(r"^(?:docker-compose exec -T \S+|kubectl exec -n sbon \S+ --) (?=sbon )")
-"""What runs a command of ours elsewhere."""
+"""Programs that run one of our commands elsewhere."""
 NOT_PARSED = {
     ".": "tests/docs/test_tour.py types it",
     "cat": "tests/docs/test_tour.py types it",

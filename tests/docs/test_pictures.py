@@ -17,7 +17,7 @@ MOST_BYTES = 60_000
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)")
 ID = re.compile(r"""((?:\bid="|url\(#|href="#))([^")]+)""")
 ROUNDING = 1.0
-"""Of the points of a picture: another processor may round otherwise."""
+"""Tolerance for the points of a picture: another processor may round differently."""
 
 
 @pytest.fixture(scope="module")

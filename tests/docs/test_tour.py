@@ -27,7 +27,7 @@ GROWN = {
     "errors.csv": [("10.0.0.9", "503"), ("10.0.0.5", "500")],
     "pages.csv": [("2026-03-02 09:00:00.000000Z", "/", "2")],
 }
-"""What the files that are looked at some seconds later hold then, below their headers."""
+"""Contents, below their headers, of the files that the tour shows some seconds later."""
 
 
 class Shell:

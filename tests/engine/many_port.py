@@ -75,7 +75,7 @@ class ManyPort(ToyPort):
         return tuple(offered)
 
     def _quiet(self, after: tuple[InputOffset, ...]) -> tuple[InputOffset, ...]:
-        """What is no news: the same frames, of this start where there were any."""
+        """Return the same offsets, which mean no news, with this start's incarnation where there are none."""
         return tuple(msgspec.structs.replace(one, incarnation=self._incarnation) if not one.frame else one for one in after)
 
     def hold_writes(self) -> None:

@@ -1,4 +1,4 @@
-"""What an engine reports of its operators."""
+"""States that an engine reports for its operators."""
 
 from __future__ import annotations
 

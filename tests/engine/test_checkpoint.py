@@ -70,7 +70,7 @@ def test_nothing_is_left_of_a_first_batch_that_nothing_came_of(tmp_path: Path, l
 
 
 def test_a_checkpoint_that_has_lost_what_was_shown_is_left_as_it_is(tmp_path: Path) -> None:
-    """The node refuses to go on with it, and somebody may still mend it."""
+    """The node refuses to continue with it, so that the user can still mend it."""
     log = checkpoint(tmp_path, [5, 6], [5])
     (tmp_path / "state").mkdir()
     (tmp_path / "commits" / "5").write_bytes(b"")

@@ -39,7 +39,7 @@ class Case:
 
 
 def bucketed(kind: str, copied: int) -> Case:
-    """Of width 10 seconds, with the rows of this view copied."""
+    """Return buckets of 10 seconds in which the rows of this view are copied."""
     times = {"time": "ts", "copied_time": "ts", "from_ms": -5000, "upto_ms": 5000, "width_ms": 10_000}
     buckets = msgspec.convert({"view": 1 - copied, "copied_view": copied, **times}, TimeBuckets)
     return replace(CASES[kind], buckets=(buckets,))
@@ -143,7 +143,7 @@ async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, n
 @in_one_loop
 @pytest.mark.parametrize("name", ["full", *(pytest.param(name, marks=THOROUGH) for name in ("inner", "tumbling"))])
 async def test_an_input_that_is_far_behind_1970_holds_one_that_is_far_beyond(bench: Bench, name: str) -> None:
-    """What an input has reached is lost by a restart, here amid a batch that reads the other one only."""
+    """A restart loses an input's watermark, here amid a batch that reads only the other input."""
     case = CASES[name]
     spec = operator(f"whole.behind.{name}", case.fragment, case.views)
     port = await bench.start(spec)

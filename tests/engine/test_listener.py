@@ -174,7 +174,7 @@ def test_messages_of_each_kind_are_decoded_as_they_were_encoded() -> None:
     ],
 )
 async def test_anybody_else_is_turned_away_at_once(said: Callable[[str], bytes]) -> None:
-    """What is longer than a greeting is not waited for."""
+    """The listener does not wait for a message that is longer than a greeting."""
     async with door(hello_s=3600.0) as it:
         assert await closed(await it.knock(said(it.token) + encode(THIS)))
         assert not it.asked

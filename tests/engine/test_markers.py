@@ -81,7 +81,7 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
 
 
 def numbers() -> Iterator[Any]:
-    """Of all cases; ``make test`` leaves out those that have only operations of earlier ones."""
+    """Yield the numbers of all cases; ``make test`` leaves out those that have only operations of earlier ones."""
     known: set[str] = set()
     for number, (sql, _) in enumerate(CASES):
         stages = cut(push_down(read_query(sql, CATALOG, QuerySettings())), sql)

@@ -1,4 +1,4 @@
-"""What reaches beyond a fragment's rows runs on an engine process without its guard, and does not on the real one.
+"""Constructs that reach beyond a fragment's rows run on an engine process without its guard, and not on the real one.
 
 Each construct leaves a mark where it runs: a file, a system property, a setting, a table, an added jar, another file's text in
 the output. That it does is shown first, or its absence would show nothing.
@@ -91,7 +91,7 @@ MARKS = {name: f"{MARK}{name}" for name in ("reflect", "java-method", "try-refle
     "create-table": "created",
     "execute-immediate": "immediate",
 }
-"""What is found where a construct has run; of the others it is told in the output."""
+"""Marks that constructs leave where they have run; other constructs leave theirs in the output."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -27,7 +27,7 @@ SPEC = OperatorSpec(id="o", query="q", fragment="SELECT n FROM in0", inputs=(), 
 
 
 class Node:
-    """What a node is asked, in order; and, among it, what of the checkpoint was synced."""
+    """Requests to a node in order, and among them the syncs of the checkpoint."""
 
     def __init__(self, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.told: list[str] = []

@@ -1,4 +1,4 @@
-"""An engine that is full is replaced by a fresh one between batches: nobody fails, and each row comes out once."""
+"""An engine that is full is replaced by a fresh one between batches: no operator fails, and each row comes out once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query cost on the wire, against the exact optimum of the bytes that flowed."""
+"""A query's cost on the wire, against the exact optimum for the bytes sent."""
 
 from __future__ import annotations
 

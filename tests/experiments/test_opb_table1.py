@@ -22,7 +22,7 @@ CONTENDERS = {"opb", "relaxation", "min-delay", "random", "hybrid"}
 
 @pytest.fixture(autouse=True)
 def few_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each kind two, to be quick."""
+    """Keep two settings of each kind, so that the tests are quick."""
     monkeypatch.setattr(table1, "F_TP", (1, 10))
     monkeypatch.setattr(table1, "F_D", (1.25, 10.0))
     monkeypatch.setattr(table1, "CAPACITIES", {kind: CAPACITIES[kind] for kind in ("uniform", "zipf")})

@@ -1,4 +1,4 @@
-"""Real daemons and simulated ones, beside each other: what is told of their places."""
+"""Figures of coordinates: real daemons beside simulated ones."""
 
 from __future__ import annotations
 

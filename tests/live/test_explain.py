@@ -62,7 +62,7 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
     def remembered() -> bool:
         return all(part.remembered for part in of_kind(dee.client.explain(question), "operator"))
 
-    wait_for(remembered, "the nodes of the sources have been told")
+    wait_for(remembered, "the nodes of the sources have the measurements")
     after = dee.client.explain(question)
     for old, new in zip(of_kind(before, "operator"), of_kind(after, "operator"), strict=True):
         assert new.measured.selectivity == pytest.approx(SHARE, rel=0.02)

@@ -165,7 +165,7 @@ def test_coordinates_that_moved_thousands_of_times_apart_are_believed_of_the_mem
     assert isinstance(asked, Send)
     assert isinstance(asked.message, Ping)
     swim.received(Ack(asked.message.sequence + 1, "b", ELSEWHERE, place.coordinate_version, 1), asked.to, 1.1)
-    assert swim.table.everyone()[1].coordinate_version == 0, "nobody has asked for this answer"
+    assert swim.table.everyone()[1].coordinate_version == 0, "no request for this answer was sent"
     swim.received(Ack(asked.message.sequence, "b", ELSEWHERE, place.coordinate_version, 1), asked.to, 1.2)
     assert swim.table.everyone()[1].coordinate_version == place.coordinate_version
 

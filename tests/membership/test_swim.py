@@ -125,7 +125,7 @@ def test_an_unanswered_relay_makes_room_for_others() -> None:
     assert sent(in_vain) == [(address("c"), Nack(5000, "a"))]
     assert isinstance(asked[0][0], Send)
     first = swim.received(Ack(asked[0][0].message.sequence, "b"), address("b"), 0.5)
-    assert sent(first) == [(address("c"), Ack(0, "b"))], "who cannot be pinged takes nobody's room"
+    assert sent(first) == [(address("c"), Ack(0, "b"))], "an unreachable member takes no other's room"
     assert isinstance(swim.received(PingRequest(0, "c", "b", address("b")), address("c"), 0.5)[0], Send)
     (ping,) = swim.received(PingRequest(5001, "c", "b", address("b")), address("c"), 0.5)
     assert isinstance(ping, Send)

@@ -1,4 +1,4 @@
-"""What a host gets of a planned operator."""
+"""Fields of a planned operator that its host gets."""
 
 from __future__ import annotations
 

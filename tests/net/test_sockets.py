@@ -1,4 +1,4 @@
-"""What only real sockets can do wrong."""
+"""Errors that only real sockets have."""
 
 from __future__ import annotations
 

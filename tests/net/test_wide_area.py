@@ -37,7 +37,7 @@ def table(rtt_ms: float = 200.0, jitter: float = 0.0) -> DelayTable:
 
 
 class Area:
-    """London and Tokyo, 200 ms apart, and one nobody has placed, over a network without delays of its own."""
+    """London and Tokyo, 200 ms apart, and a node without a site, over a network without delays of its own."""
 
     def __init__(self, loop: VirtualLoop, table: DelayTable, settings: NetSettings) -> None:
         self.clock: Clock = loop.clock()

@@ -1,4 +1,4 @@
-"""The metrics: every one that is told is described, by the code and by the documentation, and carries the node's figures."""
+"""The metrics: the code and the documentation describe every one, and it has the node's figures."""
 
 from __future__ import annotations
 

@@ -41,6 +41,6 @@ def test_lines_of_a_log_lose_their_passwords(text: str, secret: str) -> None:
 
 
 def test_no_setting_of_a_node_is_hidden_by_mistake() -> None:
-    """There is no secret among them yet; whoever adds one finds its name here."""
+    """No setting is a secret yet; a new secret must be listed here."""
     shown = redacted(msgspec.to_builtins(Config()))
     assert [str(key) for key in keys().values() if shown[key.section][key.name] == REDACTED] == []

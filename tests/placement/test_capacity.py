@@ -1,4 +1,4 @@
-"""What a node that refuses several operators at once is taken to have left."""
+"""Capacity assumed at a node that refuses several operators at once."""
 
 from __future__ import annotations
 

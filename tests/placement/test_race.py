@@ -24,7 +24,7 @@ MANY = 30
 
 
 class Winding(Plane):
-    """Ways are up to ``most`` times as long as the plane says; those of ``silent`` nobody measures."""
+    """Latencies are up to ``most`` times the distance in the plane; those of ``silent`` cannot be measured."""
 
     def __init__(self, seed: int, most: float, silent: frozenset[str] = frozenset()) -> None:
         rng = random.Random(seed)
@@ -100,7 +100,7 @@ async def test_an_unanswered_probe_is_not_repeated() -> None:
     view = Winding(3, most=1.5, silent=frozenset({"e1"}))
     instance, race, _ = await run(view, problem())
     assert len(view.pairs) == len(set(view.pairs))
-    assert len(race.whole(instance, 0)) > 1, "what nobody tells does not keep a candidate from being chosen"
+    assert len(race.whole(instance, 0)) > 1, "an unknown latency does not exclude a candidate"
 
 
 async def test_a_node_without_metadata_ends_no_race_however_near_its_coordinate() -> None:
@@ -143,7 +143,7 @@ async def test_under_a_bound_on_delay_the_consumers_node_runs_first_and_the_race
     instance, race, _ = await run(view, problem(bounds=Bounds(max_delay_ms=500.0)), 8)
     assert list(ENDS).index("sink") in race.whole(instance, 0)
     assert all("sink" in pair for pair in view.pairs[:2])
-    assert len(view.pairs) >= 8 * len(ENDS) - len(ENDS), "whoever is cheapest may be late"
+    assert len(view.pairs) >= 8 * len(ENDS) - len(ENDS), "the cheapest candidate may be late"
 
 
 async def test_where_ways_cost_nothing_it_ends_with_the_first_that_is_known() -> None:

@@ -1,4 +1,4 @@
-"""What a choice hangs on, against all placements tried one by one."""
+"""Latencies that decide a choice, against all placements tried one by one."""
 
 from __future__ import annotations
 

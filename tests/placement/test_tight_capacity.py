@@ -150,7 +150,7 @@ async def test_placing_step_by_step_refuses_no_feasible_query(name: str, plane: 
 
 
 async def test_a_host_out_of_reach_is_no_lack_of_throughput(plane: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is for whoever reserves to find another one."""
+    """The reservation must find another node."""
 
     class Gone(plane):  # type: ignore[misc]
         async def ask(self, node: str, needs: Needs) -> Answer:

@@ -42,7 +42,7 @@ plain = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=12,
 )
-"""What a field of any may hold."""
+"""Values of a field of type Any."""
 
 
 def valid(type_: Any) -> st.SearchStrategy[Any]:

@@ -211,7 +211,7 @@ CASES = {
         faults=(Fault(AtTime(0.0), "cut", "s1", "hub", down_s=5.0),),
         without=(silent_inputs_neither_count_nor_hold_others_back,),
     ),
-    "a branch that has ended beside one that goes on": Case(
+    "a branch that has ended beside one that continues": Case(
         *GROUPED,
         (Site("a", steady(4), 0.0), Site("a", steady(60, 5), 3.0)),
         early=(6, 12.0),

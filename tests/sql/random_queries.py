@@ -130,7 +130,7 @@ _BOUNDS = (
 
 
 def _source(draw: Draw, depth: int = 1) -> str:
-    """What stands in FROM, with all columns of a stream."""
+    """Return a FROM clause, with all columns of a stream."""
     kind = draw(st.sampled_from(["stream", "stream", "select", "union", "shifted"])) if depth else "stream"
     name = draw(st.sampled_from(sorted(CATALOG)))
     if kind == "select":
@@ -214,7 +214,7 @@ def _swapped(node: exp.Expr) -> exp.Expr:
 
 
 def _changes(node: exp.Expr) -> list[Callable[[], exp.Expr]]:
-    """What may become of one node; some of it keeps the meaning and some does not."""
+    """Return the changes of one node; some keep the meaning and some do not."""
     found: list[Callable[[], exp.Expr]] = []
     if isinstance(node, exp.Binary) and type(node) is not exp.Is:
         found.append(lambda: _swapped(node))

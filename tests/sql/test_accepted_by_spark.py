@@ -1,5 +1,5 @@
-"""What the planner accepts Spark's analyser accepts too: every query of the files beside this one; what only it can
-refuse is told with its place in the user's text."""
+"""Spark's analyser accepts what the planner accepts: every query of the files beside this one. A refusal by Spark alone
+has its position in the user's text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What is pushed down gives the rows that the query gives as it was written: queries at random, evaluated by DuckDB as read, as
-pushed down and as cut into stages; each unsound rule is found out."""
+"""Pushed down queries give the rows of the original: queries at random, evaluated by DuckDB as read, as
+pushed down and as cut into stages; each unsound rule is detected."""
 
 from __future__ import annotations
 

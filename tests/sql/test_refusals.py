@@ -132,7 +132,7 @@ def test_inputs_are_counted() -> None:
 
 
 def test_names_that_need_quotes_are_reserved() -> None:
-    """Of all words that the parser knows, those that a stream cannot be read by as it is, and those alone."""
+    """Exactly the parser's words that cannot be a stream's name without quotes are reserved."""
     known = {word.lower() for word in Spark.Tokenizer.KEYWORDS if word.isidentifier()} | KEYWORDS | RESERVED
     unread = set()
     for word in sorted(known):

@@ -171,7 +171,7 @@ async def make_host(tmp_path: Path) -> AsyncIterator[Callable[..., Host]]:
 @pytest.fixture
 def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
     async def wait(condition: Callable[[], object]) -> None:
-        while not condition():  # noqa: ASYNC110 - the condition is of the outside, and nobody sets an event for it
+        while not condition():  # noqa: ASYNC110 - the condition is outside of this code, which sets no event for it
             await asyncio.sleep(0.001)
 
     return wait

@@ -40,7 +40,7 @@ NONE = (InputOffset(),)
 
 
 class World:
-    """What survives a death (files, checkpoint, the sink's bytes), and who is to die when."""
+    """State that survives a death (files, checkpoint, the sink's bytes), and which process dies when."""
 
     def __init__(self, folder: Path, host_class: Any, pair: Any, deaths: tuple[int, ...]) -> None:
         self.folder, self.host_class, self.pair, self.deaths = folder, host_class, pair, deaths
@@ -168,7 +168,7 @@ async def play(folder: Path, host_class: Any, pair: Any, deaths: tuple[int, ...]
     lives = [asyncio.ensure_future(node.live()) for node in (up, mid, down)]
     try:
         await asyncio.wait([world.finished, *lives], return_when=asyncio.FIRST_COMPLETED)
-        # What is late must do no harm either.
+        # Late frames must do no harm either.
         await asyncio.wait(lives, timeout=2.0)
         for life in lives:
             if life.done():

@@ -35,7 +35,7 @@ async def withdraw(cluster: SimulatedCluster) -> None:
 
 
 async def traces(cluster: SimulatedCluster) -> list[str]:
-    """What b has of it beyond the room that was reserved, and once that is given back, all; its engine is idle until it is first
+    """Return what b keeps beyond the reserved capacity, and all of it once the capacity is free; its engine is idle until first
     called."""
     engine = cluster.at("b").engine
     assert engine is not None

@@ -88,7 +88,7 @@ def test_running_operators_are_measured_for_the_next_plan(tmp_path: Path) -> Non
         assert sizes == [source.measured.bytes_s, operator.measured.bytes_s]
         assert running.measured_usage is not None
         assert running.measured_usage > 0
-        assert not part(await explained(cluster, "b"), "operator").remembered, "nobody has been told yet"
+        assert not part(await explained(cluster, "b"), "operator").remembered, "no measurement has been sent yet"
         await cluster.sleep(40.0)
         for node in "abc":
             found = await explained(cluster, node)

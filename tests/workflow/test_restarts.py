@@ -164,7 +164,7 @@ def test_a_stream_that_was_declared_otherwise_meanwhile_keeps_no_frames_of_the_o
         store = RecordStore(node.disk.folder / "node.db")
         entry = store.get("catalogue", "numbers", CatalogEntry)
         assert entry is not None
-        # Of two declarations of one version the smaller origin's wins: this node hears of it when it is back.
+        # The declaration with the smaller origin wins within a version: this node learns of it when it is back.
         other = msgspec.structs.replace(NUMBERS, schema=(*NUMBERS.schema, Column("extra", "double")))
         store.put("catalogue", "numbers", msgspec.structs.replace(entry, declaration=other, origin=""))
         store.close()

@@ -58,7 +58,7 @@ def test_components_of_a_stopped_query_are_over_and_missing_answers_are_listed(t
 
 
 def test_an_unanswered_request_is_awaited_once(tmp_path: Path) -> None:
-    """Stopping takes no longer without the source's node, which is told twice, than without the consumer's."""
+    """Stopping takes no longer without the source's node, which is called twice, than without the consumer's."""
 
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=10_000))
@@ -78,7 +78,7 @@ def test_an_unanswered_request_is_awaited_once(tmp_path: Path) -> None:
 
 
 def test_a_query_that_has_the_name_of_one_that_is_over_is_not_ended_with_it(tmp_path: Path) -> None:
-    """``b`` was away when the first was stopped, and is told of it when the second runs there; its record has made room."""
+    """``b`` was away when the first query stopped, and learns of it when the second runs there; the first record is deleted."""
 
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", SourceDeclaration(stream="numbers", name="posted", node="b", connector="http"))

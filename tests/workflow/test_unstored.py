@@ -92,7 +92,7 @@ def test_a_stopped_query_is_cleaned_though_its_record_cannot_be_stored_for_a_tim
         cluster.boot(cluster.nodes["b"])
         await cluster.clock.sleep(120)
         refuse(store, writes=False)
-        assert not cluster.nodes["b"].operators(), "its host was told all the same"
+        assert not cluster.nodes["b"].operators(), "its host was notified all the same"
         await cluster.clock.sleep(120)
         cluster.crash(cluster.nodes["a"])
         with closing(RecordStore(cluster.nodes["a"].disk.folder / "node.db")) as stored:

@@ -1,6 +1,6 @@
 """Draws the pictures of docs/concepts.md from the daemon's own code: ``make pictures``.
 
-What they show is computed anew (``world.py``, and the rule for event time); nothing in them is drawn by hand. Texts stay text,
+Their contents are computed anew (``world.py``, and the rule for event time); nothing is drawn by hand. Texts stay text,
 and colours follow the reader's light or dark scheme.
 """
 

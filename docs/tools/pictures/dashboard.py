@@ -31,7 +31,7 @@ FROM readings
 WHERE value > 0.2e0
 GROUP BY window(ts, '10 seconds'), site"""
 BACKFILL_ROWS = 120_000
-"""Of a source with an end, which the picture shows half read."""
+"""Rows of a finite source, which the picture shows half read."""
 WIDE, NARROW = 1440, 390
 SETTLING_S = 100.0
 """Before a picture: the charts have a line by then."""
@@ -76,7 +76,7 @@ def submit(client: Client, folder: Path) -> None:
 
 
 def submit_others(client: Client, folder: Path) -> None:
-    """One that finishes, one that fails, one that is held back since nobody follows it."""
+    """Submit a query that finishes, one that fails, and one that waits for a follower."""
     rows = SinkSpec(kind="file", options={"path": str(folder / "all.csv")})
     client.submitted(Submission(sql="SELECT * FROM short", name="done", strategy="producer", consumer="singapore", sink=rows))
     bad = "SELECT ts, 1 / CAST(floor(value * 50) AS int) AS share FROM readings"

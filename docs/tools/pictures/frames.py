@@ -55,7 +55,7 @@ def frames() -> Figure:
         label="kept by the producer",
     )
     axes.set(xlabel="seconds", ylabel="number of the frame", xlim=(0, LOOKED_S), ylim=(0, seen[-1].visible + 3))
-    axes.set_title("Frames are kept until they are acknowledged; a reader that comes back goes on after its last one")
+    axes.set_title("Frames are kept until they are acknowledged; a reader that returns continues after its last one")
     axes.legend(loc="upper left", fontsize=8)
     return figure
 

@@ -59,7 +59,7 @@ def operators(plan: Explanation) -> Figure:
 
 
 def _half(part: ExplainedComponent) -> float:
-    """Of the width of its box, with some air."""
+    """Return half the width of the component's box, with a margin."""
     return 0.36 if part.kind == "source" else 0.29
 
 

@@ -1,4 +1,4 @@
-"""What the pictures of docs/concepts.md show: whole daemons in virtual time, with the latencies of cities; a seed, one result."""
+"""The simulated cluster of the pictures in docs/concepts.md: whole daemons, latencies of cities, a fixed seed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PLACES = CITIES | {
 }
 """Degrees north and east."""
 MOMENTS_S = (0.5, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30, 45, 60)
-"""When coordinates are looked at, from the start of all nodes on."""
+"""Times at which coordinates are recorded, after the start of all nodes."""
 CONSUMER = "mumbai"
 SOURCES = {"trades": ("frankfurt", "johannesburg"), "quotes": ("singapore",)}
 RATES = {"trades": 200.0, "quotes": 200.0}

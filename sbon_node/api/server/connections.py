@@ -2,7 +2,7 @@
 
 A connection *waits* while it has no request in progress: it has not sent its first request, or is kept for the next. At the
 limit, the connection that has waited longest is closed for a new one. So connections that are only held open, or send their
-headers byte by byte, block nobody. While all connections have requests in progress, a further connection gets 503.
+headers byte by byte, block no other. While all connections have requests in progress, a further connection gets 503.
 """
 
 from __future__ import annotations

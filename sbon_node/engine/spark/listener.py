@@ -70,7 +70,7 @@ class Listener(Generic[R]):
         await asyncio.gather(*connections, return_exceptions=True)
         if not self.control.done():
             self.control.set_exception(ConnectionAbortedError("it was stopped while it started"))
-            self.control.exception()  # Perhaps nobody waits for it.
+            self.control.exception()  # Perhaps no task waits for it.
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._strangers >= self._max_strangers:

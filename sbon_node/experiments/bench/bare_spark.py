@@ -72,7 +72,7 @@ def watch(query: StreamingQuery, operator: str) -> None:
         try:
             Feed("output").call(QueryFailed(operator=operator, reason=str(error)[:2000]), Done)
         except (FeedError, FeedLostError):
-            return  # nobody waits any more
+            return  # no reader waits any more
 
 
 def main(settings: dict[str, str]) -> None:

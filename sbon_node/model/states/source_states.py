@@ -22,7 +22,7 @@ LIFECYCLE: Final = Lifecycle[SourceState](
         RUNNING: "It is open, and reads rows as they come.",
         PAUSED: "It waits for its input, for space on the disk, or for subscribers that are behind; it continues by itself.",
         ENDED: "It is finite, and all its rows are stored.",
-        FAILED: "It cannot go on: its options, its input or its stored position are wrong.",
+        FAILED: "It cannot continue: its options, its input or its stored position are wrong.",
     },
     terminal=frozenset({ENDED, FAILED}),
     transitions=(

@@ -20,7 +20,7 @@ Action = Literal[
     "repeat",  # the engine process hands over a committed batch again
     "orphan",  # the daemon dies, its engine process stalls and lives on for a while
     "power",  # daemon and engine process die at once, and the disk loses unsynced data
-    "lose-row",  # daemon and engine process die at once, and the outbox has lost its newest batch if nobody relied on it
+    "lose-row",  # daemon and engine process die at once, and the outbox has lost its newest batch if no reader relied on it
     "cut",  # no byte passes between two nodes
     "cut-one-way",
     "slow",  # the consumer reads slowly

@@ -60,7 +60,7 @@ class Screen:
         self._child.close(force=True)
 
     def _read(self) -> bool:
-        """What has come within a moment; False once nothing more can."""
+        """Read the output of a moment; return False once the output has ended."""
         try:
             self._stream.feed(self._child.read_nonblocking(65_536, timeout=0.2))
         except pexpect.TIMEOUT:

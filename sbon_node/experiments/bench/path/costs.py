@@ -1,4 +1,4 @@
-"""What a run costs: CPU seconds by kind of process, memory and disk at their peaks, sampled while it runs."""
+"""Costs of a run: CPU seconds by kind of process, memory and disk at their peaks, sampled while it runs."""
 
 from __future__ import annotations
 
