@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 
 import msgspec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
@@ -128,7 +128,7 @@ def analyse(session: SparkSession, fragment: str, inputs: tuple[Schema, ...], on
     """
     guard.check(session, fragment, len(inputs))
     for position, schema in enumerate(inputs):
-        session.createDataFrame([], ddl(schema)).createOrReplaceTempView(f"in{position}")
+        _empty(session, schema).createOrReplaceTempView(f"in{position}")
     try:
         rows = session.sql(fragment)
         fields = rows.schema.fields
@@ -137,6 +137,14 @@ def analyse(session: SparkSession, fragment: str, inputs: tuple[Schema, ...], on
     check_constants(session, rows, on_error)
     tolerant(session, rows, on_error)
     return tuple(Column(field.name, field.dataType.simpleString()) for field in fields)
+
+
+def _empty(session: SparkSession, schema: Schema) -> DataFrame:
+    """Return no rows of the schema, as a local relation: ``createDataFrame`` would make an RDD of them."""
+    jvm = session._jvm
+    assert jvm is not None
+    struct = jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl(schema))
+    return DataFrame(session._jsparkSession.createDataFrame(jvm.java.util.ArrayList(), struct), session)
 
 
 def refused(error: Exception) -> Refused:
