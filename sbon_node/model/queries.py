@@ -179,6 +179,11 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress", tag_fi
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted", tag_field="event"):
-    """The query runs; nothing more follows."""
+    """The query runs; nothing more follows.
+
+    ``seconds`` are the times of the steps of the submission: ``plan``, ``analyse`` (the engine's analysis of fragments),
+    ``place``, ``reserve`` and ``start``.
+    """
 
     query: QueryInfo
+    seconds: dict[str, float] = {}

@@ -12,6 +12,7 @@ from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.engine.interface import Engine
 from sbon_node.errors import SbonError
 from sbon_node.hosting.measurements import MeasurementStore
+from sbon_node.model.columns import Schema
 from sbon_node.model.goal import Goal
 from sbon_node.model.placement import Placement
 from sbon_node.model.plan import Plan
@@ -20,6 +21,7 @@ from sbon_node.placement.model.from_plan import problem_of, with_capacity_to_sen
 from sbon_node.placement.selection.bounds import place
 from sbon_node.placement.settings import PlacementSettings
 from sbon_node.planner.planner import Analyse, PlanRequest
+from sbon_node.queries.step_times import StepTimes
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.network_view import LiveNetworkView
 
@@ -51,11 +53,13 @@ class Planning:
         self._check_alive(consumer, "consumer")
         return consumer
 
-    async def plan(self, spec: QuerySpec, query: str) -> Plan:
+    async def plan(self, spec: QuerySpec, query: str, times: StepTimes | None = None) -> Plan:
         """Plan the query with remembered measurements of equal sub-plans.
 
-        Operator needs respect the requested throughput. Raises :class:`SbonError` if the node of a source is not alive.
+        Operator needs respect the requested throughput. ``times`` takes the times of planning and of the engine's analysis.
+        Raises :class:`SbonError` if the node of a source is not alive.
         """
+        times = StepTimes(self._context.clock) if times is None else times
         request = PlanRequest(
             text=spec.sql,
             catalog=self._catalogue.entries,
@@ -67,7 +71,13 @@ class Planning:
         analyse: Analyse = self._engine.analyse
         if spec.on_error != "fail":
             analyse = partial(self._engine.analyse, on_error=spec.on_error)
-        plan = await self._context.planner.plan(request, analyse, self._measurements.measured)
+
+        async def analysed(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+            with times.step("analyse"):
+                return await analyse(fragment, inputs)
+
+        with times.step("plan"):
+            plan = await self._context.planner.plan(request, analysed, self._measurements.measured)
         for planned in plan.sources:
             self._check_alive(planned.source.node, f"source {planned.source.name!r} of {planned.source.stream}")
         return with_capacity_to_send(plan, spec.min_throughput_bytes_s)

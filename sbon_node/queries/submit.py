@@ -22,6 +22,7 @@ from sbon_node.queries import deploy
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.planning import Planning
+from sbon_node.queries.step_times import StepTimes
 from sbon_node.workflow.context import Context
 
 log = structlog.get_logger()
@@ -48,34 +49,36 @@ class Submitter:
         query = await self._name(submission.name)
         start = "" if self._planning.engine_runs else ", which has to start first: that takes some seconds"
         yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}")
-        plan = await self._planning.plan(submission, query)
+        times = StepTimes(context.clock)
+        plan = await self._planning.plan(submission, query, times)
         record = self._book.create(self._record(submission, query, consumer, plan))
         try:
             count = f"{len(plan.operators)} operator{'s' if len(plan.operators) != 1 else ''}"
             yield Progress(step="placing", message=f"placing {count} by {submission.strategy}")
-            record = await self._place(record)
+            record = await self._place(record, times)
             if record.placement is not None and record.placement.reason:
                 yield Progress(step="placed", message=record.placement.reason)
             for assignment in record.placement.assignments if record.placement else ():
                 yield Progress(step="placed", message=f"{assignment.operator} -> {assignment.node}: {assignment.reason}")
             # Closed before the undoing, so that no part is still starting then.
-            async with aclosing(deploy.start(context, record)) as starting:
-                async for progress in starting:
-                    yield progress
+            with times.step("start"):
+                async with aclosing(deploy.start(context, record)) as starting:
+                    async for progress in starting:
+                        yield progress
             record = self._book.begin(record.id)
         except BaseException as error:
             ended = self._book.end_error(record.id)
             if isinstance(error, SbonError) and self._book.record(record.id).state == query_states.FINISHED:
                 # Its rows were delivered while an answer to a start was still awaited: there is nothing to undo.
                 log.info("submission-finished-early", query=record.id, reason=str(error))
-                yield Accepted(query=await self._book.describe(self._book.begin(record.id)))
+                yield Accepted(query=await self._book.describe(self._book.begin(record.id)), seconds=times.seconds())
                 return
             log.info("submission-undone", query=record.id, reason=str(error))
             await self._book.undo(record.id, str(error)[:500] or "the submission was given up")
             if ended is not None and isinstance(error, SbonError):
                 raise ended from error  # the other parts then only report that they were stopped
             raise
-        yield Accepted(query=await self._book.describe(record))
+        yield Accepted(query=await self._book.describe(record), seconds=times.seconds())
 
     async def _name(self, wished: str) -> str:
         """Return the query's name; raise ``query-exists`` if a reachable node holds a query of that name."""
@@ -98,16 +101,18 @@ class Submitter:
             hosts={p.source.id: p.source.node for p in plan.sources},
         )
 
-    async def _place(self, record: QueryRecord) -> QueryRecord:
+    async def _place(self, record: QueryRecord, times: StepTimes) -> QueryRecord:
         """Place and reserve; exclude a host that refuses from the next round."""
         refused: dict[str, frozenset[str]] = {}
         reasons: list[str] = []
         for _ in range(self._context.settings.placement_rounds):
-            placement = await self._planning.place(record.plan, record, record.consumer, refused)
+            with times.step("place"):
+                placement = await self._planning.place(record.plan, record, record.consumer, refused)
             hosts = {**record.hosts, **placement.hosts()}
             epochs = dict.fromkeys((*placement.hosts(), record.sink_component), 1)
             record = self._book.place(record.id, placement, hosts, epochs)
-            failed = await deploy.reserve(self._context, record)
+            with times.step("reserve"):
+                failed = await deploy.reserve(self._context, record)
             if not failed:
                 return record
             for operator, error in sorted(failed.items()):
