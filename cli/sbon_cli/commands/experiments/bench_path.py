@@ -16,8 +16,9 @@ import msgspec
 from sbon import SbonError, states
 from sbon.client import Client
 from sbon.local.cluster import LocalCluster
-from sbon.model import QueryInfo, SinkSpec, SourceDeclaration, Submission
+from sbon.model import QueryInfo, SinkSpec, Submission
 from sbon.states import LIVE
+from sbon_cli.commands.experiments.bench_files import streams_over_files
 from sbon_cli.commands.experiments.options import seed_option
 from sbon_cli.options.types import names_option
 from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors
@@ -113,25 +114,16 @@ class Measurement:
         return row | {"rows_out": rows_out, "wrong": wrong}
 
     def _ours(self, run_name: str, inputs: Any, target: Path) -> tuple[Any, QueryInfo]:
-        """Run the query over streams of its own: an earlier one's rows would come from the nodes' disks instead of files."""
+        """Run the query over streams of its own."""
         nodes, client = self._cluster.nodes, self._cluster.nodes[0].client
-        names = {stream.name: f"{stream.name}_{run_name}" for stream in self._case.streams}
-        for stream in self._case.streams:
-            own = names[stream.name]
-            client.create_stream(msgspec.structs.replace(stream, name=own))
-            for node in nodes:
-                options = {"path": str(inputs.file(stream.name, node.name))}
-                client.attach_source(
-                    SourceDeclaration(stream=own, name=node.name, node=node.name, connector="file", options=options)
-                )
-        sink = SinkSpec(kind="file", options={"path": str(target), "format": "parquet"})
-        submission = Submission(sql=self._case.sql.format(**names), consumer=nodes[0].name, sink=sink)
-        with self._costs.Costs([node.pid for node in nodes], [node.data_dir for node in nodes]) as costs:
-            began_s = time.monotonic()
-            info = finished(client, client.submitted(submission))
-            seconds = time.monotonic() - began_s
-        for own in names.values():
-            client.drop_stream(own)
+        streams = [stream.name for stream in self._case.streams]
+        with streams_over_files(self._cluster, inputs, run_name, streams) as names:
+            sink = SinkSpec(kind="file", options={"path": str(target), "format": "parquet"})
+            submission = Submission(sql=self._case.sql.format(**names), consumer=nodes[0].name, sink=sink)
+            with self._costs.Costs([node.pid for node in nodes], [node.data_dir for node in nodes]) as costs:
+                began_s = time.monotonic()
+                info = finished(client, client.submitted(submission))
+                seconds = time.monotonic() - began_s
         return self._figures.Run(seconds, costs), info
 
 

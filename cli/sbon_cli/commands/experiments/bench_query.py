@@ -1,0 +1,142 @@
+"""``sbon bench query``: the time of a small query, split by its steps, on a local cluster of two nodes."""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from sbon import SbonError, states
+from sbon.client import Client
+from sbon.follower import Follower
+from sbon.local.cluster import LocalCluster
+from sbon.model import Accepted, Submission
+from sbon_cli.commands.experiments.bench_files import streams_over_files
+from sbon_cli.commands.experiments.options import seed_option
+from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors
+
+ROWS = 20_000
+TURNS = 5
+STEPS = ("plan", "analyse", "place", "reserve", "start")
+_WITHIN = "{0}.symbol = t.symbol AND {0}.ts BETWEEN t.ts - INTERVAL 10 SECONDS AND t.ts"
+_JOINS = " ".join(f"JOIN {{news}} AS {name} ON {_WITHIN.format(name)}" for name in ("n", "m", "k"))
+CASES = {
+    "filter": "SELECT ts, upper(symbol) AS symbol, price * size AS value FROM {trades} WHERE size > 50",
+    "aggregate": (
+        "SELECT window.start AS minute, symbol, count(*) AS trades, sum(size) AS size"
+        " FROM {trades} GROUP BY window(ts, '1 minute'), symbol"
+    ),
+    "join": f"SELECT t.ts AS ts, t.account AS account, n.headline AS headline FROM {{trades}} AS t"
+    f" JOIN {{news}} AS n ON {_WITHIN.format('n')}",
+    "three-joins": "SELECT t.ts AS ts, n.headline AS first, m.headline AS second, k.headline AS third FROM {trades} AS t "
+    + _JOINS,
+}
+
+
+class Times(NamedTuple):
+    """Seconds since the submission, but those of ``steps``, which last so long; ``rows`` is the number of rows."""
+
+    steps: dict[str, float]
+    accepted_s: float
+    first_row_s: float
+    last_row_s: float
+    end_s: float
+    rows: int
+
+
+@click.command("query")
+@click.option("--turns", type=click.IntRange(1, 1000), default=TURNS, show_default=True, help="Warm runs of each query.")
+@seed_option("the rows")
+@json_option
+@reports_errors
+def query(turns: int, seed: int, json_: bool) -> None:
+    """The latency of small queries: from the submission to the last row, split by step, cold and warm.
+
+    A filter, an aggregate, a join and three joins over 20,000 rows of CSV at two nodes. The first filter finds no engine
+    running, and is cold; the medians of the warm ones count, each after a first run of the same query.
+
+    Takes some minutes; run it on a machine that does nothing else.
+    """
+    with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-query-") as folder:
+        rows = run(Path(folder), turns, seed=seed, notify=status.update)
+    if json_:
+        print_json({"name": "query", "rows": rows})
+        return
+    print_table(list(rows[0]), [list(row.values()) for row in rows], title="query")
+
+
+def run(folder: Path, turns: int, *, seed: int, notify: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return a row for each case, warm, and one for the first filter, cold. Raise :class:`SbonError` of a query that fails."""
+    inputs_module: Any = importlib.import_module("sbon_node.experiments.bench.path.inputs")
+    inputs = inputs_module.Inputs(folder / "csv", "csv")
+    inputs.write(ROWS, seed)
+    rows = []
+    with LocalCluster(list(inputs_module.NODES)) as cluster:
+        for case, sql in CASES.items():
+            notify(f"{case}: the first run")
+            first = _measured(cluster, inputs, f"{case}_first", sql)
+            if case == "filter":
+                rows.append(row_of(case, "cold", [first]))
+            warm = []
+            for turn in range(1, turns + 1):
+                notify(f"{case}: run {turn} of {turns}")
+                warm.append(_measured(cluster, inputs, f"{case}_{turn}", sql))
+            rows.append(row_of(case, "warm", warm))
+    return rows
+
+
+def _measured(cluster: LocalCluster, inputs: Any, run_name: str, sql: str) -> Times:
+    """Run a query over new streams, which its node has not read yet."""
+    client = cluster.nodes[0].client
+    with streams_over_files(cluster, inputs, run_name.replace("-", "_"), ("trades", "news")) as names:
+        began_s = time.monotonic()
+        accepted = _accepted(client, Submission(sql=sql.format(**names), consumer=cluster.nodes[0].name))
+        accepted_s = time.monotonic() - began_s
+        first_row_s = last_row_s = 0.0
+        follower = Follower(client, accepted.query.id)
+        frames = follower.frames()
+        while True:
+            try:
+                _, written = next(frames)
+            except StopIteration as stop:
+                end = stop.value
+                break
+            last_row_s = time.monotonic() - began_s
+            first_row_s = first_row_s or last_row_s
+            written()
+        end_s = time.monotonic() - began_s
+    if end.state != states.FINISHED:
+        raise SbonError("query-over", f"{accepted.query.id} {end.state}: {end.reason}")
+    return Times(accepted.seconds, accepted_s, first_row_s, last_row_s, end_s, follower.rows)
+
+
+def _accepted(client: Client, submission: Submission) -> Accepted:
+    for event in client.submit(submission):
+        if isinstance(event, Accepted):
+            return event
+    raise SbonError("node-unreachable", f"the node at {client.api} ended the connection")
+
+
+def row_of(case: str, kind: str, runs: list[Times]) -> dict[str, Any]:
+    """Return the medians over runs, rounded to milliseconds."""
+
+    def median(of: Callable[[Times], float]) -> float:
+        return round(statistics.median(map(of, runs)), 3)
+
+    return {
+        "case": case,
+        "kind": kind,
+        "runs": len(runs),
+        "rows": runs[0].rows,
+        **{f"{step}_s": median(lambda times, step=step: times.steps[step]) for step in STEPS},  # type: ignore[misc]
+        "accepted_s": median(lambda times: times.accepted_s),
+        "first_row_s": median(lambda times: times.first_row_s),
+        "last_row_s": median(lambda times: times.last_row_s),
+        "end_s": median(lambda times: times.end_s),
+    }
