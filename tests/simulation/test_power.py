@@ -73,7 +73,7 @@ def test_a_power_cut_ends_the_orphan_of_an_earlier_life(tmp_path: Path) -> None:
         node = cluster.at("b")
         cluster.fault_injector.inject(Fault(AtFailpoint("b", "plan", 1), "orphan", "b", down_s=1.0))
         await cluster.until(lambda: node.ready)
-        (orphan,) = [process for process in node.locks.hosts if process.alive and "#1/" in process.name]
+        (orphan,) = [process for process in node.locks.engine_processes if process.alive and "#1/" in process.name]
         cluster.fault_injector.inject(Fault(AtFailpoint("b", "plan", 1), "power", "b", down_s=1.0))
         assert not orphan.alive
         await cluster.until(lambda: node.ready)

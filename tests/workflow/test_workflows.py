@@ -263,9 +263,9 @@ def test_an_operator_that_takes_its_time_to_end_leaves_no_subscription(tmp_path:
             return bool(source.link_counts(source_at("b").id).links)
 
         assert engine is not None
-        assert engine.host is not None
+        assert engine.engine_process is not None
         await cluster.until(lambda: engine._operators["q.b0"].in_batch, pause_s=0.0005)
-        engine.host.stall(8.0)
+        engine.engine_process.stall(8.0)
         stopping = cluster.call("a", cluster.at("a").daemon.stop_query("q"))
         await cluster.until(lambda: not subscribed(), pause_s=0.001)
         await cluster.until(subscribed, pause_s=0.001)
