@@ -26,7 +26,7 @@ SHARED = ("live", "suite", "dashboard")
 ALONE = ("simulation", "scenarios")
 """Packages whose tests share nothing."""
 
-SLOW = ("simulation", "scenarios", "suite", "experiments", "examples", "mutants")
+SLOW = ("simulation", "scenarios", "workflow", "suite", "experiments", "examples", "mutants")
 """Packages that ``--tests check`` leaves out, as it does what is marked ``slow``."""
 
 TESTS = Path(__file__).parent

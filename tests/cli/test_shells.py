@@ -13,6 +13,8 @@ from tests.cli.shell.terminal import TAB, Screen
 from tests.connectors.servers import program
 from tests.docs.reading import ROOT, text_of, typed
 
+pytestmark = pytest.mark.slow
+
 SHELLS = {
     "bash": ("--norc", "-i"),
     "zsh": ("-i",),

@@ -12,6 +12,8 @@ import pytest
 
 from tests.docs.reading import ROOT, text_of
 
+pytestmark = pytest.mark.slow
+
 PICTURES = sorted((ROOT / "docs" / "pictures").glob("*.svg"))
 MOST_BYTES = 60_000
 NUMBER = re.compile(r"(-?\d+(?:\.\d+)?)")

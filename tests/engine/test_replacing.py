@@ -16,6 +16,8 @@ from sbon_node.model.frames import Frame
 from tests.engine.test_restarts import bench, row
 from tests.engine.toy_port import ToyPort
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = EngineSettings(replace_threads=100, replace_descriptors=200, replace_heap_percent=80)
 
 

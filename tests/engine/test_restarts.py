@@ -22,6 +22,8 @@ from sbon_node.model.operators import InputSpec, OperatorSpec
 from tests.engine.states import PATIENCE_S, States
 from tests.engine.toy_port import ToyPort
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = (Column("n", "bigint"), Column("act", "string"))
 
 
