@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 from sbon_cli.commands.experiments import bench_path
 from sbon_node.experiments.bench.path.bare import job_of
 from sbon_node.experiments.bench.path.cases import CASES, FORMATS, STREAMS, Format
-from sbon_node.experiments.bench.path.costs import Costs, kind_of
+from sbon_node.experiments.bench.path.costs import Costs, kind_of, size_mb
 from sbon_node.experiments.bench.path.figures import beside, wrong_rows
 from sbon_node.experiments.bench.path.inputs import NODES, Inputs
 
@@ -142,3 +144,24 @@ def test_a_short_run_gives_the_rows_of_bare_spark() -> None:
 
 def _count(query: str) -> int:
     return int(duckdb.sql(f"SELECT count(*) FROM ({query})").fetchall()[0][0])
+
+
+def test_the_size_of_a_folder_bears_folders_that_vanish(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_bytes(bytes(2**20))
+    ended = threading.Event()
+
+    def churn() -> None:
+        while not ended.is_set():
+            for number in range(40):
+                (tmp_path / str(number) / "deep").mkdir(parents=True, exist_ok=True)
+            for number in range(40):
+                shutil.rmtree(tmp_path / str(number))
+
+    churning = threading.Thread(target=churn)
+    churning.start()
+    try:
+        sizes = [size_mb(tmp_path) for _ in range(300)]
+    finally:
+        ended.set()
+        churning.join()
+    assert set(sizes) == {1.0}

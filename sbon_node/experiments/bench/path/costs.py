@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -95,9 +97,8 @@ class Costs:
 def size_mb(folder: Path) -> float:
     """Return the megabytes of the files in a folder and below; files may vanish meanwhile."""
     total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.lstat().st_size
-        except OSError:
-            continue
+    for parent, _, names in os.walk(folder):  # unlike rglob, walk skips folders that vanish
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(parent, name)).st_size
     return total / 2**20
