@@ -51,6 +51,8 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     turn: Annotated[int, Meta(ge=1, le=2**53)] = 1
     sampled: bool = False
     """Whether the node sampled rate or row size at the source's beginning, because it was not declared."""
+    unpaced: bool = False
+    """Whether the sample is of many finite rows without a pace: its readers take them as fast as they can."""
 
     @property
     def id(self) -> str:

@@ -58,7 +58,10 @@ class QuerySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     partitioned_rows_s: Annotated[
         float,
         Meta(
-            gt=0, le=1e9, description="input rate from which an operator reads in partitions; rows a second; latency rises there"
+            gt=0,
+            le=1e9,
+            description="input rate from which an operator reads in partitions; rows a second; latency rises "
+            "there; files at full speed are read so in any case",
         ),
     ] = 15_000.0
     ahead_slack_s: Annotated[

@@ -50,6 +50,16 @@ def test_a_slow_replay_makes_small_frames_of_larger_rows(tmp_path: Path) -> None
     assert slow > 5 * fast
 
 
+def test_a_file_with_many_rows_and_no_pace_is_unpaced(tmp_path: Path) -> None:
+    path = lines(tmp_path, "x")
+    assert not sampled("file", {"path": str(path)}).unpaced
+    with path.open("a") as file:
+        file.writelines(f"2020-01-02 00:00:00,{i}\n" for i in range(sample.MAX_ROWS - ROWS))
+    assert sampled("file", {"path": str(path)}).unpaced
+    assert not sampled("file", {"path": str(path)}, rows_s=7.0).unpaced
+    assert not sampled("file", {"path": str(path), "replay": 60.0}).unpaced
+
+
 @pytest.mark.parametrize("speed, rows_s", [(60.0, 30.0), (3600.0, 1800.0)])
 def test_a_replay_has_the_pace_of_its_event_time(tmp_path: Path, speed: float, rows_s: float) -> None:
     assert sampled("file", {"path": str(lines(tmp_path, "x")), "replay": speed}).rows_s == pytest.approx(rows_s, rel=0.05)

@@ -20,11 +20,19 @@ SCHEMA = parse_schema("ts timestamp, carrier string, dep_delay double, origin st
 ALL = "ts, carrier, dep_delay, origin, distance, `limit`, `größe`"
 
 
-def entry(**rates: float) -> CatalogEntry:
+def entry(*unpaced: str, **rates: float) -> CatalogEntry:
     return CatalogEntry(
         declaration=StreamDeclaration(name="flights", schema=SCHEMA, event_time="ts"),
         sources=tuple(
-            SourceDeclaration(stream="flights", name=name, node=f"node-{name}", connector="file", rows_s=rate, row_bytes=60)
+            SourceDeclaration(
+                stream="flights",
+                name=name,
+                node=f"node-{name}",
+                connector="file",
+                rows_s=rate,
+                row_bytes=60,
+                unpaced=name in unpaced,
+            )
             for name, rate in rates.items()
         ),
     )
@@ -103,6 +111,26 @@ async def test_a_branch_for_each_source() -> None:
 async def test_the_threshold_of_the_partitioned_reader_is_a_setting() -> None:
     planned = await plan("SELECT * FROM flights", settings=QuerySettings(partitioned_rows_s=100.0), ewr=99.0, jfk=100.0)
     assert [operator.partitioned for operator in planned.operators] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "sql, partitioned",
+    [
+        ("SELECT ts FROM flights", {"b0": False, "b1": True}),
+        (
+            "SELECT carrier, count(*) AS n FROM flights GROUP BY carrier, window(ts, '1 day')",
+            {"b0": False, "b1": True, "o2": False},
+        ),
+        (
+            "SELECT a.ts FROM flights a JOIN flights b ON a.carrier = b.carrier AND b.ts BETWEEN a.ts AND a.ts + INTERVAL 1 HOUR"
+            " WHERE a.distance > b.distance",
+            {"b0": False, "b1": True, "o2": True},
+        ),
+    ],
+)
+async def test_rows_without_pace_are_read_in_partitions_until_they_are_aggregated(sql: str, partitioned: dict[str, bool]) -> None:
+    planned = await plan_query(sql, {"flights": entry("jfk", ewr=100.0, jfk=100.0)}, "q7", Analyser(SCHEMA))
+    assert {operator.id.removeprefix("q7."): operator.partitioned for operator in planned.operators} == partitioned
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class SourceDeclaration(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     turn: int = 1
     sampled: bool = False
+    unpaced: bool = False
 
     @property
     def id(self) -> str:

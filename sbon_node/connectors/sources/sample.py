@@ -36,7 +36,8 @@ async def with_sample(declaration: SourceDeclaration, source: Source) -> SourceD
     if rows_s is None:
         rows_s = _pace(chunks)
     sampled = (row_bytes, rows_s) != (declaration.row_bytes, declaration.rows_s)
-    return msgspec.structs.replace(declaration, row_bytes=row_bytes, rows_s=rows_s, sampled=sampled)
+    unpaced = rows_s is None and _is_large(chunks)
+    return msgspec.structs.replace(declaration, row_bytes=row_bytes, rows_s=rows_s, sampled=sampled, unpaced=unpaced)
 
 
 async def _first_chunks(source: Source) -> list[Chunk]:
@@ -52,6 +53,11 @@ async def _first_chunks(source: Source) -> list[Chunk]:
     finally:
         await source.close()
     return chunks
+
+
+def _is_large(chunks: list[Chunk]) -> bool:
+    """Return whether the source has at least as many rows as a sample takes, none of them with a time at which it is due."""
+    return sum(chunk.rows.num_rows for chunk in chunks) >= MAX_ROWS and all(chunk.due_s is None for chunk in chunks)
 
 
 def _row_bytes(chunks: list[Chunk]) -> float | None:

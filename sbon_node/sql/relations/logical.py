@@ -138,6 +138,18 @@ class Union:
 Relation = Scan | Input | Select | Aggregate | Join | Union
 
 
+def has_aggregate(relation: Relation) -> bool:
+    """Return whether groups of rows, and not the rows themselves, come out of a relation."""
+    match relation:
+        case Select(child):
+            return has_aggregate(child)
+        case Join(_, left, right):
+            return has_aggregate(left) or has_aggregate(right)
+        case Union(children):
+            return any(has_aggregate(child) for child in children)
+    return isinstance(relation, Aggregate)
+
+
 def column(name: str, side: str = "") -> exp.Column:
     """Return a reference to a column of a relation's child, or of a join's side."""
     table = exp.Identifier(this=side) if side else None

@@ -19,7 +19,7 @@ from sbon_node.model.operators import OnError, PlannedInput, TimeBuckets
 from sbon_node.model.plan import PlannedOperator, PlannedSource, Rate
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.checks.error_location import check_alike, check_outputs, in_the_text
-from sbon_node.sql.relations.logical import Output, Select
+from sbon_node.sql.relations.logical import Output, Select, has_aggregate
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import Feed, Stage
 from sbon_node.sql.stages.estimate import Estimate, estimated
@@ -76,6 +76,8 @@ class Assembly:
         self._planned: dict[Stage, tuple[Stream, ...]] = {}
         self._sources: dict[str, tuple[SourceDeclaration, Schema]] = {}
         self._drafts: list[_Draft] = []
+        self._unpaced: set[str] = set()
+        """Streams that come as fast as they are read: of files at full speed, and of operators that pass on their rows."""
 
     async def streams(self, stage: Stage) -> tuple[Stream, ...]:
         known = self._planned.get(stage)
@@ -163,6 +165,8 @@ class Assembly:
         for name, (source, schema) in self._sources.items():
             estimates[name] = _rate(source, SourcePace())
             rates[name] = _rate(source, known.sources.get(name, SourcePace()))
+            if source.unpaced:
+                self._unpaced.add(name)
             sources.append(PlannedSource(source=source, schema=schema, rate=rates[name], estimate=estimates[name]))
         return tuple(sources), tuple(self._rated(draft, known, estimates, rates) for draft in self._drafts)
 
@@ -174,11 +178,16 @@ class Assembly:
         buckets = () if self._on_error == "skip" else draft.buckets(rates)  # a copied row would be skipped twice
         estimate = draft.estimated(rates, measured, buckets)
         rates[operator.id] = estimate.rate
+        streams = [spec.stream for spec in operator.inputs]
+        is_unpaced = not self._unpaced.isdisjoint(streams)
+        if is_unpaced and not has_aggregate(draft.relation):
+            self._unpaced.add(operator.id)
+        is_fast = is_unpaced or sum(rates[stream].rows_s for stream in streams) >= self._settings.partitioned_rows_s
         return msgspec.structs.replace(
             operator,
             rate=estimate.rate,
             needs=estimate.needs,
-            partitioned=sum(rates[spec.stream].rows_s for spec in operator.inputs) >= self._settings.partitioned_rows_s,
+            partitioned=is_fast,
             estimate=estimates[operator.id],
             buckets=buckets,
         )
