@@ -367,7 +367,7 @@ class OperatorHost:
             settings=context.stream_settings,
             rng=context.rng,
             failpoint=context.failpoint,
-            has_state=spec.has_state,
+            max_rows=context.stream_settings.span_rows(has_state=spec.has_state, joins=len(spec.views()) > 1),
             letters=self._letters_of(spec),
         )
 

@@ -45,6 +45,8 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
 class NodePort:
     """The streams of operator ``operator``, whose output stream has the same id and is open in the outbox.
 
+    A batch takes at most ``max_rows`` over all inputs, or without limit; one frame at least.
+
     Call :meth:`recover` before every start of its engine, the first and any later one.
     """
 
@@ -59,7 +61,7 @@ class NodePort:
         settings: StreamSettings,
         rng: random.Random,
         failpoint: Failpoints = unobserved,
-        has_state: bool = False,
+        max_rows: int | None = None,
         letters: Letters | None = None,
     ) -> None:
         self.operator = operator
@@ -74,7 +76,7 @@ class NodePort:
             failpoint,
         )
         self._letters = letters
-        self._max_rows = settings.batch_span_rows if has_state else None
+        self._max_rows = max_rows
         self._news = Signal()
         self._incarnation = 0
         self._restarted = True

@@ -62,10 +62,19 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=1,
             le=2**40,
-            description="rows one batch of an operator with state may take over all inputs, one frame at least: "
+            description="rows one batch of a join may take over all inputs, one frame at least: "
             "some 500 bytes of the engine's heap for each",
         ),
     ] = 200_000
+    batch_span_grouped_rows: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**40,
+            description="rows one batch of an aggregate may take over all inputs, one frame at least: "
+            "some 500 bytes of the engine's heap for each new group",
+        ),
+    ] = 500_000
     batch_span_frames: Annotated[
         int, Meta(ge=1, le=2**20, description="frames one batch may take of each input; as batch_span_bytes, for tiny frames")
     ] = 4096
@@ -129,3 +138,9 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     handshake_s: Annotated[
         float, Meta(gt=0, le=3600, description="seconds a link waits for a connection and the answer to its subscription")
     ] = 10.0
+
+    def span_rows(self, *, has_state: bool, joins: bool) -> int | None:
+        """Return the most rows that one batch of an operator may take; None without limit."""
+        if not has_state:
+            return None
+        return self.batch_span_rows if joins else self.batch_span_grouped_rows

@@ -116,6 +116,12 @@ def test_an_operator_with_state_takes_so_many_rows_at_once_and_one_frame_at_leas
     assert ends == [2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("state, joins, rows", [(False, False, None), (False, True, None), (True, True, 3), (True, False, 7)])
+def test_joins_and_aggregates_take_so_many_rows_and_others_any_number(state: bool, joins: bool, rows: int | None) -> None:
+    settings = StreamSettings(batch_span_rows=3, batch_span_grouped_rows=7)
+    assert settings.span_rows(has_state=state, joins=joins) == rows
+
+
 async def test_a_frame_larger_than_the_span_goes_alone(make_host: Any) -> None:
     host = make_host(StreamSettings(batch_span_bytes=1, **QUICK))
     host.source("s", "large", "larger")

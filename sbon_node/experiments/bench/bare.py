@@ -49,10 +49,10 @@ class BareFlow:
     """
 
     def __init__(
-        self, inputs: int, clock: Clock, settings: StreamSettings, *, state: bool = False, shares: Sequence[float] = ()
+        self, inputs: int, clock: Clock, settings: StreamSettings, *, max_rows: int | None = None, shares: Sequence[float] = ()
     ) -> None:
         self.outputs = Outputs()
-        self._clock, self._settings, self._state = clock, settings, state
+        self._clock, self._settings, self._max_rows = clock, settings, max_rows
         self._shares = shares or [1 / inputs] * inputs
         self._wrote: set[int] = set()
         """Inputs without a request since the last batch."""
@@ -74,14 +74,14 @@ class BareFlow:
             case QueryFailed():
                 self.outputs.fail(request.reason)
             case RowsOut():
-                self._wrote = set(range(len(self._inboxes))) if self._state else set()
+                self._wrote = set(range(len(self._inboxes))) if self._max_rows is not None else set()
                 self.outputs.add(request.rows, request.at_s)
         return Done()
 
     async def _poll(self, position: int, after: InputOffset, wait_s: float) -> InputOffset:
         settings, inbox = self._settings, self._inboxes[position]
         share = self._shares[position]
-        rows = int(settings.batch_span_rows * share) if self._state else None
+        rows = int(self._max_rows * share) if self._max_rows is not None else None
         at_once = position in self._wrote
         self._wrote.discard(position)
         try:
@@ -138,7 +138,7 @@ class Bare:
 
     async def start(self, operator: str, reader: Literal["simple", "partitioned"], work: Work) -> BareFlow:
         flow = self._flows[operator] = BareFlow(
-            len(work.inputs), self._clock, StreamSettings(), state=bool(work.event_time), shares=work.shares
+            len(work.inputs), self._clock, StreamSettings(), max_rows=work.span_rows(StreamSettings()), shares=work.shares
         )
         command = StartQuery(
             operator=operator,

@@ -83,7 +83,7 @@ class OursFlow:
             clock=clock,
             settings=StreamSettings(),
             rng=rng,
-            has_state=bool(work.event_time),
+            max_rows=work.span_rows(StreamSettings()),
         )
         self._link = Link(
             operator,

@@ -14,6 +14,7 @@ from sbon_node.experiments.bench.rows import SCHEMA, Rows, frame
 from sbon_node.model.columns import Column, Schema
 from sbon_node.model.frames import FrameDraft
 from sbon_node.model.operators import TimeBuckets
+from sbon_node.streams.settings import StreamSettings
 
 Longs = npt.NDArray[np.int64]
 
@@ -43,6 +44,9 @@ class Work:
     buckets: tuple[TimeBuckets, ...] = ()
     by_hand: str = ""
     shares: tuple[float, ...] = ()
+
+    def span_rows(self, settings: StreamSettings) -> int | None:
+        return settings.span_rows(has_state=bool(self.event_time), joins=len(self.inputs) > 1)
 
 
 class Pass(NamedTuple):
