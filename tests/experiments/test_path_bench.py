@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sbon_cli.commands.experiments import bench_path
+from sbon_node.engine.spark.supervisor import ENGINE_MODULE
 from sbon_node.experiments.bench.path.bare import job_of
 from sbon_node.experiments.bench.path.cases import CASES, FORMATS, STREAMS, Format
 from sbon_node.experiments.bench.path.costs import Costs, kind_of, size_mb
@@ -72,7 +73,7 @@ def test_the_command_offers_every_case_and_format() -> None:
     [
         (["python", "-m", "sbon_cli.main", "node"], True, "daemon"),
         (["/usr/bin/java", "-Xmx512m"], False, "jvm"),
-        (["python", "-m", "sbon_node.engine.spark.host", "{}"], False, "host"),
+        (["python", "-m", ENGINE_MODULE, "{}"], False, "host"),
         (["python", "-m", "sbon_node.engine.spark.zygote", "zygote.sock"], False, "python"),
         ([], False, "python"),
     ],

@@ -13,6 +13,7 @@ from typing import Literal, Self
 
 import psutil
 
+from sbon_node.engine.spark.supervisor import ENGINE_MODULE
 from sbon_node.experiments.bench import footprint
 
 Kind = Literal["daemon", "host", "jvm", "python"]
@@ -27,7 +28,7 @@ def kind_of(command: Sequence[str], *, top: bool) -> Kind:
         return "daemon"
     if command and Path(command[0]).name == "java":
         return "jvm"
-    return "host" if "sbon_node.engine.spark.host" in command else "python"
+    return "host" if ENGINE_MODULE in command else "python"
 
 
 class Costs:
