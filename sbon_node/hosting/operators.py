@@ -367,7 +367,9 @@ class OperatorHost:
             settings=context.stream_settings,
             rng=context.rng,
             failpoint=context.failpoint,
-            max_rows=context.stream_settings.span_rows(has_state=spec.has_state, joins=len(spec.views()) > 1),
+            limits=context.stream_settings.batch_limits(
+                has_state=spec.has_state, joins=len(spec.views()) > 1, unpaced=spec.unpaced
+            ),
             letters=self._letters_of(spec),
         )
 

@@ -83,7 +83,8 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     """An operator's computation, wherever it runs: a Spark SQL fragment over views ``in0, in1 ...``.
 
     Its output is the stream named by the operator's id. ``buckets`` divide the state of its joins: an operator keeps them for
-    life.
+    life. All rows of an ``unpaced`` operator come from sources that give them as fast as they are taken: it gains by large
+    batches, and nobody waits for single rows.
     """
 
     id: OperatorId
@@ -93,6 +94,7 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     needs: Needs = Needs()
     on_error: OnError = "fail"
     buckets: Annotated[tuple[TimeBuckets, ...], Meta(max_length=32)] = ()
+    unpaced: bool = False
 
     @property
     def has_state(self) -> bool:

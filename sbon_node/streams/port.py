@@ -20,8 +20,11 @@ from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.outbox.ledger import NO_BATCH
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
-from sbon_node.streams.settings import StreamSettings
+from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_node.streams.skipped import Letters, SkippedRows
+
+ROWS_OF_A_LARGE_GROUP = 20
+"""Rows that an aggregate has read for each group that came out, from which on its batches hold few groups."""
 
 
 class PortInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +48,7 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
 class NodePort:
     """The streams of operator ``operator``, whose output stream has the same id and is open in the outbox.
 
-    A batch takes at most ``max_rows`` over all inputs, or without limit; one frame at least.
+    ``limits`` are those of its batches.
 
     Call :meth:`recover` before every start of its engine, the first and any later one.
     """
@@ -61,7 +64,7 @@ class NodePort:
         settings: StreamSettings,
         rng: random.Random,
         failpoint: Failpoints = unobserved,
-        max_rows: int | None = None,
+        limits: BatchLimits = NO_LIMITS,
         letters: Letters | None = None,
     ) -> None:
         self.operator = operator
@@ -76,11 +79,14 @@ class NodePort:
             failpoint,
         )
         self._letters = letters
-        self._max_rows = max_rows
+        self._limits = limits
+        self._rows_in = self._rows_out = 0
         self._news = Signal()
         self._incarnation = 0
         self._restarted = True
         self._held = [False] * len(self._inputs)
+        self._takes_more = False
+        """Whether the newest offer has room for more input than there was, and more may come."""
         self._stuck_since_s: float | None = None
 
     # -- starting and stopping ----------------------------------------------------------------------------------------
@@ -176,10 +182,11 @@ class NodePort:
             self._incarnation = 1 + max([self._incarnation, *(offset.incarnation for offset in after)])
             self._restarted = False
         try:
-            async with self._clock.timeout(wait_s):
-                return await self._wait_news(after)
+            async with self._clock.timeout(wait_s if _have_ended(after) else max(wait_s, self._limits.linger_s)):
+                offered = await self._wait_news(after)
         except TimeoutError:
             return after
+        return await self._linger(after, offered) if self._limits.linger_s else offered
 
     async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
         """Return frames (after_frame, upto_frame] of an input; wait for those that a restart must resend."""
@@ -190,7 +197,9 @@ class NodePort:
         if upto_frame <= after_frame:
             return []
         await link.wait(upto_frame - 1)
-        return link.inbox.frames(after_frame, upto_frame)
+        frames = link.inbox.frames(after_frame, upto_frame)
+        self._rows_in += sum(frame.rows for frame in frames)
+        return frames
 
     async def write(
         self, batch: int, offsets: tuple[InputOffset, ...], drafts: list[FrameDraft], skipped: SkippedRows | None = None
@@ -205,6 +214,7 @@ class NodePort:
             if skipped is not None and self._letters is not None:
                 self._letters.write(batch, skipped)
         self._outbox.write_batch(self.operator, batch, offsets, drafts)
+        self._rows_out += sum(draft.rows for draft in drafts)
 
     async def committed(self, batch: int) -> None:
         """Make the committed ``batch`` visible and acknowledge exactly the input of visible batches."""
@@ -241,16 +251,37 @@ class NodePort:
             self._check_not_stuck()
             await self._news.wait()
 
+    async def _linger(self, after: tuple[InputOffset, ...], offered: tuple[InputOffset, ...]) -> tuple[InputOffset, ...]:
+        """Return an offer of more input, once there is no room for more, or none comes, or the time is over."""
+        try:
+            async with self._clock.timeout(self._limits.linger_s):
+                while self._takes_more:
+                    await self._news.wait()
+                    for link in self.links:
+                        link.check()
+                    offered = self._offer(after) or offered
+        except TimeoutError:
+            return offered
+        return offered
+
     def _offer(self, after: tuple[InputOffset, ...]) -> tuple[InputOffset, ...] | None:
         spans = [
             InputSpan(max(offset.frame, link.inbox.released), offset, link.inbox.at, source.lag_ms, source.ahead_ms)
             for link, offset, source in zip(self.links, after, self._inputs, strict=True)
         ]
-        self._hold(fill(spans, self._settings.batch_span_bytes, self._settings.batch_span_frames, self._max_rows))
+        self._hold(fill(spans, self._settings.batch_span_bytes, self._settings.batch_span_frames, self._row_limit()))
+        is_full = any(span.next is not None and not is_held for span, is_held in zip(spans, self._held, strict=True))
+        self._takes_more = not is_full and not all(span.ends for span in spans)
         again = any(offset.frame > 0 and offset.incarnation != self._incarnation for offset in after)
         if not again and not any(span.last for span in spans):
             return None
         return tuple(span.offset_upto(self._incarnation) for span in spans)
+
+    def _row_limit(self) -> int | None:
+        """Return the most rows of the next batch. Before its first group, an aggregate's groups may be as small as rows."""
+        rows, grouped_rows, _ = self._limits
+        has_large_groups = 0 < ROWS_OF_A_LARGE_GROUP * self._rows_out <= self._rows_in
+        return grouped_rows if grouped_rows is not None and has_large_groups else rows
 
     def _hold(self, are_held: list[bool]) -> None:
         for link, is_held in zip(self.links, are_held, strict=True):
@@ -276,6 +307,10 @@ class NodePort:
                 where=self.operator,
                 hint="see why the others are behind; raise streams.spill_max_bytes or query.ahead_slack_s",
             )
+
+
+def _have_ended(offsets: tuple[InputOffset, ...]) -> bool:
+    return all(offset.ended for offset in offsets)
 
 
 def _is_full(link: Link) -> bool:

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
 KIB = 1024
 MIB = 1024 * KIB
+
+
+class BatchLimits(NamedTuple):
+    """Limits of an operator's batches beside bytes and frames.
+
+    A batch takes at most ``rows`` over all inputs; None is without limit. An aggregate with large groups takes ``grouped_rows``.
+    It waits ``linger_s`` seconds for more input than the first news.
+    """
+
+    rows: int | None = None
+    grouped_rows: int | None = None
+    linger_s: float = 0.0
+
+
+NO_LIMITS = BatchLimits()
 
 
 class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,7 +77,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=1,
             le=2**40,
-            description="rows one batch of a join may take over all inputs, one frame at least: "
+            description="rows one batch of an operator with state may take over all inputs, one frame at least: "
             "some 500 bytes of the engine's heap for each",
         ),
     ] = 200_000
@@ -71,10 +86,19 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Meta(
             ge=1,
             le=2**40,
-            description="rows one batch of an aggregate may take over all inputs, one frame at least: "
-            "some 500 bytes of the engine's heap for each new group",
+            description="rows instead of batch_span_rows for an aggregate whose groups so far have twenty rows or more each; "
+            "some 500 bytes of the engine's heap for each group",
         ),
     ] = 500_000
+    batch_linger_s: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=60,
+            description="seconds for which a batch of rows without a pace, as of files at full speed, waits for more of them; "
+            "lower it to see such results sooner, at the price of more batches",
+        ),
+    ] = 0.5
     batch_span_frames: Annotated[
         int, Meta(ge=1, le=2**20, description="frames one batch may take of each input; as batch_span_bytes, for tiny frames")
     ] = 4096
@@ -139,8 +163,10 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         float, Meta(gt=0, le=3600, description="seconds a link waits for a connection and the answer to its subscription")
     ] = 10.0
 
-    def span_rows(self, *, has_state: bool, joins: bool) -> int | None:
-        """Return the most rows that one batch of an operator may take; None without limit."""
-        if not has_state:
-            return None
-        return self.batch_span_rows if joins else self.batch_span_grouped_rows
+    def batch_limits(self, *, has_state: bool, joins: bool, unpaced: bool = False) -> BatchLimits:
+        """Return the limits of an operator's batches."""
+        return BatchLimits(
+            rows=self.batch_span_rows if has_state else None,
+            grouped_rows=self.batch_span_grouped_rows if has_state and not joins else None,
+            linger_s=self.batch_linger_s if unpaced else 0.0,
+        )

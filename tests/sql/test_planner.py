@@ -131,6 +131,14 @@ async def test_the_threshold_of_the_partitioned_reader_is_a_setting() -> None:
 async def test_rows_without_pace_are_read_in_partitions_until_they_are_aggregated(sql: str, partitioned: dict[str, bool]) -> None:
     planned = await plan_query(sql, {"flights": entry("jfk", ewr=100.0, jfk=100.0)}, "q7", Analyser(SCHEMA))
     assert {operator.id.removeprefix("q7."): operator.partitioned for operator in planned.operators} == partitioned
+    reads_jfk_alone = {name: name == "b1" for name in partitioned}
+    assert {operator.id.removeprefix("q7."): operator.unpaced for operator in planned.operators} == reads_jfk_alone
+
+
+async def test_an_operator_all_of_whose_rows_have_no_pace_is_unpaced() -> None:
+    sql = "SELECT carrier, count(*) AS n FROM flights GROUP BY carrier, window(ts, '1 day')"
+    planned = await plan_query(sql, {"flights": entry("ewr", "jfk", ewr=100.0, jfk=100.0)}, "q7", Analyser(SCHEMA))
+    assert [operator.unpaced for operator in planned.operators] == [True, True, True]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from sbon_node.streams.links.link import Link
 from sbon_node.streams.links.publisher import Publisher
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.port import NodePort, PortInput
-from sbon_node.streams.settings import StreamSettings
+from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_protocol.messages import Frame
 from tests.streams.outboxes import SETTINGS
 
@@ -111,7 +111,7 @@ class Host:
         self.links.append(link)
         return link
 
-    def port(self, operator: str, *inputs: str | PortInput, **more: Any) -> NodePort:
+    def port(self, operator: str, *inputs: str | PortInput, limits: BatchLimits = NO_LIMITS, **more: Any) -> NodePort:
         self.outbox.open_stream(operator, "operator")
         port = NodePort(
             operator,
@@ -122,6 +122,7 @@ class Host:
             settings=self.settings,
             rng=random.Random(1),
             failpoint=self.failpoint,
+            limits=limits,
         )
         self.ports.append(port)
         return port

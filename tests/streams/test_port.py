@@ -12,7 +12,7 @@ from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.port import NodePort
-from sbon_node.streams.settings import StreamSettings
+from sbon_node.streams.settings import BatchLimits, StreamSettings
 from sbon_node.streams.watermark import output_watermark
 
 QUICK = {"reconnect_s": 0.001, "reconnect_max_s": 0.002}
@@ -116,10 +116,69 @@ def test_an_operator_with_state_takes_so_many_rows_at_once_and_one_frame_at_leas
     assert ends == [2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("state, joins, rows", [(False, False, None), (False, True, None), (True, True, 3), (True, False, 7)])
-def test_joins_and_aggregates_take_so_many_rows_and_others_any_number(state: bool, joins: bool, rows: int | None) -> None:
-    settings = StreamSettings(batch_span_rows=3, batch_span_grouped_rows=7)
-    assert settings.span_rows(has_state=state, joins=joins) == rows
+@pytest.mark.parametrize(
+    "state, joins, limits",
+    [(False, False, (None, None)), (False, True, (None, None)), (True, True, (3, None)), (True, False, (3, 7))],
+)
+def test_operators_with_state_take_so_many_rows_and_others_any_number(
+    state: bool, joins: bool, limits: tuple[int | None, int | None]
+) -> None:
+    settings = StreamSettings(batch_span_rows=3, batch_span_grouped_rows=7, batch_linger_s=2.0)
+    assert settings.batch_limits(has_state=state, joins=joins) == (*limits, 0.0)
+    assert settings.batch_limits(has_state=state, joins=joins, unpaced=True) == (*limits, 2.0)
+
+
+async def test_an_aggregate_takes_more_rows_once_its_groups_have_twenty_each(make_host: Any) -> None:
+    host = make_host()
+    host.source("s", *("x" * 10 for _ in range(12)))
+    port = host.port("op", "s", limits=BatchLimits(rows=20, grouped_rows=60))
+    port.recover(None)
+    await port.links[0].wait(11)
+    ends, after = [], NONE
+    for batch, groups in enumerate((0, 4, 0, 1)):
+        before, after = after, await port.poll(after, LONG_S)
+        ends.append(after[0].frame)
+        await port.fetch(0, before[0].frame, after[0].frame)
+        await port.write(batch, after, [FrameDraft(payload=b"g" * groups, rows=groups)])
+        await port.committed(batch)
+    assert ends == [2, 4, 6, 8]
+    await port.close()
+    port = host.port("few", "s", limits=BatchLimits(rows=20, grouped_rows=60))
+    port.recover(None)
+    await port.links[0].wait(11)
+    ends, after = [], NONE
+    for batch, groups in enumerate((1, 1)):
+        before, after = after, await port.poll(after, LONG_S)
+        ends.append(after[0].frame)
+        await port.fetch(0, before[0].frame, after[0].frame)
+        await port.write(batch, after, [FrameDraft(payload=b"g" * groups, rows=groups)])
+        await port.committed(batch)
+    assert ends == [2, 8]
+
+
+async def test_a_batch_without_pace_waits_for_more_until_it_is_full_or_the_input_ends(make_host: Any) -> None:
+    host = make_host()
+    host.source("s", "a")
+    port = host.port("op", "s", limits=BatchLimits(rows=3, linger_s=LONG_S))
+    port.recover(None)
+    waiting = asyncio.ensure_future(port.poll(NONE, 0.0))
+    await port.links[0].wait(0)
+    host.source("s", "b", "c", "d")
+    first = await waiting
+    assert [one.frame for one in first] == [3]
+    waiting = asyncio.ensure_future(port.poll(first, 0.0))
+    host.source("s", "e", ended=True)
+    last = await waiting
+    assert [(one.frame, one.ended) for one in last] == [(5, True)]
+    assert await port.poll(last, 0.001) is last
+
+
+async def test_a_batch_without_pace_goes_with_less_once_the_time_is_over(make_host: Any) -> None:
+    host = make_host()
+    host.source("s", "a")
+    port = host.port("op", "s", limits=BatchLimits(linger_s=0.01))
+    port.recover(None)
+    assert [one.frame for one in await port.poll(NONE, LONG_S)] == [1]
 
 
 async def test_a_frame_larger_than_the_span_goes_alone(make_host: Any) -> None:

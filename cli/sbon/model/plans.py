@@ -70,6 +70,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     estimate: Rate | None = None
     on_error: str = "fail"
     buckets: tuple[TimeBuckets, ...] = ()
+    unpaced: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

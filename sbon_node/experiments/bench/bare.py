@@ -137,8 +137,9 @@ class Bare:
             await listener.close()
 
     async def start(self, operator: str, reader: Literal["simple", "partitioned"], work: Work) -> BareFlow:
+        limits = work.limits(StreamSettings())
         flow = self._flows[operator] = BareFlow(
-            len(work.inputs), self._clock, StreamSettings(), max_rows=work.span_rows(StreamSettings()), shares=work.shares
+            len(work.inputs), self._clock, StreamSettings(), max_rows=limits.grouped_rows or limits.rows, shares=work.shares
         )
         command = StartQuery(
             operator=operator,

@@ -83,7 +83,7 @@ class OursFlow:
             clock=clock,
             settings=StreamSettings(),
             rng=rng,
-            max_rows=work.span_rows(StreamSettings()),
+            limits=work.limits(StreamSettings()),
         )
         self._link = Link(
             operator,

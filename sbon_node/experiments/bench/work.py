@@ -14,7 +14,7 @@ from sbon_node.experiments.bench.rows import SCHEMA, Rows, frame
 from sbon_node.model.columns import Column, Schema
 from sbon_node.model.frames import FrameDraft
 from sbon_node.model.operators import TimeBuckets
-from sbon_node.streams.settings import StreamSettings
+from sbon_node.streams.settings import BatchLimits, StreamSettings
 
 Longs = npt.NDArray[np.int64]
 
@@ -45,8 +45,8 @@ class Work:
     by_hand: str = ""
     shares: tuple[float, ...] = ()
 
-    def span_rows(self, settings: StreamSettings) -> int | None:
-        return settings.span_rows(has_state=bool(self.event_time), joins=len(self.inputs) > 1)
+    def limits(self, settings: StreamSettings) -> BatchLimits:
+        return settings.batch_limits(has_state=bool(self.event_time), joins=len(self.inputs) > 1)
 
 
 class Pass(NamedTuple):

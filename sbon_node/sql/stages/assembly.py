@@ -77,7 +77,9 @@ class Assembly:
         self._sources: dict[str, tuple[SourceDeclaration, Schema]] = {}
         self._drafts: list[_Draft] = []
         self._unpaced: set[str] = set()
-        """Streams that come as fast as they are read: of files at full speed, and of operators that pass on their rows."""
+        """Streams all of whose rows come from sources without a pace."""
+        self._fast: set[str] = set()
+        """Streams with as many rows as are taken: those of sources without a pace, until they are aggregated."""
 
     async def streams(self, stage: Stage) -> tuple[Stream, ...]:
         known = self._planned.get(stage)
@@ -167,6 +169,7 @@ class Assembly:
             rates[name] = _rate(source, known.sources.get(name, SourcePace()))
             if source.unpaced:
                 self._unpaced.add(name)
+                self._fast.add(name)
             sources.append(PlannedSource(source=source, schema=schema, rate=rates[name], estimate=estimates[name]))
         return tuple(sources), tuple(self._rated(draft, known, estimates, rates) for draft in self._drafts)
 
@@ -179,17 +182,19 @@ class Assembly:
         estimate = draft.estimated(rates, measured, buckets)
         rates[operator.id] = estimate.rate
         streams = [spec.stream for spec in operator.inputs]
-        is_unpaced = not self._unpaced.isdisjoint(streams)
-        if is_unpaced and not has_aggregate(draft.relation):
+        is_unpaced, is_fast = self._unpaced.issuperset(streams), not self._fast.isdisjoint(streams)
+        if is_unpaced:
             self._unpaced.add(operator.id)
-        is_fast = is_unpaced or sum(rates[stream].rows_s for stream in streams) >= self._settings.partitioned_rows_s
+        if is_fast and not has_aggregate(draft.relation):
+            self._fast.add(operator.id)
         return msgspec.structs.replace(
             operator,
             rate=estimate.rate,
             needs=estimate.needs,
-            partitioned=is_fast,
+            partitioned=is_fast or sum(rates[stream].rows_s for stream in streams) >= self._settings.partitioned_rows_s,
             estimate=estimates[operator.id],
             buckets=buckets,
+            unpaced=is_unpaced,
         )
 
 

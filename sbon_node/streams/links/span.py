@@ -44,6 +44,11 @@ class InputSpan:
         )
 
     @property
+    def ends(self) -> bool:
+        """Whether no frame follows the last one taken."""
+        return self.last.ended if self.last is not None else self.offset.ended
+
+    @property
     def stands_ms(self) -> int:
         """The watermark this input has, or could have at once; an input that has ended holds back no other."""
         following = self.next

@@ -90,6 +90,7 @@ CONF = {
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.python.worker.reuse": "true",
     "spark.log.level": "ERROR",
+    "spark.task.maxDirectResultSize": "64m",  # A larger result goes through the block manager and back over the network.
 }
 
 
