@@ -12,7 +12,7 @@ from sbon_node.model.frames import MAX_FRAME_BYTES, FrameDraft
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.store import FrameStore
 from sbon_node.streams.settings import StreamSettings
-from tests.streams.outboxes import SETTINGS, code_of, publish, texts
+from tests.streams.outboxes import SETTINGS, code_of, draft, publish, texts
 
 OFF, NORMAL, FULL = 0, 1, 2
 """What ``PRAGMA synchronous`` answers."""
@@ -39,6 +39,57 @@ def test_a_full_disk_loses_nothing_and_resumes(path: Path) -> None:
     assert box.newest("op") == published - 1
     publish(box, "op", "resumed")
     assert texts(box, "op", published - 1) == [big, "resumed"]
+    box.close()
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_a_full_disk_takes_what_a_source_keeps_for_later_subscribers(path: Path, finite: bool) -> None:
+    """A file of five times the disk is read to its end; a live source keeps less history than its bounds say."""
+    box = Outbox(path, StreamSettings(outbox_max_bytes=2**20, trim_frames=2))
+    box.open_stream("s", "source", finite=finite)
+    box.subscribe("s", "one", 0)
+    for number in range(1, 51):
+        box.write_source("s", [draft("x" * 100_000)], str(number).encode())
+        box.acknowledge("s", "one", number)
+    assert box.latest("s") == 50
+    assert 42 <= box.earliest("s") <= 48
+    assert path.stat().st_size <= 2**20
+    if finite:
+        with pytest.raises(SbonError, match="attach the source again") as caught:
+            box.subscribe("s", "later", 0)
+        assert caught.value.code == "not-retained"
+    else:
+        assert box.subscribe("s", "later", 0) == box.earliest("s")
+    box.close()
+    again = Outbox(path, StreamSettings(outbox_max_bytes=2**20))
+    assert (again.earliest("s"), again.latest("s")) == (box.earliest("s"), 50)
+    again.close()
+
+
+def code_of_write(box: Outbox, stream: str, text: str) -> str:
+    try:
+        box.write_source(stream, [draft(text)], b"1")
+    except SbonError as error:
+        return error.code
+    return ""
+
+
+def test_sources_leave_room_for_the_operators_that_read_them(path: Path) -> None:
+    box = Outbox(path, StreamSettings(outbox_max_bytes=2**20))
+    for name in ("file", "unread"):
+        box.open_stream(name, "source", finite=True)
+    box.open_stream("op", "operator")
+    box.subscribe("file", "op#0", 0)
+    box.write_source("unread", [draft("x" * 100_000)], b"1")
+    while code_of_write(box, "file", "x" * 100_000) != "disk-full":
+        assert box.latest("file") < 20
+    written = box.latest("file")
+    assert 4 <= written <= 8
+    publish(box, "op", "x" * 100_000)
+    assert (box.earliest("file"), box.earliest("unread")) == (1, 1)
+    box.acknowledge("file", "op#0", written)
+    box.write_source("file", [draft("x" * 100_000)], b"2")
+    assert (box.latest("file"), box.earliest("unread")) == (written + 1, 1)
     box.close()
 
 

@@ -115,6 +115,13 @@ class Stream:
             return min([self.visible.last - 1, *acknowledged])
         return min(acknowledged) if acknowledged else 0
 
+    def spare(self) -> int:
+        """The last frame that may go if room is short, beyond :meth:`floor`: kept only for subscribers that may come later."""
+        acknowledged = [subscription.acknowledged for subscription in self.active()]
+        if self.kind == "operator" or (self.finite and not acknowledged):
+            return self.floor()
+        return min([self.visible.last - 1, *acknowledged])
+
     def overdrawn(self, settings: StreamSettings) -> list[Subscription]:
         """Return the subscriptions of a live source that have fallen behind its retention."""
         if not self.live:

@@ -5,14 +5,15 @@ Rules that hold whenever a process dies:
 - the frames of batch b of a stream are stored in one transaction, keyed by (stream, b);
 - a re-run of b is dropped where b is visible and replaces it where not, so that a number once seen never changes its frame;
 - nothing is seen before it is published, and a source's frames are stored together with its position;
-- frames go when every subscriber has acknowledged them, and not before.
+- frames go when every subscriber has acknowledged them, and not before; of a source they stay for later subscribers, as long as
+  there is room.
 
 Calls are synchronous and belong to one event loop; waiting is for conditions, never by polling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -113,11 +114,15 @@ class Outbox:
             raise BrokenInvariantError(f"batch {batch} of {stream} follows batch {before.batch}")
         frames = number_frames(known.name, drafts, before, each_carries=False)
         tail = advance(before, frames, batch, offsets)
-        with self._store.transaction() as connection:
-            if replaces:
-                statements.delete_pending(connection, known, batch, after=before.last)
-            statements.insert_frames(connection, known, frames, before.upto)
-            statements.insert_pending(connection, known, tail)
+
+        def store() -> None:
+            with self._store.transaction() as connection:
+                if replaces:
+                    statements.delete_pending(connection, known, batch, after=before.last)
+                statements.insert_frames(connection, known, frames, before.upto)
+                statements.insert_pending(connection, known, tail)
+
+        self._with_room(store)
         known.pending = [*earlier, tail]
         self._failpoint("outbox-write")
         return "replaced" if replaces else "written"
@@ -172,9 +177,15 @@ class Outbox:
             check_size(draft.payload, stream)
         frames = number_frames(known.name, drafts, known.visible, each_carries=True)
         tail = advance(known.visible, frames, NO_BATCH, ())
-        with self._store.transaction() as connection:
-            statements.insert_frames(connection, known, frames, known.visible.upto)
-            statements.update_tail(connection, known, tail, position)
+
+        def store() -> None:
+            if frames:
+                self._store.check_room_of_sources()
+            with self._store.transaction() as connection:
+                statements.insert_frames(connection, known, frames, known.visible.upto)
+                statements.update_tail(connection, known, tail, position)
+
+        self._with_room(store)
         known.position = position
         known.newest_born_ms = max([known.newest_born_ms, *(frame.born_ms for frame in frames)])
         if frames:
@@ -319,6 +330,15 @@ class Outbox:
         )
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _with_room(self, store: Callable[[], None]) -> None:
+        """Store, and where the disk is full, again after each deletion of frames that nobody needs now."""
+        while True:
+            try:
+                return store()
+            except SbonError as error:
+                if error.code != "disk-full" or not self._retention.make_room(self._streams.values()):
+                    raise
 
     def _named(self, stream: str) -> Stream:
         known = self._streams.get(stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -18,6 +18,9 @@ log = structlog.get_logger()
 
 OnGone = Callable[[str, str, SbonError], None]
 """Called with the stream, the subscriber and the reason for which the subscription has ended."""
+
+
+AGAIN = "attach the source again, and raise streams.outbox_max_bytes or free space where it lives"
 
 
 def _nobody(stream: str, subscriber: str, error: SbonError) -> None:
@@ -39,6 +42,7 @@ class Retention:
         self._settings = settings
         self._failpoint = failpoint
         self.on_gone: OnGone = _nobody
+        self._shortened: set[str] = set()
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
@@ -66,7 +70,9 @@ class Retention:
         earliest = stream.trimmed + 1
         first = next_number or (earliest if stream.live else 1)
         if first < earliest:
-            raise SbonError("not-retained", f"frames before {earliest} are gone, {first} was asked for", where=stream.name)
+            why, hint = (" since the disk was full", AGAIN) if stream.finite else ("", "")
+            reason = f"frames before {earliest} are gone{why}, {first} was asked for"
+            raise SbonError("not-retained", reason, where=stream.name, hint=hint)
         if first > stream.visible.last + 1:
             raise SbonError(
                 "stream-behind", f"frame {first} was asked for, the newest is {stream.visible.last}", where=stream.name
@@ -150,6 +156,21 @@ class Retention:
         """Store the progress that is only in memory, while the disk has space."""
         if stream.unsaved:
             self._settle(stream, stream.trimmed)
+
+    def make_room(self, streams: Iterable[Stream]) -> bool:
+        """Delete frames kept for later subscribers, the oldest of the stream with most bytes of them; False if there are none.
+
+        Whoever subscribes to the stream later gets less history of a live source, and ``not-retained`` of a finite one.
+        """
+        spare = [stream for stream in streams if stream.spare() > stream.trimmed]
+        if not spare:
+            return False
+        largest = max(spare, key=lambda stream: stream.visible.upto - stream.trimmed_upto)
+        before = largest.trimmed
+        if largest.name not in self._shortened:
+            self._shortened.add(largest.name)
+            log.warning("history_shortened", stream=largest.name, reason="no space for more frames")
+        return self._settle(largest, min(largest.spare(), before + self._settings.trim_frames)) and largest.trimmed > before
 
     def _trim(self, stream: Stream) -> None:
         upto = self._due(stream)

@@ -19,6 +19,8 @@ SCHEMA_VERSION = 2
 APPLICATION_ID = 0x53424F4E
 PAGE_BYTES = 8192
 JOURNAL_LIMIT_BYTES = 64 * 1024 * 1024
+SHARE_OF_SOURCES = 0.75
+"""Share of ``outbox_max_bytes`` above which sources wait, while operators go on."""
 
 # A frame's id is its stream's id and its number in one integer: one B-tree, read and deleted by ranges.
 NUMBER_BITS = 40
@@ -60,6 +62,7 @@ class FrameStore:
     def __init__(self, path: Path, *, fsync: bool, max_bytes: int) -> None:
         self.path = path
         self._fsync = fsync
+        self._max_bytes = max_bytes
         self._inside = False
         with self._named_errors():
             self._connection = sqlite3.connect(path, isolation_level=None, cached_statements=256)
@@ -125,6 +128,16 @@ class FrameStore:
         with self._named_errors():
             yield self._connection
 
+    def check_room_of_sources(self) -> None:
+        """Raise ``disk-full`` if only the operators' share of a limited size is left: their output frees the sources' frames."""
+        if not self._max_bytes:
+            return
+        with self.reading() as connection:
+            pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
+            free = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
+        if (pages - free) * PAGE_BYTES > SHARE_OF_SOURCES * self._max_bytes:
+            raise self._full()
+
     def close(self) -> None:
         self._connection.close()
 
@@ -139,9 +152,7 @@ class FrameStore:
         name = getattr(error, "sqlite_errorname", "") or ""
         where = str(self.path)
         if name in _FULL_NAMES:
-            return SbonError(
-                "disk-full", "no space for more frames", where=where, hint="free space, or raise streams.outbox_max_bytes"
-            )
+            return self._full()
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             return SbonError(
                 "outbox-corrupt", f"the outbox cannot be read: {error}", where=where, hint="restore the data directory"
@@ -151,6 +162,10 @@ class FrameStore:
                 "disk-error", f"the outbox cannot be used: {error}", where=where, hint="check the disk and its rights"
             )
         raise BrokenInvariantError(f"the outbox was misused: {error}") from error
+
+    def _full(self) -> SbonError:
+        hint = "free space, or raise streams.outbox_max_bytes"
+        return SbonError("disk-full", "no space for more frames", where=str(self.path), hint=hint)
 
 
 def check_size(payload: bytes, where: str) -> None:
