@@ -64,8 +64,12 @@ def text_converter(kind: pa.DataType, timestamp_format: str) -> Convert:
     typed: Convert = _times(kind, timestamp_format) if pa.types.is_timestamp(kind) else lambda texts: texts.cast(kind)
 
     def convert(raw: Any) -> Any:
-        texts = pc.utf8_trim_whitespace(raw.cast(pa.string()))
-        return typed(pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts))
+        texts = raw.cast(pa.string())
+        try:
+            return typed(texts)
+        except (pa.ArrowException, ValueError, TypeError):
+            trimmed = pc.utf8_trim_whitespace(texts)
+            return typed(pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed))
 
     return convert
 
@@ -145,6 +149,14 @@ def _times(kind: pa.DataType, timestamp_format: str) -> Convert:
 
 
 def _iso(texts: Any) -> Any:
+    plain = pa.timestamp("us")
+    try:
+        return texts.cast(plain).cast(_MICROS)
+    except pa.ArrowException:
+        return _zoned_or_plain(texts)
+
+
+def _zoned_or_plain(texts: Any) -> Any:
     zoned = pc.fill_null(pc.match_substring_regex(texts, _ZONED), False)
     count = zoned.true_count
     if count == len(texts):
