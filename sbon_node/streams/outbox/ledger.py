@@ -111,8 +111,7 @@ class Stream:
         if self.kind == "source":
             if self.finite:
                 return 0
-            # The newest frame shows later subscribers how far the stream is, and whether it has ended.
-            return min([self.visible.last - 1, *acknowledged])
+            return self._before_newest(acknowledged)
         return min(acknowledged) if acknowledged else 0
 
     def spare(self) -> int:
@@ -120,6 +119,10 @@ class Stream:
         acknowledged = [subscription.acknowledged for subscription in self.active()]
         if self.kind == "operator" or (self.finite and not acknowledged):
             return self.floor()
+        return self._before_newest(acknowledged)
+
+    def _before_newest(self, acknowledged: Sequence[int]) -> int:
+        """The last acknowledged frame before the newest, from which a late subscriber learns the stream's position and end."""
         return min([self.visible.last - 1, *acknowledged])
 
     def overdrawn(self, settings: StreamSettings) -> list[Subscription]:
