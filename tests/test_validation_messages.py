@@ -69,7 +69,7 @@ class Outer(msgspec.Struct):
         (7, "", "must be a map, and is a whole number"),
     ],
 )
-def test_what_is_wrong_is_said(value: object, field: str, message: str) -> None:
+def test_messages_name_the_field(value: object, field: str, message: str) -> None:
     with pytest.raises(msgspec.ValidationError) as refused:
         msgspec.convert(value, Outer)
     assert in_plain_words(refused.value, Outer) == (field, message)

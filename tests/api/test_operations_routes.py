@@ -51,7 +51,7 @@ async def test_a_ready_node_says_what_is_not_well_all_the_same(node: SwitchedNod
 
 
 @pytest.mark.parametrize("state", ["starting", "stopping"])
-async def test_what_a_node_says_before_and_after(node: SwitchedNode, state: str) -> None:
+async def test_a_node_that_is_not_ready_answers_with_its_state(node: SwitchedNode, state: str) -> None:
     server = ApiServer(node)
     await server.start("127.0.0.1", 0)
     if state == "stopping":

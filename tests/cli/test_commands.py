@@ -181,7 +181,7 @@ def test_nodes_without_an_answer_are_read_from_any_spelling_of_the_header() -> N
         answering.join()
 
 
-def test_what_is_asked_of_the_directory(api: str, node: Any) -> None:
+def test_the_directory_gets_the_options_as_requests(api: str, node: Any) -> None:
     for arguments in (("members",), ("members", "--near", "b", "--within", "30ms"), ("members", "--within", "1.5s")):
         assert run(api, *arguments).exit_code == 0
     assert node.sought == [("", None), ("b", 30.0), ("", 1500.0)]

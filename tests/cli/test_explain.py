@@ -139,7 +139,7 @@ async def test_an_unknown_latency_is_not_taken_for_zero(
     assert "network usage, predicted: ?; the latency of some links is not known" in text
 
 
-def test_what_is_asked_of_the_node(api: str, node: Any, tmp_path: Path) -> None:
+def test_the_node_gets_text_files_and_standard_input(api: str, node: Any, tmp_path: Path) -> None:
     file = tmp_path / "q.sql"
     file.write_text("SELECT 2\n")
     run(api, "explain", "SELECT 1", "--strategy", "producer", "--consumer", "b")

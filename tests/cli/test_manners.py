@@ -106,7 +106,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("arguments, said", WRONG)
-def test_what_is_wrong_is_said_in_plain_words(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_arguments_are_named(arguments: tuple[str, ...], said: str) -> None:
     result = sbon(*arguments)
     assert result.returncode == 2
     assert said in result.stderr

@@ -75,7 +75,7 @@ def test_a_failure_comes_with_its_trace_and_the_command_that_runs_it_again(tmp_p
         (None, ["--seeds", "2..1"], "neither a number nor A..B"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, text: str | None, arguments: list[str], message: str) -> None:
+def test_errors_name_the_field(tmp_path: Path, text: str | None, arguments: list[str], message: str) -> None:
     scenario = tmp_path / "wrong.toml"
     scenario.write_text(text if text is not None else (SCENARIOS / "random_faults.toml").read_text())
     result = run("", "simulate", str(scenario), *arguments)

@@ -239,7 +239,7 @@ async def test_csv(tmp_path: Path) -> None:
         ({"url": "http://in.example.org/", "headers": {"a": "b\r\nc: d"}}, "bad-option", "options.headers.a"),
     ],
 )
-def test_what_is_refused_at_submission(options: dict[str, Any], code: str, where: str) -> None:
+def test_bad_options_are_refused_at_submission(options: dict[str, Any], code: str, where: str) -> None:
     settings = ConnectorSettings(endpoints=("in.example.org:80", "*.in.example.org", "10.1.0.0/16", "fd00::/8"))
     with pytest.raises(SbonError) as caught:
         check_sink("http", options, settings)

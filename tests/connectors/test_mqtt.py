@@ -236,7 +236,7 @@ async def test_a_wrong_password_pauses_the_source_and_is_not_shown(broker: Mosqu
         ({"format": "text"}, "missing-columns", "options.pattern"),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], code: str, where: str) -> None:
+def test_bad_options_are_refused(options: dict[str, Any], code: str, where: str) -> None:
     given = {"url": "mqtt://h", "topic": "a/+/#", **options}
     declared = SourceDeclaration(stream="readings", name="one", node="here", connector="mqtt", options=given)
     with pytest.raises(SbonError) as caught:

@@ -294,7 +294,7 @@ async def test_a_table_without_permission_is_reported_at_once(database: Postgres
         ("postgres://h/db", "x" * 64, "options.table"),
     ],
 )
-def test_what_is_refused_at_submission(url: str, table: str, where: str) -> None:
+def test_bad_options_are_refused_at_submission(url: str, table: str, where: str) -> None:
     with pytest.raises(SbonError) as caught:
         check_sink("postgres", {"url": url, "table": table}, ConnectorSettings())
     assert (caught.value.code, caught.value.where) == ("bad-option", where)

@@ -79,7 +79,7 @@ def test_a_row_is_a_function_of_seed_and_number_alone() -> None:
         ("file", {"path": "x.csv", "header": "perhaps"}, "bad-option", "options.header"),
     ],
 )
-def test_what_is_refused(connector: str, options: dict[str, Any], code: str, where: str) -> None:
+def test_bad_options_are_refused(connector: str, options: dict[str, Any], code: str, where: str) -> None:
     if connector == "generator":
         options = {**options, "columns": {**COLUMNS, **options.get("columns", {})}}
     with pytest.raises(SbonError) as caught:

@@ -128,7 +128,7 @@ def test_a_result_of_another_claim_is_not_continued(tmp_path: Path) -> None:
         ("follow", {"path": "x"}, "unknown-option", "options.path"),
     ],
 )
-def test_what_is_refused_at_submission(kind: str, options: dict[str, Any], code: str, where: str) -> None:
+def test_bad_options_are_refused_at_submission(kind: str, options: dict[str, Any], code: str, where: str) -> None:
     with pytest.raises(SbonError) as caught:
         check_sink(kind, options, ConnectorSettings())
     assert (caught.value.code, caught.value.where) == (code, where)

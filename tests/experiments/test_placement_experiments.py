@@ -127,7 +127,7 @@ def test_pictures_are_written_beside_the_json(matrix: Path, tmp_path: Path) -> N
         (("penalty", "--variant", "fool"), "'fool' is none of full"),
     ],
 )
-def test_what_there_is_not_is_named(options: tuple[str, ...], words: str) -> None:
+def test_unknown_names_and_folders_are_named(options: tuple[str, ...], words: str) -> None:
     result = CliRunner().invoke(sbon, ["experiment", *options])
     assert result.exit_code == 2
     assert words in result.stderr

@@ -76,7 +76,7 @@ def test_there_is_no_topology_of_another_name() -> None:
         ("coordinates", "--made", "space:50", "--algorithm", "x"),
     ],
 )
-def test_what_there_is_not_is_wrong_usage(arguments: tuple[str, ...]) -> None:
+def test_unknown_topologies_are_wrong_usage(arguments: tuple[str, ...]) -> None:
     result = CliRunner().invoke(sbon, ["experiment", *arguments])
     assert (result.exit_code, arguments[-2] in result.stderr) == (2, True), result.output
 

@@ -47,7 +47,7 @@ def test_an_expression(expression: str, values: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("sql", ["SELECT k FROM elsewhere", "SELECT nothing FROM in0", "SELEC k", "SELECT k FROM in0 WHERE ("])
-def test_what_it_does_not_know_is_refused(sql: str) -> None:
+def test_unknown_names_and_syntax_are_refused(sql: str) -> None:
     with pytest.raises(SbonError) as refusal:
         output_schema(sql, ((Column("k", "bigint"),),))
     assert refusal.value.code == "bad-sql"

@@ -92,7 +92,7 @@ def test_nothing_forbidden_is_allowed() -> None:
         ("`limit` + `Some name`", "`limit` + `Some name`"),
     ],
 )
-def test_what_becomes_of_an_expression(written: str, kept: str) -> None:
+def test_an_expression_is_rendered_in_one_spelling(written: str, kept: str) -> None:
     text = f"SELECT {written} AS x FROM in0"
     tree = parse(text)[0]
     fragment = render(tree)

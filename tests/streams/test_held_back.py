@@ -97,7 +97,7 @@ def test_spilled_frames_come_back_in_order_and_leave_no_file(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_held_leaves_the_credit_and_memory_until_the_spill_is_full(tmp_path: Path) -> None:
+def test_frames_on_disk_leave_the_credit_until_the_spill_is_full(tmp_path: Path) -> None:
     size = weight(b"x" * 36)
     spill = Spill(tmp_path / "spill", 20 * size)
     inbox = Inbox("s", capacity_bytes=10 * size, spill=spill)
