@@ -6,7 +6,7 @@ death counts against the isolated suspect, or, if none is isolated, against the 
 own faults, and not for its neighbours'. An operator that has killed the engine ``max_kills`` times is quarantined: it is not
 started any more, and its query waits.
 
-An engine that is full although resources are released (:mod:`.release`) is replaced: batches under way are committed, a fresh
+An engine that is full although resources are released (:mod:`.jvm.release`) is replaced: batches under way are committed, a fresh
 engine starts, and the operators continue from their checkpoints.
 """
 
