@@ -128,32 +128,23 @@ def test_operators_with_state_take_so_many_rows_and_others_any_number(
     assert settings.batch_limits(has_state=state, joins=joins, unpaced=True) == (*limits, 2.0)
 
 
-async def test_an_aggregate_takes_more_rows_once_its_groups_have_twenty_each(make_host: Any) -> None:
+@pytest.mark.parametrize("groups, ends", [((0, 4, 0, 1), [2, 4, 6, 8]), ((1, 1), [2, 8])], ids=["small groups", "large groups"])
+async def test_an_aggregate_takes_more_rows_once_its_groups_have_twenty_each(
+    make_host: Any, groups: tuple[int, ...], ends: list[int]
+) -> None:
     host = make_host()
     host.source("s", *("x" * 10 for _ in range(12)))
     port = host.port("op", "s", limits=BatchLimits(rows=20, grouped_rows=60))
     port.recover(None)
     await port.links[0].wait(11)
-    ends, after = [], NONE
-    for batch, groups in enumerate((0, 4, 0, 1)):
+    taken, after = [], NONE
+    for batch, rows in enumerate(groups):
         before, after = after, await port.poll(after, LONG_S)
-        ends.append(after[0].frame)
+        taken.append(after[0].frame)
         await port.fetch(0, before[0].frame, after[0].frame)
-        await port.write(batch, after, [FrameDraft(payload=b"g" * groups, rows=groups)])
+        await port.write(batch, after, [FrameDraft(payload=b"g" * rows, rows=rows)])
         await port.committed(batch)
-    assert ends == [2, 4, 6, 8]
-    await port.close()
-    port = host.port("few", "s", limits=BatchLimits(rows=20, grouped_rows=60))
-    port.recover(None)
-    await port.links[0].wait(11)
-    ends, after = [], NONE
-    for batch, groups in enumerate((1, 1)):
-        before, after = after, await port.poll(after, LONG_S)
-        ends.append(after[0].frame)
-        await port.fetch(0, before[0].frame, after[0].frame)
-        await port.write(batch, after, [FrameDraft(payload=b"g" * groups, rows=groups)])
-        await port.committed(batch)
-    assert ends == [2, 8]
+    assert taken == ends
 
 
 async def test_a_batch_without_pace_waits_for_more_until_it_is_full_or_the_input_ends(make_host: Any) -> None:
