@@ -18,9 +18,9 @@ END_WATERMARK_MS = 2**62
 class FrameDraft(msgspec.Struct, frozen=True, kw_only=True):
     """A frame without a number: an engine batch or a source hands it to the outbox.
 
-    ``payload`` is of :mod:`sbon_node.streams.payload`, or empty if there are no rows. ``watermark_ms`` (event time, UTC) promises that no later
-    frame of the stream holds an earlier row; ``ended`` that no row follows at all. ``born_ms`` is the wall clock when the oldest
-    row entered the overlay, from which delay is measured.
+    ``payload`` is of :mod:`sbon_node.streams.payload`, or empty if there are no rows. ``watermark_ms`` (event time, UTC)
+    promises that no later frame of the stream holds an earlier row; ``ended`` that no row follows at all. ``born_ms`` is the
+    wall clock when the oldest row entered the overlay, from which delay is measured.
     """
 
     payload: bytes
