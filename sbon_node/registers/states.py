@@ -1,0 +1,79 @@
+"""Ballots, acceptors and states of a register (CASPaxos: Rystsov, arXiv 1802.07000)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+
+class Ballot(msgspec.Struct, frozen=True, order=True):
+    """The number of an attempt to change a register. No two attempts have the same.
+
+    ``counter`` never repeats at a proposer, over all its restarts; ``node`` and ``instance`` name the proposer.
+    """
+
+    counter: int
+    node: str
+    instance: str
+
+
+NO_BALLOT = Ballot(0, "", "")
+"""Less than the ballot of any attempt."""
+
+
+class Acceptor(msgspec.Struct, frozen=True, order=True):
+    """A node that keeps a copy of the register. A node whose disk was lost is another instance, thus another acceptor."""
+
+    node: str
+    instance: str
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """The acceptors of a register. During their change, ``joining`` are those that follow; else it is empty.
+
+    ``era`` grows by one with each change, so that a change is two eras.
+    """
+
+    era: int
+    acceptors: tuple[Acceptor, ...]
+    joining: tuple[Acceptor, ...] = ()
+
+    @property
+    def members(self) -> tuple[Acceptor, ...]:
+        """All acceptors that take part, each once."""
+        return tuple(dict.fromkeys((*self.acceptors, *self.joining)))
+
+    def has_quorum(self, agreed: Collection[Acceptor]) -> bool:
+        """Whether ``agreed`` contains a majority, and during a change a majority of those that join too."""
+        return _majority(self.acceptors, agreed) and (not self.joining or _majority(self.joining, agreed))
+
+
+def _majority(acceptors: tuple[Acceptor, ...], agreed: Collection[Acceptor]) -> bool:
+    return 2 * sum(acceptor in agreed for acceptor in acceptors) > len(acceptors)
+
+
+class State(msgspec.Struct, frozen=True):
+    """The content of a register, which travels together with its acceptors.
+
+    ``version`` counts the changes of ``value``. ``tokens`` are the newest of these changes, the last one last: by its token a
+    proposer learns whether an attempt without an answer took effect.
+    """
+
+    version: int
+    value: bytes
+    tokens: tuple[str, ...]
+    configuration: Configuration
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The state that an acceptor has accepted last."""
+
+    ballot: Ballot
+    state: State
+
+
+def newest(known: Collection[Accepted | None]) -> Accepted | None:
+    """Return the one of the greatest ballot."""
+    accepted = [one for one in known if one is not None]
+    return max(accepted, key=lambda one: one.ballot, default=None)
