@@ -14,6 +14,7 @@ from sbon_node.events import Kind, Level, NodeEvent
 from sbon_node.logging.levels import LogLevels
 from sbon_node.operations.debug_dump_types import DebugDump
 from sbon_node.operations.examination import Examination
+from sbon_node.operations.resource_types import Resources
 
 
 class Client(client.Client):
@@ -34,6 +35,9 @@ class Client(client.Client):
 
     def debug_dump(self) -> DebugDump:
         return self.ask(operations.debug_dump())
+
+    def resources(self) -> Resources:
+        return self.ask(operations.resources())
 
     def log_levels(self) -> LogLevels:
         return self.ask(operations.log_levels())

@@ -12,6 +12,7 @@ from sbon_node.events import Kind, Level, NodeEvent
 from sbon_node.logging.levels import LogLevels
 from sbon_node.operations.debug_dump_types import DebugDump
 from sbon_node.operations.examination import Examination
+from sbon_node.operations.resource_types import Resources
 
 
 def examine() -> Ask[Examination]:
@@ -20,6 +21,10 @@ def examine() -> Ask[Examination]:
 
 def debug_dump() -> Ask[DebugDump]:
     return Ask("GET", "/v1/debug", DebugDump)
+
+
+def resources() -> Ask[Resources]:
+    return Ask("GET", "/v1/debug/resources", Resources)
 
 
 def log_levels() -> Ask[LogLevels]:

@@ -8,6 +8,7 @@ from sbon_node.operations.debug_dump_types import DebugDump
 from sbon_node.operations.examination import Examination
 from sbon_node.operations.metrics_snapshot import NodeMetrics
 from sbon_node.operations.readiness import Readiness
+from sbon_node.operations.resource_types import Resources
 
 
 class OperationsInterface(Protocol):
@@ -27,6 +28,10 @@ class OperationsInterface(Protocol):
 
     async def debug_dump(self) -> DebugDump:
         """For a debug dump, without secrets."""
+        ...
+
+    async def resources(self) -> Resources:
+        """Memory by process, and disk by purpose."""
         ...
 
     def drain(self) -> None:

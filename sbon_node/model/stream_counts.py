@@ -54,6 +54,13 @@ class OutboxCount(msgspec.Struct, frozen=True, kw_only=True):
     failed_subscriptions: int = 0
 
 
+class OutboxBytes(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of the outbox's file: bytes of each stream's frames, as credits count, and of pages that new frames will reuse."""
+
+    streams: dict[str, int]
+    free_bytes: int
+
+
 class SpillCount(msgspec.Struct, frozen=True, kw_only=True):
     """Data that an operator's inputs spilled to disk while held back, in total and now; bytes as credits count."""
 

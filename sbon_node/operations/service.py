@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
 import msgspec
 
 from sbon_node.config.config import Config
+from sbon_node.errors import SbonError
 from sbon_node.model.states import operator_states, source_states
 from sbon_node.operations.debug_dump import collect_debug_dump, tasks
 from sbon_node.operations.debug_dump_types import DebugDump
+from sbon_node.operations.disk_usage import disk_usage
 from sbon_node.operations.doctor import Doctor
 from sbon_node.operations.draining import Draining
 from sbon_node.operations.examination import Examination
 from sbon_node.operations.leaving import Leaving
 from sbon_node.operations.metrics_snapshot import Components, NodeMetrics, disk_metrics, metrics_of
+from sbon_node.operations.process_memory import process_memory
 from sbon_node.operations.reachability import Reach
 from sbon_node.operations.readiness import Condition, Readiness, Reason, readiness_of
+from sbon_node.operations.resource_types import Resources
 
 
 class Operations:
@@ -70,6 +75,20 @@ class Operations:
         context = self._components.context
         dump = await context.executor(partial(collect_debug_dump, self._config, context.data_dir))
         return msgspec.structs.replace(dump, tasks=tasks())
+
+    async def resources(self) -> Resources:
+        """Return the memory and disk of this node. Raises ``data-dir``."""
+        context = self._components.context
+        stored = context.outbox.stored()
+
+        def collect() -> Resources:
+            try:
+                disk = disk_usage(context.data_dir, stored)
+            except OSError as error:
+                raise SbonError("data-dir", f"the data directory cannot be used: {error}", where=str(context.data_dir)) from error
+            return Resources(processes=tuple(process_memory(os.getpid())), disk=tuple(disk))
+
+        return await context.executor(collect)
 
     def drain(self) -> None:
         """Drain this node; raise ``node-in-use``."""

@@ -17,10 +17,22 @@ from sbon_node.operations.debug_dump_types import DebugDump
 from sbon_node.operations.examination import CheckResult, Examination
 from sbon_node.operations.metrics_snapshot import DiskMetrics, LinkMetrics, NodeMetrics
 from sbon_node.operations.readiness import Readiness, Reason
+from sbon_node.operations.resource_types import DiskPart, ProcessMemory, Resources
 from sbon_node.space.coordinate import Coordinate
 
 WELL = CheckResult(check="java", verdict="ok", message="version 17")
 ALONE = Reason(code="alone", weight="impaired", message="no other member can be reached", hint="look at them")
+
+RESOURCES = Resources(
+    processes=(
+        ProcessMemory(kind="jvm", pid=2, resident_bytes=600 * 2**20, proportional_bytes=500 * 2**20, threads=80),
+        ProcessMemory(kind="daemon", pid=1, resident_bytes=100 * 2**20, proportional_bytes=90 * 2**20, threads=20),
+    ),
+    disk=(
+        DiskPart(kind="stream", name="flights/jfk", bytes=3 * 2**20),
+        DiskPart(kind="outbox-free", name="", bytes=2 * 2**20),
+    ),
+)
 
 
 def source_report(name: str, **counts: int) -> SourceInfo:
@@ -110,6 +122,9 @@ class ScriptedOperations:
         return DebugDump(
             versions={"sbon": "1.2.3"}, config=self.config, tasks=("membership\n",), threads=("main",), log=("up",), engine_log=()
         )
+
+    async def resources(self) -> Resources:
+        return RESOURCES
 
     def drain(self) -> None:
         if self.refuse_drain is not None:

@@ -64,6 +64,7 @@ ASKS: dict[str, Ask[Any]] = {
     "acknowledge": endpoints.acknowledge(NAME, {"s": 7}),
     "examine": operations.examine(),
     "debug_dump": operations.debug_dump(),
+    "resources": operations.resources(),
     "log_levels": operations.log_levels(),
     "set_log_levels": operations.set_log_levels(LogLevels(level="info")),
     "events": operations.events(["queries"], "warning"),

@@ -195,3 +195,21 @@ def test_draining_asks_first_and_tells_every_reason(node: ScriptedNode, api: str
 def test_settings_before_another_command_are_refused(api: str) -> None:
     found = run(api, "node", "--name", "x", "drain", "--yes")
     assert found.exit_code == 2
+
+
+def test_resources_are_a_table_for_people_and_an_object_for_programs(
+    node: ScriptedNode, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = json.loads(run(api, "debug", "resources", "--json").stdout)
+    assert [(process["kind"], process["proportional_bytes"]) for process in answer["processes"]] == [
+        ("jvm", 500 * 2**20),
+        ("daemon", 90 * 2**20),
+    ]
+    assert answer["disk"][0] == {"kind": "stream", "name": "flights/jfk", "bytes": 3 * 2**20}
+    on_a_terminal(monkeypatch)
+    shown = run(api, "debug", "resources")
+    assert shown.exit_code == 0
+    lines = [line.replace("│", " ").split() for line in shown.stdout.splitlines()]
+    assert ["jvm", "2", "500.0", "600.0", "80"] in lines
+    assert [line for line in lines if line[:1] == ["all"]] == [["all", "-", "590.0", "-", "100"], ["all", "5.0"]]
+    assert ["stream", "flights/jfk", "3.0"] in lines

@@ -27,12 +27,13 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "sbon --node http://london.example.org:7480 doctor --json",
         "sbon doctor --config sbon.toml",
     ),
-    "debug": ("sbon debug log-level debug", "sbon debug dump"),
+    "debug": ("sbon debug log-level debug", "sbon debug resources", "sbon debug dump"),
     "debug log-level": (
         "sbon debug log-level",
         "sbon debug log-level debug --logger sbon_node.membership --logger sbon_node.net",
         "sbon debug log-level info --reset",
     ),
+    "debug resources": ("sbon debug resources", "sbon debug resources --json | jq '.disk[0]'"),
     "debug dump": ("sbon debug dump", "sbon debug dump --out london.tar.gz"),
     "status": ("sbon status", "sbon status --json | jq .engine"),
     "members": (

@@ -12,6 +12,7 @@ from sbon_node.logging.levels import LogLevels, levels, set_levels
 from sbon_node.operations.debug_dump_types import DebugDump
 from sbon_node.operations.examination import Examination
 from sbon_node.operations.readiness import Readiness, Reason
+from sbon_node.operations.resource_types import Resources
 
 log = structlog.get_logger()
 
@@ -78,6 +79,11 @@ async def debug(call: Plain) -> DebugDump:
     return await call.interface.operations.debug_dump()
 
 
+async def resources(call: Plain) -> Resources:
+    """Memory of each process of the node, and parts of its disk: streams, checkpoints and others, the largest first."""
+    return await call.interface.operations.resources()
+
+
 async def doctor(call: Plain) -> Examination:
     """Examines the machine, the node, and its place among its peers, who are asked to reach back; takes some seconds."""
     return await call.interface.operations.examine()
@@ -95,6 +101,7 @@ ROUTES = (
     Route("GET", "/v1/log", log_levels, always=True),
     Route("PUT", "/v1/log", set_log_levels, always=True, refusals=(404,)),
     Route("GET", "/v1/debug", debug, always=True),
+    Route("GET", "/v1/debug/resources", resources, always=True, refusals=(503,)),
     Route("POST", "/v1/doctor", doctor, refusals=(409,)),
     Route("POST", "/v1/drain", drain, uncut=True, refusals=(409,)),
 )

@@ -20,7 +20,7 @@ from typing import Literal
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
-from sbon_node.model.stream_counts import LinkCount, OutboxCount, StreamCount
+from sbon_node.model.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Tail, advance, number_frames
 from sbon_node.streams.outbox.retention import OnGone, Retention
@@ -305,6 +305,13 @@ class Outbox:
             unreceived_bytes=sum(unreceived),
             subscriptions=len(subscriptions),
             failed_subscriptions=sum(bool(subscription.failed) for subscription in subscriptions),
+        )
+
+    def stored(self) -> OutboxBytes:
+        """Return what fills the file: the stored frames of each stream, visible or not, and free pages."""
+        return OutboxBytes(
+            streams={stream.name: stream.newest.upto - stream.trimmed_upto for stream in self._streams.values()},
+            free_bytes=self._store.free_bytes(),
         )
 
     def link_counts(self, stream: str) -> StreamCount:

@@ -132,11 +132,16 @@ class FrameStore:
         """Raise ``disk-full`` if only the operators' share of a limited size is left: their output frees the sources' frames."""
         if not self._max_bytes:
             return
-        with self.reading() as connection:
-            pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
-            free = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
-        if (pages - free) * PAGE_BYTES > SHARE_OF_SOURCES * self._max_bytes:
+        if self._count("page_count") * PAGE_BYTES - self.free_bytes() > SHARE_OF_SOURCES * self._max_bytes:
             raise self._full()
+
+    def free_bytes(self) -> int:
+        """Return the bytes of free pages within the file."""
+        return self._count("freelist_count") * PAGE_BYTES
+
+    def _count(self, pragma: str) -> int:
+        with self.reading() as connection:
+            return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])
 
     def close(self) -> None:
         self._connection.close()

@@ -1,4 +1,4 @@
-"""``sbon debug``: log levels at run time, and a dump of a node for diagnosis."""
+"""``sbon debug``: log levels at run time, memory and disk, and a dump of a node for diagnosis."""
 
 from __future__ import annotations
 
@@ -57,6 +57,36 @@ def _show(levels: LogLevels, json_: bool) -> None:
         print_table(("logger", "level"), [("everything", levels.level), *sorted(levels.loggers.items())])
 
 
+@debug.command("resources")
+@json_option
+@click.pass_obj
+@reports_errors
+def resources(api: str, json_: bool) -> None:
+    """Shows the memory of each process of the node, and what fills its disk.
+
+    Proportional memory counts a page that n processes share as an n-th. Streams hold frames that subscribers have not
+    acknowledged or that later queries may read; new frames reuse the outbox's free pages.
+    """
+    taken = Client(api).resources()
+    if json_:
+        print_json(taken)
+        return
+    processes: list[tuple[Any, ...]] = [
+        (p.kind, p.pid, _mb(p.proportional_bytes), _mb(p.resident_bytes), p.threads) for p in taken.processes
+    ]
+    known = [p.proportional_bytes for p in taken.processes if p.proportional_bytes is not None]
+    all_threads = sum(p.threads for p in taken.processes)
+    processes.append(("all", None, _mb(sum(known) if len(known) == len(taken.processes) else None), None, all_threads))
+    print_table(("process", "pid", "proportional_mb", "resident_mb", "threads"), processes, title="memory")
+    parts: list[tuple[Any, ...]] = [(part.kind, part.name, _mb(part.bytes)) for part in taken.disk]
+    parts.append(("all", "", _mb(sum(part.bytes for part in taken.disk))))
+    print_table(("kind", "name", "mb"), parts, title="disk")
+
+
+def _mb(size: int | None) -> float | None:
+    return None if size is None else round(size / 2**20, 2)
+
+
 @debug.command()
 @click.option(
     "--out",
@@ -69,9 +99,9 @@ def _show(levels: LogLevels, json_: bool) -> None:
 def dump(api: str, out: Path | None) -> None:
     """Writes a debug dump of the node to one .tar.gz file.
 
-    Status, readiness, members, streams, queries, metrics, configuration, what every task waits for, the ends of its logs, and
-    versions. Passwords and other secrets are redacted. Read the dump before you send it to others: it contains the texts of
-    queries and the names of hosts. missing.txt lists what the node did not answer.
+    Status, readiness, members, streams, queries, metrics, memory, disk, configuration, what every task waits for, the ends of
+    its logs, and versions. Passwords and other secrets are redacted. Read the dump before you send it to others: it contains
+    the texts of queries and the names of hosts. missing.txt lists what the node did not answer.
     """
     client = Client(api)
     files, missing = _collected(client)
@@ -94,6 +124,7 @@ def _collected(client: Client) -> tuple[dict[str, bytes], list[str]]:
         "queries.json": client.queries,
         "log-levels.json": client.log_levels,
         "metrics.txt": client.metrics,
+        "resources.json": client.resources,
     }
     debug_dump = client.debug_dump()
     files = {
