@@ -13,12 +13,14 @@ from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.clock import Clock
 from sbon_node.config.config import Config
 from sbon_node.connectors.sources.push import Post, Pushed
 from sbon_node.engine.interface import Engine, OnOperatorState
+from sbon_node.errors import SbonError
 from sbon_node.events import MemberChanged
 from sbon_node.executors import Computing, Executor, in_thread
 from sbon_node.explain.knowledge import Knowledge
@@ -62,6 +64,8 @@ from sbon_node.space.load import per_core
 from sbon_node.sql.stream_names import check_name
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.rejoin import Rejoin
+
+log = structlog.get_logger()
 
 EngineFactory = Callable[[Path, OnOperatorState], Engine]
 """Creates the node's engine, which keeps its files under the given folder and reports the operators' states."""
@@ -174,6 +178,7 @@ class Node:
         self._book.start()
         self._tasks.start("catalogue", self._catalogue.run())
         self._tasks.start("load", self._watch_load())
+        self._tasks.start("outbox", self._shrink_outbox())
         if self._machine.counts_usage:
             self._tasks.start("usage", self._usage.run())
 
@@ -200,6 +205,16 @@ class Node:
             self._space.observe_load(self._machine.load(), self.context.clock.now())
             self.membership.publish_coordinate()
             await self.context.clock.sleep(LOAD_EVERY_S)
+
+    async def _shrink_outbox(self) -> None:
+        """Return disk that the outbox no longer uses."""
+        while True:
+            try:
+                while (pause_s := self.outbox.shrink()) is not None:
+                    await self.context.clock.sleep(pause_s)
+            except SbonError as error:
+                log.warning("outbox-not-shrunk", reason=str(error))
+            await self.outbox.changed.wait()
 
     def _publish_member(self, name: str, change: Change) -> None:
         member = self.membership.get(name)

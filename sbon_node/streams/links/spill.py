@@ -5,6 +5,7 @@ It does not survive the process: files of an earlier process are deleted, and th
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from sbon_node.streams.links.credit import weight
 
 SEGMENT_BYTES = 16 * 1024 * 1024
 """Size of a file. A file is deleted once all of it is read and another begun; the last one is overwritten."""
+KEPT_BYTES = 1024 * 1024
+"""A last file longer than this is emptied once all of it is read."""
 _LENGTH_BYTES = 8
 
 
@@ -66,7 +69,11 @@ class Spill:
         self.frames -= 1
         self.bytes -= weight(frame.payload)
         if not self.frames:
-            self._segments = {max(self._segments): 0}
+            number = max(self._segments)
+            if self._segments[number] > KEPT_BYTES:
+                with named_errors(self._folder):
+                    os.truncate(self._path(number), 0)
+            self._segments = {number: 0}
             self._read_at = 0
         return frame
 

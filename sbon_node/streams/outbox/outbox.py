@@ -24,6 +24,8 @@ from sbon_node.model.stream_counts import LinkCount, OutboxBytes, OutboxCount, S
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Tail, advance, number_frames
 from sbon_node.streams.outbox.retention import OnGone, Retention
+from sbon_node.streams.outbox.shrinking import Shrinking
+from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.outbox.store import FrameStore, check_size
 from sbon_node.streams.settings import StreamSettings
 
@@ -43,6 +45,9 @@ class Outbox:
         self._store = FrameStore(path, fsync=settings.fsync, max_bytes=settings.outbox_max_bytes)
         self._streams = statements.load(self._store)
         self._retention = Retention(self._store, settings, failpoint)
+        self._shrinking = Shrinking(self._store)
+        self.changed = Signal()
+        """Notified when frames or acknowledgements are stored: :meth:`shrink` may have work then."""
         self._shown, self._sent = [0, 0, 0], [0, 0, 0]
         """Frames, rows and bytes of payload since the process started."""
 
@@ -79,6 +84,7 @@ class Outbox:
         statements.delete(self._store, known)
         del self._streams[stream]
         known.dropped = True
+        self.changed.notify()
         known.news.notify()
         known.room.notify()
         for subscriber in known.subscriptions:
@@ -270,6 +276,7 @@ class Outbox:
         known = self._streams.get(stream)
         if known is not None:
             self._retention.unsubscribe(known, subscriber)
+            self.changed.notify()
 
     def received(self, stream: str, subscriber: str, number: int) -> None:
         """Note that the subscriber's process holds everything up to ``number``."""
@@ -281,6 +288,7 @@ class Outbox:
         Trims the frames that all subscribers have acknowledged; on a full disk it does so later.
         """
         self._retention.acknowledge(self._named(stream), subscriber, number)
+        self.changed.notify()
 
     def watch(self, on_gone: OnGone) -> None:
         """Call ``on_gone`` for every subscription that ends on this side: ``quota``, ``unsubscribed``, ``stream-dropped``."""
@@ -313,6 +321,10 @@ class Outbox:
             streams={stream.name: stream.newest.upto - stream.trimmed_upto for stream in self._streams.values()},
             free_bytes=self._store.free_bytes(),
         )
+
+    def shrink(self) -> float | None:
+        """Return some unused disk to the file system; return the seconds until the next call, None until ``changed`` notifies."""
+        return self._shrinking.step()
 
     def link_counts(self, stream: str) -> StreamCount:
         """Return the traffic of the stream and of each of its subscriptions, resent frames included."""
@@ -370,6 +382,7 @@ class Outbox:
         self._shown = [total + new for total, new in zip(self._shown, news, strict=True)]
         self._failpoint("publish")
         known.news.notify()
+        self.changed.notify()
 
 
 def dropped(stream: str) -> SbonError:

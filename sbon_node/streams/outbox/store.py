@@ -18,7 +18,7 @@ from sbon_node.model.frames import MAX_FRAME_BYTES
 SCHEMA_VERSION = 2
 APPLICATION_ID = 0x53424F4E
 PAGE_BYTES = 8192
-JOURNAL_LIMIT_BYTES = 64 * 1024 * 1024
+JOURNAL_LIMIT_BYTES = 16 * 1024 * 1024
 SHARE_OF_SOURCES = 0.75
 """Share of ``outbox_max_bytes`` above which sources wait, while operators go on."""
 
@@ -89,6 +89,8 @@ class FrameStore:
                 where=str(self.path),
                 hint="run the program that wrote it, or name another data directory",
             )
+        if not tables:
+            execute("PRAGMA auto_vacuum=INCREMENTAL")  # It only counts before the first table.
         execute("PRAGMA journal_mode=WAL")
         execute(f"PRAGMA journal_size_limit={JOURNAL_LIMIT_BYTES}")
         execute(f"PRAGMA synchronous={'FULL' if self._fsync else 'OFF'}")
@@ -138,6 +140,26 @@ class FrameStore:
     def free_bytes(self) -> int:
         """Return the bytes of free pages within the file."""
         return self._count("freelist_count") * PAGE_BYTES
+
+    def changes(self) -> int:
+        """Return the number of rows changed since the file was opened."""
+        return self._connection.total_changes
+
+    def shrink(self, pages: int) -> None:
+        """Return up to ``pages`` free pages to the file system, once the journal is written back."""
+        with self._named_errors():
+            try:
+                if self._fsync:
+                    self._connection.execute("PRAGMA synchronous=NORMAL")  # A loss of power may undo it without harm.
+                self._connection.executescript(f"PRAGMA incremental_vacuum({pages})")  # ``execute`` stops after one page.
+            finally:
+                if self._fsync:
+                    self._connection.execute("PRAGMA synchronous=FULL")
+
+    def empty_journal(self) -> None:
+        """Write the journal back into the database, and cut both files to what they hold."""
+        with self.reading() as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _count(self, pragma: str) -> int:
         with self.reading() as connection:
