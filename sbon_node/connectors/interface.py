@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
 from sbon_node.model.frames import Frame
 
 AWAY = "endpoint-unreachable"

@@ -179,6 +179,9 @@ def _java_command(settings: EngineSettings, dump: str) -> list[str]:
         f"-Xmx{settings.heap_mb}m",
         "-XX:+UseSerialGC",
         "-XX:+IgnoreUnrecognizedVMOptions",
+        # Map the class archive at its own address: at a random one, the JVM rewrites 100 MB of it at each start.
+        "-XX:+UnlockDiagnosticVMOptions",
+        "-XX:ArchiveRelocationMode=0",
         "-XX:-UsePerfData",  # Performance data are a file in the system's temporary folder.
         "-Duser.timezone=UTC",
         f"-Djava.io.tmpdir={tempfile.gettempdir()}",

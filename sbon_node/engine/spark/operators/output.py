@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.promise import batch_promise
 from sbon_node.engine.spark.messages import Committed, Done, OutputFrame, Write

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
 from sbon_node.engine.spark.messages import Fetch, Fetched, Poll, Polled
 from sbon_node.engine.spark.operators.markers import MARK, marker
 from sbon_node.engine.spark.wire import Feed
