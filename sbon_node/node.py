@@ -60,6 +60,8 @@ from sbon_node.queries.listing import QueryList
 from sbon_node.queries.lookup import QueryLookup
 from sbon_node.queries.planning import Planning
 from sbon_node.queries.submit import Submitter
+from sbon_node.replication.acceptor_store import AcceptorStore
+from sbon_node.replication.registers import Registers
 from sbon_node.space.load import per_core
 from sbon_node.sql.stream_names import check_name
 from sbon_node.tasks import Tasks
@@ -113,6 +115,8 @@ class Node:
         self._machine = machine or Machine(config.control)
         self.engine = engine(self.context.data_dir, self._operator_state)
 
+        self._acceptors = AcceptorStore(self.context)
+        self.registers = Registers(self.context, self._acceptors)
         self._catalogue = Catalogue(self.context)
         self._sources = SourceHost(self.context, self._catalogue, config.connectors)
         self._pushes = Pushes(self.context, self._catalogue, self._sources)
@@ -189,6 +193,7 @@ class Node:
         if away and not self._left:
             await self.membership.go_away()
         await self._book.close()
+        await self.registers.close()
         await self.context.planner.close()
         await self._operators.close()
         await self._sinks.close()

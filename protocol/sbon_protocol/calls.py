@@ -147,6 +147,20 @@ class ComponentsDestroyed(Message, frozen=True):
     sink: Any = None
 
 
+# -- registers --------------------------------------------------------------------------------------------------------
+
+
+class AskRegister(Call, frozen=True):
+    """Send a proposer's request for the register ``key`` to one of its acceptors (CASPaxos: Rystsov, arXiv 1802.07000)."""
+
+    key: Line
+    request: Any
+
+
+class RegisterAnswer(Message, frozen=True):
+    answer: Any
+
+
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
@@ -327,6 +341,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "instantiate-operator": (InstantiateOperator, None),
     "open-sink": (OpenSink, None),
     "destroy-components": (DestroyComponents, ComponentsDestroyed),
+    "ask-register": (AskRegister, RegisterAnswer),
     "claim-component": (ClaimComponent, Claimed),
     "report-state": (ReportState, None),
     "list-queries": (ListQueries, QueryRecords),

@@ -14,7 +14,9 @@ from sbon_protocol.messages import Member, NodeMeta
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
-    """One node; ``rtt_ms`` is this node's own fresh measurement, ``meta`` the other node's metadata."""
+    """One node; ``rtt_ms`` is this node's own fresh measurement, ``meta`` the other node's metadata.
+
+    ``instance`` is random and lives in the node's data directory; empty while it is unknown."""
 
     name: str
     state: str
@@ -24,6 +26,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     coordinate: Coordinate | None
     rtt_ms: float | None
     meta: NodeMeta
+    instance: str = ""
 
 
 def view_of(member: Member, coordinate: Coordinate | None, rtt_ms: float | None) -> MemberView:
@@ -37,6 +40,7 @@ def view_of(member: Member, coordinate: Coordinate | None, rtt_ms: float | None)
         coordinate=coordinate,
         rtt_ms=rtt_ms,
         meta=member.meta or NodeMeta({}),
+        instance=member.instance,
     )
 
 

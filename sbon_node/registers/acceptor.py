@@ -13,14 +13,14 @@ import msgspec
 from sbon_node.registers.states import NO_BALLOT, Accepted, Acceptor, Ballot, State
 
 
-class Prepare(msgspec.Struct, frozen=True):
+class Prepare(msgspec.Struct, frozen=True, tag="prepare"):
     """Request to refuse all lesser ballots from now on, and to report the accepted state."""
 
     acceptor: Acceptor
     ballot: Ballot
 
 
-class Accept(msgspec.Struct, frozen=True):
+class Accept(msgspec.Struct, frozen=True, tag="accept"):
     """Request to accept a state, and to promise the proposer's next ballot as well.
 
     With this promise the next change by the same proposer takes one round trip (section 2.2.1 of the paper).
@@ -32,39 +32,39 @@ class Accept(msgspec.Struct, frozen=True):
     following: Ballot
 
 
-class Read(msgspec.Struct, frozen=True):
+class Read(msgspec.Struct, frozen=True, tag="read"):
     """Request to report the accepted state, without a promise."""
 
     acceptor: Acceptor
 
 
-class Promise(msgspec.Struct, frozen=True):
+class Promise(msgspec.Struct, frozen=True, tag="promise"):
     """Answer to :class:`Prepare`."""
 
     ballot: Ballot
     accepted: Accepted | None
 
 
-class Acceptance(msgspec.Struct, frozen=True):
+class Acceptance(msgspec.Struct, frozen=True, tag="acceptance"):
     """Answer to :class:`Accept`."""
 
     ballot: Ballot
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
     """Answer to a request of ``ballot``, which is less than the ``promised`` one."""
 
     ballot: Ballot
     promised: Ballot
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True, tag="report"):
     """Answer to :class:`Read`."""
 
     accepted: Accepted | None
 
 
-class UnknownInstance(msgspec.Struct, frozen=True):
+class UnknownInstance(msgspec.Struct, frozen=True, tag="unknown-instance"):
     """Answer to a request for another acceptor than this one: for a disk that was lost, or at an address that moved."""
 
     acceptor: Acceptor

@@ -31,5 +31,5 @@ def identify(store: RecordStore, *, name: str, cluster: str, where: str, rng: ra
         owner = f"belongs to node {stored.name!r} of cluster {stored.cluster!r}"
         raise SbonError("not-my-data", owner, where=where, hint="give each node a data directory of its own")
     identity = msgspec.structs.replace(stored, incarnation=stored.incarnation + 1)
-    store.put("identity", "self", identity)
+    store.put("identity", "self", identity, sync=True)
     return identity

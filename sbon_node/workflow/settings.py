@@ -61,6 +61,9 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_queries: Annotated[
         int, Meta(ge=1, le=2048, description="query records one node holds, finished ones included; the oldest over ones go")
     ] = 1000
+    max_registers: Annotated[
+        int, Meta(ge=1, le=65_536, description="replicated registers of which one node keeps a copy; more are refused")
+    ] = 8192
     resume_tries: Annotated[
         int, Meta(ge=1, le=1000, description="starts of an operator after a restart; if all fail, its query does")
     ] = 5

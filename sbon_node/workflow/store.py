@@ -13,7 +13,7 @@ import msgspec
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 
-Kind = Literal["identity", "catalogue", "query", "operator", "sink", "source", "peer", "drain"]
+Kind = Literal["identity", "catalogue", "query", "operator", "sink", "source", "peer", "drain", "register", "proposer"]
 T = TypeVar("T")
 
 _FORMAT = 1
@@ -53,7 +53,7 @@ class RecordStore:
     """
 
     def __init__(self, path: Path, failpoint: Failpoints = unobserved, *, fsync: bool = False) -> None:
-        self._path, self._failpoint = path, failpoint
+        self._path, self._failpoint, self._fsync = path, failpoint, fsync
         self._refused: SbonError | None = None
         with self._named_errors():
             self._db = sqlite3.connect(path, isolation_level=None, timeout=BUSY_S)
@@ -75,11 +75,22 @@ class RecordStore:
         )
         self._db.execute(f"PRAGMA user_version={_FORMAT}")
 
-    def put(self, kind: Kind, key: str, value: msgspec.Struct) -> None:
-        self._change(
-            "INSERT INTO record VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
-            (kind, key, msgspec.msgpack.encode(value)),
-        )
+    def put(self, kind: Kind, key: str, value: msgspec.Struct, *, sync: bool = False) -> None:
+        """Store a record. With ``sync`` it, and every change before it, is on disk when the call returns, whatever ``fsync``."""
+        change = "INSERT INTO record VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = excluded.value"
+        values = (kind, key, msgspec.msgpack.encode(value))
+        if not sync or self._fsync:
+            self._change(change, values)
+            return
+        self._synchronise("FULL")
+        try:
+            self._change(change, values)
+        finally:
+            self._synchronise("NORMAL")
+
+    def _synchronise(self, level: str) -> None:
+        with self._named_errors():
+            self._db.execute(f"PRAGMA synchronous={level}")
 
     def get(self, kind: Kind, key: str, type_: type[T]) -> T | None:
         with self._named_errors():

@@ -1,0 +1,239 @@
+"""The client of registers: reads and compare-and-set through a majority of acceptors, with retries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import structlog
+
+from sbon_node.backoff import Backoff
+from sbon_node.errors import SbonError
+from sbon_node.registers.acceptor import Answer, Read, Report, Request
+from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
+from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader
+from sbon_node.registers.states import Acceptor, Ballot, Configuration, State, newest
+from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES, AcceptorStore
+from sbon_node.replication.rendezvous import ACCEPTORS, ranked
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import AskRegister, RegisterAnswer
+from sbon_protocol.codec import decode_record
+from sbon_protocol.errors import ProtocolError
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+LIFE_BITS = 24
+"""Low bits of a ballot's counter: the number of this node's start, so that no two lives use the same ballot."""
+KEPT = 4096
+"""Registers whose acceptors and leads a client remembers; the longest unused go."""
+FIRST_PAUSE_S = 0.05
+
+
+class Lives(msgspec.Struct, frozen=True):
+    """The number of times that this node has started as a proposer."""
+
+    count: int = 0
+
+
+class Found(NamedTuple):
+    """Result of a search: the register's acceptors, or None; ``silent`` are the nodes that gave no answer."""
+
+    configuration: Configuration | None
+    silent: list[str]
+
+
+class Registers:
+    """Registers of the whole cluster, for a node that may or may not be an acceptor of them.
+
+    Every method raises ``no-majority`` if too few acceptors answer within ``control.call_timeout_s``: a change may take effect
+    nevertheless, and a later change with the same expected version tells.
+    """
+
+    def __init__(self, context: Context, store: AcceptorStore) -> None:
+        self._context, self._store = context, store
+        lives = context.store.get("proposer", "self", Lives) or Lives()
+        self._life = lives.count + 1
+        context.store.put("proposer", "self", Lives(self._life), sync=True)
+        self._number = 0
+        self._known: dict[str, Configuration] = {}
+        self._leads: dict[str, Lead] = {}
+        self._unfinished: dict[asyncio.Task[Answer | None], None] = {}
+
+    async def close(self) -> None:
+        """End the requests under way."""
+        tasks = list(self._unfinished)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- operations ---------------------------------------------------------------------------------------------------
+
+    async def read(self, key: str) -> State | None:
+        """Return the register's state at some moment of the call; None if there is no such register."""
+        configuration = await self._configuration(key)
+        if configuration is None:
+            return None
+        reader = Reader(configuration)
+        await self._converse(key, reader)
+        if reader.outcome is not None:
+            return self._noted(key, reader.outcome).state
+        return (await self._decide(key, configuration, Keep())).state
+
+    async def create(self, key: str, value: bytes, acceptors: tuple[Acceptor, ...]) -> Chosen:
+        """Create a register at ``acceptors``, unless they have it already."""
+        return await self.compare_and_set(key, 0, value, acceptors)
+
+    async def compare_and_set(self, key: str, expected: int, value: bytes, acceptors: tuple[Acceptor, ...] = ()) -> Chosen:
+        """Set ``value`` if the register has the ``expected`` version.
+
+        The outcome's verdict tells whether the change took effect, its state what the register had then.
+
+        Raises ``unknown-register`` if no node has it and no ``acceptors`` are given to create it.
+        """
+        if len(value) > MAX_VALUE_BYTES:
+            raise SbonError("too-large", f"{len(value)} bytes in a register", where=key)
+        configuration = Configuration(0, acceptors) if acceptors else await self._configuration(key)
+        if configuration is None:
+            raise SbonError("unknown-register", f"no node keeps {key}", where=key)
+        token = f"{self._context.rng.getrandbits(64):016x}"
+        return await self._decide(key, configuration, CompareAndSet(expected, value, token))
+
+    async def move(self, key: str, acceptors: tuple[Acceptor, ...]) -> Chosen:
+        """Replace the register's acceptors, through majorities of both the old and the new ones."""
+        configuration = await self._configuration(key)
+        if configuration is None:
+            raise SbonError("unknown-register", f"no node keeps {key}", where=key)
+        outcome = await self._decide(key, configuration, StartMove(acceptors))
+        state = outcome.state
+        if state is not None and state.configuration.joining:
+            outcome = await self._decide(key, state.configuration, FinishMove(state.configuration.era))
+        return outcome
+
+    async def find(self, key: str) -> Found:
+        """Ask all members for the register, in its order: first as many as have it, then all others."""
+        members = ranked(key, self.candidates())
+        silent: list[str] = []
+        for group in (members[:ACCEPTORS], members[ACCEPTORS:]):
+            answers = await asyncio.gather(*(self._ask(key, Read(one)) for one in group))
+            silent += [one.node for one, answer in zip(group, answers, strict=True) if answer is None]
+            accepted = newest([answer.accepted for answer in answers if isinstance(answer, Report)])
+            if accepted is not None:
+                self._keep(key, accepted.state.configuration)
+                return Found(accepted.state.configuration, silent)
+        return Found(None, sorted(silent))
+
+    def candidates(self, *, alive: bool = False) -> list[Acceptor]:
+        """Return all members, or those ``alive``, as acceptors, this node included; without nodes that have left for good."""
+        members = self._context.membership.members()
+        states = ("alive",) if alive else ("alive", "suspect", "away", "dead")
+        return [Acceptor(member.name, member.instance) for member in members if member.state in states and member.instance]
+
+    # -- attempts -----------------------------------------------------------------------------------------------------
+
+    async def _configuration(self, key: str) -> Configuration | None:
+        """Return the acceptors as known here, else as another node knows them.
+
+        Raises ``no-majority`` if nodes that may have the register do not answer: two of three acceptors would be among them.
+        """
+        state, known = self._store.state(key), self._known.get(key)
+        if state is not None and (known is None or known.era <= state.configuration.era):
+            return state.configuration
+        if known is not None:
+            return known
+        found = await self.find(key)
+        if found.configuration is None and len(found.silent) > 1:
+            raise _no_majority(key, f"no answer from {', '.join(found.silent)}, which may keep it")
+        return found.configuration
+
+    async def _decide(self, key: str, configuration: Configuration, change: Change) -> Chosen:
+        """Attempt the change until it is decided."""
+        settings, clock = self._context.settings, self._context.clock
+        deadline = clock.now() + settings.call_timeout_s
+        backoff = Backoff(FIRST_PAUSE_S, settings.retry_s, self._context.rng)
+        while True:
+            attempt = Proposer(
+                ballot=self._next_ballot(),
+                following=self._next_ballot(),
+                configuration=configuration,
+                change=change,
+                lead=self._leads.pop(key, None),
+            )
+            await self._converse(key, attempt)
+            outcome = attempt.outcome
+            if isinstance(outcome, Chosen):
+                return self._noted(key, outcome)
+            if attempt.uncertain and isinstance(change, CompareAndSet):
+                change = msgspec.structs.replace(change, retried=True)
+            if isinstance(outcome, Blocked):
+                self._number = max(self._number, outcome.promised.counter >> LIFE_BITS)
+            if clock.now() >= deadline:
+                nodes = ", ".join(one.node for one in configuration.members)
+                raise _no_majority(key, f"too few of {nodes} answer or agree")
+            await clock.sleep(backoff.next_s())
+
+    def _next_ballot(self) -> Ballot:
+        self._number += 1
+        me = self._store.me
+        return Ballot(self._number << LIFE_BITS | self._life, me.node, me.instance)
+
+    def _noted(self, key: str, outcome: Chosen) -> Chosen:
+        if outcome.lead is not None:
+            _keep(self._leads, key, outcome.lead)
+        if outcome.state is not None:
+            self._keep(key, outcome.state.configuration)
+        return outcome
+
+    def _keep(self, key: str, configuration: Configuration) -> None:
+        known = self._known.get(key)
+        if known is None or known.era <= configuration.era:
+            _keep(self._known, key, configuration)
+
+    async def _converse(self, key: str, attempt: Proposer | Reader) -> None:
+        """Send the attempt's requests until it has an outcome, or no more answers come.
+
+        Requests without an answer by then go on, so that all acceptors learn of the change.
+        """
+        asked: dict[asyncio.Task[Answer | None], Acceptor] = {}
+        self._send(key, attempt.begin(), asked)
+        while asked and attempt.outcome is None:
+            await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in asked if task.done()]:
+                acceptor, answer = asked.pop(task), task.result()
+                if answer is not None:
+                    self._send(key, attempt.receive(acceptor, answer), asked)
+
+    def _send(self, key: str, requests: Iterable[Request], asked: dict[asyncio.Task[Answer | None], Acceptor]) -> None:
+        for request in requests:
+            task = asyncio.get_running_loop().create_task(self._ask(key, request), name=f"ask {request.acceptor.node} {key}")
+            self._unfinished[task] = None
+            task.add_done_callback(lambda done: self._unfinished.pop(done, None))
+            asked[task] = request.acceptor
+
+    async def _ask(self, key: str, request: Request) -> Answer | None:
+        """Return an acceptor's answer; None if it gives none."""
+        context, node = self._context, request.acceptor.node
+        try:
+            if node == context.name:
+                return self._store.serve(key, request)
+            timeout_s = context.settings.component_timeout_s
+            reply = await context.ask(node, AskRegister(key=key, request=request), RegisterAnswer, timeout_s=timeout_s)
+            answer: Answer = decode_record(reply.answer, Answer)
+            return answer
+        except (SbonError, ProtocolError) as error:
+            log.debug("register-not-asked", key=key, node=node, reason=str(error))
+            return None
+
+
+def _keep(kept: dict[str, T], key: str, value: T) -> None:
+    kept.pop(key, None)
+    kept[key] = value
+    while len(kept) > KEPT:
+        del kept[next(iter(kept))]
+
+
+def _no_majority(key: str, message: str) -> SbonError:
+    hint = "start the nodes again, or restore the network to them"
+    return SbonError("no-majority", f"{key}: {message}", where=key, hint=hint)

@@ -1,0 +1,25 @@
+"""Choice of a register's acceptors by rendezvous hashing (Thaler and Ravishankar, IEEE/ACM ToN 1998). Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from sbon_node.registers.states import Acceptor
+
+ACCEPTORS = 3
+"""Acceptors of a register: two of them agree, so that any one may be lost."""
+
+
+def ranked(key: str, acceptors: Iterable[Acceptor]) -> list[Acceptor]:
+    """Return the acceptors in the register's own order, which a member that joins or leaves does not change for the others."""
+    return sorted(acceptors, key=lambda one: (_weight(key, one.node), one), reverse=True)
+
+
+def chosen(key: str, acceptors: Iterable[Acceptor], first: Sequence[Acceptor] = ()) -> tuple[Acceptor, ...]:
+    """Return the acceptors of a new register: ``first``, then the highest ranked; all, if there are fewer than three."""
+    return tuple(dict.fromkeys((*first, *ranked(key, acceptors))))[:ACCEPTORS]
+
+
+def _weight(key: str, node: str) -> bytes:
+    return hashlib.blake2b(f"{key}\0{node}".encode(), digest_size=8).digest()

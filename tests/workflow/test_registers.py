@@ -1,0 +1,152 @@
+"""Registers on whole nodes in virtual time: majorities, restarts, lost disks, changes of acceptors."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.registers.changes import Verdict
+from sbon_node.registers.states import Acceptor
+from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES
+from sbon_node.replication.registers import Registers
+from sbon_node.replication.rendezvous import chosen
+from sbon_node.simulation.cluster import SimulatedCluster
+from tests.workflow.clusters import ask, in_cluster
+
+KEY = "query/q-1"
+
+
+def registers(cluster: SimulatedCluster, name: str) -> Registers:
+    return cluster.at(name).daemon.registers
+
+
+def acceptors(cluster: SimulatedCluster, names: str) -> tuple[Acceptor, ...]:
+    by_name = {one.node: one for one in registers(cluster, names[0]).candidates()}
+    return tuple(by_name[name] for name in names)
+
+
+async def create(cluster: SimulatedCluster, at: str, names: str = "abc", value: bytes = b"one") -> None:
+    outcome = await ask(cluster, at, registers(cluster, at).create(KEY, value, acceptors(cluster, names)))
+    assert outcome.verdict == Verdict.APPLIED
+
+
+async def value_at(cluster: SimulatedCluster, at: str) -> tuple[int, bytes]:
+    state = await ask(cluster, at, registers(cluster, at).read(KEY))
+    return state.version, state.value
+
+
+def test_a_register_outlives_any_one_acceptor_for_every_node(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "a")
+        for down in "abc":
+            cluster.crash(cluster.at(down))
+            up = [name for name in "abcd" if name != down]
+            for name in up:
+                version, value = await value_at(cluster, name)
+                change = registers(cluster, name).compare_and_set(KEY, version, value + name.encode())
+                assert (await ask(cluster, name, change)).verdict == Verdict.APPLIED
+                assert await value_at(cluster, up[0]) == (version + 1, value + name.encode())
+            cluster.boot(cluster.at(down))
+            await cluster.until(lambda down=down: cluster.at(down).ready)  # type: ignore[misc]
+            await cluster.together()
+        assert await value_at(cluster, "d") == (10, b"onebcdacdabd")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_without_a_majority_nothing_changes_and_the_asker_is_told(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "a")
+        for down in "bc":
+            cluster.crash(cluster.at(down))
+        for name in "ad":
+            with pytest.raises(SbonError, match="too few") as refused:
+                await ask(cluster, name, registers(cluster, name).compare_and_set(KEY, 1, b"two"))
+            assert refused.value.code == "no-majority"
+            with pytest.raises(SbonError, match="too few"):
+                await value_at(cluster, name)
+        cluster.boot(cluster.at("b"))
+        await cluster.until(lambda: cluster.at("b").ready)
+        await cluster.sleep(15)
+        # A change that one acceptor took may take effect later; nobody was told that it had, or had not.
+        assert await value_at(cluster, "d") in ((1, b"one"), (2, b"two"))
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_all_nodes_stop_and_start_again_in_any_order(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "b")
+        for name in "cab":
+            await cluster.stop(name)
+        for name in "acb":
+            cluster.boot(cluster.at(name))
+        await cluster.together()
+        assert await value_at(cluster, "c") == (1, b"one")
+        assert (await ask(cluster, "b", registers(cluster, "b").compare_and_set(KEY, 1, b"two"))).verdict == Verdict.APPLIED
+        assert await value_at(cluster, "a") == (2, b"two")
+
+    in_cluster(tmp_path, "abc", test)
+
+
+def test_of_changes_at_the_same_time_one_takes_effect(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "a")
+        changes = [registers(cluster, name).compare_and_set(KEY, 1, name.encode()) for name in "abcd"]
+        outcomes = await asyncio.gather(*(ask(cluster, name, one) for name, one in zip("abcd", changes, strict=True)))
+        applied = [name for name, outcome in zip("abcd", outcomes, strict=True) if outcome.verdict == Verdict.APPLIED]
+        assert len(applied) == 1
+        assert {outcome.state.value for outcome in outcomes} == {applied[0].encode()}
+
+    for seed in (1, 2, 3):
+        in_cluster(tmp_path / str(seed), "abcd", test, seed=seed)
+
+
+def test_a_lost_disk_is_another_acceptor_which_joins_by_a_change_of_acceptors(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "a")
+        cluster.crash(cluster.at("b"))
+        shutil.rmtree(cluster.at("b").disk.folder)
+        cluster.at("b").disk.folder.mkdir()
+        cluster.boot(cluster.at("b"))
+        await cluster.until(lambda: cluster.at("b").ready)
+        await cluster.together()
+        cluster.crash(cluster.at("c"))
+        with pytest.raises(SbonError, match="too few"):  # b must not answer for what it has forgotten
+            await value_at(cluster, "a")
+        cluster.boot(cluster.at("c"))
+        await cluster.together()
+        moved = await ask(cluster, "d", registers(cluster, "d").move(KEY, acceptors(cluster, "abd")))
+        assert [one.node for one in moved.state.configuration.acceptors] == ["a", "b", "d"]
+        cluster.crash(cluster.at("c"))
+        assert await value_at(cluster, "b") == (1, b"one")
+        cluster.crash(cluster.at("a"))
+        assert await value_at(cluster, "d") == (1, b"one")
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_values_and_registers_are_bounded(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "a")
+        with pytest.raises(SbonError, match="in a register"):
+            await ask(cluster, "a", registers(cluster, "a").compare_and_set(KEY, 1, b"x" * (MAX_VALUE_BYTES + 1)))
+        with pytest.raises(SbonError, match="too few"):
+            await ask(cluster, "a", registers(cluster, "a").create("query/other", b"x", acceptors(cluster, "abc")))
+
+    in_cluster(tmp_path, "abc", test, max_registers=1)
+
+
+def test_a_member_more_or_less_leaves_the_order_of_the_others() -> None:
+    nodes = [Acceptor(name, f"{name}0") for name in "abcdefgh"]
+    for key in (f"query/q{number}" for number in range(50)):
+        order = chosen(key, nodes)
+        assert len(order) == 3
+        assert chosen(key, [node for node in nodes if node != order[1]])[:2] == (order[0], order[2])
+        assert chosen(key, nodes, nodes[:1])[0] == nodes[0]
+    assert chosen("query/q", nodes[:2]) in ((nodes[0], nodes[1]), (nodes[1], nodes[0]))
+    assert len({chosen(f"query/q{number}", nodes) for number in range(50)}) > 20
