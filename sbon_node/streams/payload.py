@@ -6,6 +6,8 @@ buffer by buffer, which needs no second copy. Pure: needs pyarrow and nothing of
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 
 from sbon_node.streams.ipc_sizes import unpacked_bytes
@@ -32,15 +34,18 @@ def pack(rows: pa.RecordBatch, codec: pa.Codec = _LZ4) -> bytes:
     return by_buffer
 
 
-def unpack(payload: bytes) -> pa.RecordBatch:
-    """Return the rows, fully validated: Spark trusts Arrow's offsets and lengths, and the bytes may come from other nodes.
+def unpack(payload: bytes, columns: Collection[str] | None = None) -> pa.RecordBatch:
+    """Return the rows, with all columns or those of ``columns``.
+
+    They are fully validated: Spark trusts Arrow's offsets and lengths, and the bytes may come from other nodes.
 
     Raises ``ValueError``, ``OSError`` or ``pa.ArrowException``.
     """
     stream, declared = _opened(payload)
     if declared > MAX_UNPACKED_BYTES:
         raise ValueError(f"{declared:,} bytes unpacked are over the limit of {MAX_UNPACKED_BYTES:,}")
-    with pa.ipc.open_stream(stream) as reader:
+    fields = None if columns is None else [at for at, name in enumerate(pa.ipc.read_schema(stream).names) if name in columns]
+    with pa.ipc.open_stream(stream, options=pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
         if (folded := next((field for field in reader.schema if _folds(field.type)), None)) is not None:
             raise ValueError(f"values of {folded.type} may unpack to many times their bytes")
         rows = next(iter(reader), None)

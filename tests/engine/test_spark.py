@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import duckdb
+import msgspec
 import psutil
 import pyarrow as pa
 import pytest
@@ -251,6 +252,44 @@ async def test_an_operator_resumes_where_it_stopped(engine: SparkEngine, folder:
     await engine.instantiate(spec("again"), port, checkpoint)
     assert found(await port.wait_ended()) == expected(table(0, 1000))
     await engine.destroy("again")
+
+
+GROUPED = """SELECT window_start, window_end, day, count, sum FROM (SELECT `window`.start AS window_start, `window`.`end` AS
+window_end, day, count(*) AS count, sum({column}) AS sum FROM (SELECT ts, k, day, price FROM in0 WHERE k > 10) AS joined
+GROUP BY window(ts, '60000 milliseconds', '60000 milliseconds', '0 milliseconds'), day) AS groups"""
+
+
+@in_one_loop
+@pytest.mark.parametrize("column, type_", [("k", "bigint"), ("price", "decimal(20,2)")], ids=["by readers", "by Spark"])
+async def test_groups_of_each_batch_come_with_it_and_add_up_over_a_restart(
+    engine: SparkEngine, folder: Path, column: str, type_: str
+) -> None:
+    names = {"window_start": "timestamp", "window_end": "timestamp", "day": "date", "count": "bigint", "sum": type_}
+    plain = spec(f"grouped.{column}", "partitioned", GROUPED.format(column=column))
+    schema = tuple(Column(name, of) for name, of in names.items())
+    operator = msgspec.structs.replace(plain, groups_per_batch=True, schema=schema)
+    assert not operator.has_state
+    port = await started(engine, folder, operator)
+    await port.feed(table(0, 500))
+    await port.wait_visible(0)
+    assert {draft.watermark_ms for draft in port.output[0]} == {1}
+    first_groups = port.rows().num_rows
+    checkpoint = await engine.export_state(operator.id)
+    await port.feed(table(500, 500), ended=True)
+    await engine.instantiate(operator, port, checkpoint)
+    rows = await port.wait_ended()
+    await engine.destroy(operator.id)
+
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.register("output", rows)
+    connection.register("in0", table(0, 1000))
+    merged = "SELECT window_start, window_end, day, sum(count)::BIGINT, sum(sum) FROM output GROUP BY ALL ORDER BY ALL"
+    start = "time_bucket(INTERVAL 1 MINUTE, ts)"
+    whole = f"""SELECT {start}, {start} + INTERVAL 1 MINUTE, day, count(*), sum({column}) FROM in0 WHERE k > 10
+        GROUP BY ALL ORDER BY ALL"""
+    assert 0 < first_groups < rows.num_rows
+    assert connection.sql(merged).fetchall() == connection.sql(whole).fetchall()
 
 
 EVERYDAY = """SELECT in0.*, k AS n, -k, +k, ~k, k & 1 | 2 ^ 3, k + 1 - 2 * 3 / 4 % 5, k DIV 2, name || 'x', CAST(k AS string),

@@ -23,6 +23,7 @@ PLANNED = PlannedOperator(
     on_error="null",
     buckets=(BUCKETS,),
     unpaced=True,
+    groups_per_batch=True,
     rate=Rate(rows_s=1.0, bytes_s=8.0),
     signature="s",
     partitioned=True,

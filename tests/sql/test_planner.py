@@ -12,6 +12,7 @@ from sbon_node.model.plan import Plan
 from sbon_node.model.schema import parse_schema
 from sbon_node.placement.model.from_plan import CONSUMER, problem_of
 from sbon_node.placement.model.problem import Edge
+from sbon_node.simulation.engine.evaluate import output_schema
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.planner import plan_query
 from sbon_node.sql.settings import QuerySettings
@@ -139,6 +140,27 @@ async def test_an_operator_all_of_whose_rows_have_no_pace_is_unpaced() -> None:
     sql = "SELECT carrier, count(*) AS n FROM flights GROUP BY carrier, window(ts, '1 day')"
     planned = await plan_query(sql, {"flights": entry("ewr", "jfk", ewr=100.0, jfk=100.0)}, "q7", Analyser(SCHEMA))
     assert [operator.unpaced for operator in planned.operators] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    "unpaced, on_error, groups_per_batch",
+    [(("ewr", "jfk"), "fail", True), (("jfk",), "fail", False), ((), "fail", False), (("ewr", "jfk"), "null", False)],
+)
+async def test_partial_aggregates_keep_no_state_if_all_sources_have_no_pace(
+    unpaced: tuple[str, ...], on_error: OnError, groups_per_batch: bool
+) -> None:
+    async def analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
+        return output_schema(fragment, inputs)
+
+    sql = "SELECT carrier, count(*) AS n FROM flights GROUP BY carrier, window(ts, '1 day')"
+    catalog = {"flights": entry(*unpaced, ewr=100.0, jfk=100.0)}
+    planned = await plan_query(sql, catalog, "q7", analyse, decompose="always", on_error=on_error)
+    *partial, final = planned.operators
+    assert [operator.groups_per_batch for operator in partial] == [groups_per_batch, groups_per_batch]
+    assert [operator.has_state for operator in partial] == [not groups_per_batch, not groups_per_batch]
+    assert final.has_state
+    assert [read.event_time for read in final.inputs] == ["window_end", "window_end"]
+    assert not final.groups_per_batch
 
 
 @pytest.mark.parametrize(

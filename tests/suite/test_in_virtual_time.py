@@ -14,7 +14,7 @@ import structlog
 from sbon_node.experiments.suite.cases import Case, simulated
 from sbon_node.experiments.suite.reference import Reference, differences
 from sbon_node.experiments.suite.streams import SuiteStream, write_streams
-from tests.suite.virtual import run_cases
+from tests.suite.virtual import planned, run_cases
 
 PLAYED = simulated()
 AT_ONCE = 8
@@ -58,3 +58,16 @@ def test_rows_equal_duckdbs_whichever_node_dies(streams: dict[str, SuiteStream],
     outcome, rows = run_cases([case], streams, seed, random_faults=5)
     assert not outcome.failure
     assert not differences(rows[case.name], Reference(streams).answer(case))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_partial_aggregates_without_state_give_duckdbs_rows_whichever_node_dies(
+    streams: dict[str, SuiteStream], seed: int
+) -> None:
+    grouping = [case for case in PLAYED if any(operator.groups_per_batch for operator in planned(case, streams).operators)]
+    assert len(grouping) >= 4
+    chosen = grouping[seed::4][:4]
+    outcome, rows = run_cases(chosen, streams, seed, random_faults=4 if seed else 0, per_batch=True)
+    assert not outcome.failure
+    reference = Reference(streams)
+    assert not [difference for case in chosen for difference in differences(rows[case.name], reference.answer(case))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from sbon_node.engine.settings import EngineSettings
 from sbon_node.experiments.suite.cases import Case
 from sbon_node.experiments.suite.streams import SITES, SuiteStream
 from sbon_node.model.catalogue import SourceDeclaration
+from sbon_node.model.plan import Decompose, Plan
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network.paths import NetworkQuality
@@ -24,12 +26,16 @@ STRATEGIES = ("relaxation", "producer", "consumer", "random")
 
 
 def run_cases(
-    cases: Sequence[Case], streams: Mapping[str, SuiteStream], seed: int, random_faults: int = 0
+    cases: Sequence[Case], streams: Mapping[str, SuiteStream], seed: int, random_faults: int = 0, *, per_batch: bool = False
 ) -> tuple[Outcome, dict[str, Rows]]:
-    """How it went, and the rows of each case. Every site reads at its own pace: in 0.4 to 2 s a whole input."""
+    """How it went, and the rows of each case. Every site reads at its own pace: in 0.4 to 2 s a whole input.
+
+    With ``per_batch``, all aggregates that can are decomposed, and their partial ones keep no state.
+    """
     rng = random.Random(f"virtual time/{seed}")
-    sources = [_source(source, rng) for stream in streams.values() for source in stream.sources(seconds=1.0)]
-    queries = tuple(RunQuery(case.name.replace("_", "-"), case.sql, rng.choice(STRATEGIES)) for case in cases)
+    sources = [_source(source, rng, unpaced=per_batch) for stream in streams.values() for source in stream.sources(seconds=1.0)]
+    decompose: Decompose = "always" if per_batch else "auto"
+    queries = tuple(RunQuery(case.name.replace("_", "-"), case.sql, rng.choice(STRATEGIES), decompose) for case in cases)
     declared = tuple(stream.declaration for stream in streams.values())
     play = QueryRun(queries, declared, tuple(sources), consumer="hub", random_faults=random_faults)
     found: dict[str, Rows] = {}
@@ -53,10 +59,19 @@ def run_cases(
         found.update({case.name: rows[query.name] for case, query in zip(cases, queries, strict=True)})
         return Ended(0, "finished")
 
-    replay = f"run_cases({[case.name for case in cases]}, streams, {seed}, {random_faults})"
+    replay = f"run_cases({[case.name for case in cases]}, streams, {seed}, {random_faults}, per_batch={per_batch})"
     return run_cluster(build, run, seed=seed, max_time_s=3600.0, replay=replay), found
 
 
-def _source(source: SourceDeclaration, rng: random.Random) -> SourceDeclaration:
+def planned(case: Case, streams: Mapping[str, SuiteStream]) -> Plan:
+    """The plan of a case whose aggregates are decomposed, with partial ones without state."""
+    rng = random.Random(0)
+    sources = [_source(source, rng, unpaced=True) for stream in streams.values() for source in stream.sources(seconds=1.0)]
+    query = RunQuery("q", case.sql, "producer", "always")
+    declared = tuple(stream.declaration for stream in streams.values())
+    return asyncio.run(QueryRun((query,), declared, tuple(sources), consumer="hub").plan(query))
+
+
+def _source(source: SourceDeclaration, rng: random.Random, *, unpaced: bool) -> SourceDeclaration:
     speed = source.options["replay"] / rng.uniform(0.4, 2.0)
-    return msgspec.structs.replace(source, options={**source.options, "replay": speed})
+    return msgspec.structs.replace(source, options={**source.options, "replay": speed}, unpaced=unpaced)

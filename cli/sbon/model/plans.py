@@ -71,6 +71,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     on_error: str = "fail"
     buckets: tuple[TimeBuckets, ...] = ()
     unpaced: bool = False
+    groups_per_batch: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

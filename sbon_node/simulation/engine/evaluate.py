@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from sbon_node.engine.promise import EARLIEST_MS, FAR_MS
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Schema
 from sbon_node.model.frames import Frame
@@ -50,6 +51,8 @@ class Evaluation:
 
         Raises :class:`SbonError` ``broken-invariant`` if a row is late.
         """
+        if self._spec.groups_per_batch:
+            return self._relation.advance({}, arrived, EARLIEST_MS, FAR_MS).cast(self._schema)
         try:
             return self._relation.advance(self._kept, arrived, before_ms, now_ms).cast(self._schema)
         except LateRowsError as error:

@@ -150,6 +150,11 @@ def has_aggregate(relation: Relation) -> bool:
     return isinstance(relation, Aggregate)
 
 
+def is_partial(relation: Relation) -> bool:
+    """Return whether a relation is a partial aggregate, with a SELECT above it."""
+    return isinstance(relation, Select) and isinstance(relation.child, Aggregate) and relation.child.partial
+
+
 def column(name: str, side: str = "") -> exp.Column:
     """Return a reference to a column of a relation's child, or of a join's side."""
     table = exp.Identifier(this=side) if side else None

@@ -19,7 +19,7 @@ from sbon_node.model.operators import OnError, PlannedInput, TimeBuckets
 from sbon_node.model.plan import PlannedOperator, PlannedSource, Rate
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.checks.error_location import check_alike, check_outputs, in_the_text
-from sbon_node.sql.relations.logical import Output, Select, has_aggregate
+from sbon_node.sql.relations.logical import Output, Select, has_aggregate, is_partial
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import Feed, Stage
 from sbon_node.sql.stages.estimate import Estimate, estimated
@@ -122,6 +122,7 @@ class Assembly:
             for feed, streams in feeds
             for stream in streams
         ]
+        groups_per_batch = self._groups_per_batch(stage)
         paths = [stream.path.less(feed.lag_ms) for _, _, feed, stream in feeding]
         slack_ms = int(self._settings.ahead_slack_s * 1000)
         inputs = tuple(
@@ -129,7 +130,7 @@ class Assembly:
                 stream=stream.id,
                 schema=stream.schema,
                 view=number,
-                event_time=view.event_time,
+                event_time="" if groups_per_batch else view.event_time,
                 lag_ms=feed.lag_ms,
                 ahead_ms=ahead_ms(paths, position, slack_ms),
                 shared=shares(paths, position),
@@ -152,10 +153,20 @@ class Assembly:
             schema=schema,
             signature=stream.signature,
             on_error=self._on_error,
+            groups_per_batch=groups_per_batch,
             rate=Rate(rows_s=0.0, bytes_s=0.0),
         )
         self._drafts.append(_Draft(operator, stage.relation, views))
         return stream
+
+    def _groups_per_batch(self, stage: Stage) -> bool:
+        """Return whether a stage's partial aggregate keeps no state: where all its sources give large batches.
+
+        The merged result is the same. From small batches as many rows would come out as go in.
+        """
+        if stage.scan is None or not is_partial(stage.relation) or self._on_error != "fail":
+            return False
+        return all(source.unpaced for source in stage.scan.entry.sources)
 
     async def rated(self, recall: Recall) -> tuple[tuple[PlannedSource, ...], tuple[PlannedOperator, ...]]:
         """Return all sources and operators with rates, from the sources on. Rates are measured where known, else estimated."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sbon_node.engine.arrow.compile import read_plans
+from sbon_node.engine.arrow.plan import ReadPlan, encoded
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis import guard
@@ -27,7 +30,7 @@ from sbon_node.engine.spark.operators.skipped_rows import SkippedReader
 from sbon_node.engine.spark.operators.source import PartitionedSource, SimpleSource
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError, FeedLostError
 from sbon_node.model.columns import Schema
-from sbon_node.model.operators import InputSpec, OperatorSpec
+from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.skipped import SkippedRows
 
 INITIALIZING, INITIALIZING_S = "Initializing sources", 60.0
@@ -47,14 +50,16 @@ class Operator:
         self._skipped: SkippedReader | None = None
         self._batches = Batches(session)
         try:
-            fragment, guards = _fragment(session, spec, settings)
+            plans = read_plans(spec)
+            fragment, guards = _fragment(session, spec, plans, settings)
             self._skipped = SkippedReader(session, guards, settings.skipped_rows)
             log = BatchLog(Path(command.checkpoint), fsync=command.fsync)
             propagated = first_batch.propagate(session, fragment)
             if spec.has_state:
                 first_batch.begin(session, fragment, log)
+            per_batch = spec.fragment if _groups_in_spark(spec, plans) else ""
             callbacks = (self._tell_end, self._dropped_rows, self._skipped_rows)
-            self._output = Output(spec, log, settings.frame_bytes, *callbacks, propagated=propagated)
+            self._output = Output(spec, log, settings.frame_bytes, *callbacks, propagated=propagated, per_batch=per_batch)
             self._batches.take = self._output
             writer = fragment.writeStream.foreachBatch(self._batches).option("checkpointLocation", command.checkpoint)
             self._query = writer.queryName(spec.id).outputMode("append").start()
@@ -125,20 +130,28 @@ def _wait_for_readers(query: StreamingQuery) -> None:
         time.sleep(0.02)
 
 
-def _fragment(session: SparkSession, spec: OperatorSpec, settings: EngineSettings) -> tuple[DataFrame, tuple[Guard, ...]]:
+def _groups_in_spark(spec: OperatorSpec, plans: Sequence[ReadPlan | None]) -> bool:
+    """Return whether Spark groups the rows of each batch, and the readers do not."""
+    return spec.groups_per_batch and (plans[0] is None or plans[0].grouping is None)
+
+
+def _fragment(
+    session: SparkSession, spec: OperatorSpec, plans: Sequence[ReadPlan | None], settings: EngineSettings
+) -> tuple[DataFrame, tuple[Guard, ...]]:
     """Return the operator's output over its inputs as views, and the guards that skip rows.
 
-    Raises :class:`SbonError` if the fragment is not allowed.
+    Of an operator that groups per batch, returns the rows or groups that its readers give. Raises :class:`SbonError` if the
+    fragment is not allowed.
     """
     views = spec.views()
     guard.check(session, spec.fragment, len(views))
     source = SimpleSource if spec.reader == "simple" else PartitionedSource
     _register(session, source)
-    for number, inputs in enumerate(views):
-        tables = [
-            _rows_of(session, source.name(), spec.id, position, input_spec, settings.poll_s) for position, input_spec in inputs
-        ]
+    for number, (inputs, plan) in enumerate(zip(views, plans, strict=True)):
+        tables = [_rows_of(session, source.name(), spec, position, plan, settings.poll_s) for position, _ in inputs]
         with_bucket(reduce(DataFrame.union, tables), number, spec.buckets).createOrReplaceTempView(f"in{number}")
+    if spec.groups_per_batch:
+        return session.table("in0"), ()
     if spec.on_error == "fail":
         session.conf.unset(SHARED_EXPRESSIONS)
     else:
@@ -158,17 +171,22 @@ def _register(session: SparkSession, source: type[SimpleSource] | type[Partition
         session.dataSource.register(source)
 
 
-def _rows_of(session: SparkSession, source: str, operator: str, position: int, input_spec: InputSpec, wait_s: float) -> DataFrame:
+def _rows_of(
+    session: SparkSession, source: str, spec: OperatorSpec, position: int, plan: ReadPlan | None, wait_s: float
+) -> DataFrame:
     """Return one input as a stream of rows, with its watermark if the operator has state."""
+    input_spec = spec.inputs[position]
     mark = f", `{MARK}` boolean" if input_spec.event_time else ""
     options = {
-        "operator": operator,
+        "operator": spec.id,
         "position": position,
         "wait": wait_s,
         "event_time": input_spec.event_time,
         "lag": input_spec.lag_ms,
+        "plan": "" if plan is None else encoded(plan),
     }
-    rows = session.readStream.format(source).schema(ddl(input_spec.schema) + mark).options(**options).load()
+    schema = input_spec.schema if plan is None else spec.schema if plan.grouping is not None else plan.columns
+    rows = session.readStream.format(source).schema(ddl(schema) + mark).options(**options).load()
     return with_watermark(rows, input_spec.event_time) if input_spec.event_time else rows
 
 

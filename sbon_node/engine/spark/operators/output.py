@@ -42,9 +42,11 @@ class Output:
         skipped: Callable[[], SkippedRows | None] = lambda: None,
         *,
         propagated: bool = False,
+        per_batch: str = "",
     ) -> None:
         self._operator, self._has_state = spec.id, spec.has_state
         self._log, self._frame_bytes, self._on_failure, self._dropped_rows = log, frame_bytes, on_failure, dropped_rows
+        self._per_batch = per_batch
         self._skipped, self._propagated = skipped, propagated
         self._feed = Feed("output")
         self._commits = Feed("output")
@@ -57,7 +59,7 @@ class Output:
         """Store a batch's output, as ``foreachBatch`` function; return once the node has it, so that Spark may commit."""
         started = time.monotonic()
         self._wait_commit()
-        table = batch.toArrow()
+        table = self._rows(batch).toArrow()
         offsets = self._log.read_offsets(number)
         if self._has_state:
             self._check_none_dropped(number)
@@ -81,6 +83,13 @@ class Output:
         )
         self._watcher = threading.Thread(target=self._watch, args=(number,), name=f"commit of {number}", daemon=True)
         self._watcher.start()
+
+    def _rows(self, batch: DataFrame) -> DataFrame:
+        """Return the batch's output: the batch itself, or the result of the fragment to run on each batch by itself."""
+        if not self._per_batch:
+            return batch
+        batch.createOrReplaceTempView("in0")
+        return batch.sparkSession.sql(self._per_batch)
 
     def _store(self, write: Write) -> None:
         """Hand a batch to the node. Raises :class:`SbonError` ``output-too-large``: another attempt would give as much."""

@@ -20,10 +20,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
+from sbon_node.engine.arrow.evaluate import read
+from sbon_node.engine.arrow.plan import decoded
 from sbon_node.engine.spark.messages import Fetch, Fetched, Poll, Polled
 from sbon_node.engine.spark.operators.markers import MARK, marker
 from sbon_node.engine.spark.wire import Feed
 from sbon_node.model.frames import NO_WATERMARK_MS, InputOffset
+from sbon_node.model.schema import to_arrow
 from sbon_node.streams.payload import unpack
 
 
@@ -36,7 +39,7 @@ class SimpleSource(DataSource):
     """A source for low rates.
 
     Options: ``operator``, ``position`` (which input), ``wait`` (seconds to wait for news); ``event_time`` and ``lag`` if
-    markers carry the watermark.
+    markers carry the watermark; ``plan`` if a :class:`ReadPlan` comes before Spark.
     """
 
     @classmethod
@@ -65,6 +68,7 @@ class _Input:
         self.operator, self.position, self.wait_s = options["operator"], int(options["position"]), float(options["wait"])
         self.event_time, self.lag_ms = options.get("event_time", ""), int(options.get("lag", 0))
         self.schema = arrow_schema(schema)
+        self._plan = decoded(options["plan"]) if options.get("plan") else None
         self._feed: Feed | None = None
 
     def poll(self, after: dict[str, Any]) -> dict[str, Any]:
@@ -84,9 +88,15 @@ class _Input:
 
     def _rows(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
         fetch = Fetch(operator=self.operator, position=self.position, after=after, upto=upto)
-        for payload in self.feed.call(fetch, Fetched).payloads:
-            if payload:
+        payloads = [payload for payload in self.feed.call(fetch, Fetched).payloads if payload]
+        if self._plan is None:
+            for payload in payloads:
                 yield conform(unpack(payload), self.schema)
+            return
+        declared = to_arrow(self._plan.columns)
+        batches = (conform(unpack(payload, declared.names), declared) for payload in payloads)
+        for batch in read(self._plan, batches):
+            yield conform(batch, self.schema)
 
     @property
     def feed(self) -> Feed:
