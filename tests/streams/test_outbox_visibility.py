@@ -91,10 +91,38 @@ def test_a_broken_rule_raises(outbox: Outbox) -> None:
 
 def test_only_the_last_frame_of_a_batch_carries_its_watermark(outbox: Outbox) -> None:
     outbox.write_batch("op", 0, offset(1), [draft("a", 10), draft("b", 10)])
-    outbox.write_batch("op", 1, offset(2), [draft("c", 20), draft("d", 20), draft("e", 20, ended=True)])
-    outbox.write_batch("op", 2, offset(3), [draft("", 15)])
+    outbox.write_batch("op", 1, offset(2), [draft("c", 20), draft("d", 20), draft("e", 20)])
+    outbox.write_batch("op", 2, offset(3), [draft("f", 15, ended=True)])
     outbox.publish("op", 2)
     frames = outbox.read("op", 0, 2**20)
     assert [frame.watermark_ms for frame in frames] == [NO_WATERMARK_MS, 10, 10, 10, 20, 20]
-    assert [frame.ended for frame in frames] == [False, False, False, False, True, True]
+    assert [frame.ended for frame in frames] == [False, False, False, False, False, True]
     assert (outbox.watermark_ms("op"), outbox.ended("op")) == (20, True)
+
+
+def test_a_batch_without_rows_or_a_later_watermark_makes_no_frame(outbox: Outbox) -> None:
+    outbox.write_batch("op", 0, offset(1), [draft("")])
+    outbox.write_batch("op", 1, offset(2), [draft("a", 10)])
+    outbox.write_batch("op", 2, offset(3), [draft("", 10), draft("", 10)])
+    outbox.write_batch("op", 3, offset(4), [draft("", 20)])
+    outbox.publish("op", 2)
+    assert [(frame.number, frame.rows, frame.watermark_ms) for frame in outbox.read("op", 0, 2**20)] == [(1, 1, 10)]
+    assert (outbox.visible_batch("op"), outbox.batch_offsets("op", 2)) == (2, offset(3))
+    outbox.publish("op", 3)
+    outbox.write_batch("op", 4, offset(5), [draft("", 20, ended=True)])
+    outbox.publish("op", 4)
+    outbox.write_batch("op", 5, offset(5, incarnation=2), [draft("", 20, ended=True)])
+    outbox.publish("op", 5)
+    assert [(frame.number, frame.watermark_ms, frame.ended) for frame in outbox.read("op", 1, 2**20)] == [
+        (2, 20, False),
+        (3, 20, True),
+    ]
+
+
+def test_a_batch_that_runs_again_may_lose_and_gain_its_frame(outbox: Outbox) -> None:
+    outbox.write_batch("op", 0, offset(1), [draft("a", 10)])
+    assert outbox.write_batch("op", 0, offset(1), [draft("")]) == "replaced"
+    assert outbox.write_batch("op", 0, offset(1), [draft("b", 10)]) == "replaced"
+    outbox.write_batch("op", 1, offset(2), [draft("c", 10)])
+    outbox.publish("op", 1)
+    assert texts(outbox, "op") == ["b", "c"]

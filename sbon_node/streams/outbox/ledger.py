@@ -159,6 +159,16 @@ def number_frames(stream: str, drafts: Sequence[FrameDraft], before: Tail, *, ea
     return frames
 
 
+def with_news(frames: list[Frame], before: Tail) -> list[Frame]:
+    """Return no frame of a batch without rows whose watermark and end are those of ``before``.
+
+    Each reader would run a batch for it, from which nothing comes.
+    """
+    last = frames[-1]
+    has_news = any(frame.rows for frame in frames) or (last.watermark_ms, last.ended) != (before.watermark_ms, before.ended)
+    return frames if has_news else []
+
+
 def advance(before: Tail, frames: Sequence[Frame], batch: int, offsets: tuple[InputOffset, ...]) -> Tail:
     """Return the tail after ``frames`` follow ``before``."""
     newest = frames[-1] if frames else None

@@ -22,7 +22,7 @@ from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
 from sbon_node.streams.outbox import statements
-from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Tail, advance, number_frames
+from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Tail, advance, number_frames, with_news
 from sbon_node.streams.outbox.retention import OnGone, Retention
 from sbon_node.streams.outbox.shrinking import Shrinking
 from sbon_node.streams.outbox.signals import Signal
@@ -102,11 +102,11 @@ class Outbox:
         """Store the output of ``batch``, invisible until :meth:`publish`.
 
         Only the last frame carries the batch's watermark and end; earlier ones repeat the previous ones. A watermark never goes
-        back: a lower one is replaced by the last. Raises ``frame-too-large``.
+        back: a lower one is replaced by the last. Frames without news are left out. Raises ``frame-too-large``.
         """
         known = self._operator(stream)
         if not drafts:
-            raise BrokenInvariantError(f"batch {batch} of {stream} has no frame: every batch writes one, if need be without rows")
+            raise BrokenInvariantError(f"batch {batch} of {stream} has no frame: it hands over one, if need be without rows")
         for draft in drafts:
             check_size(draft.payload, stream)
         if batch <= known.visible.batch:
@@ -118,7 +118,7 @@ class Outbox:
         before = earlier[-1] if earlier else known.visible
         if batch != before.batch + 1:
             raise BrokenInvariantError(f"batch {batch} of {stream} follows batch {before.batch}")
-        frames = number_frames(known.name, drafts, before, each_carries=False)
+        frames = with_news(number_frames(known.name, drafts, before, each_carries=False), before)
         tail = advance(before, frames, batch, offsets)
 
         def store() -> None:
