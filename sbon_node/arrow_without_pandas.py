@@ -18,7 +18,7 @@ import pyarrow as pa
 class _Hidden(MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname == "pandas":
-            raise ModuleNotFoundError("hidden from Arrow")
+            raise ModuleNotFoundError("pandas is hidden, since it takes 30 MB")
         return None
 
 
@@ -32,6 +32,11 @@ def use_arrow_without_pandas() -> None:
         pa.scalar(False)
     finally:
         sys.meta_path.remove(hidden)
+
+
+def hide_pandas() -> None:
+    """Let no import of pandas succeed, for a process in which no user's code runs: Spark imports it wherever it is installed."""
+    sys.meta_path.insert(0, _Hidden())
 
 
 use_arrow_without_pandas()

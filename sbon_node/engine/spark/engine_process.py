@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
+from sbon_node.arrow_without_pandas import hide_pandas
 from sbon_node.engine.lock import take_lock
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analysis import guard
@@ -153,6 +154,7 @@ def refused(error: Exception) -> Refused:
 
 
 def main(folder: str, settings_json: str) -> int:
+    hide_pandas()
     feed = Feed("engine")
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), name="parent", daemon=True).start()
     settings = msgspec.json.decode(settings_json, type=EngineSettings)
