@@ -1,6 +1,7 @@
 """Replacement for Spark's Python processes: asks the zygote for a fork, and waits for it; see :mod:`.zygote`.
 
-Runs without site-packages, to start fast. If no zygote takes the task it becomes that Python process itself.
+Runs without site-packages, to start fast. It waits as a shell, which takes three megabytes less than Python. If no zygote takes
+the task it becomes that Python process itself.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import os
 import sys
 from array import array
 
+WAIT = 'read -r status <&3 && exit "$status"; exit 1'
+"""Shell that exits as the fork does; the zygote sends its status as a line."""
 
-def main() -> int:
+
+def main() -> None:
     arguments = sys.argv[1:]
     if arguments[0] != "-m":
         os.execv(sys.executable, [sys.executable, *arguments])  # Spark asks for its version.
@@ -28,9 +32,11 @@ def main() -> int:
     except OSError as error:
         print(f"no zygote, so {arguments} starts slowly: {error}", file=sys.stderr, flush=True)
         os.execv(sys.executable, [sys.executable, *arguments])
-    status = zygote.recv(4)
-    return int.from_bytes(status, "big") if status else 1
+    if zygote.fileno() != 3:
+        os.dup2(zygote.fileno(), 3)
+    os.set_inheritable(3, True)
+    os.execv("/bin/sh", ["sh", "-c", WAIT])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

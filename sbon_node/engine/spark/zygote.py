@@ -155,7 +155,7 @@ class Zygote:
             if child in self._launchers:
                 code = os.waitstatus_to_exitcode(status)
                 try:
-                    self._launchers[child].sendall((code if code >= 0 else 128 - code).to_bytes(4, "big"))
+                    self._launchers[child].sendall(b"%d\n" % (code if code >= 0 else 128 - code))
                 except OSError:
                     print(f"nobody asks how {child} has ended", file=sys.stderr, flush=True)
                 self._forget(child)
