@@ -6,14 +6,12 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from sbon_node.disk import replace
-from sbon_node.engine.promise import EARLIEST_MS
 from sbon_node.model.frames import InputOffset
 
 _Version = tuple[int, int] | frozenset[tuple[str, int]]
@@ -93,20 +91,6 @@ class BatchLog:
             return int(json.loads(metadata)["nextBatchWatermarkMs"])
         except (ValueError, KeyError) as error:
             raise ValueError(f"commits/{batch} cannot be read") from error
-
-    def begin(self, inputs: Sequence[int], metadata: dict[str, Any] | None = None) -> None:
-        """Plan the first batch of an operator with state, where none is planned: no rows, and the earliest watermark.
-
-        The engine would begin at 1970, and drop earlier rows as late.
-
-        ``inputs`` are the positions of the inputs in the order of the engine's plan, and ``metadata`` holds its other logged
-        values. The incarnation differs from that of an input's beginning, so that the batch has a marker of each input.
-        """
-        if self.offsets():
-            return
-        self._mend_metadata()
-        first = [_line(LoggedOffset(input=position, incarnation=1)) for position in inputs]
-        self._write("offsets", 0, ["v1", json.dumps({**(metadata or {}), "batchWatermarkMs": EARLIEST_MS}), *first])
 
     def write_offsets(self, batch: int, offsets: tuple[InputOffset, ...], watermark_ms: int = 0) -> None:
         lines = [msgspec.json.encode(offset).decode() for offset in offsets]

@@ -30,6 +30,16 @@ def promised_ms(engine_watermark_ms: int) -> int:
     return END_WATERMARK_MS if engine_watermark_ms >= FAR_MS else engine_watermark_ms + 1
 
 
+def joined_promise(offsets: Sequence[InputOffset], lags_ms: Sequence[int | None]) -> tuple[int, bool]:
+    """Return :func:`batch_promise` of a batch of inner joins, whose state gives rows only with later input.
+
+    All pairs of its input are in its output, so it promises what Spark's watermark will be after it. An input without a lag has
+    no event time.
+    """
+    reached = min(reached_ms(offset, lag_ms) for offset, lag_ms in zip(offsets, lags_ms, strict=True) if lag_ms is not None)
+    return promised_ms(reached), all(offset.ended for offset in offsets)
+
+
 def batch_promise(offsets: Sequence[InputOffset], engine_watermark_ms: int | None) -> tuple[int, bool]:
     """Return the watermark (milliseconds) of a batch's output, and whether it has ended.
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.engine.promise import EARLIEST_MS
 from sbon_node.model.frames import InputOffset
 
 AT = (InputOffset(frame=7, watermark_ms=5, ended=False, incarnation=1),)
@@ -120,30 +119,6 @@ def test_offsets_as_spark_writes_them(tmp_path: Path) -> None:
     text = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n{"frame": 2, "watermark_ms": 9, "ended": true, "incarnation": 4}'
     (tmp_path / "offsets" / "0").write_text(text)
     assert BatchLog(tmp_path).read_offsets(0) == (InputOffset(frame=2, watermark_ms=9, ended=True, incarnation=4),)
-
-
-def test_a_first_batch_is_planned_with_a_watermark_before_all_times(tmp_path: Path) -> None:
-    log = BatchLog(tmp_path)
-    log.begin([1, 0], {"conf": {"a": "b"}})
-    log.begin([0], {})
-
-    assert log.read_watermark(0) == EARLIEST_MS
-    assert log.read_offsets(0) == (InputOffset(incarnation=1),) * 2
-    version, metadata, *lines = (tmp_path / "offsets" / "0").read_text().split("\n")
-    assert (version, json.loads(metadata)["conf"]) == ("v1", {"a": "b"})
-    assert [json.loads(line)["input"] for line in lines] == [1, 0]
-    assert len(json.loads((tmp_path / "metadata").read_text())["id"]) == 36
-
-
-def test_a_failed_plan_leaves_nothing_that_blocks_the_next(tmp_path: Path) -> None:
-    log = BatchLog(tmp_path)
-    log.begin([0])
-    (tmp_path / "offsets" / "0").write_bytes(b"")
-
-    assert log.repair(lambda batch: False, visible=-1) is None
-    assert list(tmp_path.iterdir()) == []
-    log.begin([0])
-    assert log.read_watermark(0) == EARLIEST_MS
 
 
 @pytest.mark.parametrize("visible, told", [(0, True), (1, False)])

@@ -37,7 +37,7 @@ HOUR = 3_600_000
 T = 1_356_998_400_000
 """2013-01-01, in milliseconds."""
 SCHEMA = (Column("ts", "timestamp"), Column("k", "string"))
-JOINED = "SELECT in0.ts, in0.k FROM in0 JOIN in1 ON in0.k = in1.k AND in1.ts BETWEEN in0.ts - INTERVAL 1 HOUR AND in0.ts"
+JOINED = "SELECT in0.ts, in0.k FROM in0 LEFT JOIN in1 ON in0.k = in1.k AND in1.ts BETWEEN in0.ts - INTERVAL 1 HOUR AND in0.ts"
 GROUPED = "SELECT window.start AS s, count(*) AS n FROM in0 GROUP BY window(ts, '1 hour')"
 
 
@@ -147,6 +147,22 @@ async def test_an_ended_input_holds_no_input_back_after_a_restart(bench: Bench, 
         await port.wait_read()
     assert port.promised_ms >= T + 2 * HOUR or not reissues
     assert port.promised_ms == T + HOUR or reissues
+    await bench.engine.destroy(spec.id)
+
+
+@in_one_loop
+@pytest.mark.parametrize("kind, last_batch", [("", 0), ("LEFT SEMI", 0), ("LEFT", 1)])
+async def test_an_inner_join_ends_with_its_last_rows_and_an_outer_one_in_the_batch_after(
+    bench: Bench, kind: str, last_batch: int
+) -> None:
+    """Only the outer one's state gives rows without later input. The first batch is that of the first rows."""
+    spec = operator(f"whole.end.{last_batch}{len(kind)}", JOINED.replace("LEFT", kind), (0, 1))
+    port = ManyPort(2)
+    await port.tell(END_WATERMARK_MS, table=row(T), ended=True)
+    await bench.start(spec, port=port)
+    await port.wait_promised(END_WATERMARK_MS)
+    assert min(batch for batch, drafts in port.output.items() if drafts[-1].ended) == last_batch
+    assert port.rows()["k"].to_pylist() == ["a"]
     await bench.engine.destroy(spec.id)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
-from sbon_node.engine.spark.messages import Fetch, Poll, Polled, Write
+from sbon_node.engine.spark.messages import Begun, Fetch, Poll, Polled, Write
 from sbon_node.engine.spark.running import Running
 from sbon_node.model.columns import Column
 from sbon_node.model.frames import InputOffset
@@ -40,6 +40,8 @@ async def test_an_operator_with_state_may_run_without_new_input_after_each_batch
     running.arm()
     running.recover()
 
+    await running.serve(Begun(operator="q.o1", run=running.begin()))
+
     await port.feed(pa.table({"ts": [1]}))
     async with asyncio.timeout(PATIENCE_S):
         read = await poll(running, InputOffset())
@@ -51,6 +53,28 @@ async def test_an_operator_with_state_may_run_without_new_input_after_each_batch
         assert not waiting.done()
         await port.feed(pa.table({"ts": [2]}))
         assert (await waiting).frame == 2
+
+
+async def test_a_new_operator_with_state_reads_once_spark_has_its_watermark(tmp_path: Path) -> None:
+    """Spark would plan its first batch with a watermark of 1970, and drop earlier rows."""
+    port = ToyPort()
+    inputs = (InputSpec(stream="in", node="here", schema=SCHEMA, event_time="ts"),)
+    spec = OperatorSpec(id="q.o1", query="q", fragment="SELECT ts FROM in0", inputs=inputs, schema=SCHEMA)
+    running = Running(spec, port, tmp_path, Clock.real(), States(), backoff=Backoff(1.0, 30.0), fsync=False)
+    running.arm()
+    running.recover()
+    run = running.begin()
+    await port.feed(pa.table({"ts": [1]}))
+    async with asyncio.timeout(PATIENCE_S):
+        early = Poll(operator="q.o1", position=0, after=InputOffset(), wait_s=0.02)
+        assert await running.serve(early) == Polled(offset=InputOffset())
+        await running.serve(Begun(operator="q.o1", run=run - 1))
+        assert await running.serve(early) == Polled(offset=InputOffset())
+        waiting = asyncio.create_task(poll(running, InputOffset()))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await running.serve(Begun(operator="q.o1", run=run))
+        assert (await waiting).frame == 1
 
 
 async def test_a_running_batch_is_reported_with_its_input(tmp_path: Path) -> None:

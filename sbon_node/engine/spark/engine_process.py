@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -43,7 +44,7 @@ from sbon_node.engine.spark.messages import (
 )
 from sbon_node.engine.spark.operators.failure_reports import no_room
 from sbon_node.engine.spark.operators.on_error import tolerant
-from sbon_node.engine.spark.operators.operator import Operator, check_jvm, ddl
+from sbon_node.engine.spark.operators.operator import INITIALIZING_S, Operator, check_jvm, ddl
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedLostError
 from sbon_node.errors import SbonError
 from sbon_node.model.columns import Column, Schema
@@ -51,12 +52,14 @@ from sbon_node.model.operators import OnError
 
 SCRATCH = "scratch"
 """The folder for temporary files of Spark, its libraries and Python, in the data directory, where the engine process runs."""
+STARTING = 3
+"""Operators whose readers start side by side."""
 LOCK_WAIT_S = 30.0
 """Ample time for an orphaned engine process and its JVM to end."""
 
 
 class EngineProcess:
-    """Executes one command at a time; operators start in turn."""
+    """Executes one command at a time; the readers of a few operators start side by side."""
 
     def __init__(self, settings: EngineSettings, feed: Feed, lock: int) -> None:
         self._settings, self._feed = settings, feed
@@ -96,6 +99,7 @@ class EngineProcess:
                     return Analysed(schema=analyse(session, command.fragment, command.inputs, command.on_error))
             case Start():
                 self._warming.join()
+                self._wait_for_others()
                 self._operators[command.spec.id] = Operator(self._fenced, self._settings, command)
             case Stop():
                 operator = self._operators.pop(command.operator, None)
@@ -113,6 +117,12 @@ class EngineProcess:
             case Inspect():
                 return Inspected(footprint=footprint(self._session, self._jvm.pid, collect=command.collect))
         return Done()
+
+    def _wait_for_others(self) -> None:
+        """Wait until few operators start: each reader is a process with 10 seconds for it, too few if many start at once."""
+        deadline = time.monotonic() + INITIALIZING_S
+        while sum(operator.is_starting for operator in self._operators.values()) >= STARTING and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _watch_jvm(self) -> None:
         """End this process with its JVM; the node starts another."""

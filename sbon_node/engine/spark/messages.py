@@ -95,6 +95,13 @@ class Fetch(Message, frozen=True):
     upto: int
 
 
+class Begun(Message, frozen=True):
+    """Run ``run`` of a new operator with state may read: Spark has the watermark of its first batch."""
+
+    operator: str
+    run: int
+
+
 class OutputFrame(msgspec.Struct, frozen=True):
     """A part of a batch's output."""
 
@@ -177,7 +184,7 @@ class Refused(Message, frozen=True):
 
 
 Command = Analyse | Start | Stop | Inspect | Close
-Request = Poll | Fetch | Write | Committed | Ended
+Request = Begun | Poll | Fetch | Write | Committed | Ended
 
 # -- bytes ------------------------------------------------------------------------------------------------------------
 

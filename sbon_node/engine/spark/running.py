@@ -15,7 +15,7 @@ from sbon_node.clock import Clock
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.settings import EngineSettings
-from sbon_node.engine.spark.messages import Committed, Done, Ended, Fetch, Fetched, Message, Poll, Polled, Request, Write
+from sbon_node.engine.spark.messages import Begun, Committed, Done, Ended, Fetch, Fetched, Message, Poll, Polled, Request, Write
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import FrameDraft, InputOffset
 from sbon_node.model.operators import OperatorSpec, OperatorStats
@@ -76,6 +76,8 @@ class Running:
         self._port, self._clock, self._on_state = port, clock, on_state
         self._log = BatchLog(checkpoint, fsync=fsync)
         self._after: list[InputOffset] = []
+        self._has_begun = asyncio.Event()
+        """Whether Spark has the watermark of its next batch, which an answer to a reader may let it plan."""
         self._answers: dict[int, InputOffset] = {}
         """Results of one shared poll for inputs that Spark has not asked yet."""
         self._wrote = False
@@ -127,6 +129,10 @@ class Running:
         except OSError as error:
             code = "disk-full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "disk-error"
             raise SbonError(code, f"the checkpoint cannot be used: {error.strerror}", where=str(self.checkpoint)) from error
+        if planned or not self.spec.has_state:
+            self._has_begun.set()  # with the watermark of its checkpoint, or with none
+        else:
+            self._has_begun.clear()
         self._shown = -1 if committed is None else committed
         self._answers.clear()
         self._refusal = self._born_ms = None
@@ -236,6 +242,9 @@ class Running:
 
     async def _answer(self, request: Request) -> Message:
         match request:
+            case Begun():
+                if request.run == self.run:
+                    self._has_begun.set()
             case Poll():
                 return Polled(offset=await self._poll(request.position, request.after, request.wait_s))
             case Fetch():
@@ -260,6 +269,8 @@ class Running:
         ready = self._answers.pop(position, None)
         if ready is None or ready.frame < after.frame:
             self._after[position] = after
+            if not await self._begins_within(wait_s):
+                return after
             if self.stopping or self.paused:
                 await self._clock.sleep(SETTLE_POLL_S)
                 return after
@@ -277,6 +288,15 @@ class Running:
             ready = offsets[position]
         self._after[position] = ready
         return ready
+
+    async def _begins_within(self, wait_s: float) -> bool:
+        """Wait until the run has begun; return False if it has not within ``wait_s`` seconds."""
+        try:
+            async with self._clock.timeout(wait_s):
+                await self._has_begun.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def _committed(self, batch: int) -> None:
         """Report a commit. Batch ``batch + 1`` may never come: a commit that cannot be shown now must be shown later."""

@@ -59,7 +59,6 @@ async def run_batches(engine_process: SimulatedEngineProcess, operator: RunningO
     operator.in_batch = False
     await operator.commits.join()  # a living engine process first reports its commits to the daemon
     await engine_process.ask(lambda: _recover(operator))
-    _begin(engine_process, operator)
     try:
         progress = Progress(operator)
     except ValueError as error:
@@ -79,15 +78,6 @@ async def _recover(operator: RunningOperator) -> None:
     committed = log.repair(port.has_batch, port.visible_batch())
     log.sync()
     port.recover(committed)
-
-
-def _begin(engine_process: SimulatedEngineProcess, operator: RunningOperator) -> None:
-    """Prepare the checkpoint, as an engine process does before its engine starts."""
-    log = BatchLog(operator.checkpoint)
-    if operator.spec.has_state and not log.offsets():
-        _check_room(engine_process, operator)
-        log.begin(range(len(operator.spec.inputs)))
-        engine_process.engine.failpoint("plan")
 
 
 async def run_batch(engine_process: SimulatedEngineProcess, operator: RunningOperator, progress: Progress) -> None:

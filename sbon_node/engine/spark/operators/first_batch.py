@@ -1,22 +1,23 @@
-"""Watermark settings and first batch for a new operator, since Spark itself begins at 1970.
+"""Watermark of a new operator's first batch, since Spark itself begins at 1970.
 
-The watermark of Spark's first batch is 0, which drops rows of 1970 and before; so this module plans the first batch. Where
-several stateful nodes may follow each other, Spark computes a watermark for each of them, and ignores one of 1970 or before.
-This is disabled for a single stateful node; an operator with several is limited to times after 1970.
+The watermark of Spark's first batch is 0, which drops rows of 1970 and before; so this module sets it. Where several stateful
+nodes may follow each other, Spark computes a watermark for each of them, and ignores one of 1970 or before. This is disabled for
+a single stateful node; an operator with several is limited to times after 1970.
 """
 
 from __future__ import annotations
 
-import json
+import time
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.promise import EARLIEST_MS
 
 PROPAGATED = "spark.sql.streaming.statefulOperator.allowMultiple"
-PARTITIONS = "spark.sql.shuffle.partitions"
+_LOOK_S = 0.01
 _STATEFUL = frozenset(["Join", "Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark"])
 
 
@@ -30,17 +31,34 @@ def propagate(session: SparkSession, fragment: DataFrame) -> bool:
     return several
 
 
-def begin(session: SparkSession, fragment: DataFrame, log: BatchLog) -> None:
-    """Plan the first batch, where none is planned; raises ``OSError``."""
-    if log.offsets():
-        return
-    leaves = _analyzed(fragment).collectLeaves()
-    relations = [leaves.apply(number) for number in range(leaves.size()) if leaves.apply(number).isStreaming()]
-    spark: Any = session._jvm.org.apache.spark.sql.execution.streaming
-    java: Any = session._jsparkSession
-    metadata = json.loads(spark.checkpointing.OffsetSeqMetadata.apply(EARLIEST_MS, 0, java.conf()).json())
-    metadata["conf"][PARTITIONS] = session.conf.get(PARTITIONS)
-    log.begin([int(relation.extraOptions().get("position")) for relation in relations], metadata)
+def begin(query: StreamingQuery) -> None:
+    """Give a query without a checkpoint the earliest watermark. None of its readers may have had an answer yet.
+
+    Spark takes the watermark into a batch's plan after its readers have said how far the batch goes.
+    """
+    execution: Any = query._jsq.streamingQuery()
+    while query.isActive:
+        tracker = execution.watermarkTracker()  # None until Spark has looked for a checkpoint
+        if tracker is not None:
+            tracker.setWatermark(EARLIEST_MS)
+            return
+        time.sleep(_LOOK_S)
+
+
+def gives_at_once(fragment: DataFrame) -> bool:
+    """Return whether all nodes with state are inner or semi joins: their state gives no rows without later input."""
+    return all(
+        node.nodeName() == "Join" and node.joinType().toString() in ("Inner", "LeftSemi")
+        for node in _with_state(_analyzed(fragment))
+    )
+
+
+def _with_state(plan: Any) -> Iterator[Any]:
+    if plan.nodeName() in _STATEFUL:
+        yield plan
+    for within in (plan.children(), plan.subqueries()):
+        for number in range(within.size()):
+            yield from _with_state(within.apply(number))
 
 
 def _analyzed(fragment: DataFrame) -> Any:

@@ -34,7 +34,7 @@ from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.skipped import SkippedRows
 
 INITIALIZING, INITIALIZING_S = "Initializing sources", 60.0
-"""Spark's status of a query whose readers still start, and the longest wait of the next operator for them."""
+"""Spark's status of a query whose readers still start, and the longest wait for them."""
 
 
 class Operator:
@@ -55,26 +55,34 @@ class Operator:
             self._skipped = SkippedReader(session, guards, settings.skipped_rows)
             log = BatchLog(Path(command.checkpoint), fsync=command.fsync)
             propagated = first_batch.propagate(session, fragment)
-            if spec.has_state:
-                first_batch.begin(session, fragment, log)
+            at_once = spec.has_state and first_batch.gives_at_once(fragment)
             per_batch = spec.fragment if _groups_in_spark(spec, plans) else ""
             callbacks = (self._tell_end, self._dropped_rows, self._skipped_rows)
-            self._output = Output(spec, log, settings.frame_bytes, *callbacks, propagated=propagated, per_batch=per_batch)
+            self._output = Output(
+                spec, log, settings.frame_bytes, *callbacks, propagated=propagated, at_once=at_once, per_batch=per_batch
+            )
             self._batches.take = self._output
             writer = fragment.writeStream.foreachBatch(self._batches).option("checkpointLocation", command.checkpoint)
+            is_new = spec.has_state and not log.offsets()
             self._query = writer.queryName(spec.id).outputMode("append").start()
             self._started.set()
-            threading.Thread(target=self._watch, args=(self._query,), name=f"end of {spec.id}", daemon=True).start()
-            _wait_for_readers(self._query)
-            end_monitors(session)
+            watch = threading.Thread(target=self._watch, args=(self._query, is_new), name=f"end of {spec.id}", daemon=True)
+            watch.start()
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the processes of its readers are still starting."""
+        query = self._query
+        return query is not None and query.isActive and query.status["message"] == INITIALIZING
 
     def stop(self) -> None:
         """Stop the query, and report its last commits."""
         self._stopping = True
         if self._query is not None:
+            _wait_for_readers(self._query)
             self._query.stop()
             forget_listener(self._query)
         self._release()
@@ -101,12 +109,22 @@ class Operator:
         assert self._query is not None
         return self._skipped.of(self._query._jsq.streamingQuery().lastExecution())
 
-    def _watch(self, query: StreamingQuery) -> None:
+    def _watch(self, query: StreamingQuery, is_new: bool) -> None:
+        """Let a query begin, ``is_new`` if it has state and no checkpoint; report its end."""
         try:
+            if is_new:
+                self._begin(query)
+            _wait_for_readers(query)
+            end_monitors(self._session)
             query.awaitTermination()
             self._tell_end(RuntimeError("the query ended"))
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is the reason
             self._tell_end(error)
+
+    def _begin(self, query: StreamingQuery) -> None:
+        first_batch.begin(query)
+        if (output := self._output) is not None:
+            output.begin(self._run)
 
     def _tell_end(self, error: Exception) -> None:
         """Report the query's end and its reason to the node; with a ``code`` if it would recur, or is known to pass."""
@@ -124,7 +142,7 @@ class Operator:
 
 
 def _wait_for_readers(query: StreamingQuery) -> None:
-    """Wait for the readers: each is a Python process with 10 seconds to start, too few if many start at once."""
+    """Wait for the readers: a query that is stopped before would leave their processes behind."""
     deadline = time.monotonic() + INITIALIZING_S
     while query.isActive and query.status["message"] == INITIALIZING and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a value
 from sbon_node.engine.checkpoint import BatchLog
-from sbon_node.engine.promise import batch_promise
-from sbon_node.engine.spark.messages import Committed, Done, OutputFrame, Write
+from sbon_node.engine.promise import batch_promise, joined_promise
+from sbon_node.engine.spark.messages import Begun, Committed, Done, OutputFrame, Write
 from sbon_node.engine.spark.wire import Feed, FeedError, FeedLostError, MessageTooLargeError
 from sbon_node.errors import SbonError
-from sbon_node.model.frames import MAX_ROW_BYTES
+from sbon_node.model.frames import MAX_ROW_BYTES, InputOffset
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.payload import pack
 from sbon_node.streams.skipped import SkippedRows
@@ -29,7 +29,8 @@ CODEC = pa.Codec("zstd", 1)
 class Output:
     """Receives an operator's batches. ``on_failure`` gets a commit that the node refused or could not receive.
 
-    ``propagated``: Spark computes watermarks node by node (:mod:`.first_batch`).
+    ``propagated``: Spark computes watermarks node by node; ``at_once``: its joins' state gives no rows without later input
+    (:mod:`.first_batch`).
     """
 
     def __init__(
@@ -42,18 +43,24 @@ class Output:
         skipped: Callable[[], SkippedRows | None] = lambda: None,
         *,
         propagated: bool = False,
+        at_once: bool = False,
         per_batch: str = "",
     ) -> None:
         self._operator, self._has_state = spec.id, spec.has_state
         self._log, self._frame_bytes, self._on_failure, self._dropped_rows = log, frame_bytes, on_failure, dropped_rows
         self._per_batch = per_batch
         self._skipped, self._propagated = skipped, propagated
+        self._lags_ms = [i.lag_ms if i.event_time else None for i in spec.inputs] if at_once else None
         self._feed = Feed("output")
         self._commits = Feed("output")
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
         self.refusal: SbonError | None = None
         """The reason why a batch's output cannot be stored, in any engine."""
+
+    def begin(self, run: int) -> None:
+        """Let the node answer the readers of this run: its first batch has its watermark."""
+        self._feed.call(Begun(operator=self._operator, run=run), Done)
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Store a batch's output, as ``foreachBatch`` function; return once the node has it, so that Spark may commit."""
@@ -63,7 +70,7 @@ class Output:
         offsets = self._log.read_offsets(number)
         if self._has_state:
             self._check_none_dropped(number)
-        watermark_ms, ended = batch_promise(offsets, self._log.read_watermark(number) if self._has_state else None)
+        watermark_ms, ended = self._promise(number, offsets)
         try:
             frames = cut(table, self._frame_bytes) or [OutputFrame(b"", 0)]
         except SbonError as error:
@@ -90,6 +97,12 @@ class Output:
             return batch
         batch.createOrReplaceTempView("in0")
         return batch.sparkSession.sql(self._per_batch)
+
+    def _promise(self, number: int, offsets: Sequence[InputOffset]) -> tuple[int, bool]:
+        """Return the watermark of the batch's output, and whether it has ended."""
+        if self._lags_ms is not None:
+            return joined_promise(offsets, self._lags_ms)
+        return batch_promise(offsets, self._log.read_watermark(number) if self._has_state else None)
 
     def _store(self, write: Write) -> None:
         """Hand a batch to the node. Raises :class:`SbonError` ``output-too-large``: another attempt would give as much."""
