@@ -39,6 +39,15 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_operators: Annotated[
         int, Meta(ge=1, le=100, description="operators this node hosts at once; beyond ten in one JVM batches take long")
     ] = 10
+    analyses: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100_000,
+            description="analysed fragments that the node remembers, so that the same query is planned faster the next time; a "
+            "few kilobytes of memory each",
+        ),
+    ] = 500
     start_timeout_s: Annotated[
         float, Meta(gt=0, le=3600, description="wait for the JVM, and for an operator; seconds; raise it on slow machines")
     ] = 180.0

@@ -344,6 +344,16 @@ async def test_forbidden_fragments_are_refused(engine: SparkEngine, fragment: st
 
 
 @in_one_loop
+async def test_a_fragment_is_allowed_for_its_number_of_views(engine: SparkEngine) -> None:
+    """It is checked once by an engine process."""
+    columns = (Column("n", "bigint"),)
+    for _ in range(2):
+        assert await engine.analyse("SELECT n FROM in1", (columns, columns)) == columns
+        with pytest.raises(SbonError, match="the relation in1 is not an input"):
+            await engine.analyse("SELECT n FROM in1", (columns,))
+
+
+@in_one_loop
 async def test_analysis_gives_the_schema_and_the_place_of_errors(engine: SparkEngine) -> None:
     schema = await engine.analyse("SELECT k + 1 AS n, price * 2 AS p, ts FROM in0", (SCHEMA,))
     assert schema == (Column("n", "bigint"), Column("p", "decimal(12,2)"), Column("ts", "timestamp"))

@@ -23,6 +23,7 @@ from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.engine.interface import Footprint, OnOperatorState, OperatorPort
 from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.analyses import Analyses
 from sbon_node.engine.spark.messages import (
     Analyse,
     Analysed,
@@ -70,6 +71,7 @@ class SparkEngine:
         self._settings, self._clock, self._on_state, self._fsync = settings, clock, on_state, fsync
         self._checkpoints = data_dir / "operators"
         self._supervisor = Supervisor(settings, data_dir, self._serve, self._engine_lost, module)
+        self._analyses = Analyses(settings.analyses, self._analyse)
         self._running: dict[str, Running] = {}
         self._tasks = Tasks(self._keeper_failed)
         self._isolation = asyncio.Lock()
@@ -94,7 +96,9 @@ class SparkEngine:
     # -- Engine -------------------------------------------------------------------------------------------------------
 
     async def analyse(self, fragment: str, inputs: tuple[Schema, ...], on_error: OnError = "fail") -> Schema:
-        command = Analyse(fragment=fragment, inputs=inputs, on_error=on_error)
+        return await self._analyses.schema(Analyse(fragment=fragment, inputs=inputs, on_error=on_error))
+
+    async def _analyse(self, command: Analyse) -> Schema:
         try:
             return (await self._supervisor.command(command, Analysed)).schema
         except EngineLostError as error:

@@ -31,6 +31,9 @@ GRAMMAR = frozenset(_GRAMMAR.split())
 FUNCTIONS = frozenset((*ALLOWED, *GRAMMAR, *ALLOWED_AGGREGATES, *SKETCH_AGGREGATES, *WINDOW_COLUMNS))
 REFLECTIVE = ("reflect", "java_method", "try_reflect")
 MAX_NODES = 20_000
+MAX_ALLOWED = 500
+_allowed: dict[tuple[str, int], None] = {}
+"""Fragments that this process has allowed, with the numbers of their views, the oldest first; Spark parses them all alike."""
 
 
 def fenced_session(session: SparkSession) -> SparkSession:
@@ -46,12 +49,17 @@ def fenced_session(session: SparkSession) -> SparkSession:
 
 def check(session: SparkSession, fragment: str, inputs: int) -> None:
     """Check a fragment; raises :class:`SbonError` ``forbidden-sql`` or ``bad-sql``."""
+    if (fragment, inputs) in _allowed:
+        return
     try:
         plan = session._jsparkSession.sessionState().sqlParser().parsePlan(fragment)
     except Exception as error:
         raise sql_error(error) from error
     views = {f"in{i}" for i in range(inputs)}
     _check_plan(plan, views, [MAX_NODES])
+    _allowed[fragment, inputs] = None
+    if len(_allowed) > MAX_ALLOWED:
+        del _allowed[next(iter(_allowed))]
 
 
 def _check_plan(plan: Any, views: set[str], budget: list[int]) -> None:
