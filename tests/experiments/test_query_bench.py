@@ -12,7 +12,7 @@ from sbon_cli.commands.experiments.bench_query import CASES, STEPS, Times, row_o
 
 
 def test_a_row_has_the_medians_over_its_runs() -> None:
-    runs = [Times(dict.fromkeys(STEPS, s), s + 1, s + 2, s + 3, s + 4, 10) for s in (0.5, 9.0, 0.25)]
+    runs = [Times(dict.fromkeys(STEPS, s), s + 1, s + 2, s + 3, s + 4, 10, s + 5) for s in (0.5, 9.0, 0.25)]
     row = row_of("filter", "warm", runs)
     assert row == {
         "case": "filter",
@@ -24,6 +24,7 @@ def test_a_row_has_the_medians_over_its_runs() -> None:
         "first_row_s": 2.5,
         "last_row_s": 3.5,
         "end_s": 4.5,
+        "cpu_s": 5.5,
     }
 
 
@@ -34,8 +35,11 @@ def test_a_short_run_splits_each_query_by_step() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
-    assert [(row["case"], row["kind"]) for row in rows] == [("filter", "cold"), *((case, "warm") for case in CASES)]
+    assert [(row["case"], row["kind"]) for row in rows] == [
+        (case, kind) for case in CASES for kind in ("new" if case != "filter" else "cold", "warm")
+    ]
     for row in rows:
         assert row["rows"] > 0
+        assert row["cpu_s"] > 0
         steps_s = sum(row[f"{step}_s"] for step in STEPS)
         assert 0 < steps_s <= row["accepted_s"] <= row["first_row_s"] <= row["last_row_s"] <= row["end_s"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import psutil
 
 
@@ -20,6 +22,18 @@ def cpu_s(processes: list[psutil.Process]) -> dict[int, float]:
             continue
         seconds[process.pid] = times.user + times.system
     return seconds
+
+
+def total_cpu_s(pids: Iterable[int]) -> float:
+    """Return the CPU seconds so far of these processes' families, with those of processes that ended in them."""
+    total = 0.0
+    for pid in pids:
+        for process in family(pid):
+            try:
+                total += sum(process.cpu_times()[:4])  # own and ended children's, as user and as system
+            except psutil.NoSuchProcess:
+                continue
+    return total
 
 
 def cpu_since(before: dict[int, float], now: dict[int, float]) -> float:

@@ -6,7 +6,7 @@ import importlib
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +40,10 @@ CASES = {
 
 
 class Times(NamedTuple):
-    """Seconds since the submission, but those of ``steps``, which last so long; ``rows`` is the number of rows."""
+    """Seconds since the submission, but those of ``steps``, which last so long; ``rows`` is the number of rows.
+
+    ``cpu_s`` are the CPU seconds of all processes of both nodes until the end. They depend less on other work on the machine.
+    """
 
     steps: dict[str, float]
     accepted_s: float
@@ -48,41 +51,42 @@ class Times(NamedTuple):
     last_row_s: float
     end_s: float
     rows: int
+    cpu_s: float
 
 
 @click.command("query")
 @click.option("--turns", type=click.IntRange(1, 1000), default=TURNS, show_default=True, help="Warm runs of each query.")
+@click.option("--case", "cases", type=click.Choice(list(CASES)), multiple=True, help="Only these queries; all by default.")
 @seed_option("the rows")
 @json_option
 @reports_errors
-def query(turns: int, seed: int, json_: bool) -> None:
+def query(turns: int, cases: tuple[str, ...], seed: int, json_: bool) -> None:
     """The latency of small queries: from the submission to the last row, split by step, cold and warm.
 
-    A filter, an aggregate, a join and three joins over 20,000 rows of CSV at two nodes. The first filter finds no engine
-    running, and is cold; the medians of the warm ones count, each after a first run of the same query.
+    A filter, an aggregate, a join and three joins over 20,000 rows of CSV at two nodes. The first query finds no engine
+    running, and is cold; the first of each other kind is new to its nodes; the medians of the warm ones count.
 
     Takes some minutes; run it on a machine that does nothing else.
     """
     with err().status("starting") as status, tempfile.TemporaryDirectory(prefix="sbon-query-") as folder:
-        rows = run(Path(folder), turns, seed=seed, notify=status.update)
+        rows = run(Path(folder), cases or tuple(CASES), turns, seed=seed, notify=status.update)
     if json_:
         print_json({"name": "query", "rows": rows})
         return
     print_table(list(rows[0]), [list(row.values()) for row in rows], title="query")
 
 
-def run(folder: Path, turns: int, *, seed: int, notify: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Return a row for each case, warm, and one for the first filter, cold. Raise :class:`SbonError` of a query that fails."""
+def run(folder: Path, cases: Sequence[str], turns: int, *, seed: int, notify: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Return two rows for each case, of its first run and warm. Raise :class:`SbonError` of a query that fails."""
     inputs_module: Any = importlib.import_module("sbon_node.experiments.bench.path.inputs")
     inputs = inputs_module.Inputs(folder / "csv", "csv")
     inputs.write(ROWS, seed)
-    rows = []
+    rows: list[dict[str, Any]] = []
     with LocalCluster(list(inputs_module.NODES)) as cluster:
-        for case, sql in CASES.items():
+        for case in cases:
+            sql, kind = CASES[case], "new" if rows else "cold"
             notify(f"{case}: the first run")
-            first = _measured(cluster, inputs, f"{case}_first", sql)
-            if case == "filter":
-                rows.append(row_of(case, "cold", [first]))
+            rows.append(row_of(case, kind, [_measured(cluster, inputs, f"{case}_first", sql)]))
             warm = []
             for turn in range(1, turns + 1):
                 notify(f"{case}: run {turn} of {turns}")
@@ -94,8 +98,10 @@ def run(folder: Path, turns: int, *, seed: int, notify: Callable[[str], None]) -
 def _measured(cluster: LocalCluster, inputs: Any, run_name: str, sql: str) -> Times:
     """Run a query over new streams, which its node has not read yet."""
     client = cluster.nodes[0].client
+    footprint: Any = importlib.import_module("sbon_node.experiments.bench.footprint")
+    pids = [node.pid for node in cluster.nodes]
     with streams_over_files(cluster, inputs, run_name.replace("-", "_"), ("trades", "news")) as names:
-        began_s = time.monotonic()
+        before_cpu_s, began_s = footprint.total_cpu_s(pids), time.monotonic()
         accepted = _accepted(client, Submission(sql=sql.format(**names), consumer=cluster.nodes[0].name))
         accepted_s = time.monotonic() - began_s
         first_row_s = last_row_s = 0.0
@@ -111,9 +117,10 @@ def _measured(cluster: LocalCluster, inputs: Any, run_name: str, sql: str) -> Ti
             first_row_s = first_row_s or last_row_s
             written()
         end_s = time.monotonic() - began_s
+        cpu_s = footprint.total_cpu_s(pids) - before_cpu_s
     if end.state != states.FINISHED:
         raise SbonError("query-over", f"{accepted.query.id} {end.state}: {end.reason}")
-    return Times(accepted.seconds, accepted_s, first_row_s, last_row_s, end_s, follower.rows)
+    return Times(accepted.seconds, accepted_s, first_row_s, last_row_s, end_s, follower.rows, cpu_s)
 
 
 def _accepted(client: Client, submission: Submission) -> Accepted:
@@ -139,4 +146,5 @@ def row_of(case: str, kind: str, runs: list[Times]) -> dict[str, Any]:
         "first_row_s": median(lambda times: times.first_row_s),
         "last_row_s": median(lambda times: times.last_row_s),
         "end_s": median(lambda times: times.end_s),
+        "cpu_s": median(lambda times: times.cpu_s),
     }

@@ -19,6 +19,7 @@ from sbon_node.engine.promise import EARLIEST_MS
 PROPAGATED = "spark.sql.streaming.statefulOperator.allowMultiple"
 _LOOK_S = 0.01
 _STATEFUL = frozenset(["Join", "Aggregate", "Distinct", "Deduplicate", "DeduplicateWithinWatermark"])
+_AT_ONCE = frozenset(["Inner", "LeftSemi"])
 
 
 def propagate(session: SparkSession, fragment: DataFrame) -> bool:
@@ -47,10 +48,8 @@ def begin(query: StreamingQuery) -> None:
 
 def gives_at_once(fragment: DataFrame) -> bool:
     """Return whether all nodes with state are inner or semi joins: their state gives no rows without later input."""
-    return all(
-        node.nodeName() == "Join" and node.joinType().toString() in ("Inner", "LeftSemi")
-        for node in _with_state(_analyzed(fragment))
-    )
+    nodes = list(_with_state(_analyzed(fragment)))
+    return bool(nodes) and all(node.nodeName() == "Join" and node.joinType().toString() in _AT_ONCE for node in nodes)
 
 
 def _with_state(plan: Any) -> Iterator[Any]:
