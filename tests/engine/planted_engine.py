@@ -11,13 +11,14 @@ from pyspark.sql import functions as f
 from sbon_node.engine.spark import engine_process
 from sbon_node.engine.spark.operators import operator as operators
 from sbon_node.engine.spark.operators.markers import DELAY_MS, MARK
+from sbon_node.model.operators import OperatorSpec
 
 _rows_of, _with_watermark = operators._rows_of, operators.with_watermark
 
 
-def planted(session: Any, source: str, operator: str, *more: Any) -> DataFrame:
-    operators.with_watermark = {"alone": alone, "plain": plain}.get(operator.partition(".")[0], _with_watermark)
-    return _rows_of(session, source, operator, *more)
+def planted(session: Any, source: str, spec: OperatorSpec, *more: Any) -> DataFrame:
+    operators.with_watermark = {"alone": alone, "plain": plain}.get(spec.id.partition(".")[0], _with_watermark)
+    return _rows_of(session, source, spec, *more)
 
 
 def alone(rows: DataFrame, event_time: str) -> DataFrame:
