@@ -180,7 +180,17 @@ def test_filters_in_arrow_keep_the_rows_that_spark_keeps(spark: Batch) -> None:
 
 @pytest.mark.parametrize(
     "condition",
-    ["ratio > 0.1", "small > 1.5", "name LIKE 'a%'", "upper(name) = 'A'", "price > 3 OR flag", "NOT price > 3", "flag"],
+    [
+        "ratio > 0.1",
+        "small > 1.5",
+        "name LIKE 'a%'",
+        "upper(name) = 'A'",
+        "price > 3 OR flag",
+        "NOT price > 3",
+        "flag",
+        "name = 'a\\\\b'",
+        "1 / small > 0 AND price > 3",
+    ],
 )
 def test_other_conditions_are_left_to_spark(spark: Batch, condition: str) -> None:
     for plan in read_plans(first(planned(f"SELECT ts FROM t WHERE {condition}", spark))):

@@ -38,7 +38,8 @@ class _NotInArrowError(Exception):
 def read_plans(spec: OperatorSpec) -> list[ReadPlan | None]:
     """Return the plan of each view; None where readers pass all rows on as they are.
 
-    An operator that skips rows for errors reads all columns, since its dead letters have them.
+    An operator that skips rows for errors reads all columns, since its dead letters have them. A fragment with a backslash is
+    left to Spark, so that its escapes in strings need not be known here.
     """
     views = spec.views()
     if spec.on_error != "fail":
@@ -49,8 +50,9 @@ def read_plans(spec: OperatorSpec) -> list[ReadPlan | None]:
     for inputs in views:
         schema = inputs[0][1].schema
         columns = _used(tree, schema, {inputs[0][1].event_time, *times_of_buckets})
-        condition = _condition(tree, schema) if len(views) == 1 and not spec.has_state else None
-        grouping = _grouping(tree, schema, spec.schema) if spec.groups_per_batch else None
+        has_rows_alone = len(views) == 1 and not spec.has_state and "\\" not in spec.fragment
+        condition = _condition(tree, schema) if has_rows_alone else None
+        grouping = _grouping(tree, schema, spec.schema) if has_rows_alone and spec.groups_per_batch else None
         is_all = len(columns) == len(schema) and condition is None and grouping is None
         plans.append(None if is_all else ReadPlan(columns, condition, grouping))
     return plans
@@ -68,7 +70,10 @@ def _used(tree: exp.Expr, schema: Schema, times: set[str]) -> Schema:
 
 
 def _condition(tree: exp.Expr, schema: Schema) -> Expression | None:
-    """Return the parts of the innermost WHERE that Arrow can evaluate; Spark evaluates all of them."""
+    """Return the first parts of the innermost WHERE that Arrow can evaluate; Spark evaluates all of them.
+
+    Later parts after one that is left to Spark stay too, since that one may raise an error for rows that they would drop.
+    """
     select = _innermost(tree)
     where = None if select is None else select.args.get("where")
     if where is None:
@@ -79,7 +84,7 @@ def _condition(tree: exp.Expr, schema: Schema) -> Expression | None:
         try:
             compiled = _comparison(part, types)
         except _NotInArrowError:
-            continue
+            break
         condition = compiled if condition is None else Call("and", (condition, compiled))
     return condition
 
