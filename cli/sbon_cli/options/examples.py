@@ -100,6 +100,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench": ("sbon bench engine --quick",),
     "bench engine": ("sbon bench engine --quick", "sbon bench engine --json > engine.json"),
     "bench endurance": ("sbon bench endurance --queries 500 --json",),
+    "bench memory": ("sbon bench memory", "sbon bench memory --json > memory.json"),
     "bench query": ("sbon bench query", "sbon bench query --turns 20 --json > query.json"),
     "bench path": ("sbon bench path --quick", "sbon bench path --json > path.json"),
     "bench planning": ("sbon bench planning",),

@@ -10,6 +10,7 @@ import click
 from rich.markup import escape
 
 from sbon.local.wide_area import cities
+from sbon_cli.commands.experiments.bench_memory import memory
 from sbon_cli.commands.experiments.bench_path import path
 from sbon_cli.commands.experiments.bench_query import query
 from sbon_cli.commands.experiments.options import seed_option, suite_queries_option
@@ -22,6 +23,7 @@ def bench() -> None:
     """Measures; prints a table, or JSON with units in the column names."""
 
 
+bench.add_command(memory)
 bench.add_command(path)
 bench.add_command(query)
 
