@@ -35,6 +35,7 @@ from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.pushes import Pushes
+from sbon_node.hosting.samples import SampleStore
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.membership.table import Change
@@ -132,7 +133,9 @@ class Node:
         self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks)
         self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
 
-        self._measurements = MeasurementStore(self.context, self._sources)
+        self._measurements = MeasurementStore(
+            self.context, self._sources, SampleStore(self.context, self._catalogue, self._sources)
+        )
         self._book = QueryHolder(
             self.context,
             self._measurements,

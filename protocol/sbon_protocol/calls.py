@@ -18,6 +18,9 @@ Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
 Names = Annotated[tuple[Line, ...], Meta(max_length=4096)]
 MAX_MEASUREMENTS = 4096
 MAX_TARGETS = 256
+MAX_SAMPLED_SOURCES = 256
+MAX_SAMPLE_ROWS = 1000
+MAX_SAMPLE_COLUMNS = 1000
 
 
 class Call(Message, frozen=True):
@@ -278,6 +281,40 @@ class Measurements(Message, frozen=True):
     operators: Annotated[tuple[OperatorMeasurement, ...], Meta(max_length=MAX_MEASUREMENTS)]
 
 
+class SampleRequest(Message, frozen=True):
+    """Columns of a source of which a plan needs sampled values; others are not sent."""
+
+    source: Line
+    columns: Annotated[tuple[Line, ...], Meta(max_length=MAX_SAMPLE_COLUMNS)]
+
+
+class SampleSources(Call, frozen=True):
+    """Request samples of the receiver's own sources, of at most ``rows`` rows each."""
+
+    requests: Annotated[tuple[SampleRequest, ...], Meta(max_length=MAX_SAMPLED_SOURCES)]
+    rows: Annotated[int, Meta(ge=1, le=MAX_SAMPLE_ROWS)]
+
+
+class SourceSample(Message, frozen=True):
+    """Rows taken evenly from the first ``seen`` rows of a source.
+
+    ``rows`` is the expected number of all rows, nil if it has no end or that is unknown; ``read_rows_s`` is the speed at which
+    its node reads a source without a pace, else 0.
+    """
+
+    source: Line
+    seen: Count
+    rows: Quantity | None
+    read_rows_s: Quantity
+    columns: Annotated[
+        dict[Line, Annotated[tuple[Any, ...], Meta(max_length=MAX_SAMPLE_ROWS)]], Meta(max_length=MAX_SAMPLE_COLUMNS)
+    ]
+
+
+class SourceSamples(Message, frozen=True):
+    samples: Annotated[tuple[SourceSample, ...], Meta(max_length=MAX_SAMPLED_SOURCES)]
+
+
 # -- round-trip times -------------------------------------------------------------------------------------------------
 
 
@@ -350,6 +387,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "describe-components": (DescribeComponents, ComponentStates),
     "keep-measurements": (KeepMeasurements, None),
     "recall-measurements": (RecallMeasurements, Measurements),
+    "sample-sources": (SampleSources, SourceSamples),
     "measure-rtt": (MeasureRtt, MeasuredRtts),
     "reach-back": (ReachBack, ReachedBack),
 }

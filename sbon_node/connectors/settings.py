@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from sbon_node.connectors.access.roots import ANYWHERE
+from sbon_node.model.samples import MAX_SAMPLE_ROWS
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -98,6 +99,15 @@ class ConnectorSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
             "the rows read at once; reading takes a few times as much memory; files with larger pages are refused",
         ),
     ] = 64 * MIB
+    sample_rows: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=MAX_SAMPLE_ROWS,
+            description="rows of each source that its node keeps, and gives to nodes that plan queries, to estimate from; 0 "
+            "keeps the values of rows from plans, which are then estimated without them",
+        ),
+    ] = MAX_SAMPLE_ROWS
     linger_s: Annotated[
         float,
         Meta(

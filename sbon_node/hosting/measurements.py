@@ -14,6 +14,7 @@ from typing import NamedTuple
 import structlog
 
 from sbon_node.errors import SbonError
+from sbon_node.hosting.samples import SampleStore
 from sbon_node.hosting.sources import SourceHost
 from sbon_node.model.catalogue import MAX_ROWS_S
 from sbon_node.model.frames import MAX_ROW_BYTES
@@ -45,8 +46,8 @@ class MeasurementStore:
     The least recently received or requested are deleted first.
     """
 
-    def __init__(self, context: Context, sources: SourceHost) -> None:
-        self._context, self._sources = context, sources
+    def __init__(self, context: Context, sources: SourceHost, samples: SampleStore) -> None:
+        self._context, self._sources, self._samples = context, sources, samples
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         context.server.handle(KeepMeasurements, self._handle_keep)
         context.server.handle(RecallMeasurements, self._handle_recall)
@@ -90,7 +91,9 @@ class MeasurementStore:
             )
         return tuple(recalled)
 
-    async def measured(self, sources: Mapping[str, str], signatures: Sequence[str]) -> Measured:
+    async def measured(
+        self, sources: Mapping[str, str], signatures: Sequence[str], columns: Mapping[str, Sequence[str]]
+    ) -> Measured:
         """Ask the nodes of the sources, all at once; the newest answer counts.
 
         Implements :data:`sbon_node.model.measurements.Recall`.
@@ -98,7 +101,8 @@ class MeasurementStore:
         at: dict[str, list[str]] = {}
         for source, node in sources.items():
             at.setdefault(node, []).append(source)
-        answers = await asyncio.gather(*(self._ask(node, names, signatures) for node, names in sorted(at.items())))
+        asking = asyncio.gather(*(self._ask(node, names, signatures) for node, names in sorted(at.items())))
+        answers, samples = await asyncio.gather(asking, self._samples.samples(sources, columns))
         newest: dict[str, OperatorMeasurement] = {}
         paces: dict[str, SourcePace] = {}
         for (_, names), answer in zip(sorted(at.items()), answers, strict=True):
@@ -111,7 +115,8 @@ class MeasurementStore:
                 ):
                     newest[report.signature] = report
             paces |= {report.source: _pace(report) for report in answer.sources if report.source in names}
-        return Measured(operators={name: _measurement(report) for name, report in newest.items()}, sources=paces)
+        operators = {name: _measurement(report) for name, report in newest.items()}
+        return Measured(operators=operators, sources=paces, samples=samples)
 
     async def _ask(self, node: str, sources: Sequence[str], signatures: Sequence[str]) -> Measurements:
         call = RecallMeasurements(sources=tuple(sources)[:MAX_MEASUREMENTS], signatures=tuple(signatures)[:MAX_MEASUREMENTS])

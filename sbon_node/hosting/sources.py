@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -12,8 +13,9 @@ from sbon_node.catalogue.catalogue import Catalogue
 from sbon_node.connectors.access.secrets import check_no_secrets
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.registry import open_source
+from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.connectors.sources.runner import SourceRunner
-from sbon_node.connectors.sources.sample import with_sample
+from sbon_node.connectors.sources.sample import Beginning, read_beginning, with_beginning
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration, StreamDeclaration, is_source
 from sbon_node.model.schema import check_source
@@ -42,6 +44,18 @@ class HostedSource(msgspec.Struct, frozen=True, kw_only=True):
     version: int
 
 
+BEGINNING_S = 2.0
+"""Seconds that the reading of a source's beginning for a plan may take."""
+
+
+class TakenSample(NamedTuple):
+    """A sample of a source; ``rows`` is the expected number of all its rows, ``read_rows_s`` as in :class:`Beginning`."""
+
+    sample: RowSample
+    rows: float | None = None
+    read_rows_s: float | None = None
+
+
 class SourceHost:
     """Runs a :class:`SourceRunner` for every source of the catalogue that names this node."""
 
@@ -51,6 +65,8 @@ class SourceHost:
         self._running: dict[str, HostedSource] = {}
         self._runners: dict[str, SourceRunner] = {}
         self._refused: dict[str, str] = {}
+        self._beginnings: dict[str, tuple[HostedSource, Beginning]] = {}
+        self._reading = asyncio.Lock()
         self._tasks = Tasks()
         catalogue.on_change = self._changed
         context.server.handle(AttachSource, self._handle_attach)
@@ -130,6 +146,44 @@ class SourceHost:
         """Return the runner of a source that runs, or has run, on this node."""
         return self._runners.get(source_id)
 
+    async def sample(self, source_id: str) -> TakenSample | None:
+        """Return a sample of a source of this node: of the rows that have passed or, if these are fewer, of its beginning."""
+        hosted = self._running.get(source_id)
+        if hosted is None:
+            return None
+        beginning = await self._beginning(hosted)
+        runner = self._runners.get(source_id)
+        passed = runner.sample if runner is not None else RowSample()
+        if beginning is None:
+            return TakenSample(passed) if passed.seen else None
+        report = runner.describe() if runner is not None else None
+        rows, read_rows_s = beginning.rows, beginning.read_rows_s
+        if report is not None and report.read_share and report.rows >= passed.seen >= beginning.sample.seen:
+            rows = report.rows / report.read_share
+        if report is not None and read_rows_s is not None and not report.paced:
+            read_rows_s = report.rows_s or read_rows_s
+        sample = passed if passed.seen >= beginning.sample.seen else beginning.sample
+        return TakenSample(sample, max(rows, float(sample.seen)) if rows is not None else None, read_rows_s)
+
+    async def _beginning(self, hosted: HostedSource) -> Beginning | None:
+        """Return the beginning of a finite source, which is read once; None if it has none or cannot be read in time."""
+        name = hosted.source.id
+        async with self._reading:
+            known = self._beginnings.get(name)
+            if known is not None and known[0] == hosted:
+                return known[1]
+            beginning = None
+            try:
+                opened = open_source(hosted.source, hosted.stream, self._settings, self._context.clock)
+                if opened.finite:
+                    async with self._context.clock.timeout(BEGINNING_S):
+                        beginning = await read_beginning(opened, self._context.clock, name, self._settings.sample_rows)
+            except (SbonError, TimeoutError) as error:
+                log.info("source-not-sampled", source=name, reason=str(error))
+            if beginning is not None:
+                self._beginnings[name] = (hosted, beginning)
+            return beginning
+
     async def _ask(self, node: str, name: str) -> list[SourceInfo] | None:
         """Ask a node for its sources of a stream; None if it gives no valid answer."""
         try:
@@ -147,7 +201,15 @@ class SourceHost:
         check_source(source, declaration)
         opened = open_source(source, declaration, self._settings, self._context.clock)
         opened.check()
-        await self._catalogue.attach(await with_sample(source, opened))
+        known = source.row_bytes is not None and source.rows_s is not None
+        beginning = None
+        if opened.finite and not known:
+            beginning = await read_beginning(opened, self._context.clock, source.id, self._settings.sample_rows)
+        await self._catalogue.attach(with_beginning(source, beginning))
+        named = (source.stream, source.name)
+        hosted = next((hosted for hosted in self._wanted.values() if (hosted.source.stream, hosted.source.name) == named), None)
+        if hosted is not None and beginning is not None:
+            self._beginnings[hosted.source.id] = (hosted, beginning)
 
     def _changed(self, entry: CatalogEntry) -> None:
         """Start new sources, and stop those that are gone or have changed."""
@@ -160,6 +222,7 @@ class SourceHost:
         before = {i: hosted for i, hosted in self._wanted.items() if hosted.stream.name == name}
         for source_id in before.keys() - own.keys():
             del self._wanted[source_id]
+            self._beginnings.pop(source_id, None)
         self._wanted |= own
         for source_id in sorted(before.keys() | own.keys()):
             if before.get(source_id) != own.get(source_id):

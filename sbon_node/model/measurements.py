@@ -15,6 +15,7 @@ from msgspec import Meta
 from sbon_node.model.bounded import Counted
 from sbon_node.model.catalogue import MAX_ROWS_S
 from sbon_node.model.frames import MAX_ROW_BYTES
+from sbon_node.model.samples import StreamSample
 
 LEAST_ROWS = 100
 """Fewest input rows of a usable measurement."""
@@ -59,15 +60,18 @@ class SourcePace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements: operators by signature, sources by id."""
+    """Measurements: operators by signature, sources by id, and samples by source id."""
 
     operators: Mapping[str, Measurement] = {}
     sources: Mapping[str, SourcePace] = {}
+    samples: Mapping[str, StreamSample] = {}
 
 
-Recall = Callable[[Mapping[str, str], Sequence[str]], Awaitable[Measured]]
-"""Returns the measurements of sources (node by id) and of operator signatures."""
+Recall = Callable[[Mapping[str, str], Sequence[str], Mapping[str, Sequence[str]]], Awaitable[Measured]]
+"""Returns the measurements of sources (node by id) and of operator signatures, and samples of columns (by source id)."""
 
 
-async def nothing_measured(sources: Mapping[str, str], signatures: Sequence[str]) -> Measured:
+async def nothing_measured(
+    sources: Mapping[str, str], signatures: Sequence[str], columns: Mapping[str, Sequence[str]]
+) -> Measured:
     return Measured()

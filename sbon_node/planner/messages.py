@@ -90,10 +90,13 @@ class AskSchema(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class AskMeasured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Request of a plan for measurements of sources, with their nodes, and of operators by signature."""
+    """Request of a plan for measurements of sources, with their nodes, and of operators by signature, and for samples of the
+    sources' ``columns``.
+    """
 
     sources: dict[str, str]
     signatures: tuple[str, ...]
+    columns: dict[str, tuple[str, ...]] = {}
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -286,6 +286,6 @@ async def _answered(question: WorkerRequest, analyse: Analyse, recall: Recall) -
     try:
         if isinstance(question, AskSchema):
             return Continue(plan=0, schema=await analyse(question.fragment, question.inputs))
-        return Continue(plan=0, measured=await recall(question.sources, question.signatures))
+        return Continue(plan=0, measured=await recall(question.sources, question.signatures, question.columns))
     except SbonError as error:
         return Continue(plan=0, refused=Refused.of(error))

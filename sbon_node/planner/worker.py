@@ -192,8 +192,9 @@ async def _analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:
     return schema
 
 
-async def _recall(sources: Mapping[str, str], signatures: Sequence[str]) -> Measured:
-    measured: Measured = await _answer_to(AskMeasured(sources=dict(sources), signatures=tuple(signatures)))
+async def _recall(sources: Mapping[str, str], signatures: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Measured:
+    wanted = {source: tuple(names) for source, names in columns.items()}
+    measured: Measured = await _answer_to(AskMeasured(sources=dict(sources), signatures=tuple(signatures), columns=wanted))
     return measured
 
 

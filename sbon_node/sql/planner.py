@@ -77,17 +77,24 @@ def _remembering(analyse: Analyse) -> Analyse:
 
 
 def _recalling(recall: Recall) -> Recall:
-    """Recall each signature only once, so that compared plans use the same answers."""
+    """Recall each signature and each source's sample only once, so that compared plans use the same answers."""
     signatures_sent: set[str] = set()
+    sampled: set[str] = set()
     known = Measured()
 
-    async def recalled(sources: Mapping[str, str], signatures: Sequence[str]) -> Measured:
+    async def recalled(sources: Mapping[str, str], signatures: Sequence[str], columns: Mapping[str, Sequence[str]]) -> Measured:
         nonlocal known
         new = [signature for signature in signatures if signature not in signatures_sent]
         signatures_sent.update(new)
         if new:
-            more = await recall(sources, new)
-            known = Measured(operators={**known.operators, **more.operators}, sources={**more.sources, **known.sources})
+            unsampled = {source: names for source, names in columns.items() if source not in sampled}
+            sampled.update(unsampled)
+            more = await recall(sources, new, unsampled)
+            known = Measured(
+                operators={**known.operators, **more.operators},
+                sources={**more.sources, **known.sources},
+                samples={**more.samples, **known.samples},
+            )
         return known
 
     return recalled

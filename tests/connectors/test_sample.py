@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sbon_node.clock import Clock
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources import sample
 from sbon_node.connectors.sources.registry import open_source
-from sbon_node.connectors.sources.sample import with_sample
+from sbon_node.connectors.sources.sample import read_beginning, with_beginning
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
 
@@ -29,7 +31,8 @@ def lines(folder: Path, note: str, name: str = "rows.csv") -> Path:
 
 def sampled(connector: str, options: dict[str, Any], **fields: Any) -> SourceDeclaration:
     declared = SourceDeclaration(stream="s", name="a", node="n", connector=connector, options=options, **fields)
-    return asyncio.run(with_sample(declared, open_source(declared, STREAM, ConnectorSettings())))
+    source = open_source(declared, STREAM, ConnectorSettings())
+    return with_beginning(declared, asyncio.run(read_beginning(source, Clock.real(), "a")) if source.finite else None)
 
 
 def test_longer_rows_are_sampled_as_longer(tmp_path: Path) -> None:
@@ -85,6 +88,40 @@ def test_values_without_evidence_get_no_type(tmp_path: Path, content: str) -> No
     assert (found.row_bytes is not None) == found.sampled == ("only" in content)
 
 
+def beginning(connector: str, options: dict[str, Any], clock: Clock) -> sample.Beginning:
+    declared = SourceDeclaration(stream="s", name="a", node="n", connector=connector, options=options)
+    read = asyncio.run(read_beginning(open_source(declared, STREAM, ConnectorSettings()), clock, "a"))
+    assert read is not None
+    return read
+
+
+class Ticking(Clock):
+    """A clock of which every look takes half a second."""
+
+    def __init__(self) -> None:
+        ticks = itertools.count()
+        super().__init__(monotonic_s=lambda: next(ticks) / 2)
+
+
+def test_the_beginning_says_how_many_rows_there_are_and_how_fast_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("ts,note\n" + "".join(f"2020-01-01 00:00:00,{i:09}\n" for i in range(100_000)))
+    large = beginning("file", {"path": str(path)}, Ticking())
+    assert large.rows == pytest.approx(100_000, rel=0.01)
+    assert large.read_rows_s == pytest.approx(large.sample.seen / 0.5)
+    assert sample.MAX_ROWS <= large.sample.seen < 100_000
+    small = beginning("file", {"path": str(lines(tmp_path, "x", "small.csv"))}, Ticking())
+    assert (small.rows, small.sample.seen) == (ROWS, ROWS)
+    paced = beginning("file", {"path": str(lines(tmp_path, "x", "paced.csv")), "replay": 60.0}, Ticking())
+    assert (paced.rows_s, paced.read_rows_s) == (pytest.approx(30, rel=0.05), None)
+    assert paced.rows == pytest.approx(ROWS, rel=0.05)
+
+
+def test_no_speed_is_measured_in_virtual_time_or_from_a_few_rows(tmp_path: Path) -> None:
+    assert beginning("generator", {"rows": 5000, "rate": 0}, Clock(monotonic_s=lambda: 1.0)).read_rows_s is None
+    assert beginning("generator", {"rows": 500, "rate": 0}, Ticking()).read_rows_s is None
+
+
 def test_live_sources_are_left_alone() -> None:
     assert not sampled("generator", {"rate": 10.0}).sampled
 
@@ -105,5 +142,5 @@ def test_a_sample_is_bounded_and_closed(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(source, "read", counted)
     monkeypatch.setattr(source, "close", counted_close)
-    asyncio.run(with_sample(declared, source))
+    asyncio.run(read_beginning(source, Clock.real(), "a"))
     assert (len(reads), len(closed)) == (sample.MAX_CHUNKS, 1)

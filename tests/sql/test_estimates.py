@@ -22,6 +22,7 @@ from sbon_node.sql.rewrite.pushdown import push_down
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import Stage, cut
 from sbon_node.sql.stages.estimate import Estimate, estimated, selectivity
+from sbon_node.sql.stages.source_rates import StreamEstimate
 from tests.sql.test_stages import CASES, CATALOG
 
 pytestmark = pytest.mark.slow
@@ -47,7 +48,7 @@ BYTES = st.floats(0.1, MAX_ROW_BYTES)
 
 def of(stage: Stage, rates: list[Rate], measured: Measurement | None = None) -> Estimate:
     schema: Schema = (Column("ts", "timestamp"), Column("name", "string"), Column("n", "bigint"))
-    return estimated(stage.relation, [schema] * len(rates), rates, schema, measured)
+    return estimated(stage.relation, [schema] * len(rates), [StreamEstimate(rate) for rate in rates], schema, measured)
 
 
 @st.composite
@@ -109,7 +110,7 @@ NUMBERS = CatalogEntry(
 async def planned(known: Measured | None = None, sql: str = SQL, entry: CatalogEntry = NUMBERS) -> Plan:
     asked = []
 
-    async def recall(sources: object, signatures: object) -> Measured:
+    async def recall(sources: object, signatures: object, columns: object) -> Measured:
         asked.append((sources, signatures))
         return known or Measured()
 

@@ -22,6 +22,7 @@ from sbon_node.connectors.interface import MAY_BE_MENDED, BadRow, Chunk, Confirm
 from sbon_node.connectors.settings import ConnectorSettings
 from sbon_node.connectors.sources.dead_letters import DeadLetters
 from sbon_node.connectors.sources.event_time import EventTime
+from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.frames import END_WATERMARK_MS, MAX_ROW_BYTES, FrameDraft
@@ -96,6 +97,8 @@ class SourceRunner:
         self.declaration = declaration
         self.state: SourceState = source_states.IDLE
         self.reason = ""
+        self.sample = RowSample(settings.sample_rows)
+        """A sample of the rows that have passed since this runner started."""
         self._trouble = ""
         self._source, self._outbox, self._clock, self._settings = source, outbox, clock, settings
         self._wanted, self._on_state = wanted, on_state
@@ -243,6 +246,7 @@ class SourceRunner:
         bad += [BadRow(*chunk.origin(int(in_time.kept[i])), reason) for i in large]
         if large:
             rows = rows.take(pa.array(np.delete(np.arange(rows.num_rows), large)))
+        self.sample.add(rows)
         pending.position = chunk.position
         pending.rows.append(rows)
         pending.size += rows.nbytes

@@ -1,70 +1,103 @@
-"""Estimates from a source's beginning: bytes per row in a frame, rows per second."""
+"""The beginning of a finite source: a sample of its rows, bytes per row in a frame, rows per second, and rows in all."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
 import structlog
 
+from sbon_node.clock import Clock
 from sbon_node.connectors.formats import frames
-from sbon_node.connectors.interface import Chunk, Source
+from sbon_node.connectors.interface import Chunk, Measured, Source
+from sbon_node.connectors.sources.row_sample import RowSample
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import MAX_ROWS_S, SourceDeclaration
 from sbon_node.model.frames import MAX_ROW_BYTES
+from sbon_node.model.samples import MAX_SAMPLE_ROWS
 
 log = structlog.get_logger()
 
 MAX_ROWS = 4096
 MAX_CHUNKS = 64
+TIMED_ROWS = 1000
+"""Fewest rows from which a reading speed is measured; opening takes most of the time of fewer."""
 
 
-async def with_sample(declaration: SourceDeclaration, source: Source) -> SourceDeclaration:
-    """Complete the declaration from the first chunks of a finite source.
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What the first chunks of a finite source tell; None for what they do not.
 
-    It stays as it is if nothing can be read, or if the source is live. Read errors appear when the source runs.
+    ``rows_s`` is the source's own pace, ``read_rows_s`` the speed at which this node reads and packs its rows otherwise.
+    ``rows`` is the expected number of all rows. ``unpaced`` means that it has many rows without a pace.
     """
-    if not source.finite or (declaration.row_bytes is not None and declaration.rows_s is not None):
-        return declaration
-    try:
-        chunks = await _first_chunks(source)
-    except SbonError as error:
-        log.info("source-not-sampled", source=declaration.id, reason=str(error))
-        return declaration
-    row_bytes, rows_s = declaration.row_bytes, declaration.rows_s
-    if row_bytes is None:
-        row_bytes = _row_bytes(chunks)
-    if rows_s is None:
-        rows_s = _pace(chunks)
-    sampled = (row_bytes, rows_s) != (declaration.row_bytes, declaration.rows_s)
-    unpaced = rows_s is None and _is_large(chunks)
-    return msgspec.structs.replace(declaration, row_bytes=row_bytes, rows_s=rows_s, sampled=sampled, unpaced=unpaced)
+
+    sample: RowSample = field(default_factory=RowSample)
+    row_bytes: float | None = None
+    rows_s: float | None = None
+    read_rows_s: float | None = None
+    rows: float | None = None
+    unpaced: bool = False
 
 
-async def _first_chunks(source: Source) -> list[Chunk]:
+async def read_beginning(source: Source, clock: Clock, name: str, sample_rows: int = MAX_SAMPLE_ROWS) -> Beginning | None:
+    """Read the first chunks of a finite source, and keep at most ``sample_rows`` rows.
+
+    None if nothing can be read; read errors appear when the source runs.
+    """
     chunks: list[Chunk] = []
+    begun, share, at_end = clock.now(), None, False
     try:
         await source.open(None)
         while len(chunks) < MAX_CHUNKS and sum(chunk.rows.num_rows for chunk in chunks) < MAX_ROWS:
             chunk = await source.read()
             if chunk is None:
+                at_end = True
                 break
             if chunk.rows.num_rows:
                 chunks.append(chunk)
+        share = 1.0 if at_end else source.share if isinstance(source, Measured) else None
+    except SbonError as error:
+        log.info("source-not-sampled", source=name, reason=str(error))
+        return None
     finally:
         await source.close()
-    return chunks
+    rows, row_bytes, paced = sum(chunk.rows.num_rows for chunk in chunks), _row_bytes(chunks), _is_paced(chunks)
+    elapsed_s = clock.now() - begun
+    sample = RowSample(sample_rows)
+    for chunk in chunks:
+        sample.add(chunk.rows)
+    return Beginning(
+        sample=sample,
+        row_bytes=row_bytes,
+        rows_s=_pace(chunks),
+        read_rows_s=min(rows / elapsed_s, MAX_ROWS_S) if elapsed_s > 0 and rows >= TIMED_ROWS and not paced else None,
+        rows=rows / share if share else None,
+        unpaced=rows >= MAX_ROWS and not paced,
+    )
 
 
-def _is_large(chunks: list[Chunk]) -> bool:
-    """Return whether the source has at least as many rows as a sample takes, none of them with a time at which it is due."""
-    return sum(chunk.rows.num_rows for chunk in chunks) >= MAX_ROWS and all(chunk.due_s is None for chunk in chunks)
+def with_beginning(declaration: SourceDeclaration, beginning: Beginning | None) -> SourceDeclaration:
+    """Complete the declaration of a finite source; what is declared stays."""
+    if beginning is None:
+        return declaration
+    row_bytes = beginning.row_bytes if declaration.row_bytes is None else declaration.row_bytes
+    rows_s = beginning.rows_s if declaration.rows_s is None else declaration.rows_s
+    sampled = (row_bytes, rows_s) != (declaration.row_bytes, declaration.rows_s)
+    unpaced = rows_s is None and beginning.unpaced
+    return msgspec.structs.replace(declaration, row_bytes=row_bytes, rows_s=rows_s, sampled=sampled, unpaced=unpaced)
+
+
+def _is_paced(chunks: list[Chunk]) -> bool:
+    """Return whether any of the rows has a time at which it is due."""
+    return any(chunk.due_s is not None for chunk in chunks)
 
 
 def _row_bytes(chunks: list[Chunk]) -> float | None:
     """Return bytes per row in frames as the runner cuts them. A paced source makes a frame of each chunk, however small."""
-    paced = any(chunk.due_s is not None for chunk in chunks)
     batches = [chunk.rows for chunk in chunks]
-    together = batches if paced or not batches else [pa.concat_batches(batches)]
+    together = batches if _is_paced(chunks) or not batches else [pa.concat_batches(batches)]
     cuts = [frame for rows in together for frame in frames.cut(rows) if frame.payload]
     if not cuts:
         return None

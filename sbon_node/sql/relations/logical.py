@@ -155,6 +155,19 @@ def is_partial(relation: Relation) -> bool:
     return isinstance(relation, Select) and isinstance(relation.child, Aggregate) and relation.child.partial
 
 
+def columns_read(relation: Relation, view: int) -> set[str]:
+    """Return the columns of a view that the SELECT directly above it reads."""
+    match relation:
+        case Select(Input(number), outputs, conditions):
+            expressions = (*(output.expression for output in outputs), *conditions) if number == view else ()
+            return {name for expression in expressions for name in named(expression)}
+        case Select(child) | Aggregate(child):
+            return columns_read(child, view)
+        case Join(_, left, right):
+            return columns_read(left, view) | columns_read(right, view)
+    return set()
+
+
 def column(name: str, side: str = "") -> exp.Column:
     """Return a reference to a column of a relation's child, or of a join's side."""
     table = exp.Identifier(this=side) if side else None

@@ -12,20 +12,23 @@ from dataclasses import dataclass
 import msgspec
 
 from sbon_node.errors import SbonError
-from sbon_node.model.catalogue import CatalogEntry, SourceDeclaration
+from sbon_node.model.catalogue import CatalogEntry
 from sbon_node.model.columns import Schema
-from sbon_node.model.measurements import Measured, Measurement, Recall, SourcePace
+from sbon_node.model.measurements import Measured, Measurement, Recall
 from sbon_node.model.operators import OnError, PlannedInput, TimeBuckets
 from sbon_node.model.plan import PlannedOperator, PlannedSource, Rate
 from sbon_node.sql.checks.allowlist import check_fragment
 from sbon_node.sql.checks.error_location import check_alike, check_outputs, in_the_text
-from sbon_node.sql.relations.logical import Output, Select, has_aggregate, is_partial
+from sbon_node.sql.relations.logical import Output, Select, columns_read, has_aggregate, is_partial
+from sbon_node.sql.sampling.rows import SampledRows, together
+from sbon_node.sql.sampling.stage import SampledStage, sampled_stage
 from sbon_node.sql.settings import QuerySettings
 from sbon_node.sql.stages.cut import Feed, Stage
 from sbon_node.sql.stages.estimate import Estimate, estimated
 from sbon_node.sql.stages.fragments import fragment_of
 from sbon_node.sql.stages.hold_back import Path, ahead_ms, shares
 from sbon_node.sql.stages.signature import signature
+from sbon_node.sql.stages.source_rates import ReadSource, StreamEstimate, estimates_of_sources
 from sbon_node.sql.stages.time_buckets import time_buckets
 
 Analyse = Callable[[str, tuple[Schema, ...]], Awaitable[Schema]]
@@ -52,19 +55,28 @@ class _Draft:
     views: tuple[tuple[Stream, ...], ...]
 
     def estimated(
-        self, rates: Mapping[str, Rate], measured: Measurement | None = None, buckets: Sequence[TimeBuckets] = ()
+        self,
+        streams: Mapping[str, StreamEstimate],
+        sampled: SampledStage,
+        measured: Measurement | None = None,
+        buckets: Sequence[TimeBuckets] = (),
     ) -> Estimate:
-        return estimated(self.relation, self.schemas, self._of_views(rates), self.operator.schema, measured, buckets)
+        views = self._of_views(streams)
+        return estimated(self.relation, self.schemas, views, self.operator.schema, measured, buckets, sampled)
 
-    def buckets(self, rates: Mapping[str, Rate]) -> tuple[TimeBuckets, ...]:
-        return time_buckets(self.relation, self.schemas, self._of_views(rates))
+    def sampled(self, rows: Mapping[str, SampledRows | None]) -> SampledStage:
+        """Return what sampled rows of the streams tell of the stage."""
+        return sampled_stage(self.relation, [together([rows.get(stream.id) for stream in view]) for view in self.views])
+
+    def buckets(self, streams: Mapping[str, StreamEstimate]) -> tuple[TimeBuckets, ...]:
+        return time_buckets(self.relation, self.schemas, [view.rate for view in self._of_views(streams)])
 
     @property
     def schemas(self) -> list[Schema]:
         return [view[0].schema for view in self.views]
 
-    def _of_views(self, rates: Mapping[str, Rate]) -> list[Rate]:
-        return [Rate.of_all(rates[stream.id] for stream in view) for view in self.views]
+    def _of_views(self, streams: Mapping[str, StreamEstimate]) -> list[StreamEstimate]:
+        return [StreamEstimate.of_all([streams[stream.id] for stream in view]) for view in self.views]
 
 
 class Assembly:
@@ -74,7 +86,7 @@ class Assembly:
         self._text, self._on_error = text, on_error
         self._query, self._analyse, self._settings = query_id, analyse, settings
         self._planned: dict[Stage, tuple[Stream, ...]] = {}
-        self._sources: dict[str, tuple[SourceDeclaration, Schema]] = {}
+        self._sources: dict[str, ReadSource] = {}
         self._drafts: list[_Draft] = []
         self._unpaced: set[str] = set()
         """Streams all of whose rows come from sources without a pace."""
@@ -109,7 +121,7 @@ class Assembly:
         schema = entry.declaration.schema
         streams = []
         for source in sorted(entry.sources, key=lambda source: source.name):
-            self._sources[source.id] = (source, schema)
+            self._sources[source.id] = ReadSource(source, schema, entry.declaration.event_time)
             streams.append(Stream(source.id, schema, source.id, Path.of_source(source.id, entry.declaration.delay_ms)))
         return tuple(streams)
 
@@ -170,28 +182,52 @@ class Assembly:
 
     async def rated(self, recall: Recall) -> tuple[tuple[PlannedSource, ...], tuple[PlannedOperator, ...]]:
         """Return all sources and operators with rates, from the sources on. Rates are measured where known, else estimated."""
-        nodes = {source.id: source.node for source, _ in self._sources.values()}
-        known = await recall(nodes, [draft.operator.signature for draft in self._drafts])
-        estimates: dict[str, Rate] = {}
-        rates: dict[str, Rate] = {}
+        nodes = {name: read.source.node for name, read in self._sources.items()}
+        known = await recall(nodes, [draft.operator.signature for draft in self._drafts], self._sampled_columns())
+        estimates = estimates_of_sources(self._sources, {}, known.samples)
+        rates = estimates_of_sources(self._sources, known.sources, known.samples)
         sources = []
-        for name, (source, schema) in self._sources.items():
-            estimates[name] = _rate(source, SourcePace())
-            rates[name] = _rate(source, known.sources.get(name, SourcePace()))
-            if source.unpaced:
+        for name, read in self._sources.items():
+            if read.source.unpaced:
                 self._unpaced.add(name)
                 self._fast.add(name)
-            sources.append(PlannedSource(source=source, schema=schema, rate=rates[name], estimate=estimates[name]))
-        return tuple(sources), tuple(self._rated(draft, known, estimates, rates) for draft in self._drafts)
+            sources.append(
+                PlannedSource(source=read.source, schema=read.schema, rate=rates[name].rate, estimate=estimates[name].rate)
+            )
+        rows = {
+            name: SampledRows.of_source(known.samples[name], read.schema, rates[name].rate.rows_s)
+            for name, read in self._sources.items()
+            if name in known.samples
+        }
+        return tuple(sources), tuple(self._rated(draft, known, estimates, rates, rows) for draft in self._drafts)
 
-    def _rated(self, draft: _Draft, known: Measured, estimates: dict[str, Rate], rates: dict[str, Rate]) -> PlannedOperator:
+    def _sampled_columns(self) -> dict[str, tuple[str, ...]]:
+        """Return the columns of each source by which its rows are estimated: its event time, and those that the query reads."""
+        columns = {name: {read.event_time} for name, read in self._sources.items()}
+        for draft in self._drafts:
+            for view, streams in enumerate(draft.views):
+                for stream in streams:
+                    if stream.id in columns:
+                        columns[stream.id] |= columns_read(draft.relation, view)
+        return {name: tuple(sorted(names)) for name, names in columns.items()}
+
+    def _rated(
+        self,
+        draft: _Draft,
+        known: Measured,
+        estimates: dict[str, StreamEstimate],
+        rates: dict[str, StreamEstimate],
+        rows: dict[str, SampledRows | None],
+    ) -> PlannedOperator:
         operator, measured = draft.operator, known.operators.get(draft.operator.signature)
         if measured is not None and not measured.is_usable(has_state=operator.has_state):
             measured = None
-        estimates[operator.id] = draft.estimated(estimates).rate
+        sampled = draft.sampled(rows)
+        rows[operator.id] = sampled.rows
+        estimates[operator.id] = draft.estimated(estimates, sampled).stream
         buckets = () if self._on_error == "skip" else draft.buckets(rates)  # a copied row would be skipped twice
-        estimate = draft.estimated(rates, measured, buckets)
-        rates[operator.id] = estimate.rate
+        estimate = draft.estimated(rates, sampled, measured, buckets)
+        rates[operator.id] = estimate.stream
         streams = [spec.stream for spec in operator.inputs]
         is_unpaced, is_fast = self._unpaced.issuperset(streams), not self._fast.isdisjoint(streams)
         if is_unpaced:
@@ -202,18 +238,11 @@ class Assembly:
             operator,
             rate=estimate.rate,
             needs=estimate.needs,
-            partitioned=is_fast or sum(rates[stream].rows_s for stream in streams) >= self._settings.partitioned_rows_s,
-            estimate=estimates[operator.id],
+            partitioned=is_fast or sum(rates[stream].rate.rows_s for stream in streams) >= self._settings.partitioned_rows_s,
+            estimate=estimates[operator.id].rate,
             buckets=buckets,
             unpaced=is_unpaced,
         )
-
-
-def _rate(source: SourceDeclaration, pace: SourcePace) -> Rate:
-    """Return the measured rate, else the declared or sampled rate, else the default."""
-    rows_s = pace.rows_s or source.expected_rows_s
-    row_bytes = pace.row_bytes or source.expected_row_bytes
-    return Rate(rows_s=rows_s, bytes_s=rows_s * row_bytes, measured=pace.row_bytes is not None)
 
 
 def common_schema(text: str, streams: Sequence[Stream]) -> Schema:

@@ -48,7 +48,7 @@ def _buckets(join: Join, schemas: Sequence[Schema], rates: Sequence[Rate]) -> Ti
         return None
     closed = [bound for bound in bounds(join) if bound.closed and bound.most_ms > bound.least_ms]
     best = min(closed, key=lambda bound: bound.most_ms - bound.least_ms, default=None)
-    if best is None or _is_finer(join) or _has_equal_times(join):
+    if best is None or _is_finer(join) or has_equal_times(join):
         return None
     if any(_type(schemas[view], name) != "timestamp" for view, name in ((left.view, best.left), (right.view, best.right))):
         return None
@@ -88,7 +88,7 @@ def _intervals(join: Join) -> Iterator[exp.Interval]:
         yield from condition.find_all(exp.Interval)
 
 
-def _has_equal_times(join: Join) -> bool:
+def has_equal_times(join: Join) -> bool:
     """Return whether an equality of times, or of truncated times, already divides the rows."""
     times = {f"{LEFT}.{name}" for name in lags_ms(join.left)}, {f"{RIGHT}.{name}" for name in lags_ms(join.right)}
     equalities = (equality for condition in join.conditions for equality in condition.find_all(exp.EQ))
