@@ -10,6 +10,7 @@ import click
 
 from sbon_cli.commands.experiments import ants, growth, live, placement
 from sbon_cli.commands.experiments.bench import show_result
+from sbon_cli.commands.experiments.estimates import estimates
 from sbon_cli.commands.experiments.options import out_option, repeated, rtt_files_option, seed_option
 from sbon_cli.commands.experiments.overlay import overlay
 from sbon_cli.options.types import KnownName, Number
@@ -129,6 +130,7 @@ def membership(nodes: tuple[int, ...], scenarios: tuple[str, ...], minutes: floa
 
 
 experiment.add_command(overlay)
+experiment.add_command(estimates)
 
 
 for command in (
