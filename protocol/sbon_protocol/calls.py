@@ -246,13 +246,17 @@ class ComponentStates(Message, frozen=True):
 
 
 class OperatorMeasurement(Message, frozen=True):
-    """Measurements of an operator, by the canonical ``signature`` of its sub-plan; ``bytes_out`` are payload bytes."""
+    """Measurements of an operator, by the canonical ``signature`` of its sub-plan; ``bytes_out`` are payload bytes.
+
+    ``estimated`` is the selectivity that its plan expected without measurements, nil if that is not known.
+    """
 
     signature: Line
     rows_in: Count
     rows_out: Count
     bytes_out: Count
     age_s: Quantity
+    estimated: Quantity | None = None
 
 
 class SourceMeasurement(Message, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
@@ -45,6 +46,10 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     """Measured while it runs; otherwise the remembered values of an equal operator, at the planned rates of its inputs."""
     remembered: bool = False
     """Whether the plan used a measurement of an equal part instead of the estimate."""
+    ratio: float | None = None
+    """Estimated over measured rows: of an operator, for the rows that it has read; of a source, a second. While nothing runs, of
+    the last run of an equal operator. None if unknown.
+    """
     late: int | None = None
     """For a source: rows dropped because they came later than the stream's delay allows."""
     rows: int | None = None
@@ -96,6 +101,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     measured_usage: float | None = None
     """None unless every link between two nodes is measured."""
     measured_baseline_usage: float | None = None
+    median_ratio: float | None = None
+    """Of the operators: how many times estimated rows were more than the measured, or less."""
+    worst_ratio: float | None = None
 
 
 Latency = Callable[[str, str], float | None]
@@ -138,6 +146,7 @@ def explained(
         for component in components.values()
         for read in component.reads
     )
+    off = _off(components.values())
     direct = [(p, latency_ms(p.source.node, consumer)) for p in plan.sources if p.source.node != consumer]
     return Explanation(
         query=query,
@@ -154,6 +163,8 @@ def explained(
         measured_baseline_usage=_sum(
             _usage(components[planned.source.id].measured.bytes_s, path_ms) for planned, path_ms in direct
         ),
+        median_ratio=statistics.median(off) if off else None,
+        worst_ratio=max(off, default=None),
     )
 
 
@@ -173,6 +184,7 @@ def _source(planned: PlannedSource, info: SourceInfo | None) -> ExplainedCompone
         estimated=_flow(planned.estimate or planned.rate),
         measured=measured,
         remembered=planned.rate.measured,
+        ratio=_ratio((planned.estimate or planned.rate).rows_s, measured.rows_s),
         late=info.late if info is not None else None,
         rows=info.rows if info is not None else None,
         watermark_ms=info.watermark_ms if info is not None else None,
@@ -190,10 +202,15 @@ def _operator(
 ) -> ExplainedComponent:
     """Explain an operator by its last description; it is over if the query is."""
     reads = tuple(spec.stream for spec in planned.inputs)
-    measured = Flow()
+    measured, ratio = Flow(), planned.earlier_ratio
+    estimated = _flow(estimates[planned.id], [estimates[read] for read in reads])
     stats = info.stats if info is not None else None
     if stats is not None:
-        counted = Measurement(rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out)
+        counted = Measurement(
+            rows_in=stats.rows_in, rows_out=stats.rows_out, bytes_out=stats.bytes_out, estimated=estimated.selectivity
+        )
+        usable = counted.is_usable(has_state=planned.has_state)
+        ratio = counted.ratio if usable else None
         measured = Flow(
             rows_s=stats.rows_out_s, bytes_s=stats.bytes_out_s, row_bytes=counted.row_bytes, selectivity=counted.selectivity
         )
@@ -208,9 +225,10 @@ def _operator(
         reads=reads,
         fragment=planned.fragment,
         signature=planned.signature,
-        estimated=_flow(estimates[planned.id], [estimates[read] for read in reads]),
+        estimated=estimated,
         measured=measured,
         remembered=planned.rate.measured,
+        ratio=ratio,
         rows=stats.rows_out if stats is not None else None,
         watermark_ms=info.watermark_ms if info is not None else None,
         ended=info is not None and info.ended,
@@ -219,6 +237,16 @@ def _operator(
         under_way_rows=stats.under_way_rows if stats is not None else 0,
         under_way_bytes=stats.under_way_bytes if stats is not None else 0,
     )
+
+
+def _ratio(estimated: float, measured: float | None) -> float | None:
+    return estimated / measured if measured else None
+
+
+def _off(components: Iterable[ExplainedComponent]) -> list[float]:
+    """Return how many times the operators' estimates were too high or too low."""
+    ratios = (component.ratio for component in components if component.kind == "operator")
+    return [max(ratio, 1 / ratio) for ratio in ratios if ratio]
 
 
 def _operator_state(info: OperatorInfo | None, query_state: str) -> str:

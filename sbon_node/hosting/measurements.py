@@ -87,6 +87,7 @@ class MeasurementStore:
                     rows_out=measurement.rows_out,
                     bytes_out=measurement.bytes_out,
                     age_s=age_s,
+                    estimated=measurement.estimated,
                 )
             )
         return tuple(recalled)
@@ -163,6 +164,7 @@ class MeasurementStore:
 
 def _reports_of(record: QueryRecord, operators: Iterable[OperatorInfo]) -> tuple[OperatorMeasurement, ...]:
     described = {operator.id: operator for operator in operators}
+    expected = record.plan.estimated_selectivities()
     reports = []
     for planned in record.plan.operators:
         stats = described[planned.id].stats if planned.id in described else None
@@ -177,13 +179,14 @@ def _reports_of(record: QueryRecord, operators: Iterable[OperatorInfo]) -> tuple
                     rows_out=measurement.rows_out,
                     bytes_out=measurement.bytes_out,
                     age_s=0.0,
+                    estimated=expected[planned.id],
                 )
             )
     return tuple(reports[:MAX_MEASUREMENTS])
 
 
 def _measurement(report: OperatorMeasurement) -> Measurement:
-    return Measurement(rows_in=report.rows_in, rows_out=report.rows_out, bytes_out=report.bytes_out)
+    return Measurement(rows_in=report.rows_in, rows_out=report.rows_out, bytes_out=report.bytes_out, estimated=report.estimated)
 
 
 def _pace(report: SourceMeasurement) -> SourcePace:

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from sbon_node.model.bounded import Counted
+from sbon_node.model.bounded import Counted, PerSecond
 from sbon_node.model.catalogue import MAX_ROWS_S
 from sbon_node.model.frames import MAX_ROW_BYTES
 from sbon_node.model.samples import StreamSample
@@ -24,16 +24,27 @@ MOST_SELECTIVITY = 1e6
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurement of an operator; ``bytes_out`` are payload bytes."""
+    """Measurement of an operator; ``bytes_out`` are payload bytes.
+
+    ``estimated`` is the selectivity that its plan expected without measurements, None if unknown.
+    """
 
     rows_in: Counted
     rows_out: Counted
     bytes_out: Counted
+    estimated: PerSecond | None = None
 
     @property
     def selectivity(self) -> float | None:
         """Return rows out per row in; None before the first row."""
         return self.rows_out / self.rows_in if self.rows_in else None
+
+    @property
+    def ratio(self) -> float | None:
+        """Return estimated over measured rows out; None before a hundred rows, or if no estimate is known."""
+        if self.estimated is None or self.rows_in < LEAST_ROWS:
+            return None
+        return max(self.estimated * self.rows_in, 1.0) / max(self.rows_out, 1)
 
     @property
     def row_bytes(self) -> float | None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from sbon_node.model.bounded import PerSecond
 from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.columns import Schema
 from sbon_node.model.operators import Computation, OperatorSpec
@@ -17,6 +18,7 @@ Decompose = Literal["auto", "always", "never"]
 ``auto`` decomposes if that carries less data.
 """
 
+MAX_SELECTIVITY = 1e15
 IDLE_CORES = 0.1
 """Cores that an operator without rows needs."""
 
@@ -49,13 +51,14 @@ class PlannedOperator(Computation, frozen=True, kw_only=True):
     """An operator without a host; its ``inputs`` come from sources or operators, whose hosts placement decides.
 
     ``rate`` is the rate for placement, ``measured`` if its selectivity and row size are; ``estimate`` is the rate without
-    measurements.
+    measurements. ``earlier_ratio`` is estimated over measured rows of the last run of an equal operator.
     """
 
     rate: Rate
     signature: str = ""
     partitioned: bool = False
     estimate: Rate | None = None
+    earlier_ratio: PerSecond | None = None
 
     def spec(self, query: str, hosts: Mapping[str, str], epoch: int = 1, readers: tuple[str, ...] = ()) -> OperatorSpec:
         """Return its host's specification, once the ``hosts`` (by id) of its inputs are known."""
@@ -84,6 +87,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         }
         read = [spec.stream for operator in self.operators for spec in operator.inputs]
         return sum(rates[stream].bytes_s for stream in (*read, *self.outputs))
+
+    def estimated_selectivities(self) -> dict[str, float | None]:
+        """Return the expected rows out for one row in of each operator, without measurements; None if no rows are expected."""
+        rows_s = {planned.source.id: (planned.estimate or planned.rate).rows_s for planned in self.sources}
+        rows_s |= {operator.id: (operator.estimate or operator.rate).rows_s for operator in self.operators}
+        rows_in_s = {operator.id: sum(rows_s[read.stream] for read in operator.inputs) for operator in self.operators}
+        return {
+            name: min(rows_s[name] / rows_in, MAX_SELECTIVITY) if rows_in > 0 else None for name, rows_in in rows_in_s.items()
+        }
 
     def readers(self, stream: str, sink: str) -> tuple[str, ...]:
         """Return the subscribers of an operator's stream: inputs of other operators, by position, and ``sink``."""

@@ -61,7 +61,7 @@ def test_a_plan_is_explained_without_a_trace(tmp_path: Path) -> None:
         operator, source = part(found, "operator"), part(found, "source")
         assert operator.node in "abc"
         assert (operator.remembered, operator.measured.selectivity) == (False, None)
-        assert operator.estimated.selectivity == pytest.approx(1 / 3)
+        assert operator.estimated.selectivity == pytest.approx(0.25, rel=0.2), "a sample of a's rows tells it"
         assert source.estimated.rows_s == pytest.approx(RATE, rel=0.05)
         assert source.estimated.row_bytes != 100.0
         for node in "abc":
@@ -83,19 +83,27 @@ def test_running_operators_are_measured_for_the_next_plan(tmp_path: Path) -> Non
         assert source.measured.rows_s == pytest.approx(RATE, rel=0.1)
         assert operator.measured.rows_s == pytest.approx(RATE / 4, rel=0.3)
         assert operator.measured.selectivity == pytest.approx(0.25, rel=0.2)
-        assert operator.estimated.selectivity == pytest.approx(1 / 3)
+        assert operator.estimated.selectivity == pytest.approx(0.25, rel=0.2), "a sample of a's rows tells it"
         sizes = [link.measured_bytes_s for link in running.links]
         assert sizes == [source.measured.bytes_s, operator.measured.bytes_s]
         assert running.measured_usage is not None
         assert running.measured_usage > 0
-        assert not part(await explained(cluster, "b"), "operator").remembered, "no measurement has been sent yet"
+        assert operator.ratio == pytest.approx(operator.estimated.selectivity / operator.measured.selectivity, rel=0.05)
+        assert source.ratio == pytest.approx(1.0, rel=0.2)
+        assert running.worst_ratio == max(operator.ratio, 1 / operator.ratio)
+        planned = await explained(cluster, "b")
+        assert not part(planned, "operator").remembered, "no measurement has been sent yet"
+        assert (part(planned, "operator").ratio, planned.median_ratio) == (None, None)
         await cluster.sleep(40.0)
         for node in "abc":
             found = await explained(cluster, node)
             operator = part(found, "operator")
             assert operator.remembered
             assert operator.measured.selectivity == pytest.approx(0.25, rel=0.1)
-            assert operator.estimated == part(before, "operator").estimated
+            estimated = part(before, "operator").estimated.selectivity
+            assert operator.estimated.selectivity == pytest.approx(estimated, rel=0.2)
+            assert operator.ratio == pytest.approx(estimated / operator.measured.selectivity, rel=0.05), "of the earlier run"
+            assert found.median_ratio == found.worst_ratio == max(operator.ratio, 1 / operator.ratio)
             (out,) = (link for link in found.links if link.target == "sink")
             assert out.bytes_s == pytest.approx(operator.measured.bytes_s)
         again = await started(cluster, "b", tmp_path / "again.ndjson", "again")

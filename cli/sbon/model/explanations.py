@@ -24,6 +24,7 @@ class ExplainedComponent(msgspec.Struct, frozen=True, kw_only=True):
     estimated: Flow = Flow()
     measured: Flow = Flow()
     remembered: bool = False
+    ratio: float | None = None
     late: int | None = None
     rows: int | None = None
     watermark_ms: int | None = None
@@ -61,3 +62,5 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     baseline_usage: float | None
     measured_usage: float | None = None
     measured_baseline_usage: float | None = None
+    median_ratio: float | None = None
+    worst_ratio: float | None = None

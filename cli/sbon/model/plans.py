@@ -68,6 +68,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     signature: str = ""
     partitioned: bool = False
     estimate: Rate | None = None
+    earlier_ratio: float | None = None
     on_error: str = "fail"
     buckets: tuple[TimeBuckets, ...] = ()
     unpaced: bool = False

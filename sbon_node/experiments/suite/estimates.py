@@ -7,7 +7,6 @@ estimated rates of the sources give the sources' rows.
 
 from __future__ import annotations
 
-import random
 import statistics
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -92,14 +91,13 @@ def run(cases: Sequence[Case], streams: Mapping[str, SuiteStream], *, sample_row
         for query in queries:
             daemon = cluster.nodes[CONSUMER].daemon
             info = await cluster.answer(CONSUMER, daemon.query(query.name))
+            assert info.plan is not None
             judged.extend(_judged(info.plan, await cluster.answer(CONSUMER, daemon.explain_query(query.name))))
         return Ended(0, "finished")
 
     names = " ".join(f"--query {case.name}" for case in cases)
     replay = f"sbon experiment estimates {names} --seed {seed}"
-    outcome = run_cluster(
-        build, play_and_judge, seed=random.Random(f"estimates/{seed}").random(), max_time_s=3600.0, replay=replay
-    )
+    outcome = run_cluster(build, play_and_judge, seed=f"estimates/{seed}", max_time_s=3600.0, replay=replay)
     if outcome.failure:
         raise SbonError("simulation-failed", outcome.failure, where="estimates")
     return judged

@@ -240,6 +240,7 @@ class Assembly:
             needs=estimate.needs,
             partitioned=is_fast or sum(rates[stream].rate.rows_s for stream in streams) >= self._settings.partitioned_rows_s,
             estimate=estimates[operator.id].rate,
+            earlier_ratio=measured.ratio if measured is not None else None,
             buckets=buckets,
             unpaced=is_unpaced,
         )

@@ -148,6 +148,10 @@ def show_explanation(explanation: Explanation) -> None:
         empty="no links",
     )
     say()
+    if explanation.median_ratio is not None and explanation.worst_ratio is not None:
+        runs = "" if explanation.query else " in earlier runs"
+        off = f"{explanation.median_ratio:.3g} times (median), {explanation.worst_ratio:.3g} at most"
+        say(f"estimates of operators{runs}: off {off}")
     say(_total("predicted", explanation.usage, explanation.baseline_usage))
     if explanation.measured_usage is not None and explanation.measured_baseline_usage is not None:
         say(_total("measured", explanation.measured_usage, explanation.measured_baseline_usage))
@@ -222,6 +226,7 @@ def _state(component: ExplainedComponent) -> str:
         component.state
         + (f": {component.reason}" if component.reason else "")
         + (", by earlier measurements" if component.remembered else "")
+        + (f", estimated rows {component.ratio:.3g} times the measured" if component.ratio is not None else "")
     )
 
 
