@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.guardian import Guardian
+
+settings.register_profile("sbon", deadline=None)  # A busy machine is no failure.
+settings.load_profile("sbon")
 
 LONG = ("live", "suite", "dashboard", "examples", "docs", "experiments", "engine", "sql", "simulation", "cli", "workflow")
 """Packages that take longest as a whole or in a single test, which begin first: short tests come last, so that both processes
