@@ -1,6 +1,7 @@
 """Replay one schedule of faults: ``python -m sbon_node.simulation --seed N [--casting J] [--faults J]``.
 
-It prints the trace. ``sbon simulate`` runs scenarios.
+It prints the trace. With ``--shrink``, a failing schedule is shrunk to the fewest faults that still fail; the command for these
+follows. ``sbon simulate`` runs scenarios, ``sbon bench schedules`` many schedules.
 """
 
 from __future__ import annotations
@@ -8,13 +9,17 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 import structlog
 
+from sbon_node.simulation.casting import Casting
 from sbon_node.simulation.faults.plan import Fault
 from sbon_node.simulation.outcome import Outcome
-from sbon_node.simulation.schedule import Casting, Schedule, random_schedule, run_schedule
+from sbon_node.simulation.schedule import Schedule, random_schedule, replay_command, run_schedule
+from sbon_node.simulation.shrink import shrink
 
 
 def main() -> int:
@@ -22,6 +27,8 @@ def main() -> int:
     parser.add_argument("--seed", default="1", help="of the run; with neither casting nor faults, of a random schedule")
     parser.add_argument("--casting", help="who plays what, as JSON; {} for the usual")
     parser.add_argument("--faults", help="the faults, as JSON; [] for none")
+    parser.add_argument("--shrink", action="store_true", help="look for the fewest faults that still fail")
+    parser.add_argument("--also", action="append", default=[], help="a fault that random schedules leave out")
     parser.add_argument("--log", action="store_true", help="print the nodes' logs as well, to stderr")
     arguments = parser.parse_args()
     structlog.configure(
@@ -29,13 +36,21 @@ def main() -> int:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     if arguments.casting is None and arguments.faults is None:
-        schedule = random_schedule(int(arguments.seed))
+        schedule = random_schedule(int(arguments.seed), tuple(arguments.also))
     else:
         casting = msgspec.json.decode(arguments.casting or "{}", type=Casting)
         faults = msgspec.json.decode(arguments.faults or "[]", type=tuple[Fault, ...])
         schedule = Schedule(int(arguments.seed), casting, faults)
     print("\n".join(str(fault) for fault in schedule.faults))
-    return _tell(run_schedule(schedule.faults, seed=schedule.seed, casting=schedule.casting))
+    status = _tell(run_schedule(schedule.faults, seed=schedule.seed, casting=schedule.casting))
+    if status and arguments.shrink:
+        fewest = shrink(schedule.faults, partial(_fails, schedule))
+        print(f"shrunk to {len(fewest)} faults: {replay_command(schedule.seed, fewest, schedule.casting)}")
+    return status
+
+
+def _fails(schedule: Schedule, faults: Sequence[Fault]) -> bool:
+    return bool(run_schedule(faults, seed=schedule.seed, casting=schedule.casting).failure)
 
 
 def _tell(outcome: Outcome) -> int:

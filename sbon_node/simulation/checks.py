@@ -26,6 +26,10 @@ class CheckFailedError(AssertionError):
     """An invariant does not hold."""
 
 
+class StuckError(CheckFailedError):
+    """A query does not end although all faults are over, or nodes do not clean up after it."""
+
+
 class Checker:
     """The record of one run. ``readers`` are the known subscribers of each stream."""
 

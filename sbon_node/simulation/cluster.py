@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from sbon_node.clock import Clock
 from sbon_node.config.config import Config, NodeSettings
 from sbon_node.engine.interface import Engine, OnOperatorState
-from sbon_node.executors import inline
 from sbon_node.failpoints import Failpoint
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.net.counters import Counters
@@ -30,11 +30,12 @@ from sbon_node.simulation.engine.engine import SimulatedEngine
 from sbon_node.simulation.engine.engine_process import EngineTimes
 from sbon_node.simulation.faults.disk import SimulatedDisk
 from sbon_node.simulation.faults.injector import FaultInjector
-from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.loop import EPOCH_S, VirtualLoop
 from sbon_node.simulation.network.network import SimulatedNetwork
 from sbon_node.simulation.network.paths import Latency, NetworkQuality
 from sbon_node.simulation.node import SimulatedNode
 from sbon_node.simulation.process import Process, current_process
+from sbon_node.simulation.threads import SimulatedThreads
 from sbon_node.simulation.warm_start import warm_start
 from sbon_node.simulation.watch import Watch
 from sbon_node.space.coordinate import Coordinate
@@ -102,7 +103,10 @@ class SimulatedCluster:
         self.clock = loop.clock()
         self.config, self.configs, self.times = config, configs or {}, times
         self.network = SimulatedNetwork(random.Random(f"network/{seed}"), latency or (lambda a, b: 0.012), quality)
-        self.nodes = {name: SimulatedNode(name, _address(index), root) for index, name in enumerate(names)}
+        self.nodes = {
+            name: SimulatedNode(name, _address(index), root, SimulatedThreads(random.Random(f"threads/{seed}/{name}")))
+            for index, name in enumerate(names)
+        }
         self.disks: Mapping[str, SimulatedDisk] = {name: node.disk for name, node in self.nodes.items()}
         for node in self.nodes.values():
             node.disk.on_call = partial(self.called, node)
@@ -192,13 +196,13 @@ class SimulatedCluster:
         daemon = Node(
             self.config_of(node),
             transport=self.network.transport(process, node.name, node.address.host),
-            clock=self.clock,
+            clock=Clock(wall_s=lambda: EPOCH_S + node.offset_s + self.loop.time(), monotonic_s=self.loop.time),
             rng=random.Random(f"{self.seed}/{process.name}"),
             engine=engine,
             counters=Counters(self.clock.now),
             failpoint=failpoint,
             executor=node.disk.executor,
-            computing=inline,
+            computing=node.threads,
             planner=InlinePlanner(self.config_of(node).query),
             machine=IdleMachine(self.config_of(node).control),
         )

@@ -9,7 +9,7 @@ from sbon_node.model.operators import Needs
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.placement.model.network_view import NOTHING
-from sbon_node.simulation.checks import CheckFailedError
+from sbon_node.simulation.checks import StuckError
 from sbon_node.simulation.cluster import IdleMachine, NodeDiedError, SimulatedCluster
 from sbon_node.simulation.node import SimulatedNode
 from sbon_node.workflow.network_view import LiveNetworkView
@@ -19,20 +19,30 @@ SETTLE_S = 150.0
 
 Twice the longest pause between two tries, and calls that time out.
 """
+LIVENESS_S = 300.0
+"""Seconds after the last repair within which every query must end."""
 OF_QUERIES = ("link ", "resume ", "report ", "sink ", "forget ", "clean ", "undo ")
 """Prefixes of the names of tasks that work for a query."""
 
 
 async def settled(cluster: SimulatedCluster) -> None:
-    """Wait until all faults are repaired and nothing is left; raise :class:`CheckFailedError` for leftovers."""
+    """Wait until all faults are repaired and nothing is left; raise :class:`StuckError` for leftovers."""
     whole_since = cluster.loop.time()
     while cluster.fault_injector.broken or (left := await leaks(cluster)):
         now = cluster.loop.time()
         if cluster.fault_injector.broken:
             whole_since = now
         elif now > whole_since + SETTLE_S:
-            raise CheckFailedError(f"left behind {SETTLE_S:g} s after the end: {'; '.join(left)}")
+            raise StuckError(f"left behind {SETTLE_S:g} s after the end: {'; '.join(left)}")
         await cluster.sleep(0.5)
+
+
+def check_alive(cluster: SimulatedCluster, state: str) -> None:
+    """Raise :class:`StuckError` with ``state`` if the faults have been over for long enough for everything to end."""
+    injector = cluster.fault_injector
+    over_s = cluster.loop.time() - injector.over_at
+    if not injector.broken and over_s > LIVENESS_S:
+        raise StuckError(f"{state} {over_s:.0f} s after the last fault")
 
 
 async def leaks(cluster: SimulatedCluster) -> list[str]:

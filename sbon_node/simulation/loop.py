@@ -14,6 +14,7 @@ import heapq
 import random
 import selectors
 import types
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextvars import Context
 from typing import Any, NoReturn, TypeVar, TypeVarTuple
@@ -102,8 +103,10 @@ class SimulatedTask(asyncio.Task[Any]):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """The loop of this module. ``unhandled`` collects exceptions of living processes that no task has retrieved."""
 
-    def __init__(self, *, max_time_s: float = 86_400.0, max_turns: int = 5_000_000) -> None:
+    def __init__(self, *, max_time_s: float = 86_400.0, max_turns: int = 5_000_000, permute: random.Random | None = None) -> None:
         self._virtual = _Selector(max_time_s, max_turns)
+        self._permute = permute
+        self._paused: list[Process] = []
         super().__init__(self._virtual)
         self._virtual.describe_waiting = self.describe_waiting
         self._tasks: dict[SimulatedTask, None] = {}
@@ -132,8 +135,36 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def _process_events(self, timers: list[asyncio.TimerHandle]) -> None:
-        """Run the due timers that the selector returns."""
-        self._ready.extend(timers)  # type: ignore[attr-defined]
+        """Run the due timers that the selector returns, with the callbacks that are ready."""
+        ready: deque[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        if self._permute is not None and len(ready) + len(timers) > 1:
+            _reorder(ready, timers, self._permute)
+        ready.extend(timers)
+        if self._paused:
+            self._keep_paused(ready)
+
+    def pause(self, process: Process) -> None:
+        """Pause a process until :meth:`resume`; it may be killed meanwhile."""
+        process.pause()
+        self._paused.append(process)
+
+    def resume(self, process: Process) -> None:
+        if process in self._paused:
+            self._paused.remove(process)
+            self._ready.extend(process.resume())  # type: ignore[attr-defined]
+
+    def _keep_paused(self, ready: deque[asyncio.Handle]) -> None:
+        """Take the callbacks of paused processes out of the ready ones."""
+        for process in [process for process in self._paused if not process.alive]:
+            self.resume(process)
+        due = list(ready)
+        ready.clear()
+        for handle in due:
+            process = handle._context.get(current_process)  # type: ignore[attr-defined]
+            if process is not None and process.paused:
+                process.keep(handle)
+            else:
+                ready.append(handle)
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -177,6 +208,24 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._tasks.pop(task, None)
 
 
+def _reorder(ready: deque[asyncio.Handle], timers: list[asyncio.TimerHandle], rng: random.Random) -> None:
+    """Move the ready tasks behind the other callbacks; draw an order of them, and one of ``timers``."""
+    if len(timers) > 1:
+        rng.shuffle(timers)
+    if len(ready) < 2:
+        return
+    tasks: list[asyncio.Handle] = []
+    others: list[asyncio.Handle] = []
+    for handle in ready:
+        task = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
+        (tasks if isinstance(task, SimulatedTask) else others).append(handle)
+    if len(tasks) > 1:
+        rng.shuffle(tasks)
+    ready.clear()
+    ready.extend(others)
+    ready.extend(tasks)
+
+
 def _make_task(loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **kwargs: Any) -> Any:
     assert isinstance(loop, VirtualLoop)
     return loop.adopt(coro, **kwargs)
@@ -208,9 +257,14 @@ def run(
     seed: int | str,
     max_time_s: float = 86_400.0,
     max_turns: int = 5_000_000,
+    permute: bool = False,
 ) -> T:
-    """Run ``main(loop, rng)`` in virtual time and return its result; the same seed gives the same run."""
-    loop = VirtualLoop(max_time_s=max_time_s, max_turns=max_turns)
+    """Run ``main(loop, rng)`` in virtual time and return its result; the same seed gives the same run.
+
+    With ``permute``, the seed also draws the order of tasks and timers that are due at one instant.
+    """
+    order = random.Random(f"order/{seed}") if permute else None
+    loop = VirtualLoop(max_time_s=max_time_s, max_turns=max_turns, permute=order)
     collecting = gc.isenabled()
     gc.disable()
     try:

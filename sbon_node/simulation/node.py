@@ -11,6 +11,7 @@ from sbon_node.node import Node
 from sbon_node.simulation.engine.engine import CheckpointLocks, SimulatedEngine
 from sbon_node.simulation.faults.disk import SimulatedDisk
 from sbon_node.simulation.process import Process
+from sbon_node.simulation.threads import SimulatedThreads
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.outbox import Outbox
 
@@ -19,12 +20,16 @@ CHECKPOINTS = "operators"
 
 
 class SimulatedNode:
-    """``outbox`` and ``engine`` belong to its last life; its users follow queries slowly until ``slow_until``."""
+    """``outbox`` and ``engine`` belong to its last life; its users follow queries slowly until ``slow_until``.
 
-    def __init__(self, name: str, address: Address, root: Path) -> None:
+    Its wall clock is ``offset_s`` ahead of the true time.
+    """
+
+    def __init__(self, name: str, address: Address, root: Path, threads: SimulatedThreads) -> None:
         self.name = name
         self.address = address
         self.disk = SimulatedDisk(root / name, shared=(CHECKPOINTS,))
+        self.threads = self.disk.threads = threads
         self.locks = CheckpointLocks()
         self.lives = 0
         self.process: Process | None = None
@@ -33,6 +38,7 @@ class SimulatedNode:
         self.engine: SimulatedEngine | None = None
         self.node: Node | None = None
         self.slow_until = 0.0
+        self.offset_s = 0.0
 
     @property
     def alive(self) -> bool:
@@ -49,6 +55,10 @@ class SimulatedNode:
         assert self.alive, f"{self.name} is down"
         assert self.node is not None, f"{self.name} is not up yet"
         return self.node
+
+    def skew(self, seconds: float) -> None:
+        """Set the wall clock forward."""
+        self.offset_s += seconds
 
     def checkpoint(self, operator: str) -> Path:
         return self.disk.folder / CHECKPOINTS / operator

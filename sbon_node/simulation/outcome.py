@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sbon_node.failpoints import Failpoint
-from sbon_node.simulation.checks import CheckFailedError
+from sbon_node.simulation.checks import CheckFailedError, StuckError
 from sbon_node.simulation.cluster import SimulatedCluster, Spent
 from sbon_node.simulation.faults.disk import watched_disks
 from sbon_node.simulation.faults.plan import Fault
@@ -37,6 +37,10 @@ class Outcome(NamedTuple):
     ending: str = ""
     afterwards: Spent = Spent(0.0, 0, 0.0)
     """Cost of the run after all nodes knew each other."""
+    struck: Mapping[str, int] = {}
+    """Number of faults that struck, by action."""
+    stuck: bool = False
+    """Whether the failure is that something did not end."""
 
 
 class Ended(NamedTuple):
@@ -59,12 +63,12 @@ def run_cluster(build: Build, query_run: Play, *, seed: int | str, max_time_s: f
         with watched_disks(clusters[0].disks):
             return await query_run(clusters[0], Path(root))
 
-    failure, ended = "", Ended(0, "")
+    failure, ended, stuck = "", Ended(0, ""), False
     with tempfile.TemporaryDirectory(prefix="sbon-simulation-", dir=in_memory()) as root:
         try:
-            ended = run(main, seed=seed, max_time_s=max_time_s)
+            ended = run(main, seed=seed, max_time_s=max_time_s, permute=True)
         except (CheckFailedError, VirtualTimeError) as error:
-            failure = f"{error}\nreplay: {replay}"
+            failure, stuck = f"{error}\nreplay: {replay}", isinstance(error, StuckError | VirtualTimeError)
     (cluster,) = clusters
     plan = cluster.fault_injector.plan
     return Outcome(
@@ -79,6 +83,8 @@ def run_cluster(build: Build, query_run: Play, *, seed: int | str, max_time_s: f
         submission=ended.submission,
         ending=ended.ending,
         afterwards=cluster.spent().since(cluster.met),
+        struck=dict(cluster.fault_injector.struck),
+        stuck=stuck,
     )
 
 

@@ -104,6 +104,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench query": ("sbon bench query", "sbon bench query --turns 20 --json > query.json"),
     "bench path": ("sbon bench path --quick", "sbon bench path --json > path.json"),
     "bench planning": ("sbon bench planning",),
+    "bench schedules": ("sbon bench schedules --first 0 --count 1000 --json",),
     "bench usage": ("sbon bench usage",),
     "simulate": (
         "sbon simulate tests/scenarios/random_faults.toml --seeds 1..20",

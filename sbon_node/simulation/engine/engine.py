@@ -31,7 +31,7 @@ from sbon_node.simulation.engine.engine_process import (
 )
 from sbon_node.simulation.engine.evaluate import output_schema
 from sbon_node.simulation.loop import VirtualLoop
-from sbon_node.simulation.process import Process
+from sbon_node.simulation.process import NO_PROCESS, Process
 
 RETRIED = ("disk-full",)
 """Temporary reasons: the operator stops with them and tries again."""
@@ -219,7 +219,7 @@ class SimulatedEngine:
         """Handle the daemon's death: its engine process notices a little later, or much later."""
         if self.engine_process is not None:
             delay = self.draw(self.times.orphan) if self.orphan_s is None else self.orphan_s
-            asyncio.get_running_loop().call_later(delay, self.engine_process.process.kill)
+            asyncio.get_running_loop().call_later(delay, self.engine_process.process.kill, context=NO_PROCESS)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

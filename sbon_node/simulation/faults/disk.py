@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from sbon_node.errors import SbonError
+from sbon_node.executors import Executor, inline
 from sbon_node.simulation.faults.database import Unsynced, WatchedConnection
 from sbon_node.simulation.faults.power_loss import CALLS, Durable, Survives, synced_path
 from sbon_node.simulation.process import current_process
@@ -36,12 +37,17 @@ class SimulatedDisk:
         self._unsynced: dict[str, Unsynced] = {}
         self.is_full = False
         self.on_call: Callable[[], None] = lambda: None
-        self.folder.mkdir(parents=True)
-        for name in shared:
-            (root / "shared" / name).mkdir(parents=True)
-            (self.folder / name).symlink_to(root / "shared" / name)
+        self.threads: Executor = inline
+        self._shared = shared
+        self._make()
         self._own = Durable(self.folder, root / "held" / "own")
         self._durable = [self._own, Durable(root / "shared", root / "held" / "shared")]
+
+    def _make(self) -> None:
+        self.folder.mkdir(parents=True)
+        for name in self._shared:
+            (self._root / "shared" / name).mkdir(parents=True)
+            (self.folder / name).symlink_to(self._root / "shared" / name)
 
     @property
     def folder(self) -> Path:
@@ -56,9 +62,13 @@ class SimulatedDisk:
 
     async def executor(self, work: Callable[[], T], /) -> T:
         """Run work on files (:class:`sbon_node.executors.Executor`); a full disk rejects all of it, even deletions."""
-        if self.is_full:
-            raise SbonError("disk-full", "no space for more", where=str(self.folder), hint="free space")
-        return work()
+
+        def on_disk() -> T:
+            if self.is_full:
+                raise SbonError("disk-full", "no space for more", where=str(self.folder), hint="free space")
+            return work()
+
+        return await self.threads(on_disk)
 
     def crash(self) -> None:
         """Record the process as dead: its successor gets the folder as it is now."""
@@ -78,6 +88,19 @@ class SimulatedDisk:
                 index = self._root / f"{self._generation - 1}"
                 lost += [name for name, unsynced in self._unsynced.items() if unsynced.lose(index / f"{name}-shm")]
         return lost
+
+    def wipe(self) -> None:
+        """Lose the data directory, after :meth:`crash` and the death of all engine processes; the successor gets none."""
+        with _without_process():
+            for name in self._shared:
+                shutil.rmtree(self._root / "shared" / name)
+            shutil.rmtree(self.folder)
+            self._make()
+            self._own.release()
+            self._durable[1].release()
+            self._own = Durable(self.folder, self._root / "held" / f"own-{self._generation}")
+            self._durable[:2] = [self._own, Durable(self._root / "shared", self._root / "held" / f"shared-{self._generation}")]
+        self._unsynced.clear()
 
     def sync(self, descriptor: int) -> None:
         path = synced_path(descriptor)

@@ -26,8 +26,18 @@ Action = Literal[
     "slow",  # the consumer reads slowly
     "disk-full",
     "give-up",  # the user who submits a query at the node leaves before the answer
+    "pause",  # the daemon runs nothing, as after SIGSTOP; its sockets stay open
+    "partition",  # no byte passes between the node with its group and all others
+    "skew",  # the node's wall clock is off
+    "slow-disk",  # work on files takes up to a second
+    "wipe",  # daemon and engine process die at once, and the data directory is lost
+    "take-address",  # two nodes restart, the other one at once, each at the address of the other
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
+HELD_BACK: tuple[Action, ...] = ("wipe", "take-address")
+"""Faults that random plans leave out unless asked for, because the daemon does not withstand them yet."""
+AIMED: tuple[Action, ...] = ("cut", "cut-one-way", "take-address")
+"""Faults between two nodes."""
 MAX_TIME_S = 1e7
 Seconds = Annotated[float, Meta(ge=0, le=MAX_TIME_S)]
 _SHORT_S, _LONG_S = 1.0, 25.0
@@ -57,7 +67,8 @@ class AtTime(msgspec.Struct, frozen=True, tag="time", forbid_unknown_fields=True
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``action`` strikes ``node`` and is repaired ``down_s`` seconds later.
 
-    A cut strikes the path to ``other``. For a power loss, ``survives`` is the least that the disk keeps.
+    A cut strikes the path to ``other``, a partition separates the node and its ``group`` from the rest, and a skewed clock is
+    ``offset_s`` ahead. For a power loss, ``survives`` is the least that the disk keeps.
     """
 
     when: AtFailpoint | AtCall | AtTime
@@ -66,6 +77,8 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     other: str = ""
     down_s: Seconds = 1.0
     survives: Survives = "synced"
+    group: tuple[str, ...] = ()
+    offset_s: Annotated[float, Meta(ge=-1e6, le=1e6)] = 30.0
 
     def __str__(self) -> str:
         if isinstance(self.when, AtTime):
@@ -73,14 +86,16 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         else:
             of = self.when.step if isinstance(self.when, AtFailpoint) else "disk call"
             at = f"{of} {self.when.count} of {self.when.node}"
-        keeps = f", keeping {self.survives}" if self.action == "power" else ""
-        return f"at {at}: {self.action} {self.node}{' - ' + self.other if self.other else ''} for {self.down_s:.3f} s{keeps}"
+        more = {"power": f", keeping {self.survives}", "skew": f", by {self.offset_s:.3f} s"}.get(self.action, "")
+        nodes = " ".join((self.node, *self.group)) + (f" - {self.other}" if self.other else "")
+        return f"at {at}: {self.action} {nodes} for {self.down_s:.3f} s{more}"
 
 
 class Stage(msgspec.Struct, frozen=True):
     """The nodes by their roles, in the order of the rows' path, and the query holder.
 
-    With ``fsync`` the nodes sync before they promise, so that they may lose power.
+    With ``fsync`` the nodes sync before they promise, so that they may lose power. ``also`` are faults of ``HELD_BACK`` that may
+    strike.
     """
 
     sources: tuple[str, ...]
@@ -88,6 +103,7 @@ class Stage(msgspec.Struct, frozen=True):
     consumers: tuple[str, ...]
     holders: tuple[str, ...] = ()
     fsync: bool = True
+    also: tuple[Action, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -95,7 +111,7 @@ class Stage(msgspec.Struct, frozen=True):
 
     def actions_of(self, node: str) -> tuple[Action, ...]:
         """Return the faults that can strike a node; engine faults are for nodes that run operators."""
-        befalls: set[Action] = {"kill", "cut", "cut-one-way", "disk-full"}
+        befalls: set[Action] = {"kill", "cut", "cut-one-way", "disk-full", "pause", "partition", "skew", "slow-disk", *self.also}
         if node in self.operators:
             befalls |= {"kill-engine", "kill-worker", "repeat", "orphan", "lose-row"}
         if self.fsync:
@@ -130,7 +146,7 @@ def at_each(stage: Stage, failpoint: Sequence[AtFailpoint]) -> list[Fault]:
         others = [node for node in stage.nodes if node != when.node]
         actions = [action for action in stage.actions_of(when.node) if action not in ("kill", "slow")]
         action = actions[index % len(actions)]
-        other = others[index % len(others)] if action in ("cut", "cut-one-way") else ""
+        other = others[index % len(others)] if action in AIMED else ""
         faults.append(Fault(when, action, when.node, other, _LONG_S, SURVIVES[index % len(SURVIVES)]))
     return faults
 
@@ -155,7 +171,7 @@ def every_step(stage: Stage, failpoint: Sequence[AtFailpoint]) -> list[Fault]:
         neighbours = [other for other in stage.nodes[max(0, node_index - 1) : node_index + 2] if other != node]
         faults += [Fault(chosen[1], "kill", other, down_s=_SHORT_S) for other in neighbours]
         for index, action in enumerate(action_name for action_name in stage.actions_of(node) if action_name != "kill"):
-            others = neighbours if action in ("cut", "cut-one-way") else [""]
+            others = neighbours if action in AIMED else [""]
             faults += [Fault(chosen[index % 3], action, node, other, down_s=_SHORT_S) for other in others]
     return faults
 
@@ -202,11 +218,12 @@ def _random_fault(rng: random.Random, stage: Stage, failpoint: Sequence[AtFailpo
         when = rng.choice(failpoint)
         node = when.node if rng.random() < 0.5 else node
     action = rng.choice(stage.actions_of(node))
-    other = ""
-    if action in ("cut", "cut-one-way"):
-        other = rng.choice([node_name for node_name in stage.nodes if node_name != node])
+    others = [other for other in stage.nodes if other != node]
+    other = rng.choice(others) if action in AIMED else ""
+    group = tuple(other for other in others[1:] if rng.random() < 0.4) if action == "partition" else ()
     down_s = rng.choice((0.05, 0.5, 2.0, 6.0, 25.0)) * rng.uniform(0.5, 1.5)
-    return Fault(when, action, node, other, down_s)
+    offset_s = rng.choice((-1, 1)) * rng.choice((0.3, 5.0, 60.0)) * rng.uniform(0.5, 1.5) if action == "skew" else 30.0
+    return Fault(when, action, node, other, down_s, group=group, offset_s=offset_s)
 
 
 class FaultPlan:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
+from functools import partial
 
 from sbon_node.net.transport import (
     Address,
@@ -22,11 +23,13 @@ from sbon_node.net.transport import (
 )
 from sbon_node.simulation.network.paths import Latency, NetworkQuality, Paths
 from sbon_node.simulation.network.stream import SimulatedConnection
-from sbon_node.simulation.process import Process
+from sbon_node.simulation.process import NO_PROCESS, Process
 from sbon_protocol.datagram import MAX_DATAGRAM_BYTES, kind_of
 
 ANY_HOSTS = ("0.0.0.0", "127.0.0.1", "localhost", "")
 _FIRST_FREE_PORT = 20_000
+KERNEL_DATAGRAMS = 256
+"""Number of datagrams that the kernel keeps for a paused process; more are lost."""
 
 
 class SimulatedNetwork(Paths):
@@ -62,7 +65,8 @@ class SimulatedNetwork(Paths):
             delay = self.delay_s(source.node, target)
             if self._rng.random() < quality.spike:
                 delay *= 10
-            source.loop.call_at(now + delay, self._arrive, source.node, source.local, target, payload, to)
+            arrival = (source.node, source.local, target, payload, to)
+            source.loop.call_at(now + delay, self._arrive, *arrival, context=NO_PROCESS)
 
     def _arrive(self, source: str, sender: Address, target: str, payload: bytes, to: Address) -> None:
         endpoint = self._endpoints.get(to)
@@ -71,7 +75,7 @@ class SimulatedNetwork(Paths):
         traffic = self.traffic(target)
         traffic.datagrams_received += 1
         traffic.datagram_bytes_received += len(payload)
-        endpoint.process.context.copy().run(endpoint.handler, payload, sender, endpoint.loop.time())
+        endpoint.take(payload, sender)
 
     # -- ports ---------------------------------------------------------------------------------------------------------
 
@@ -120,6 +124,7 @@ class _Endpoint:
         self.local = local
         self.handler = handler
         self._open = True
+        self._kept = 0
         process.on_kill(self.close)
 
     def send(self, payload: bytes, to: Address) -> float:
@@ -129,6 +134,19 @@ class _Endpoint:
         if self._open:
             self._network.send_datagram(self, payload, to)
         return now
+
+    def take(self, payload: bytes, sender: Address) -> None:
+        """Hand a datagram to the process. While it is paused, its kernel keeps some and loses the others."""
+        if not self.process.paused:
+            self.process.context.copy().run(self.handler, payload, sender, self.loop.time())
+        elif self._kept < KERNEL_DATAGRAMS:
+            self._kept += 1
+            self.process.on_resume(partial(self._read, payload, sender, self.loop.time()))
+
+    def _read(self, payload: bytes, sender: Address, stamp: float) -> None:
+        self._kept -= 1
+        if self.process.alive:
+            self.loop.call_soon(self.handler, payload, sender, stamp, context=self.process.context.copy())
 
     def close(self) -> None:
         self._open = False

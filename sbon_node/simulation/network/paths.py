@@ -69,6 +69,12 @@ class Paths:
             for b in other:
                 self.cut(a, b)
 
+    def rejoin(self, side: tuple[str, ...], other: tuple[str, ...]) -> None:
+        """Heal all paths between two groups."""
+        for a in side:
+            for b in other:
+                self.heal(a, b)
+
     def heal(self, source: str | None = None, target: str | None = None) -> None:
         """Heal one path in both directions, or all paths."""
         if source is None or target is None:

@@ -18,9 +18,7 @@ from sbon_node.net.transport import (
     Transport,
 )
 from sbon_node.simulation.loop import EPOCH_S, VirtualLoop
-
-KERNEL_DATAGRAMS = 256
-"""Number of datagrams that the kernel keeps for a paused process; more are lost."""
+from sbon_node.simulation.network.network import KERNEL_DATAGRAMS
 
 
 class Stall:

@@ -7,7 +7,7 @@ from collections import deque
 
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.simulation.network.paths import Paths
-from sbon_node.simulation.process import Process
+from sbon_node.simulation.process import NO_PROCESS, Process
 
 _RETRANSMIT_S = 0.2
 _END = b""
@@ -55,7 +55,7 @@ class _Pipe:
         self._freed += count
         if self._freed and self._ack is None:
             delay = self._paths.delay_s(self._target.node, self._source.node)
-            self._ack = self._loop.call_later(delay, self._acknowledged)
+            self._ack = self._loop.call_later(delay, self._acknowledged, context=NO_PROCESS)
 
     def drop(self) -> None:
         """Drop the connection: nothing moves any more."""
@@ -90,7 +90,7 @@ class _Pipe:
         self._arrival_s = max(self._arrival_s, arrival)
         self._flight.append((self._arrival_s, chunk))
         if self._timer is None:
-            self._timer = self._loop.call_at(self._flight[0][0], self._deliver)
+            self._timer = self._loop.call_at(self._flight[0][0], self._deliver, context=NO_PROCESS)
 
     def _deliver(self) -> None:
         self._timer = None
@@ -109,7 +109,7 @@ class _Pipe:
                 self._paths.traffic(self._target.node).stream_bytes_received += len(chunk)
                 self._target.received(chunk)
         if self._flight and self._timer is None:
-            self._timer = self._loop.call_at(self._flight[0][0], self._deliver)
+            self._timer = self._loop.call_at(self._flight[0][0], self._deliver, context=NO_PROCESS)
 
     def _acknowledged(self) -> None:
         self._ack = None
@@ -124,11 +124,11 @@ class _Pipe:
     def _reset(self) -> None:
         """Reset the writer, because bytes reached a closed end."""
         delay = self._paths.delay_s(self._target.node, self._source.node)
-        self._loop.call_later(delay, self._source.lose)
+        self._loop.call_later(delay, self._source.lose, context=NO_PROCESS)
 
     def _hold_up(self) -> None:
         if self._stall is None:
-            self._stall = self._loop.call_later(self._paths.quality.stall_timeout_s, self._break)
+            self._stall = self._loop.call_later(self._paths.quality.stall_timeout_s, self._break, context=NO_PROCESS)
         if not self._waits_for_heal:
             self._waits_for_heal = True
             self._paths.when_healed(self._resume)
@@ -136,9 +136,9 @@ class _Pipe:
     def _resume(self) -> None:
         self._waits_for_heal = False
         if self._flight and self._timer is None:
-            self._timer = self._loop.call_later(_RETRANSMIT_S, self._deliver)
+            self._timer = self._loop.call_later(_RETRANSMIT_S, self._deliver, context=NO_PROCESS)
         if self._freed and self._ack is None:
-            self._ack = self._loop.call_later(_RETRANSMIT_S, self._acknowledged)
+            self._ack = self._loop.call_later(_RETRANSMIT_S, self._acknowledged, context=NO_PROCESS)
 
     def _flows(self) -> None:
         if self._stall is not None:
@@ -220,7 +220,10 @@ class SimulatedConnection:
 
     def received(self, chunk: bytes) -> None:
         self._unread += chunk
-        self._credit()
+        if self._process.paused:  # reads nothing: its kernel's buffer fills
+            self._process.on_resume(self._credit)
+        else:
+            self._credit()
         if len(self._unread) >= self._wanted:
             self._wake_reader()
 

@@ -13,6 +13,7 @@ from sbon.local.wide_area import cities
 from sbon_cli.commands.experiments.bench_memory import memory
 from sbon_cli.commands.experiments.bench_path import path
 from sbon_cli.commands.experiments.bench_query import query
+from sbon_cli.commands.experiments.bench_schedules import schedules
 from sbon_cli.commands.experiments.options import seed_option, suite_queries_option
 from sbon_cli.terminal.output import EXIT_REFUSED, err, json_option, print_json, print_table, reports_errors, say
 from sbon_node.model.strategies import AUTO, DEFAULT_STRATEGY, STRATEGY_NAMES
@@ -26,6 +27,7 @@ def bench() -> None:
 bench.add_command(memory)
 bench.add_command(path)
 bench.add_command(query)
+bench.add_command(schedules)
 
 
 @bench.command()

@@ -1,0 +1,112 @@
+"""``sbon bench schedules``: random schedules of faults against whole daemons in virtual time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+from sbon_node.logging import output
+from sbon_node.simulation.faults.plan import ACTIONS
+from sbon_node.simulation.schedule import WORLDS, random_schedule, replay_command, run_schedule
+from sbon_node.simulation.shrink import shrink
+
+TOGETHER = 5
+"""Number of schedules of one world that a process runs at once."""
+
+
+class Failed(NamedTuple):
+    """A schedule that failed, with the commands that run it again, whole and shrunk."""
+
+    seed: int
+    reason: str
+    stuck: bool
+    replay: str
+    shrunk: str
+
+
+class Tried(NamedTuple):
+    seeds: int
+    struck: Counter[str]
+    checks: int
+    events: int
+    cpu_s: float
+    failed: tuple[Failed, ...]
+
+
+def run(
+    first: int,
+    count: int,
+    *,
+    processes: int,
+    also: tuple[str, ...] = (),
+    limit_s: float | None = None,
+    notify: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Run ``count`` schedules from the seed ``first`` on; begin none after ``limit_s`` seconds.
+
+    Returns one row with the number of seeds and of checks, the faults that struck by action, the failed and stuck schedules
+    with their commands, and the seconds.
+    """
+    began, done = time.monotonic(), Tried(0, Counter(), 0, 0, 0.0, ())
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=output.silence) as pool:
+        waiting = [pool.submit(_try, seeds, also) for seeds in _portions(first, count)]
+        for finished in as_completed(waiting):
+            if finished.cancelled():
+                continue
+            done = _sum(done, finished.result())
+            notify(f"{done.seeds} of {count} schedules, {len(done.failed)} failed")
+            if limit_s is not None and time.monotonic() - began > limit_s:
+                for portion in waiting:
+                    portion.cancel()
+    return {"name": "schedules", "rows": [_row(first, done, time.monotonic() - began, processes)]}
+
+
+def _portions(first: int, count: int) -> Iterator[list[int]]:
+    """Cut the seeds into portions of one world each, whose undisturbed run a process then needs only once."""
+    for world in range(min(WORLDS, count)):
+        seeds = list(range(first + world, first + count, WORLDS))
+        for at in range(0, len(seeds), TOGETHER):
+            yield seeds[at : at + TOGETHER]
+
+
+def _try(seeds: list[int], also: tuple[str, ...]) -> Tried:
+    began, tried = time.process_time(), Tried(0, Counter(), 0, 0, 0.0, ())
+    for seed in seeds:
+        tried = _sum(tried, _try_one(seed, also))
+    return tried._replace(cpu_s=time.process_time() - began)
+
+
+def _try_one(seed: int, also: tuple[str, ...]) -> Tried:
+    schedule = random_schedule(seed, also)
+    outcome = run_schedule(schedule.faults, seed=schedule.seed, casting=schedule.casting)
+    failed: tuple[Failed, ...] = ()
+    if outcome.failure:
+        world, casting, faults = schedule
+        shrunk = shrink(faults, lambda fewer: bool(run_schedule(fewer, seed=world, casting=casting).failure))
+        commands = (replay_command(world, those, casting) for those in (faults, shrunk))
+        failed = (Failed(seed, outcome.failure.split("\nreplay:")[0][:2000], outcome.stuck, *commands),)
+    return Tried(1, Counter(outcome.struck), outcome.checks, outcome.events, 0.0, failed)
+
+
+def _sum(one: Tried, other: Tried) -> Tried:
+    return Tried(*(a + b for a, b in zip(one, other, strict=True)))
+
+
+def _row(first: int, tried: Tried, seconds: float, processes: int) -> dict[str, Any]:
+    return {
+        "first": first,
+        "seeds": tried.seeds,
+        "failed": sum(not failed.stuck for failed in tried.failed),
+        "stuck": sum(failed.stuck for failed in tried.failed),
+        "checks": tried.checks,
+        "events": tried.events,
+        "seconds": round(seconds, 1),
+        "cpu_s": round(tried.cpu_s, 1),
+        "processes": processes,
+        "struck": {action: tried.struck[action] for action in ACTIONS},
+        "failures": [failed._asdict() for failed in sorted(tried.failed)],
+    }

@@ -1,0 +1,143 @@
+"""One query over whole daemons, from its submission until nothing is left of it, under a schedule of faults.
+
+A file at ``s`` provides the rows. At ``c`` a file sink takes them, or a user who follows. Once all faults are repaired,
+either the query was rejected and has left nothing behind anywhere; or it has run, its rows are the oracle's, each exactly
+once, and it leaves nothing but its result. A query that has lost a disk may fail, with a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.queries import Accepted, SinkSpec, Submission
+from sbon_node.model.records import QueryRecord
+from sbon_node.model.states import query_states
+from sbon_node.simulation.casting import FRAGMENT, QUERY, SCHEMA, STEP_MS, Casting, numbers, oracle, read_result
+from sbon_node.simulation.checks import CheckFailedError
+from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.faults.plan import Fault
+from sbon_node.simulation.follower import Follower
+from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
+from sbon_node.simulation.outcome import Ended
+
+ALLOWED = {
+    True: (query_states.RUNNING, query_states.FINISHED),
+    None: (query_states.PLACING, query_states.RUNNING),
+    False: (query_states.PLACING,),
+}
+"""States of a query before its end, by whether its submission was accepted; None if that is unknown."""
+
+
+class OneQuery:
+    """The life of one query; :meth:`run` ends with it, or raises :class:`CheckFailedError`."""
+
+    def __init__(self, cluster: SimulatedCluster, casting: Casting, faults: Sequence[Fault], root: Path) -> None:
+        self.cluster, self.casting, self.faults = cluster, casting, faults
+        self.input = root / "numbers.ndjson"
+        self.output = cluster.at("c").disk.add(root / "results") / "result.ndjson"
+        self.rows = numbers(casting.rows, casting.text_bytes, cluster.seed)
+        self.follower = Follower(cluster, "c", QUERY)
+
+    async def run(self) -> Ended:
+        cluster = self.cluster
+        self.input.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+        cluster.start()
+        await cluster.together()
+        await cluster.answer(self.casting.holder, self._declare())
+        branch = f"{QUERY}.b0"
+        cluster.watch.expect(QUERY, {branch: (self._source().id,)}, (branch,))
+        cluster.fault_injector.arm(self.faults)
+        accepted = await self._submit()
+        submission = len(cluster.fault_injector.plan.history)
+        following = cluster.loop.create_task(self.follower.run()) if self.casting.sink == "follow" else None
+        try:
+            ending = await self._ending(accepted)
+            await settled(cluster)
+        finally:
+            if following is not None:
+                following.cancel()
+                await asyncio.wait([following])
+        self._check(ending)
+        cluster.verify()
+        return Ended(submission, ending)
+
+    async def _declare(self) -> None:
+        daemon = self.cluster.nodes[self.casting.holder].daemon
+        await daemon.create_stream(StreamDeclaration(name="numbers", schema=SCHEMA, event_time="ts"))
+        await daemon.attach_source(self._source())
+
+    def _source(self) -> SourceDeclaration:
+        options = {"path": str(self.input), "replay": 1.0}
+        return SourceDeclaration(stream="numbers", name="all", node="s", connector="file", options=options, rows_s=1000 / STEP_MS)
+
+    # -- the query's life ----------------------------------------------------------------------------------------------
+
+    async def _submit(self) -> bool | None:
+        """Submit the query; return whether it was accepted, or None if the user did not learn it."""
+        submission = self.cluster.user(self.casting.holder, self._submission())
+        await self.cluster.until(submission.done)
+        if submission.cancelled():
+            return None
+        try:
+            submission.result()
+        except SbonError as error:
+            self.cluster.note(f"refused: {error}")
+            return False
+        return True
+
+    async def _submission(self) -> None:
+        daemon = self.cluster.nodes[self.casting.holder].daemon
+        sink = SinkSpec(kind="follow")
+        if self.casting.sink == "file":
+            sink = SinkSpec(kind="file", options={"path": str(self.output)})
+        submission = Submission(
+            sql=FRAGMENT.format("numbers"), name=QUERY, strategy=self.casting.strategy, consumer="c", sink=sink
+        )
+        async for event in daemon.submit(submission):
+            self.cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
+
+    async def _ending(self, accepted: bool | None) -> str:
+        """Wait for the end and return ``finished``, ``refused`` or, if a disk was lost, ``failed``.
+
+        An accepted query must finish; a rejected one must not run.
+        """
+        holder, answered_s = self.cluster.nodes[self.casting.holder], self.cluster.loop.time()
+        while True:
+            await self.cluster.until(lambda: holder.ready)
+            record = holder.daemon.context.store.get("query", QUERY, QueryRecord)
+            state = record.state if record is not None else "gone"
+            if state == query_states.FINISHED and accepted is not False:
+                return "finished"
+            if state in ("gone", query_states.FAILED) and not accepted:
+                return "refused"
+            if (
+                state == query_states.FAILED
+                and record is not None
+                and record.reason
+                and self.cluster.fault_injector.struck["wipe"]
+            ):
+                return "failed"
+            allowed = ALLOWED[accepted]
+            undone = state != query_states.PLACING or self.cluster.loop.time() < answered_s + 2 * SETTLE_S
+            if state not in allowed or not undone:
+                reason = record.reason if record is not None else ""
+                outcome = {True: "accepted", False: "refused", None: "cut short"}[accepted]
+                raise CheckFailedError(f"the submission was {outcome}, and the query is {state}: {reason}")
+            check_alive(self.cluster, f"the query is {state}")
+            await self.cluster.sleep(0.25)
+
+    def _check(self, ending: str) -> None:
+        checker = self.cluster.watch.checker
+        delivered = self.follower.rows if self.casting.sink == "follow" else read_result(self.output)
+        if ending == "finished":
+            checker.delivered(delivered, oracle(self.rows))
+        elif ending == "failed":
+            checker.delivered(delivered, (Counter(delivered) & Counter(oracle(self.rows))).elements())
+        elif self.casting.sink == "file" and list(self.output.parent.glob(f"{self.output.name}*")):
+            raise CheckFailedError("the result of a refused query is left behind")

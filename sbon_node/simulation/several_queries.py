@@ -1,0 +1,236 @@
+"""Several queries at once over whole daemons, under a schedule of faults: submitted, stopped, and submitted again.
+
+Each life of a query reads a stream of its own, so that its oracle depends on nothing else. Once all faults are repaired, each
+life has either finished with the oracle's rows, each exactly once; or it was stopped, and its rows are among the oracle's; or it
+was refused, and has left nothing behind. A query that has lost a disk may fail, with a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sbon_node.errors import SbonError
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
+from sbon_node.model.records import QueryRecord
+from sbon_node.model.states import query_states
+from sbon_node.simulation.casting import (
+    FRAGMENT,
+    SCHEMA,
+    STEP_MS,
+    WINDOWS,
+    Casting,
+    Life,
+    numbers,
+    oracle,
+    read_result,
+    windows,
+)
+from sbon_node.simulation.checks import CheckFailedError
+from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.faults.plan import Fault
+from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
+from sbon_node.simulation.outcome import Ended
+
+RETRY_S = 1.0
+MOST_TRIES = 200
+"""Tries of a submission while its name is still taken by an earlier life."""
+ENDS = (query_states.FINISHED, query_states.STOPPED, query_states.FAILED)
+
+
+@dataclass
+class _Running:
+    """A life of a query, and the course it has taken."""
+
+    name: str
+    number: int
+    life: Life
+    rows: list[list[dict[str, Any]]]
+    """Those of each source."""
+    output: Path
+    accepted: bool | None = None
+    """Whether its submission was accepted; None if its user did not learn it."""
+    stopping: asyncio.Task[Any] | None = field(default=None)
+    ending: str = ""
+
+    @property
+    def stream(self) -> str:
+        return f"{self.name}_{self.number}"
+
+    @property
+    def expected(self) -> list[tuple[object, ...]]:
+        rows = [row for rows in self.rows for row in rows]
+        return oracle(rows) if self.life.sql == "filter" else windows(rows)
+
+
+class SeveralQueries:
+    """The lives of the queries of one casting; :meth:`run` ends with them, or raises :class:`CheckFailedError`."""
+
+    def __init__(self, cluster: SimulatedCluster, casting: Casting, faults: Sequence[Fault], root: Path) -> None:
+        self.cluster, self.casting, self.faults, self.root = cluster, casting, faults, root
+        folders = {name: node.disk.add(root / f"results at {name}") for name, node in cluster.nodes.items()}
+        self.lives = {
+            query.name: [
+                _Running(
+                    query.name,
+                    number,
+                    life,
+                    self._rows(query.name, number, life),
+                    folders[life.consumer] / f"{query.name}-{number}.ndjson",
+                )
+                for number, life in enumerate(query.lives)
+            ]
+            for query in casting.queries
+        }
+
+    async def run(self) -> Ended:
+        cluster = self.cluster
+        cluster.start()
+        await cluster.together()
+        for running in self._all():
+            await cluster.answer(running.life.holder, self._declare(running))
+        await cluster.sleep(1.0)
+        cluster.fault_injector.arm(self.faults)
+        tasks = [cluster.loop.create_task(self._live(lives)) for lives in self.lives.values()]
+        try:
+            await cluster.until(lambda: all(task.done() for task in tasks) or any(_failed(task) for task in tasks))
+            for task in tasks:
+                if task.done():
+                    task.result()
+            await settled(cluster)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for running in self._all():
+            self._check(running)
+        cluster.verify()
+        return Ended(len(cluster.fault_injector.plan.history), " ".join(running.ending for running in self._all()))
+
+    def _all(self) -> list[_Running]:
+        return [running for lives in self.lives.values() for running in lives]
+
+    def _rows(self, name: str, number: int, life: Life) -> list[list[dict[str, Any]]]:
+        """Return the rows of each source; they share no id."""
+        every = numbers(self.casting.rows, self.casting.text_bytes, f"{self.cluster.seed}/{name}/{number}")
+        return [every[index :: len(life.sources)] for index in range(len(life.sources))]
+
+    async def _declare(self, running: _Running) -> None:
+        daemon = self.cluster.nodes[running.life.holder].daemon
+        await daemon.create_stream(StreamDeclaration(name=running.stream, schema=SCHEMA, event_time="ts"))
+        for node, rows in zip(running.life.sources, running.rows, strict=True):
+            path = self.root / f"{running.stream} at {node}.ndjson"
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            source = SourceDeclaration(
+                stream=running.stream,
+                name=f"at-{node}",
+                node=node,
+                connector="file",
+                options={"path": str(path), "replay": 1.0},
+                rows_s=1000 / STEP_MS,
+            )
+            await daemon.attach_source(source)
+
+    # -- the lives of one name -----------------------------------------------------------------------------------------
+
+    async def _live(self, lives: list[_Running]) -> None:
+        for running in lives:
+            await self.cluster.sleep(running.life.after_s)
+            await self._submit(running)
+            try:
+                running.ending = await self._ending(running)
+            finally:
+                if running.stopping is not None:
+                    running.stopping.cancel()
+                    await asyncio.wait([running.stopping])
+
+    async def _submit(self, running: _Running) -> None:
+        """Submit the query, and again while an earlier life of its name is still there."""
+        for _ in range(MOST_TRIES):
+            submission = self.cluster.user(running.life.holder, self._submission(running))
+            await self.cluster.until(submission.done)
+            error = None if submission.cancelled() else submission.exception()
+            if isinstance(error, SbonError) and error.code == "query-exists" and running.number:
+                await self.cluster.sleep(RETRY_S)
+                continue
+            if error is not None and not isinstance(error, SbonError):
+                raise error
+            running.accepted = None if submission.cancelled() else error is None
+            self.cluster.note(f"{running.stream} is accepted: {running.accepted} {error or ''}".rstrip())
+            break
+        if running.life.stop_after_s is not None and running.accepted is not False:
+            running.stopping = self.cluster.loop.create_task(self._stop(running))
+
+    async def _submission(self, running: _Running) -> None:
+        await self.cluster.until(lambda: self.cluster.nodes[running.life.holder].ready)
+        daemon = self.cluster.nodes[running.life.holder].daemon
+        submission = Submission(
+            sql=(FRAGMENT if running.life.sql == "filter" else WINDOWS).format(running.stream),
+            name=running.name,
+            strategy=self.casting.strategy,
+            consumer=running.life.consumer,
+            sink=SinkSpec(kind="file", options={"path": str(running.output)}),
+        )
+        async for event in daemon.submit(submission):
+            if isinstance(event, Progress) and event.step == "placing":
+                record = daemon.context.store.get("query", running.name, QueryRecord)
+                assert record is not None
+                inputs = {operator.id: [spec.stream for spec in operator.inputs] for operator in record.plan.operators}
+                self.cluster.watch.expect(running.name, inputs, record.plan.outputs)
+            self.cluster.note(f"{running.stream} accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
+
+    async def _stop(self, running: _Running) -> None:
+        """Stop the query, again and again until a node confirms it or has no such query."""
+        assert running.life.stop_after_s is not None
+        await self.cluster.sleep(running.life.stop_after_s)
+        node = self.cluster.nodes[running.life.stop_at]
+        for _ in range(MOST_TRIES):
+            await self.cluster.until(lambda: node.ready)
+            call = self.cluster.call(node.name, node.daemon.stop_query(running.name))
+            await self.cluster.until(call.done)
+            error = None if call.cancelled() else call.exception()
+            self.cluster.note(f"{running.stream} stopped: {'cut short' if call.cancelled() else error or 'yes'}")
+            if not call.cancelled() and (error is None or (isinstance(error, SbonError) and error.code == "unknown-query")):
+                return
+            await self.cluster.sleep(RETRY_S)
+
+    async def _ending(self, running: _Running) -> str:
+        """Wait for the end of the life, and return it."""
+        holder, submitted_s = self.cluster.nodes[running.life.holder], self.cluster.loop.time()
+        while True:
+            await self.cluster.until(lambda: holder.ready)
+            record = holder.daemon.context.store.get("query", running.name, QueryRecord)
+            state = record.state if record is not None else "gone"
+            reason = record.reason if record is not None else ""
+            undoing = self.cluster.loop.time() < submitted_s + 2 * SETTLE_S
+            if state in ("gone", query_states.FAILED) and not running.accepted and self.faults:
+                return "refused"
+            if state == query_states.FINISHED or (state == query_states.STOPPED and running.stopping is not None):
+                return state
+            if state == query_states.FAILED and reason and self.cluster.fault_injector.struck["wipe"]:
+                return state
+            if state in ("gone", *ENDS) or (running.accepted is False and not (state == query_states.PLACING and undoing)):
+                outcome = {True: "accepted", False: "refused", None: "cut short"}[running.accepted]
+                raise CheckFailedError(f"the submission of {running.stream} was {outcome}, and the query is {state}: {reason}")
+            check_alive(self.cluster, f"{running.stream} is {state}")
+            await self.cluster.sleep(0.25)
+
+    def _check(self, running: _Running) -> None:
+        checker, delivered = self.cluster.watch.checker, read_result(running.output)
+        if running.ending == query_states.FINISHED:
+            checker.delivered(delivered, running.expected)
+        elif running.ending == "refused":
+            if list(running.output.parent.glob(f"{running.output.name}*")):
+                raise CheckFailedError(f"the result of {running.stream}, which was refused, is left behind")
+        else:
+            checker.delivered(delivered, (Counter(delivered) & Counter(running.expected)).elements())
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None
