@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
+from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.experiments.bench import schedules
 from sbon_node.hosting.capacity import Reservations
+from sbon_node.simulation import leak_check, several_queries
 from sbon_node.simulation.__main__ import main
+from sbon_node.simulation.casting import Casting, Life, PlannedQuery, windows
 from sbon_node.simulation.faults.plan import ACTIONS, AtTime, Fault
-from sbon_node.simulation.schedule import random_schedule
+from sbon_node.simulation.schedule import random_schedule, run_schedule
 from sbon_node.simulation.shrink import shrink
 
 
@@ -62,3 +68,41 @@ def test_a_failing_schedule_is_shown_whole_and_shrunk(
     monkeypatch.setattr("sys.argv", ["simulation", *shlex.split(failed.replay)[3:], "--shrink"])
     assert main() == 1
     assert "shrunk to 0 faults: python -m sbon_node.simulation" in capsys.readouterr().out
+
+
+SEVERAL = Casting(
+    room=("o", "h"),
+    queries=(
+        PlannedQuery(name="kept", lives=(Life(sql="window", sources=("s", "o")),)),
+        PlannedQuery(name="other", lives=(Life(consumer="h", holder="c"),)),
+        PlannedQuery(name="stopped", lives=(Life(stop_after_s=0.5, stop_at="o"),)),
+    ),
+)
+
+
+def test_several_queries_run_at_once_and_one_is_stopped() -> None:
+    outcome = run_schedule((), seed=1, casting=SEVERAL)
+    assert not outcome.failure
+    assert outcome.ending == "finished finished stopped"
+
+
+def test_a_row_that_a_window_counts_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counted(rows: list[dict[str, Any]]) -> list[tuple[object, ...]]:
+        (count, ids), *others = windows(rows)
+        return [(int(str(count)) - 1, ids), *others]
+
+    monkeypatch.setattr(several_queries, "windows", counted)
+    assert "rows missing" in run_schedule((), seed=1, casting=SEVERAL).failure
+
+
+def test_a_query_that_never_ends_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def take(self: SinkRunner) -> bool:
+        await asyncio.get_running_loop().create_future()
+        return False
+
+    monkeypatch.setattr(leak_check, "LIVENESS_S", 60.0)
+    monkeypatch.setattr(SinkRunner, "_take", take)
+    outcome = run_schedule([Fault(AtTime(1.0), "kill", "o")], seed=1)
+    assert outcome.stuck
+    assert re.search(r"the query is running \d+ s after the last fault", outcome.failure)
+    assert 60 < outcome.virtual_s < 120
