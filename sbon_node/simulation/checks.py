@@ -10,9 +10,12 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.model.frames import Frame
+from sbon_node.model.records import QueryRecord
+from sbon_node.model.states.query_states import LIFECYCLE, RUNNING
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.outbox import Outbox
@@ -36,7 +39,11 @@ class Checker:
     def __init__(self, settings: StreamSettings, readers: Mapping[str, tuple[str, ...]]) -> None:
         self._settings = settings
         self._readers = readers
-        self._frames: dict[tuple[str, int], bytes] = {}
+        self._frames: dict[tuple[str, int, int], bytes] = {}
+        self._lineages: dict[str, int] = {}
+        self._publishers: dict[tuple[str, int, int], str] = {}
+        self._records: dict[tuple[str, str], QueryRecord] = {}
+        self._running: dict[str, str] = {}
         self._visible: dict[str, int] = {}
         self._done: dict[tuple[str, str], int] = {}
         self._epochs: dict[str, int] = {}
@@ -45,8 +52,11 @@ class Checker:
 
     # -- at steps ------------------------------------------------------------------------------------------------------
 
-    def published(self, outbox: Outbox, stream: str, checkpoint: Path | None) -> None:
-        """Check new frames: they follow the previous ones, are committed, and never change."""
+    def published(self, outbox: Outbox, stream: str, checkpoint: Path | None, node: str = "") -> None:
+        """Check new frames: they follow the previous ones, are committed, never change, and come from one node an epoch."""
+        lineage = self._follow_lineage(outbox, stream)
+        publisher = self._publishers.setdefault((stream, lineage, outbox.epoch(stream)), node)
+        self._expect(publisher == node, f"{node} publishes {stream} in epoch {outbox.epoch(stream)}, as {publisher} does")
         if checkpoint is not None:
             self._committed(outbox.visible_batch(stream), stream, checkpoint)
         before, latest = self._visible.get(stream, 0), outbox.latest(stream)
@@ -55,19 +65,20 @@ class Checker:
         while first < latest:
             for frame in outbox.read(stream, first, self._settings.read_bytes):
                 self._expect(frame.number == first + 1, f"frame {frame.number} of {stream} follows {first}")
-                self._same(frame)
+                self._same(frame, lineage)
                 first = frame.number
         self._visible[stream] = latest
 
-    def recovered(self, outbox: Outbox, stream: str, checkpoint: Path | None) -> None:
+    def recovered(self, outbox: Outbox, stream: str, checkpoint: Path | None, node: str = "") -> None:
         """Check a restarted node: it shows the frames seen before, and its epochs have not gone back."""
+        self._follow_lineage(outbox, stream)
         epoch = outbox.epoch(stream)
         self._expect(epoch >= self._epochs.get(stream, 0), f"{stream} fell back to epoch {epoch}")
         self._epochs[stream] = epoch
         known = self._visible.get(stream, 0)
         self._expect(outbox.latest(stream) >= known, f"{stream} lost frames that were seen")
         self._visible[stream] = 0
-        self.published(outbox, stream, checkpoint)
+        self.published(outbox, stream, checkpoint, node)
 
     def wrote(self, checkpoint: str, engine_process: str) -> None:
         """Check that an engine process that works on a checkpoint has no successor."""
@@ -85,7 +96,7 @@ class Checker:
         newest = inbox.newest
         if newest is not None:
             self._expect(newest.number <= self._visible.get(link.stream, 0), f"{link.stream} sent what was never visible")
-            self._same(newest)
+            self._same(newest, lineage_of(link))
         bound = max(inbox.capacity_bytes, weight(newest.payload) if newest else 0)
         self._expect(inbox.buffered_bytes <= bound, f"{inbox.buffered_bytes} bytes held of {link.stream}, {bound} are allowed")
 
@@ -103,6 +114,29 @@ class Checker:
         for reader in self._readers.get(stream, ()):
             done = self._done.get((stream, reader), 0)
             self._expect(trimmed <= done, f"{stream} trimmed to frame {trimmed}, {reader} has finished with {done}")
+
+    def recorded(self, node: str, records: Iterable[QueryRecord]) -> None:
+        """Check the records of a holder: none has gone back, none has left its end, and a name has one running query."""
+        for record in records:
+            known = self._records.get((node, record.id))
+            self._records[node, record.id] = record
+            if known is not None and known.submitted_ms == record.submitted_ms:
+                change = f"the record of {record.id} at {node}: version {known.version}, {known.state}"
+                self._expect(record.version >= known.version, f"{change}, fell back to version {record.version}")
+                ended = known.state in LIFECYCLE.terminal
+                self._expect(not ended or record.state == known.state, f"{change}, became {record.state}")
+            if record.state == RUNNING:
+                holder = self._running.setdefault(record.id, node)
+                self._expect(holder == node, f"two queries {record.id} run, of {holder} and {node}")
+            elif self._running.get(record.id) == node:
+                del self._running[record.id]
+
+    def wiped(self, node: str) -> None:
+        """Forget the records of a node that has lost its disk."""
+        for key in [key for key in self._records if key[0] == node]:
+            del self._records[key]
+        for query in [query for query, holder in self._running.items() if holder == node]:
+            del self._running[query]
 
     def bounded(self, outbox: Outbox, stream: str, batch_bytes: int) -> None:
         """Check that unreceived frames stay within the quota and one batch."""
@@ -134,16 +168,32 @@ class Checker:
         newest = commits[-1] if commits else -1
         self._expect(visible <= newest, f"batch {visible} of {stream} is visible, batch {newest} is committed")
 
-    def _same(self, frame: Frame) -> None:
+    def _follow_lineage(self, outbox: Outbox, stream: str) -> int:
+        """Return the lineage of a stream; with another one, it begins anew."""
+        lineage = lineage_of(outbox, stream)
+        if self._lineages.setdefault(stream, lineage) != lineage:
+            self._lineages[stream] = lineage
+            self._visible[stream] = self._epochs[stream] = 0
+            for key in [key for key in self._done if key[0] == stream]:
+                del self._done[key]
+        return lineage
+
+    def _same(self, frame: Frame, lineage: int) -> None:
         content = hashlib.blake2b(frame.payload, digest_size=16)
         content.update(f"{frame.rows}/{frame.watermark_ms}/{frame.ended}".encode())
-        known = self._frames.setdefault((frame.stream, frame.number), content.digest())
+        known = self._frames.setdefault((frame.stream, lineage, frame.number), content.digest())
         self._expect(known == content.digest(), f"frame {frame.number} of {frame.stream} was seen with other content")
 
     def _expect(self, condition: bool, otherwise: str) -> None:
         self.checks += 1
         if not condition:
             raise CheckFailedError(otherwise)
+
+
+def lineage_of(owner: Outbox | Link, *stream: str) -> int:
+    """Return the lineage of a stream of an outbox, or that of a link; 0 where streams have none."""
+    lineage: Any = getattr(owner, "lineage", 0)
+    return int(lineage(*stream)) if callable(lineage) else int(lineage)
 
 
 def _some(rows: Counter[tuple[object, ...]]) -> str:

@@ -49,19 +49,22 @@ class _Running:
     """A life of a query, and the course it has taken."""
 
     name: str
-    number: int
+    stream: str
+    """The stream that it reads; no other life does."""
     life: Life
     rows: list[list[dict[str, Any]]]
     """Those of each source."""
-    output: Path
+    folders: dict[str, Path]
     accepted: bool | None = None
     """Whether its submission was accepted; None if its user did not learn it."""
     stopping: asyncio.Task[Any] | None = field(default=None)
     ending: str = ""
+    twin: bool = False
+    """Whether another query of the same name is submitted first."""
 
     @property
-    def stream(self) -> str:
-        return f"{self.name}_{self.number}"
+    def output(self) -> Path:
+        return self.folders[self.life.consumer] / f"{self.stream}.ndjson"
 
     @property
     def expected(self) -> list[tuple[object, ...]]:
@@ -75,19 +78,18 @@ class SeveralQueries:
     def __init__(self, cluster: SimulatedCluster, casting: Casting, faults: Sequence[Fault], root: Path) -> None:
         self.cluster, self.casting, self.faults, self.root = cluster, casting, faults, root
         folders = {name: node.disk.add(root / f"results at {name}") for name, node in cluster.nodes.items()}
-        self.lives = {
-            query.name: [
+        self.lives = [
+            [
                 _Running(
-                    query.name,
-                    number,
-                    life,
-                    self._rows(query.name, number, life),
-                    folders[life.consumer] / f"{query.name}-{number}.ndjson",
+                    query.name, f"{query.name}_{index}_{number}", life, self._rows((query.name, index, number), life), folders
                 )
                 for number, life in enumerate(query.lives)
             ]
-            for query in casting.queries
-        }
+            for index, query in enumerate(casting.queries)
+        ]
+        for index, query in enumerate(casting.queries):
+            for running in self.lives[index]:
+                running.twin = any(earlier.name == query.name for earlier in casting.queries[:index])
 
     async def run(self) -> Ended:
         cluster = self.cluster
@@ -97,7 +99,7 @@ class SeveralQueries:
             await cluster.answer(running.life.holder, self._declare(running))
         await cluster.sleep(1.0)
         cluster.fault_injector.arm(self.faults)
-        tasks = [cluster.loop.create_task(self._live(lives)) for lives in self.lives.values()]
+        tasks = [cluster.loop.create_task(self._live(lives)) for lives in self.lives]
         try:
             await cluster.until(lambda: all(task.done() for task in tasks) or any(_failed(task) for task in tasks))
             for task in tasks:
@@ -114,11 +116,11 @@ class SeveralQueries:
         return Ended(len(cluster.fault_injector.plan.history), " ".join(running.ending for running in self._all()))
 
     def _all(self) -> list[_Running]:
-        return [running for lives in self.lives.values() for running in lives]
+        return [running for lives in self.lives for running in lives]
 
-    def _rows(self, name: str, number: int, life: Life) -> list[list[dict[str, Any]]]:
+    def _rows(self, key: tuple[str, int, int], life: Life) -> list[list[dict[str, Any]]]:
         """Return the rows of each source; they share no id."""
-        every = numbers(self.casting.rows, self.casting.text_bytes, f"{self.cluster.seed}/{name}/{number}")
+        every = numbers(self.casting.rows, self.casting.text_bytes, f"{self.cluster.seed}/{key}")
         return [every[index :: len(life.sources)] for index in range(len(life.sources))]
 
     async def _declare(self, running: _Running) -> None:
@@ -142,7 +144,7 @@ class SeveralQueries:
     async def _live(self, lives: list[_Running]) -> None:
         for running in lives:
             await self.cluster.sleep(running.life.after_s)
-            await self._submit(running)
+            await self._submit(running, again=running is not lives[0])
             try:
                 running.ending = await self._ending(running)
             finally:
@@ -150,13 +152,13 @@ class SeveralQueries:
                     running.stopping.cancel()
                     await asyncio.wait([running.stopping])
 
-    async def _submit(self, running: _Running) -> None:
+    async def _submit(self, running: _Running, *, again: bool) -> None:
         """Submit the query, and again while an earlier life of its name is still there."""
         for _ in range(MOST_TRIES):
             submission = self.cluster.user(running.life.holder, self._submission(running))
             await self.cluster.until(submission.done)
             error = None if submission.cancelled() else submission.exception()
-            if isinstance(error, SbonError) and error.code == "query-exists" and running.number:
+            if isinstance(error, SbonError) and error.code == "query-exists" and again:
                 await self.cluster.sleep(RETRY_S)
                 continue
             if error is not None and not isinstance(error, SbonError):
@@ -209,6 +211,8 @@ class SeveralQueries:
             state = record.state if record is not None else "gone"
             reason = record.reason if record is not None else ""
             undoing = self.cluster.loop.time() < submitted_s + 2 * SETTLE_S
+            if running.twin and running.accepted is False:
+                return "refused"
             if state in ("gone", query_states.FAILED) and not running.accepted and self.faults:
                 return "refused"
             if state == query_states.FINISHED or (state == query_states.STOPPED and running.stopping is not None):

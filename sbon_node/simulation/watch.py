@@ -9,6 +9,7 @@ from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.failpoints import Failpoint
 from sbon_node.hosting.sinks import HostedSink
 from sbon_node.model.catalogue import is_source
+from sbon_node.model.records import QueryRecord
 from sbon_node.simulation.checks import Checker
 from sbon_node.simulation.node import SimulatedNode
 from sbon_node.streams.outbox.outbox import Outbox
@@ -43,7 +44,7 @@ class Watch:
         outbox = node.outbox
         assert outbox is not None
         for stream in outbox.streams():
-            self.checker.recovered(outbox, stream, _checkpoint(node, stream))
+            self.checker.recovered(outbox, stream, _checkpoint(node, stream), node.name)
             self._shown(outbox, stream)
 
     def stepped(self, node: SimulatedNode, step: Failpoint) -> None:
@@ -51,9 +52,11 @@ class Watch:
         outbox = node.outbox
         if outbox is None:
             return
+        if step == "store" and node.node is not None:
+            self.checker.recorded(node.name, node.node.context.store.all("query", QueryRecord).values())
         if step in ("publish", "plan"):
             for stream in outbox.streams():
-                self.checker.published(outbox, stream, _checkpoint(node, stream))
+                self.checker.published(outbox, stream, _checkpoint(node, stream), node.name)
                 self._shown(outbox, stream)
         elif step == "outbox-write":
             for stream in outbox.streams():

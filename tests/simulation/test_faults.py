@@ -11,14 +11,22 @@ from typing import Any
 import pytest
 
 from sbon_node.config.config import Config
+from sbon_node.model.plan import Plan
+from sbon_node.model.queries import SinkSpec
+from sbon_node.model.records import QueryRecord
+from sbon_node.model.states.query_states import QueryState
 from sbon_node.net.transport import Connection
+from sbon_node.simulation.checks import Checker, CheckFailedError
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import AtTime, Fault, Stage, random_plan
 from sbon_node.simulation.loop import EPOCH_S, VirtualLoop, run
 from sbon_node.simulation.network.network import KERNEL_DATAGRAMS
 from sbon_node.simulation.process import Process
+from sbon_node.streams.outbox.outbox import Outbox
+from sbon_node.streams.settings import StreamSettings
 from tests.simulation.test_simulated_network import A, B, Two, in_virtual_time
 
+PLAN = Plan(text="", sources=(), operators=(), outputs=(), schema=())
 STAGE = Stage(("a",), ("b", "c"), ("d",), ("a",))
 
 
@@ -188,3 +196,32 @@ def test_random_plans_draw_every_fault_and_hold_back_the_others_unless_asked() -
     assert usual >= {"pause", "partition", "skew", "slow-disk"}
     more = Stage(("a",), ("b", "c"), ("d",), ("a",), also=("wipe",))
     assert "wipe" in {fault.action for seed in range(100) for fault in random_plan(seed, more)}
+
+
+def test_two_nodes_that_publish_a_stream_in_one_epoch_are_noticed(tmp_path: Path) -> None:
+    checker = Checker(StreamSettings(), {})
+    outboxes = [Outbox(tmp_path / f"{name}.db", StreamSettings()) for name in "ab"]
+    for name, outbox, epoch in zip("ab", outboxes, (1, 2), strict=True):
+        outbox.open_stream("op", "operator", epoch=epoch)
+        checker.published(outbox, "op", None, name)
+    with pytest.raises(CheckFailedError, match="b publishes op in epoch 1, as a does"):
+        checker.published(outboxes[0], "op", None, "b")
+
+
+def _record(state: QueryState, version: int, query: str = "q") -> QueryRecord:
+    return QueryRecord(id=query, sql="", state=state, consumer="c", sink=SinkSpec(), plan=PLAN, version=version)
+
+
+@pytest.mark.parametrize(
+    "first, then, reason",
+    [
+        (("a", "running", 3), ("a", "running", 2), "fell back to version 2"),
+        (("a", "stopped", 3), ("a", "running", 4), "version 3, stopped, became running"),
+        (("a", "running", 2), ("b", "running", 2), "two queries q run, of a and b"),
+    ],
+)
+def test_records_that_go_back_and_names_of_two_queries_are_noticed(first: Any, then: Any, reason: str) -> None:
+    checker = Checker(StreamSettings(), {})
+    checker.recorded(first[0], [_record(*first[1:])])
+    with pytest.raises(CheckFailedError, match=reason):
+        checker.recorded(then[0], [_record(*then[1:])])

@@ -86,6 +86,20 @@ def test_several_queries_run_at_once_and_one_is_stopped() -> None:
     assert outcome.ending == "finished finished stopped"
 
 
+TWINS = Casting(
+    queries=(
+        PlannedQuery(name="twin", lives=(Life(),)),
+        PlannedQuery(name="twin", lives=(Life(holder="c", consumer="h", after_s=2.0),)),
+    )
+)
+
+
+def test_a_second_query_of_a_name_is_refused_at_another_node() -> None:
+    outcome = run_schedule((), seed=1, casting=TWINS)
+    assert not outcome.failure
+    assert outcome.ending == "finished refused"
+
+
 def test_a_row_that_a_window_counts_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def counted(rows: list[dict[str, Any]]) -> list[tuple[object, ...]]:
         (count, ids), *others = windows(rows)

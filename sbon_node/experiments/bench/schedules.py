@@ -93,7 +93,14 @@ def _try_one(seed: int, also: tuple[str, ...]) -> Tried:
 
 
 def _sum(one: Tried, other: Tried) -> Tried:
-    return Tried(*(a + b for a, b in zip(one, other, strict=True)))
+    return Tried(
+        one.seeds + other.seeds,
+        one.struck + other.struck,
+        one.checks + other.checks,
+        one.events + other.events,
+        one.cpu_s + other.cpu_s,
+        one.failed + other.failed,
+    )
 
 
 def _row(first: int, tried: Tried, seconds: float, processes: int) -> dict[str, Any]:

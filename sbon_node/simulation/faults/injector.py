@@ -17,6 +17,7 @@ from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network.network import SimulatedNetwork
 from sbon_node.simulation.node import SimulatedNode
 from sbon_node.simulation.process import NO_PROCESS
+from sbon_node.simulation.watch import Watch
 
 KILLS = ("kill", "orphan", "power", "lose-row", "wipe")
 CUTS = ("cut", "cut-one-way", "partition")
@@ -37,6 +38,9 @@ class Injected(Protocol):
 
     @property
     def network(self) -> SimulatedNetwork: ...
+
+    @property
+    def watch(self) -> Watch: ...
 
     @property
     def over(self) -> asyncio.Future[str]: ...
@@ -167,6 +171,7 @@ class FaultInjector:
             self._cluster.note(f"  {node.name} lost {', '.join(lost) or 'nothing'}")
         elif fault.action == "wipe":
             node.disk.wipe()
+            self._cluster.watch.checker.wiped(node.name)
         elif node.outbox is not None:
             self._cluster.note(f"  {node.name} lost {lose_newest_batch(node.disk.folder / 'outbox.db')}")
 

@@ -1,0 +1,49 @@
+"""Random schedules that nobody has tried before, drawn from the commit; and the first 200, which find planted bugs."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from sbon_node.experiments.bench import schedules
+
+MOST_S = 50.0
+ROOT = Path(__file__).parents[2]
+FIRST_200 = 200
+CHUNK = 20
+
+
+def _try(seed: int) -> None:
+    for failed in schedules._try_one(seed, ()).failed:
+        pytest.fail(f"schedule {seed}: {failed.reason}\nreplay: {failed.replay}\nshrunk: {failed.shrunk}", pytrace=False)
+
+
+def _drawn_from_the_commit() -> int:
+    """Return the first seed of this commit; ``pytest.skip`` outside a clone."""
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    if head.returncode:
+        pytest.skip("no commit: this is no clone")
+    return int(head.stdout[:10], 16)
+
+
+def test_schedules_drawn_from_the_commit() -> None:
+    """They follow each other until the time is over; one world after another, so that few undisturbed runs are needed."""
+    first, end = _drawn_from_the_commit(), time.monotonic() + MOST_S
+    tried = 0
+    for number in itertools.count():
+        _try(first + number // 10 + number % 10 * schedules.WORLDS)
+        tried += 1
+        if time.monotonic() > end:
+            break
+    assert tried
+
+
+@pytest.mark.thorough(f"chunks of {CHUNK} of the first schedules, which find the planted bugs")
+@pytest.mark.parametrize("first", range(0, FIRST_200, CHUNK))
+def test_the_first_schedules(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        _try(seed)
