@@ -214,6 +214,8 @@ class SimulatedCluster:
 
     def config_of(self, node: SimulatedNode) -> Config:
         first = next(iter(self.nodes.values()))
+        if node is first and node.wiped:  # it remembers nobody
+            first = next(other for other in self.nodes.values() if other is not node)
         config = self.configs.get(node.name, self.config)
         alone = node is first or (self._warm and node.lives == 1)
         join = config.node.join or (() if alone else (str(first.address),))

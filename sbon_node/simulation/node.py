@@ -39,6 +39,7 @@ class SimulatedNode:
         self.node: Node | None = None
         self.slow_until = 0.0
         self.offset_s = 0.0
+        self.wiped = False
 
     @property
     def alive(self) -> bool:
