@@ -155,7 +155,7 @@ def _processes(engine: SparkEngine) -> dict[str, int]:
     pid = engine.engine_pid
     children = psutil.Process(pid).children(recursive=True)
     jvm = next(p for p in children if "java" in p.name())
-    workers = [p for p in jvm.children(recursive=True) if "python" in p.name()]
+    workers = jvm.children(recursive=True)  # the launchers of its Python processes
     return {"engine": pid, "jvm": jvm.pid, "worker": workers[-1].pid}
 
 
