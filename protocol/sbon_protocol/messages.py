@@ -194,7 +194,11 @@ class Packet(Message, frozen=True):
 
 
 class Hello(Message, frozen=True, tag="hello"):
-    """First frame of a connection, from the node that opens it."""
+    """First frame of a connection, from the node that opens it.
+
+    ``expected_node`` and ``expected_instance`` name the node that it wants to reach; empty if it does not know. Any other node
+    refuses with ``wrong-node``.
+    """
 
     version: Count
     oldest_version: Count
@@ -203,6 +207,8 @@ class Hello(Message, frozen=True, tag="hello"):
     role: Literal["rpc", "stream"]
     capabilities: Annotated[tuple[Line, ...], Meta(max_length=64)] = ()
     instance: Line = ""
+    expected_node: Line = ""
+    expected_instance: Line = ""
 
 
 class Welcome(Message, frozen=True, tag="welcome"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Hello
 
-VERSION = 2
-OLDEST_VERSION = 2
+VERSION = 3
+OLDEST_VERSION = 3
 
 
 def negotiate(hello: Hello) -> int:

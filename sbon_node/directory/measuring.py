@@ -248,7 +248,7 @@ class Measurer:
                 self._membership.address_of(node),
                 MeasureRtt(targets, max_age_s),
                 timeout_s=ANSWER_TIMEOUTS * self._settings.ping_timeout_s,
-                node=node,
+                expected=self._membership.expected(node),
             )
         except SbonError as error:
             refused = SbonError(error.code, error.message, where=node, hint=error.hint, details=error.details)

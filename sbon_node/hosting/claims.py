@@ -32,7 +32,7 @@ def check_epoch(epoch: int, component: str) -> None:
 async def claim(context: Context, holder: str, query: str, component: str, epoch: int) -> int:
     """Return the epoch in which this host now holds ``part``.
 
-    Waits for an unreachable holder: consistency before availability.
+    Waits for an unreachable holder, and for one without a record of the query: consistency before availability.
 
     Raises :class:`SbonError` with a code in :data:`OVER` if the query is over or the part belongs to another host.
     """

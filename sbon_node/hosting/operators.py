@@ -27,7 +27,6 @@ from sbon_node.model.states import operator_states
 from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.model.stream_counts import SpillCount
 from sbon_node.net.peers import Caller
-from sbon_node.net.transport import Address
 from sbon_node.planner.planner import CLIENT
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.port import NodePort, PortInput
@@ -353,8 +352,8 @@ class OperatorHost:
             [
                 PortInput(
                     stream=input_spec.stream,
-                    locate=self._locator(input_spec.node),
-                    node=input_spec.node,
+                    locate=partial(context.membership.address_of, input_spec.node),
+                    expect=partial(context.membership.expected, input_spec.node),
                     lag_ms=input_spec.lag_ms,
                     ahead_ms=input_spec.ahead_ms,
                     spill_to=self._spill(spec.id) / str(position) if input_spec.shared else None,
@@ -379,9 +378,6 @@ class OperatorHost:
             return None
         letters = self._letters[spec.id] = OperatorLetters(self._context.data_dir / DEAD_LETTERS, spec.id, self._connectors)
         return letters
-
-    def _locator(self, node: str) -> Callable[[], Address]:
-        return lambda: self._context.membership.address_of(node)
 
     async def _disconnect(self, operator: str, *, unsubscribe: bool = False) -> None:
         port = self._ports.pop(operator, None)

@@ -23,7 +23,6 @@ from sbon_node.model.queries import SinkSpec
 from sbon_node.model.schema import to_arrow
 from sbon_node.model.states import sink_states
 from sbon_node.net.peers import Caller
-from sbon_node.net.transport import Address
 from sbon_node.streams.links.link import Link
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
@@ -309,8 +308,8 @@ class SinkHost:
         return Link(
             stream,
             order.component,
-            locate=self._locator(node),
-            node=node,
+            locate=partial(context.membership.address_of, node),
+            expect=partial(context.membership.expected, node),
             peers=context.peers,
             clock=context.clock,
             settings=context.stream_settings,
@@ -318,9 +317,6 @@ class SinkHost:
             start_after=done,
             failpoint=context.failpoint,
         )
-
-    def _locator(self, node: str) -> Callable[[], Address]:
-        return lambda: self._context.membership.address_of(node)
 
     async def _shut(self, query: str, *, unsubscribe: bool = False) -> None:
         sinks = [s for s in (self._followed.pop(query, None), self._runners.pop(query, None)) if s is not None]

@@ -11,7 +11,7 @@ from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.table import GONE, Table
-from sbon_node.net.peers import Caller, Identity, Peers, PeerServer
+from sbon_node.net.peers import Caller, Expected, Identity, Peers, PeerServer
 from sbon_node.net.transport import Address
 from sbon_protocol.calls import CheckMember, Members, SyncMembers
 from sbon_protocol.messages import Endpoint, Member
@@ -94,7 +94,8 @@ class Exchanges:
         address = Address(member.address.host, member.address.port)
         try:
             limit_s = self._settings.stand_still_s
-            reply: Members = await self._peers.call(address, CheckMember(member), timeout_s=limit_s, node=member.name)
+            who = Expected(member.name, member.instance)
+            reply: Members = await self._peers.call(address, CheckMember(member), timeout_s=limit_s, expected=who)
         except SbonError as error:
             log.debug("check-failed", member=member.name, reason=str(error))
             return None

@@ -23,7 +23,7 @@ from sbon_node.membership.settings import MembershipSettings
 from sbon_node.membership.table import REACHABLE, Change, Table
 from sbon_node.membership.views import MemberView, unknown_node, view_of
 from sbon_node.net.counters import Counters
-from sbon_node.net.peers import Identity, Peers, PeerServer
+from sbon_node.net.peers import Expected, Identity, Peers, PeerServer
 from sbon_node.net.transport import Address, DatagramEndpoint, Transport
 from sbon_node.space.coordinate import Coordinate
 from sbon_node.space.local import LocalCoordinate
@@ -173,6 +173,11 @@ class Membership:
         if member.state not in REACHABLE:
             raise SbonError("node-away", f"the node {name!r} is {member.state}", where="node")
         return Address(member.address.host, member.address.port)
+
+    def expected(self, name: str) -> Expected:
+        """Return the name and instance under which a member is to be reached; of an unknown one the name alone."""
+        member = self.table.member(name)
+        return Expected(name, "" if member is None else member.instance)
 
     def coordinate_of(self, name: str) -> Coordinate | None:
         if name == self._identity.node:

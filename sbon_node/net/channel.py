@@ -13,6 +13,9 @@ from sbon_protocol.frames import encode_frame, read_frame
 from sbon_protocol.messages import Frame, Hello, Refused, Welcome
 from sbon_protocol.version import OLDEST_VERSION, VERSION
 
+WRONG_NODE = "wrong-node"
+"""Refusal of a Hello that expects another node."""
+
 
 class Identity(NamedTuple):
     """A node's claimed identity; ``instance`` belongs to its data directory, so that namesakes differ."""
@@ -20,6 +23,24 @@ class Identity(NamedTuple):
     cluster: str
     node: str
     instance: str
+
+
+class Expected(NamedTuple):
+    """The node that a caller wants to reach; an empty field matches any node, or any instance."""
+
+    node: str = ""
+    instance: str = ""
+
+    def mismatch(self, node: str, instance: str) -> str:
+        """Return who is there instead, empty for the expected node. An empty ``instance`` matches no expected one."""
+        if self.node and node != self.node:
+            return f"{node} is there, not {self.node}"
+        if self.instance and instance != self.instance:
+            return f"{node} is there with another data directory"
+        return ""
+
+
+ANYONE = Expected()
 
 
 class FrameChannel:
@@ -79,15 +100,17 @@ async def shake(
     transport: Transport,
     address: Address,
     role: Literal["rpc", "stream"],
+    expected: Expected,
     *,
     identity: Identity,
     clock: Clock,
     counters: Counters,
     timeout_s: float,
 ) -> FrameChannel:
-    """Connect and shake hands within ``timeout_s``.
+    """Connect and shake hands within ``timeout_s``; both sides check that the ``expected`` node is there.
 
-    Raises :class:`ConnectionLostError`, :class:`ProtocolError`, and :class:`SbonError` with the code of the peer's refusal.
+    Raises :class:`ConnectionLostError` (also where another node is there), :class:`ProtocolError`, and :class:`SbonError` with
+    the code of the peer's refusal.
     """
     channel: FrameChannel | None = None
     hello = Hello(
@@ -97,6 +120,8 @@ async def shake(
         node=identity.node,
         role=role,
         instance=identity.instance,
+        expected_node=expected.node,
+        expected_instance=expected.instance,
     )
     try:
         async with clock.timeout(timeout_s):
@@ -104,11 +129,15 @@ async def shake(
             await channel.send(hello)
             answer = await channel.receive()
         if isinstance(answer, Refused):
+            if answer.code == WRONG_NODE:
+                raise _wrong_node(counters, address, answer.reason)
             raise SbonError(answer.code, answer.reason, where=str(address))
         if not isinstance(answer, Welcome) or not OLDEST_VERSION <= answer.version <= VERSION:
             error = ProtocolError("unexpected", f"{type(answer).__name__} in answer to a hello")
             channel.refuse(error)
             raise error
+        if mismatch := expected.mismatch(answer.node, answer.instance):
+            raise _wrong_node(counters, address, mismatch)
     except BaseException as error:
         if channel is not None:
             channel.close()
@@ -117,3 +146,9 @@ async def shake(
         raise
     channel.peer = answer
     return channel
+
+
+def _wrong_node(counters: Counters, address: Address, reason: str) -> ConnectionLostError:
+    """Return the error of a connection that has reached another node than the expected one."""
+    counters.refuse(WRONG_NODE, peer=str(address), reason=reason)
+    return ConnectionLostError(f"{address}: {reason}")

@@ -6,11 +6,11 @@ It re-exports the server, as this package's interface for other packages.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
-from sbon_node.net.channel import FrameChannel, Identity, shake
+from sbon_node.net.channel import ANYONE, Expected, FrameChannel, Identity, shake
 from sbon_node.net.counters import Counters
 from sbon_node.net.server import Caller, PeerServer
 from sbon_node.net.settings import NetSettings
@@ -20,36 +20,35 @@ from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Failure, Hello, Request, Response, Welcome
 
-__all__ = ["Caller", "FrameChannel", "Identity", "PeerServer", "Peers"]
+__all__ = ["ANYONE", "Caller", "Expected", "FrameChannel", "Identity", "PeerServer", "Peers"]
 
 
 class Peers:
     """Calls other nodes.
 
-    The first call opens a connection, which all calls to that address share, and which is reopened when it is lost. A call
-    under way is not repeated then, for it may have been served.
+    The first call opens a connection, which all calls share that expect the same node at the address, and which is reopened when
+    it is lost. A call under way is not repeated then, for it may have been served.
     """
 
     def __init__(self, transport: Transport, clock: Clock, identity: Identity, settings: NetSettings, counters: Counters) -> None:
         self._transport, self._clock, self._identity = transport, clock, identity
         self._settings, self._counters = settings, counters
-        self._routes: dict[Address, _Route] = {}
+        self._routes: dict[tuple[Address, Expected], _Route] = {}
         self._ending: dict[asyncio.Task[None], None] = {}
         self._closed = False
 
-    async def call(self, address: Address, call: Call, *, timeout_s: float | None = None, node: str = "") -> Any:
+    async def call(self, address: Address, call: Call, *, timeout_s: float | None = None, expected: Expected = ANYONE) -> Any:
         """Return the reply, or None where the call has none.
 
         Raises :class:`SbonError`: the peer's refusal, ``peer-unreachable`` (the call may have been served; or another node than
-        ``node`` is there), ``bad-reply`` or ``too-large``.
+        expected is there), ``bad-reply`` or ``too-large``.
         """
         limit_s = self._settings.call_timeout_s if timeout_s is None else timeout_s
         where = str(address)
         method = method_of(call)
         try:
             async with self._clock.timeout(limit_s):
-                connection = await self._route(address).connection()
-                self._check(connection.peer, address, node)
+                connection = await self._route(address, expected).connection()
                 body = await connection.request(method, call)
         except TimeoutError as error:
             raise SbonError("peer-unreachable", f"no answer to {method} within {limit_s:g} s", where=where) from error
@@ -65,31 +64,19 @@ class Peers:
             self._counters.refuse("reply-malformed", peer=where, method=method, reason=str(error))
             raise SbonError("bad-reply", f"{method}: {error}", where=where) from error
 
-    async def open_stream(self, address: Address, node: str = "") -> FrameChannel:
+    async def open_stream(self, address: Address, expected: Expected = ANYONE) -> FrameChannel:
         """Open a separate connection for a stream and shake hands.
 
-        Raises :class:`ConnectionLostError` (also where another than ``node`` is there), :class:`ProtocolError`, or
+        Raises :class:`ConnectionLostError` (also where another node than expected is there), :class:`ProtocolError`, or
         :class:`SbonError` with the code of the peer's refusal.
         """
-        channel = await self._shake(address, "stream")
-        try:
-            self._check(channel.peer, address, node)
-        except ConnectionLostError:
-            channel.close()
-            raise
-        return channel
+        return await self._shake(address, "stream", expected)
 
     def reached(self, address: Address, node: str, instance: str) -> bool:
-        """Return whether the kept connection to this address is with that node."""
-        route = self._routes.get(address)
+        """Return whether the kept connection to this address, made without an expectation, is with that node."""
+        route = self._routes.get((address, ANYONE))
         peer = route.peer if route is not None else None
         return peer is not None and peer.node == node and peer.instance in ("", instance)
-
-    def _check(self, peer: Hello | Welcome | None, address: Address, node: str) -> None:
-        """Check that the expected node has answered."""
-        if node and peer is not None and peer.node != node:
-            self._counters.refuse("wrong-node", peer=str(address), node=peer.node, meant=node)
-            raise ConnectionLostError(f"{address}: {peer.node} is there, not {node}")
 
     async def close(self) -> None:
         """End all calls under way with ``peer-unreachable``. Stream connections belong to their openers."""
@@ -99,14 +86,14 @@ class Peers:
         while self._ending:
             await asyncio.wait(list(self._ending))
 
-    def _route(self, address: Address) -> _Route:
+    def _route(self, address: Address, expected: Expected) -> _Route:
         if self._closed:
             raise ConnectionLostError("this node is closing")
-        route = self._routes.pop(address, None)
+        route = self._routes.pop((address, expected), None)
         if route is None:
             self._make_room()
-            route = _Route(self, address)
-        self._routes[address] = route
+            route = _Route(self, address, expected)
+        self._routes[address, expected] = route
         return route
 
     def _make_room(self) -> None:
@@ -121,16 +108,17 @@ class Peers:
         self._end(unused)
 
     def _end(self, route: _Route) -> None:
-        self._routes.pop(route.address, None)
+        self._routes.pop((route.address, route.expected), None)
         task = asyncio.get_running_loop().create_task(route.close(), name=f"end {route.address}")
         self._ending[task] = None
         task.add_done_callback(lambda done: self._ending.pop(done, None))
 
-    async def _shake(self, address: Address, role: Any) -> FrameChannel:
+    async def _shake(self, address: Address, role: Literal["rpc", "stream"], expected: Expected) -> FrameChannel:
         return await shake(
             self._transport,
             address,
             role,
+            expected,
             identity=self._identity,
             clock=self._clock,
             counters=self._counters,
@@ -139,10 +127,10 @@ class Peers:
 
 
 class _Route:
-    """One address: its kept connection, or the one attempt to open it that all callers share."""
+    """One expected node at an address: its kept connection, or the one attempt to open it that all callers share."""
 
-    def __init__(self, peers: Peers, address: Address) -> None:
-        self._peers, self.address = peers, address
+    def __init__(self, peers: Peers, address: Address, expected: Expected) -> None:
+        self._peers, self.address, self.expected = peers, address, expected
         self._connecting: asyncio.Task[_Kept] | None = None
         self._kept: _Kept | None = None
         self._users = 0
@@ -189,7 +177,7 @@ class _Route:
             await self._kept.close()
             self._kept = None
         peers = self._peers
-        channel = await peers._shake(self.address, "rpc")
+        channel = await peers._shake(self.address, "rpc", self.expected)
         self._kept = _Kept(channel, peers._clock, peers._settings.idle_s / 2)
         return self._kept
 

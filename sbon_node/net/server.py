@@ -10,7 +10,7 @@ import structlog
 
 from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
-from sbon_node.net.channel import FrameChannel, Identity
+from sbon_node.net.channel import WRONG_NODE, Expected, FrameChannel, Identity
 from sbon_node.net.counters import Counters
 from sbon_node.net.names import site_of
 from sbon_node.net.settings import NetSettings
@@ -111,6 +111,9 @@ class PeerServer:
             version = negotiate(hello)
             if hello.cluster != self._identity.cluster:
                 raise ProtocolError("wrong-cluster", f"this node is of cluster {self._identity.cluster!r}, not {hello.cluster!r}")
+            expected = Expected(hello.expected_node, hello.expected_instance)
+            if mismatch := expected.mismatch(self._identity.node, self._identity.instance):
+                raise ProtocolError(WRONG_NODE, mismatch)
             if hello.role == "stream" and self._stream_handler is None:
                 raise ProtocolError("no-streams", "this node serves no streams")
         except ProtocolError as error:

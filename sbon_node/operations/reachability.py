@@ -104,7 +104,8 @@ class Reach:
         """Return why a new connection with its handshake fails; empty if it succeeds."""
         context = self._context
         try:
-            channel = await context.peers.open_stream(context.membership.address_of(node), node)
+            address, expected = context.membership.address_of(node), context.membership.expected(node)
+            channel = await context.peers.open_stream(address, expected)
         except (ConnectionLostError, ProtocolError, SbonError) as error:
             return str(error)
         channel.close()

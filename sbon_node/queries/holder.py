@@ -22,6 +22,7 @@ from sbon_node.model.usage import QueryUsage, QueryUsagePoint
 from sbon_node.net.peers import Caller
 from sbon_node.queries import deploy
 from sbon_node.queries.describe import Description, delivery_of, describe
+from sbon_node.queries.lost_records import end_components
 from sbon_node.queries.network_usage import query_usage_of
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
 from sbon_node.queries.records import Records
@@ -313,11 +314,17 @@ class QueryHolder:
         record = self._records.get(query)
         return record if record is not None and record.state not in LIVE else None
 
+    def _known(self, query: str, component: str) -> QueryRecord:
+        """Return the record that a host asks about; only a record is proof that its query is over."""
+        record = self._records.get(query)
+        if record is None:
+            raise SbonError("record-unknown", f"{self._context.name} has no record of {query}", where=component)
+        return record
+
     async def _handle_claim(self, call: ClaimComponent, caller: Caller) -> Claimed:
-        record = self._records.get(call.query)
-        if record is None or record.state not in LIVE:
-            code = REFUSED if record is not None and record.refused else "query-over"
-            raise SbonError(code, f"the query {call.query} is over", where=call.component)
+        record = self._known(call.query, call.component)
+        if record.state not in LIVE:
+            raise SbonError(REFUSED if record.refused else "query-over", f"{call.query} is over", where=call.component)
         owner = record.consumer if call.component == record.sink_component else record.hosts.get(call.component)
         known = record.epochs.get(call.component, 0)
         if owner != caller.node or call.epoch > known:
@@ -327,9 +334,7 @@ class QueryHolder:
         return Claimed(epoch=known + 1)
 
     async def _handle_report(self, call: ReportState, caller: Caller) -> None:
-        record = self._records.get(call.query)
-        if record is None:
-            raise SbonError("query-over", f"the query {call.query} is unknown here", where=call.component)
+        record = self._known(call.query, call.component)
         owner = record.consumer if call.component == record.sink_component else record.hosts.get(call.component)
         if owner != caller.node:
             raise SbonError("not-owner", f"{call.component} belongs to {owner}", where=call.component)
@@ -358,6 +363,8 @@ class QueryHolder:
         return QueryDescription(query=await self._with_query_usage(self.record(call.query), call.history_after_ms))
 
     async def _handle_stop(self, call: StopQuery, caller: Caller) -> QueryDescription:
+        if self._records.get(call.query) is None:
+            return QueryDescription(query=await end_components(self._context, call.query))
         return QueryDescription(query=await self.stop(call.query))
 
 

@@ -70,8 +70,10 @@ class QueryLookup:
         return _decoded(answer.query, tuple[QueryInfo, QueryUsage])
 
     async def stop(self, query: str) -> QueryInfo:
+        """Stop the query; if its record is lost, its holder ends the components that are left."""
         timeout_s = self._context.settings.call_timeout_s * 6
-        answer = await self._context.ask(await self._holder(query), StopQuery(query=query), QueryDescription, timeout_s=timeout_s)
+        holder = await self._holder(query, lost=True)
+        answer = await self._context.ask(holder, StopQuery(query=query), QueryDescription, timeout_s=timeout_s)
         return _decoded(answer.query, QueryInfo)
 
     async def check_unread(self, stream: str) -> None:
@@ -91,10 +93,10 @@ class QueryLookup:
                 "peer-unreachable", f"no answer from {', '.join(unanswered)}: a query there may read it", where=stream, hint=hint
             )
 
-    async def _holder(self, query: str) -> str:
+    async def _holder(self, query: str, *, lost: bool = False) -> str:
         """Return the first node that says it holds the record, without waiting for the others.
 
-        No other node is asked if this node holds it.
+        No other node is asked if this node holds it. With ``lost``, a holder that has lost the record counts.
         """
         own = await self._ask(self._context.name, query)
         if any(info.id == query for info in own.queries or ()):
@@ -113,9 +115,11 @@ class QueryLookup:
             await asyncio.gather(*asking, return_exceptions=True)
         if (components := (await self._forgotten(answers)).get(query)) is not None:
             hosts, holder = ", ".join(sorted({component.node for component in components})), components[0].holder
-            hint = f"start {hosts} anew, which ends them, and submit the query again"
-            lost = f"{holder} has lost the record of {query!r}; parts of it are at {hosts}"
-            raise SbonError("record-lost", lost, where="query", hint=hint)
+            if lost:
+                return holder
+            hint = f"end them with: sbon query stop {query}; then submit the query again"
+            message = f"{holder} has lost the record of {query!r}; parts of it are at {hosts}"
+            raise SbonError("record-lost", message, where="query", hint=hint)
         raise self._not_found(query, answers)
 
     def _not_found(self, query: str, answers: list[Answer]) -> SbonError:
@@ -162,8 +166,7 @@ class QueryLookup:
         consumer = next((component.node for component in components if component.component == sink), "")
         left = ", ".join(f"{component.component} at {component.node}" for component in components)
         if lost:
-            hosts = ", ".join(sorted({component.node for component in components}))
-            reason = f"{holder} has lost its record; left are {left}, which end when {hosts} start anew"
+            reason = f"{holder} has lost its record; left are {left}, which end with: sbon query stop {query}"
         else:
             reason = f"no answer from {self._shown(holder)}, which holds its record; there are {left}"
         state: QueryState = LOST if lost else UNREACHABLE

@@ -14,7 +14,7 @@ from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.stream_counts import SpillCount
 from sbon_node.streams.links.channel import StreamOpener
-from sbon_node.streams.links.link import Link, Locate
+from sbon_node.streams.links.link import Expect, Link, Locate, anyone
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.links.spill import Spill
 from sbon_node.streams.outbox.ledger import NO_BATCH
@@ -37,7 +37,7 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
 
     stream: str
     locate: Locate
-    node: str = ""
+    expect: Expect = anyone
     start_after: int = 0
     epoch: int = 0
     lag_ms: int = 0
@@ -133,7 +133,7 @@ class NodePort:
                 source.stream,
                 f"{self.operator}#{position}",
                 locate=source.locate,
-                node=source.node,
+                expect=source.expect,
                 peers=self._peers,
                 clock=self._clock,
                 settings=self._settings,

@@ -74,6 +74,7 @@ class Context:
         limit = self.settings.call_timeout_s if timeout_s is None else timeout_s
         self.failpoint("ask")
         try:
-            return await self.peers.call(self.membership.address_of(node), call, timeout_s=limit, node=node)
+            address, expected = self.membership.address_of(node), self.membership.expected(node)
+            return await self.peers.call(address, call, timeout_s=limit, expected=expected)
         finally:
             self.failpoint("answer")

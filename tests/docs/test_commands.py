@@ -29,7 +29,6 @@ NOT_PARSED = {
     "echo": "tests/docs/test_tour.py and tests/cli/test_shells.py type it",
     "git": "docs/figures/data.md clones repositories of others",
     "export": "tests/docs/test_tour.py types it",
-    "sudo": "systemd of the operator restarts the node",
     "install": "below: the files it names are there",
     "kubectl": "tests/deploy/test_manifests.py checks the objects; there is no cluster to try it on",
     "make": "below: its targets are there",

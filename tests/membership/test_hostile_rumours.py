@@ -11,7 +11,7 @@ from sbon_node.membership.detector.instructions import Disputed, Happened, Refus
 from sbon_node.membership.detector.swim import Swim
 from sbon_node.membership.table import MAX_INCARNATION, Table
 from sbon_node.net.channel import Identity
-from sbon_node.net.peers import Peers
+from sbon_node.net.peers import Expected, Peers
 from sbon_node.net.transport import Address, ConnectionLostError, DatagramEndpoint
 from sbon_node.simulation.process import Process
 from sbon_protocol import datagram
@@ -30,6 +30,7 @@ from sbon_protocol.messages import (
     StateUpdate,
     Want,
 )
+from sbon_protocol.version import VERSION
 from tests.membership.cores import SETTINGS, core, heard, member
 from tests.membership.sites import NET, Site, World, in_virtual_time
 
@@ -260,10 +261,10 @@ def test_a_node_that_is_reached_as_another_is_not_asked() -> None:
         async def ask() -> None:
             peers = Peers(world.network.transport(process, "c", "10.0.0.3"), world.clock, who, NET, sites[0].counters)
             with pytest.raises(SbonError, match="b is there, not a") as refused:
-                await peers.call(world.at("b"), AskNode(cores=1, memory_mb=1, bandwidth_bytes_s=1), node="a")
+                await peers.call(world.at("b"), AskNode(cores=1, memory_mb=1, bandwidth_bytes_s=1), expected=Expected("a"))
             assert refused.value.code == "peer-unreachable"
             with pytest.raises(ConnectionLostError, match="b is there, not a"):
-                await peers.open_stream(world.at("b"), "a")
+                await peers.open_stream(world.at("b"), Expected("a"))
             await peers.close()
 
         await process.start(ask())
@@ -274,7 +275,7 @@ def test_a_node_that_is_reached_as_another_is_not_asked() -> None:
 
 def _requests(world: World, to: str) -> dict[str, bytes]:
     """Requests that a stranger may send; the shortest ping has 23 bytes."""
-    shortest = b"SB\x01\x00" + b"\x92\xa4sbon" + b"\x94\xa4ping\x01\xa1x" + b"\xa1" + to.encode()
+    shortest = b"SB" + bytes([VERSION, 0]) + b"\x92\xa4sbon" + b"\x94\xa4ping\x01\xa1x" + b"\xa1" + to.encode()
     bare = {"shortest": shortest}
     asked = {
         "ping": Ping(1, "x", to),

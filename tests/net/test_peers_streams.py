@@ -10,6 +10,7 @@ from sbon_node.net.peers import FrameChannel
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_protocol.errors import ProtocolError
 from sbon_protocol.messages import Data, Ended, Hello, Subscribe, Welcome
+from sbon_protocol.version import VERSION
 from tests.net.two_peers import BROKEN, B, Two, in_virtual_time
 
 
@@ -50,7 +51,7 @@ def test_a_subscriber_that_breaks_the_protocol_is_counted_once() -> None:
 
         two.server.on_stream(serve)
         await two.server.start(B)
-        hello = Hello(version=2, oldest_version=2, cluster="sbon", node="a", role="stream")
+        hello = Hello(version=VERSION, oldest_version=VERSION, cluster="sbon", node="a", role="stream")
         connection = await two.raw(hello)
         connection.write(BROKEN["no message"])
         with pytest.raises(ConnectionLostError):

@@ -20,6 +20,7 @@ from sbon_node.simulation.process import Process
 from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.frames import encode_frame, read_frame
 from sbon_protocol.messages import Hello, Progress, Welcome
+from sbon_protocol.version import VERSION
 
 A, B = Address("10.0.0.1", 7400), Address("10.0.0.2", 7400)
 ONE_WAY_S = 0.05
@@ -54,7 +55,7 @@ class Two:
         return connection
 
 
-HELLO = Hello(version=2, oldest_version=2, cluster="sbon", node="a", role="rpc", instance="i-a")
+HELLO = Hello(version=VERSION, oldest_version=VERSION, cluster="sbon", node="a", role="rpc", instance="i-a")
 ASK = AskNode(cores=1.0, memory_mb=10.0, bandwidth_bytes_s=0.0)
 
 

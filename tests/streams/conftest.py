@@ -95,7 +95,7 @@ class Host:
             channel.close()
         self.channels.clear()
 
-    async def open_stream(self, address: Address, node: str = "") -> Channel:
+    async def open_stream(self, address: Address, expected: Any = None) -> Channel:
         if self.away:
             raise ConnectionLostError("nobody listens")
         ours, theirs = pair()

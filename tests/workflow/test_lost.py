@@ -77,18 +77,21 @@ def test_a_query_whose_record_was_lost_is_named_by_its_hosts(tmp_path: Path) -> 
         daemon = cluster.at("e").daemon
         (info,) = await ask(cluster, "e", daemon.queries())
         assert (info.id, info.state, info.node, info.consumer) == ("q", "lost", "a", "d")
-        assert (
-            info.reason == "a has lost its record; left are q.b0 at b, q.b1 at c, q.sink at d, which end when b, c, d start anew"
-        )
+        left = "q.b0 at b, q.b1 at c, q.sink at d"
+        assert info.reason == f"a has lost its record; left are {left}, which end with: sbon query stop q"
         assert [(part.id, part.node, part.state) for part in info.operators] == [("q.b0", "b", "lost"), ("q.b1", "c", "lost")]
         with pytest.raises(SbonError, match="a has lost the record of 'q'") as refused:
             await ask(cluster, "e", daemon.query("q"))
-        assert "start b, c, d anew" in refused.value.hint
+        assert "sbon query stop q" in refused.value.hint
         for name in "bcd":
             await cluster.stop(name)
             cluster.boot(cluster.at(name))
         await cluster.together()
         await cluster.sleep(30)
+        (info,) = await ask(cluster, "e", daemon.queries())
+        assert f"left are {left}" in info.reason, "a missing record is no proof that the query is over"
+        stopped = await ask(cluster, "e", daemon.stop_query("q"))
+        assert stopped.reason == "a had lost its record; ended q.b0 at b, q.b1 at c, q.sink at d"
         assert await ask(cluster, "e", daemon.queries()) == []
 
     in_cluster(tmp_path, "abcde", test)

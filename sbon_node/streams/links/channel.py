@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
+from sbon_node.net.peers import ANYONE, Expected
 from sbon_node.net.transport import Address
 from sbon_protocol.messages import Frame
 
@@ -23,7 +24,7 @@ class FrameChannel(Protocol):
 class StreamOpener(Protocol):
     """Opens separate connections for streams."""
 
-    async def open_stream(self, address: Address, node: str = "") -> FrameChannel: ...
+    async def open_stream(self, address: Address, expected: Expected = ANYONE) -> FrameChannel: ...
 
 
 async def race(*coroutines: Coroutine[Any, Any, None]) -> None:

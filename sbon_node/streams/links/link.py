@@ -21,6 +21,7 @@ from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.model.frames import Frame
 from sbon_node.model.stream_counts import LinkCount
+from sbon_node.net.peers import ANYONE, Expected
 from sbon_node.net.transport import Address, ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, StreamOpener, race
 from sbon_node.streams.links.credit import weight
@@ -36,7 +37,15 @@ log = structlog.get_logger()
 Locate = Callable[[], Address]
 """Returns the address of the stream's host; raises :class:`SbonError` while it is unknown or away."""
 
+Expect = Callable[[], Expected]
+"""Returns the node that must answer at that address."""
+
 LinkState = Literal["connecting", "connected", "failed", "closed"]
+
+
+def anyone() -> Expected:
+    """Accept whichever node answers."""
+    return ANYONE
 
 
 LASTING = frozenset({"quota", "not-retained", "stream-behind", "stream-dropped"})
@@ -48,8 +57,8 @@ class Link:
 
     ``start_after`` is the last frame the subscriber has durably finished with: the link first asks for the frame after it; 0
     asks for the first frame, of a live source for the earliest retained one. ``epoch`` is the greatest epoch of the stream's host
-    it has seen. ``news`` is notified of every frame and of failure; links of one operator share one. ``node`` is the one
-    expected at the address, where known. ``spill`` stores frames that are held back.
+    it has seen. ``news`` is notified of every frame and of failure; links of one operator share one. ``expect`` returns the node
+    that must answer at the address. ``spill`` stores frames that are held back.
     """
 
     def __init__(
@@ -58,7 +67,7 @@ class Link:
         subscriber: str,
         *,
         locate: Locate,
-        node: str = "",
+        expect: Expect = anyone,
         peers: StreamOpener,
         clock: Clock,
         settings: StreamSettings,
@@ -84,7 +93,7 @@ class Link:
             rng,
             failpoint,
         )
-        self._node = node
+        self._expect = expect
         self._failure: SbonError | None = None
         self._acknowledged = start_after
         self._returned = 0
@@ -204,7 +213,7 @@ class Link:
         try:
             async with self._clock.timeout(self._settings.handshake_s):
                 # Set at once: a link that is closed before the answer may have subscribed already.
-                channel = self._channel = await self._peers.open_stream(address, self._node)
+                channel = self._channel = await self._peers.open_stream(address, self._expect())
                 await self._subscribe(channel)
             self.state, self.reason = "connected", ""
             await race(self._receive(channel), self._report(channel))

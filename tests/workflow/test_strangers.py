@@ -1,0 +1,72 @@
+"""A node that answers at another's address, or with another data directory, decides nothing about queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_protocol.calls import ClaimComponent, Claimed, DestroyComponents, ReportState
+from tests.workflow.clusters import ask, in_cluster, state_of
+from tests.workflow.test_descriptions import running
+from tests.workflow.test_lost import lose_data
+
+
+def test_a_stranger_at_the_holders_address_ends_no_part(tmp_path: Path) -> None:
+    """Another node has got the address of the stopped holder while a host restarts."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        await cluster.stop("a")
+        cluster.crash(cluster.at("b"))
+        cluster.boot(cluster.at("b"))
+        await cluster.until(lambda: cluster.at("b").ready)
+        membership = cluster.at("b").daemon.context.membership
+        known = membership.address_of
+        membership.address_of = lambda name: cluster.at("e" if name == "a" else name).address  # type: ignore[method-assign]
+        await cluster.sleep(30)
+        assert cluster.at("b").daemon.context.counters.snapshot()["wrong-node"] > 1
+        membership.address_of = known  # type: ignore[method-assign]
+        cluster.boot(cluster.at("a"))
+        await cluster.together()
+        await cluster.until(lambda: "q.b0" in cluster.at("b").outbox.streams())
+        rows = (await state_of(cluster, "a")).rows or 0
+        while ((await state_of(cluster, "a")).rows or 0) <= rows:
+            await cluster.sleep(1)
+
+    in_cluster(tmp_path, "abcde", test)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ClaimComponent(query="q", component="q.b0", epoch=1),
+        ReportState(query="q", component="q.b0", state="failed"),
+    ],
+)
+def test_a_holder_without_the_record_refuses_with_a_code_that_ends_nothing(
+    tmp_path: Path, call: ClaimComponent | ReportState
+) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        with pytest.raises(SbonError) as refused:
+            await ask(cluster, "b", cluster.at("b").daemon.context.ask("a", call, Claimed))
+        assert refused.value.code == "record-unknown"
+
+    in_cluster(tmp_path, "ab", test)
+
+
+def test_a_call_for_an_earlier_instance_of_a_node_is_not_served(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        context = cluster.at("a").daemon.context
+        earlier, address = context.membership.expected("b"), cluster.at("b").address
+        await lose_data(cluster, "b", at_once=True)
+        call = DestroyComponents(query="q", components=("q.b0",))
+        with pytest.raises(SbonError, match="another data directory") as refused:
+            await ask(cluster, "a", context.peers.call(address, call, expected=earlier))
+        assert refused.value.code == "peer-unreachable"
+        assert context.membership.expected("b") != earlier
+        await ask(cluster, "a", context.peers.call(address, call, expected=context.membership.expected("b")))
+
+    in_cluster(tmp_path, "abc", test)
