@@ -58,7 +58,7 @@ def lay_foundation(config: Config, world: World) -> Foundation:
     data_dir = Path(node.data_dir)
     store = RecordStore(data_dir / "node.db", world.failpoint, fsync=config.streams.fsync)
     stored = identify(store, name=node.name, cluster=node.cluster, where=str(data_dir), rng=world.rng)
-    outbox = Outbox(data_dir / "outbox.db", config.streams, world.failpoint)
+    outbox = Outbox(data_dir / "outbox.db", config.streams, world.failpoint, world.rng)
 
     identity = Identity(node.cluster, node.name, stored.instance)
     peers = Peers(world.transport, world.clock, identity, config.net, world.counters)

@@ -119,10 +119,14 @@ class ReserveOperator(Call, frozen=True):
 
 
 class InstantiateOperator(Call, frozen=True):
-    """Start a reserved operator; the reply comes once it runs. ``holder`` is the query holder."""
+    """Start a reserved operator; the reply comes once it runs. ``holder`` is the query holder.
+
+    ``submitted_ms`` distinguishes submissions of the same name, in this and the following calls; 0 matches any.
+    """
 
     spec: Any
     holder: Name
+    submitted_ms: Count = 0
 
 
 class OpenSink(Call, frozen=True):
@@ -130,21 +134,28 @@ class OpenSink(Call, frozen=True):
 
     sink: Any
     holder: Name
+    submitted_ms: Count = 0
 
 
 class DestroyComponents(Call, frozen=True):
     """End a query's operators, reservations and sinks at the receiver, with their streams and checkpoints.
 
-    For a rejected submission, also delete its sink's delivered rows.
+    For a rejected submission, also delete its sink's delivered rows. ``confirmed`` means that the caller has stored the final
+    number of rows: the receiver may forget it.
     """
 
     query: Line
     components: Names
     refused: bool = False
+    submitted_ms: Count = 0
+    confirmed: bool = False
 
 
 class ComponentsDestroyed(Message, frozen=True):
-    """``rows`` is the final number of rows that the closed sink delivered, ``sink`` its state; None if no sink was closed."""
+    """``rows`` is the final number of rows that the closed sink delivered, ``sink`` its state; None if no sink was closed.
+
+    A repeated call gets them again, until they are ``confirmed``.
+    """
 
     rows: Count | None = None
     sink: Any = None
@@ -170,13 +181,15 @@ class RegisterAnswer(Message, frozen=True):
 class ClaimComponent(Call, frozen=True):
     """Take the next epoch of an operator or sink for a restarted host, at the query holder.
 
-    The reply is the new epoch. Rejected with ``query-over`` if the query has been stopped, and with ``not-owner`` if the
-    component now belongs to another node or a greater epoch.
+    The reply is the new epoch; the same instance gets it again if it repeats the claim. Rejected with ``query-over`` if the query
+    has been stopped, with ``not-owner`` if the component belongs to another node, epoch or submission, and with
+    ``record-unknown`` if the receiver has no record of the query, which proves nothing.
     """
 
     query: Line
     component: Line
     epoch: Count
+    submitted_ms: Count = 0
 
 
 class Claimed(Message, frozen=True):
@@ -184,12 +197,17 @@ class Claimed(Message, frozen=True):
 
 
 class ReportState(Call, frozen=True):
-    """Report to the query holder that a component ``finished`` or ``failed``, and why."""
+    """Report to the query holder that a component ``finished`` or ``failed`` in ``epoch``, and why.
+
+    Rejected as a ClaimComponent; an epoch of 0 matches any.
+    """
 
     query: Line
     component: Line
     state: Literal["finished", "failed"]
     reason: Line = ""
+    epoch: Count = 0
+    submitted_ms: Count = 0
 
 
 class ListQueries(Call, frozen=True):

@@ -261,7 +261,10 @@ class Failure(Message, frozen=True, tag="failure"):
 class Subscribe(Message, frozen=True, tag="subscribe"):
     """Request the frames of ``stream`` from number ``next`` on; 0 asks for the earliest retained.
 
-    ``epoch`` is the greatest epoch of the stream's host that the subscriber has seen; a host below it is rejected.
+    ``epoch`` is the greatest epoch of the stream's host that the subscriber has seen; a host below it is rejected. ``lineage``
+    identifies the stream that it has read, 0 before its first subscription; a stream of another lineage is rejected.
+    ``acknowledged`` is the last frame that it has durably finished with, and ``reader_epoch`` its own epoch: the host rejects a
+    reader below the greatest that it has seen.
     """
 
     stream: Line
@@ -269,13 +272,21 @@ class Subscribe(Message, frozen=True, tag="subscribe"):
     next: Count
     epoch: Count
     credit_bytes: Count
+    lineage: Count = 0
+    acknowledged: Count = 0
+    reader_epoch: Count = 0
 
 
 class Subscribed(Message, frozen=True, tag="subscribed"):
-    """Acceptance: the host serves the stream in ``epoch``, and the next Data has the number ``next``."""
+    """Acceptance: the host serves the stream of this ``lineage`` in ``epoch``, and the next Data has the number ``next``.
+
+    ``reader_epoch`` is the greatest epoch of this subscriber that it has seen.
+    """
 
     epoch: Count
     next: Count
+    lineage: Count = 0
+    reader_epoch: Count = 0
 
 
 class Data(Message, frozen=True, tag="data"):
@@ -293,13 +304,15 @@ class Data(Message, frozen=True, tag="data"):
 class Progress(Message, frozen=True, tag="progress"):
     """The numbers of the last frame ``received`` and the last durably finished (``acknowledged``), with further credit.
 
-    ``credit_bytes`` is the total credit beyond that of the Subscribe.
+    ``credit_bytes`` is the total credit beyond that of the Subscribe; the other fields are as in the Subscribe.
     """
 
     received: Count
     acknowledged: Count
     credit_bytes: Count
     epoch: Count
+    lineage: Count = 0
+    reader_epoch: Count = 0
 
 
 class Unsubscribe(Message, frozen=True, tag="unsubscribe"):

@@ -29,16 +29,22 @@ def check_epoch(epoch: int, component: str) -> None:
         raise SbonError("bad-epoch", f"no part begins in epoch {epoch}", where=component)
 
 
-async def claim(context: Context, holder: str, query: str, component: str, epoch: int) -> int:
-    """Return the epoch in which this host now holds ``part``.
+def is_same_submission(hosted_ms: int, called_ms: int) -> bool:
+    """Return whether a call is for the submission that a part belongs to; 0 is unknown, as in records of earlier versions."""
+    return hosted_ms == called_ms or 0 in (hosted_ms, called_ms)
+
+
+async def claim(context: Context, holder: str, call: ClaimComponent) -> int:
+    """Return the epoch in which this host now holds the part.
 
     Waits for an unreachable holder, and for one without a record of the query: consistency before availability.
 
     Raises :class:`SbonError` with a code in :data:`OVER` if the query is over or the part belongs to another host.
     """
+    component, epoch = call.component, call.epoch
     while True:
         try:
-            claimed = (await context.ask(holder, ClaimComponent(query=query, component=component, epoch=epoch), Claimed)).epoch
+            claimed = (await context.ask(holder, call, Claimed)).epoch
             if epoch < claimed <= epoch + MAX_EPOCH_LEAP:
                 return claimed
             context.counters.refuse("epoch-refused", peer=holder, component=component, epoch=claimed, known=epoch)

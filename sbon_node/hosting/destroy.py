@@ -17,8 +17,8 @@ class ComponentDestroyer:
         context.server.handle(DestroyComponents, self._destroy)
 
     async def _destroy(self, call: DestroyComponents, caller: Caller) -> ComponentsDestroyed:
-        rows, sink = await self._sinks.destroy(call.query, call.components, caller.node, refused=call.refused)
-        await self._operators.destroy(call.query, call.components, caller.node)
+        rows, sink = await self._sinks.destroy(call, caller.node)
+        await self._operators.destroy(call, caller.node)
         self._forget_subscribers(frozenset(call.components))
         return ComponentsDestroyed(rows=rows, sink=sink)
 

@@ -18,6 +18,8 @@ from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.claims import check_epoch, claim, report
+from sbon_node.hosting.hosted_operator import HostedOperator
+from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.operator_states_here import HostedStates
 from sbon_node.hosting.skipped_rows import OperatorLetters, trim_letters
 from sbon_node.model.catalogue import is_source
@@ -34,19 +36,12 @@ from sbon_node.streams.watermark import shown_watermark
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
-from sbon_protocol.calls import AskNode, InstantiateOperator, NodeAnswer, ReportState, ReserveOperator
+from sbon_protocol.calls import AskNode, DestroyComponents, InstantiateOperator, NodeAnswer, ReserveOperator
 from sbon_protocol.codec import decode_record
 
 log = structlog.get_logger()
 
 STRANGERS = ""
-
-
-class HostedOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored state of an operator, from which a restart resumes it."""
-
-    spec: OperatorSpec
-    holder: str
 
 
 class OperatorHost:
@@ -65,6 +60,7 @@ class OperatorHost:
         self._reservations = Reservations(capacity, share=settings.reserved_share, grace_s=settings.reserved_s)
         self._hosted = context.store.all("operator", HostedOperator)
         self._stored = tuple(self._hosted)
+        self._lineages = Lineages(context.store)
         self._states = HostedStates()
         self._ports: dict[str, NodePort] = {}
         self._letters: dict[str, OperatorLetters] = {}
@@ -177,16 +173,20 @@ class OperatorHost:
     def hosted(self) -> tuple[str, ...]:
         return tuple(sorted(self._hosted))
 
-    async def destroy(self, query: str, operators: tuple[str, ...], holder: str) -> None:
+    def epochs(self) -> dict[str, tuple[int, int]]:
+        """Return epoch and submission by operator."""
+        return {operator: (hosted.spec.epoch, hosted.submitted_ms) for operator, hosted in self._hosted.items()}
+
+    async def destroy(self, call: DestroyComponents, holder: str) -> None:
         """Remove operators and reservations of a query, with streams and checkpoints.
 
-        Leaves operators of other queries alone, and those of a query whose record another node holds.
+        Leaves operators of other queries and submissions alone, and those of a query whose record another node holds.
         """
-        for operator in operators:
+        for operator in call.components:
             hosted = self._hosted.get(operator)
             if hosted is None:
                 self._reservations.release(operator, holder)
-            elif (hosted.spec.query, hosted.holder) == (query, holder):
+            elif hosted.is_of(call, holder):
                 await self._tasks.stop(f"resume {operator}")
                 await self._tasks.stop(f"report {operator}")
                 await self._engine.destroy(operator)
@@ -197,6 +197,7 @@ class OperatorHost:
         self._states.forget(operator)
         self._reservations.release(operator, holder)
         if operator in self._hosted:
+            self._lineages.forget(operator)
             self._context.outbox.drop_stream(operator)
             shutil.rmtree(self._checkpoint(operator), ignore_errors=True)
             shutil.rmtree(self._spill(operator), ignore_errors=True)
@@ -249,7 +250,7 @@ class OperatorHost:
         if spec.id in self._hosted:
             raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
         self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), call.holder)
-        hosted = HostedOperator(spec=spec, holder=call.holder)
+        hosted = HostedOperator(spec=spec, holder=call.holder, submitted_ms=call.submitted_ms)
         self._hosted[spec.id] = hosted
         self._states.begin(spec.id)
         try:
@@ -281,12 +282,12 @@ class OperatorHost:
     async def _resume(self, hosted: HostedOperator) -> None:
         context, spec = self._context, hosted.spec
         try:
-            epoch = await claim(context, hosted.holder, spec.query, spec.id, spec.epoch)
+            epoch = await claim(context, hosted.holder, hosted.claim())
         except SbonError as error:
             log.info("operator-given-up", operator=spec.id, reason=str(error))
             await until_passed(context, lambda: self._forget(spec.id, hosted.holder), partial(self._waits, spec.id))
             return
-        hosted = HostedOperator(spec=msgspec.structs.replace(spec, epoch=epoch), holder=hosted.holder)
+        hosted = msgspec.structs.replace(hosted, spec=msgspec.structs.replace(spec, epoch=epoch))
 
         async def attempt() -> None:
             context.store.put("operator", spec.id, hosted)
@@ -354,6 +355,8 @@ class OperatorHost:
                     stream=input_spec.stream,
                     locate=partial(context.membership.address_of, input_spec.node),
                     expect=partial(context.membership.expected, input_spec.node),
+                    lineage=self._lineages.of(spec.id, input_spec.stream),
+                    learn=self._lineages.learner(spec.id, input_spec.stream),
                     lag_ms=input_spec.lag_ms,
                     ahead_ms=input_spec.ahead_ms,
                     spill_to=self._spill(spec.id) / str(position) if input_spec.shared else None,
@@ -369,6 +372,7 @@ class OperatorHost:
             limits=context.stream_settings.batch_limits(
                 has_state=spec.has_state, joins=len(spec.views()) > 1, unpaced=spec.unpaced
             ),
+            epoch=spec.epoch,
             letters=self._letters_of(spec),
         )
 
@@ -385,9 +389,7 @@ class OperatorHost:
             await port.close(unsubscribe=unsubscribe)
 
     async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
-        spec, context = hosted.spec, self._context
-        failure = ReportState(query=spec.query, component=spec.id, state=operator_states.FAILED, reason=reason[:500])
-        await report(context, hosted.holder, failure, lambda: spec.id in self._hosted)
+        await report(self._context, hosted.holder, hosted.failure(reason), lambda: hosted.spec.id in self._hosted)
 
     def _spill(self, operator: str) -> Path:
         return self._context.data_dir / "spill" / operator

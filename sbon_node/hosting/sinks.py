@@ -16,7 +16,9 @@ from sbon_node.connectors.sinks.follow import FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, open_sink, withdraw_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import REFUSED, check_epoch, claim, report
+from sbon_node.hosting.claims import REFUSED, check_epoch, claim, is_same_submission, report
+from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
+from sbon_node.hosting.lineages import Lineages
 from sbon_node.model.columns import Schema
 from sbon_node.model.delivery import Finished, Rows, Sample, SinkReport
 from sbon_node.model.queries import SinkSpec
@@ -27,7 +29,7 @@ from sbon_node.streams.links.link import Link
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import until_passed
-from sbon_protocol.calls import OpenSink, ReportState
+from sbon_protocol.calls import ClaimComponent, DestroyComponents, OpenSink, ReportState
 from sbon_protocol.codec import decode_record
 
 log = structlog.get_logger()
@@ -48,7 +50,8 @@ class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
     """The stored state of a sink, from which a restart resumes it.
 
     ``claim`` marks the sink's files as its own. ``done`` holds the last frame that a follower has taken of each stream, ``rows``
-    the number of rows in them; ``ended`` are the streams whose last frame is among them.
+    the number of rows in them; ``ended`` are the streams whose last frame is among them. ``submitted_ms`` is as in
+    :class:`~sbon_node.hosting.hosted_operator.HostedOperator`.
     """
 
     order: SinkOrder
@@ -57,6 +60,7 @@ class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
     done: dict[str, int] = {}
     ended: tuple[str, ...] = ()
     rows: int = 0
+    submitted_ms: int = 0
 
 
 class SinkHost:
@@ -69,6 +73,8 @@ class SinkHost:
         self._context, self._settings = context, settings
         self._hosted = context.store.all("sink", HostedSink)
         self._stored = tuple(self._hosted)
+        self._lineages = Lineages(context.store)
+        self._ended = EndedSinks(context.store, context.settings.max_sinks)
         self._closing = False
         self._followed: dict[str, FollowSink] = {}
         self._runners: dict[str, SinkRunner] = {}
@@ -124,21 +130,34 @@ class SinkHost:
         """Return query, part and query holder of every sink of this node."""
         return sorted((hosted.order.query, hosted.order.component, hosted.holder) for hosted in self._hosted.values())
 
-    async def destroy(
-        self, query: str, components: tuple[str, ...], holder: str, *, refused: bool
-    ) -> tuple[int | None, SinkReport | None]:
-        """Close the query's sink if it is one of ``components``; return its last :meth:`rows` and :meth:`report`.
+    def epochs(self) -> dict[str, tuple[int, int]]:
+        """Return epoch and submission by sink."""
+        return {hosted.order.component: (hosted.order.epoch, hosted.submitted_ms) for hosted in self._hosted.values()}
 
-        Delivered rows stay, unless the submission was ``refused``. A sink that has taken no frame leaves nothing behind.
+    async def destroy(self, call: DestroyComponents, holder: str) -> tuple[int | None, SinkReport | None]:
+        """Close the query's sink if it is one of the components; return its last :meth:`rows` and :meth:`report`.
+
+        A repeated call gets them again until the holder has confirmed them. Delivered rows stay, unless the submission was
+        refused. A sink that has taken no frame leaves nothing behind.
         """
-        hosted = self._hosted.get(query)
-        if hosted is None or hosted.holder != holder or hosted.order.component not in components:
+        query, submitted_ms = call.query, call.submitted_ms
+        if call.confirmed:
+            self._ended.confirm(query, holder, submitted_ms)
             return None, None
-        for task in (f"resume {hosted.order.component}", f"sink {hosted.order.component}"):
-            await self._tasks.stop(task)
-        ended = self.rows(query), self.report(query)
-        await self._forget(hosted, delivered=refused)
-        return ended
+        hosted = self._hosted.get(query)
+        if hosted is not None and is_same_submission(hosted.submitted_ms, submitted_ms) and hosted.holder == holder:
+            if hosted.order.component not in call.components:
+                return None, None
+            for task in (f"resume {hosted.order.component}", f"sink {hosted.order.component}"):
+                await self._tasks.stop(task)
+            rows, report = self.rows(query), self.report(query)
+            if rows is not None and not call.refused:
+                now_ms = self._context.clock.wall_ms()
+                ended = EndedSink(holder=holder, submitted_ms=submitted_ms, rows=rows, report=report, ended_ms=now_ms)
+                self._ended.keep(query, ended)
+            await self._forget(hosted, delivered=call.refused)
+        kept = self._ended.get(query, holder, submitted_ms)
+        return (kept.rows, kept.report) if kept is not None else (None, None)
 
     async def _forget(self, hosted: HostedSink, *, delivered: bool) -> None:
         """Delete the sink's state; may be repeated after an error, because the stored record goes last."""
@@ -147,6 +166,7 @@ class SinkHost:
             await self._shut(query, unsubscribe=True)
         await withdraw_sink(spec.kind, spec.options, self._sink_context(hosted, fresh=False), delivered=delivered)
         if self._is_current(hosted):
+            self._lineages.forget(hosted.order.component)
             self._context.store.delete("sink", query)
             del self._hosted[query]
 
@@ -188,7 +208,8 @@ class SinkHost:
         check_epoch(order.epoch, order.component)
         self._check(order)
         check_sink(order.spec.kind, order.spec.options, self._settings)
-        hosted = HostedSink(order=order, holder=call.holder, claim=f"{self._context.rng.getrandbits(64):016x}")
+        claim = f"{self._context.rng.getrandbits(64):016x}"
+        hosted = HostedSink(order=order, holder=call.holder, claim=claim, submitted_ms=call.submitted_ms)
         # Stored before any file is created, so that a restart knows which files to delete.
         self._context.store.put("sink", order.query, hosted)
         self._hosted[order.query] = hosted
@@ -223,7 +244,7 @@ class SinkHost:
     async def _resume(self, hosted: HostedSink) -> None:
         order = hosted.order
         try:
-            epoch = await claim(self._context, hosted.holder, order.query, order.component, order.epoch)
+            epoch = await claim(self._context, hosted.holder, _claim_of(hosted))
         except SbonError as error:
             log.info("sink-given-up", sink=order.component, reason=str(error))
             await self._forget_at_last(hosted, delivered=error.code == REFUSED)
@@ -300,7 +321,14 @@ class SinkHost:
 
     async def _report(self, hosted: HostedSink, state: Literal["finished", "failed"], reason: str) -> None:
         order = hosted.order
-        ended = ReportState(query=order.query, component=order.component, state=state, reason=reason[:500])
+        ended = ReportState(
+            query=order.query,
+            component=order.component,
+            state=state,
+            reason=reason[:500],
+            epoch=order.epoch,
+            submitted_ms=hosted.submitted_ms,
+        )
         await report(self._context, hosted.holder, ended, lambda: self._is_current(hosted))
 
     def _link(self, order: SinkOrder, stream: str, node: str, done: int) -> Link:
@@ -315,6 +343,9 @@ class SinkHost:
             settings=context.stream_settings,
             rng=context.rng,
             start_after=done,
+            lineage=self._lineages.of(order.component, stream),
+            learn=self._lineages.learner(order.component, stream),
+            reader_epoch=order.epoch,
             failpoint=context.failpoint,
         )
 
@@ -322,3 +353,8 @@ class SinkHost:
         sinks = [s for s in (self._followed.pop(query, None), self._runners.pop(query, None)) if s is not None]
         for sink in sinks:
             await sink.close(unsubscribe=unsubscribe)
+
+
+def _claim_of(hosted: HostedSink) -> ClaimComponent:
+    order = hosted.order
+    return ClaimComponent(query=order.query, component=order.component, epoch=order.epoch, submitted_ms=hosted.submitted_ms)

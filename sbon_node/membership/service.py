@@ -176,8 +176,7 @@ class Membership:
 
     def expected(self, name: str) -> Expected:
         """Return the name and instance under which a member is to be reached; of an unknown one the name alone."""
-        member = self.table.member(name)
-        return Expected(name, "" if member is None else member.instance)
+        return Expected(name, member.instance if (member := self.table.member(name)) is not None else "")
 
     def coordinate_of(self, name: str) -> Coordinate | None:
         if name == self._identity.node:
@@ -305,8 +304,7 @@ class Membership:
         if send.most is not None:
             self._send_alone(self._endpoint, send, send.most)
             return
-        message, rest = send.message, send.carries
-        head = () if send.first is None else (send.first,)
+        message, rest, head = send.message, send.carries, () if send.first is None else (send.first,)
         for _ in range(MAX_DATAGRAMS):
             due = self.gossip.due()
             if head:

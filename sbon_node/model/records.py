@@ -17,7 +17,8 @@ from sbon_node.model.usage import QueryUsage
 class QueryRecord(Goal, frozen=True, kw_only=True):
     """The authoritative state of a query, with its goal.
 
-    ``hosts`` and ``epochs`` are by part: operators, and ``<query>.sink``.
+    ``hosts`` and ``epochs`` are by part: operators, and ``<query>.sink``; so are ``claimants``, the instances of the nodes that
+    have claimed the newest epochs.
 
     A query that is over keeps its record as a tombstone, with its last description and network usage, so that a host that was
     away does not revive it; ``cleaned`` means that its hosts know of its end, ``accepted`` that its submitter knows that it runs.
@@ -35,6 +36,7 @@ class QueryRecord(Goal, frozen=True, kw_only=True):
     placement: Placement | None = None
     hosts: dict[str, str] = msgspec.field(default_factory=dict)
     epochs: dict[str, int] = msgspec.field(default_factory=dict)
+    claimants: dict[str, str] = msgspec.field(default_factory=dict)
     last: QueryInfo | None = None
     query_usage: QueryUsage | None = None
     cleaned: bool = False

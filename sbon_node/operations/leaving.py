@@ -69,7 +69,15 @@ class Leaving:
 
     async def _give_up(self, query: str, component: str, holder: str) -> None:
         reason = f"{self._context.name} has left the cluster"
-        report = ReportState(query=query, component=component, state=query_states.FAILED, reason=reason)
+        epoch, submitted_ms = {**self._operators.epochs(), **self._sinks.epochs()}.get(component, (0, 0))
+        report = ReportState(
+            query=query,
+            component=component,
+            state=query_states.FAILED,
+            reason=reason,
+            epoch=epoch,
+            submitted_ms=submitted_ms,
+        )
         try:
             await self._context.call(holder, report)
         except SbonError as error:

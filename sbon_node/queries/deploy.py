@@ -60,7 +60,7 @@ async def start(context: Context, record: QueryRecord) -> AsyncGenerator[Progres
         spec=record.sink,
     )
     yield Progress(step="starting", message=f"opening the sink at {record.consumer}")
-    await context.call(record.consumer, OpenSink(sink=order, holder=context.name))
+    await context.call(record.consumer, OpenSink(sink=order, holder=context.name, submitted_ms=record.submitted_ms))
     starts = {
         asyncio.create_task(_instantiate(context, record, operator)): operator for operator in reversed(record.plan.operators)
     }
@@ -82,7 +82,8 @@ async def start(context: Context, record: QueryRecord) -> AsyncGenerator[Progres
 
 async def _instantiate(context: Context, record: QueryRecord, operator: PlannedOperator) -> None:
     readers = record.plan.readers(operator.id, record.sink_component)
-    call = InstantiateOperator(spec=operator.spec(record.id, record.hosts, readers=readers), holder=context.name)
+    spec = operator.spec(record.id, record.hosts, readers=readers)
+    call = InstantiateOperator(spec=spec, holder=context.name, submitted_ms=record.submitted_ms)
     await context.call(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
 
 
@@ -106,7 +107,7 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
     when no operator is left.
     """
     components = (*(o.id for o in record.plan.operators), record.sink_component)
-    call = DestroyComponents(query=record.id, components=components, refused=record.refused)
+    call = DestroyComponents(query=record.id, components=components, refused=record.refused, submitted_ms=record.submitted_ms)
     called_nodes = set(nodes) or {*record.hosts.values(), record.consumer}
     answers = await _destroy_at_all(context, called_nodes, call)
     missed = {node for node, answer in answers.items() if answer is None}
@@ -119,6 +120,14 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
         answers = await _destroy_at_all(context, again - missed, call)
         again = {node for node, answer in answers.items() if answer is None}
     return Destroyed(sorted(missed | again), sink)
+
+
+async def confirm(context: Context, record: QueryRecord) -> None:
+    """Let the consumer's node forget the final count of rows, now that the record has it; if the call is lost, it keeps it."""
+    call = DestroyComponents(
+        query=record.id, components=(record.sink_component,), submitted_ms=record.submitted_ms, confirmed=True
+    )
+    await _destroy_at(context, record.consumer, call)
 
 
 async def _destroy_at_all(

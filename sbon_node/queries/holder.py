@@ -304,6 +304,7 @@ class QueryHolder:
         if sink is not None and sink.rows is not None and record.last is not None:
             last = msgspec.structs.replace(record.last, rows=sink.rows, delivery=delivery_of(self._context, sink))
             self._change(query, last=as_terminal(last))
+            await deploy.confirm(self._context, record)
         # Parts of a query still in submission may start after this; its submitter ends them.
         if not missed and query not in self._submitting:
             self._change(query, cleaned=True)
@@ -325,19 +326,26 @@ class QueryHolder:
         record = self._known(call.query, call.component)
         if record.state not in LIVE:
             raise SbonError(REFUSED if record.refused else "query-over", f"{call.query} is over", where=call.component)
-        owner = record.consumer if call.component == record.sink_component else record.hosts.get(call.component)
-        known = record.epochs.get(call.component, 0)
-        if owner != caller.node or call.epoch > known:
-            raise SbonError("not-owner", f"{call.component} belongs to {owner} in epoch {known}", where=call.component)
-        # A repeated claim, whose answer was lost, takes another epoch: epochs only need to grow.
-        self._change(call.query, epochs={**record.epochs, call.component: known + 1})
+        component, known = call.component, record.epochs.get(call.component, 0)
+        if call.epoch == known - 1 and record.claimants.get(component) == caller.instance:
+            self._check_owner(record, component, caller, known, call.submitted_ms)
+            return Claimed(epoch=known)  # A repeated claim, whose answer was lost.
+        self._check_owner(record, component, caller, call.epoch, call.submitted_ms)
+        epochs, claimants = {**record.epochs, component: known + 1}, {**record.claimants, component: caller.instance}
+        self._change(call.query, epochs=epochs, claimants=claimants)
         return Claimed(epoch=known + 1)
+
+    def _check_owner(self, record: QueryRecord, component: str, caller: Caller, epoch: int, submitted_ms: int) -> None:
+        """Raise ``not-owner`` unless the caller hosts the component of this submission, in the record's epoch."""
+        owner = record.consumer if component == record.sink_component else record.hosts.get(component)
+        known = record.epochs.get(component, 0)
+        if (owner, known) != (caller.node, epoch) or submitted_ms not in (0, record.submitted_ms):
+            raise SbonError("not-owner", f"{component} belongs to {owner} in epoch {known}", where=component)
 
     async def _handle_report(self, call: ReportState, caller: Caller) -> None:
         record = self._known(call.query, call.component)
-        owner = record.consumer if call.component == record.sink_component else record.hosts.get(call.component)
-        if owner != caller.node:
-            raise SbonError("not-owner", f"{call.component} belongs to {owner}", where=call.component)
+        epoch = call.epoch or record.epochs.get(call.component, 0)
+        self._check_owner(record, call.component, caller, epoch, call.submitted_ms)
         if record.state in LIVE:
             reason = "" if call.state == query_states.FINISHED else f"{call.component} at {caller.node}: {call.reason}"
             # Answered only after storing: the host does not report again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbon_node.hosting.operators import HostedOperator
+from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.sinks import HostedSink
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.operators import Needs

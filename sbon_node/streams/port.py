@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -40,6 +40,8 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
     expect: Expect = anyone
     start_after: int = 0
     epoch: int = 0
+    lineage: int = 0
+    learn: Callable[[int], None] | None = None
     lag_ms: int = 0
     ahead_ms: int | None = None
     spill_to: Path | None = None
@@ -48,7 +50,7 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
 class NodePort:
     """The streams of operator ``operator``, whose output stream has the same id and is open in the outbox.
 
-    ``limits`` are those of its batches.
+    ``limits`` are those of its batches, ``epoch`` is the operator's own.
 
     Call :meth:`recover` before every start of its engine, the first and any later one.
     """
@@ -65,6 +67,7 @@ class NodePort:
         rng: random.Random,
         failpoint: Failpoints = unobserved,
         limits: BatchLimits = NO_LIMITS,
+        epoch: int = 0,
         letters: Letters | None = None,
     ) -> None:
         self.operator = operator
@@ -80,6 +83,7 @@ class NodePort:
         )
         self._letters = letters
         self._limits = limits
+        self._epoch = epoch
         self._rows_in = self._rows_out = 0
         self._news = Signal()
         self._incarnation = 0
@@ -101,7 +105,7 @@ class NodePort:
         """
         newest = NO_BATCH if committed is None else committed
         visible = self._outbox.visible_batch(self.operator)
-        if newest > self._outbox.newest(self.operator) or newest < visible - 1:
+        if not visible <= newest <= self._outbox.newest(self.operator):
             raise SbonError(
                 "checkpoint-mismatch",
                 f"the checkpoint has committed batch {newest}, the outbox holds up to {self._outbox.newest(self.operator)} "
@@ -140,6 +144,9 @@ class NodePort:
                 rng=self._rng,
                 start_after=start,
                 epoch=source.epoch,
+                lineage=source.lineage,
+                learn=source.learn,
+                reader_epoch=self._epoch,
                 failpoint=self._failpoint,
                 news=self._news,
                 spill=Spill(source.spill_to, self._settings.spill_max_bytes) if source.spill_to is not None else None,

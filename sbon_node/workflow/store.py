@@ -13,7 +13,20 @@ import msgspec
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 
-Kind = Literal["identity", "catalogue", "query", "operator", "sink", "source", "peer", "drain", "register", "proposer"]
+Kind = Literal[
+    "identity",
+    "catalogue",
+    "query",
+    "operator",
+    "sink",
+    "source",
+    "peer",
+    "drain",
+    "register",
+    "proposer",
+    "lineages",
+    "sink-end",
+]
 T = TypeVar("T")
 
 _FORMAT = 1

@@ -122,7 +122,7 @@ async def test_a_new_connection_replaces_the_old_one_of_the_same_subscriber(make
     await first.wait(0)
     ours = await host.open_stream(None)
     await ours.send(Subscribe(stream="s", subscriber="down", next=1, epoch=0, credit_bytes=1000))
-    assert await ours.receive() == Subscribed(epoch=1, next=1)
+    assert await ours.receive() == Subscribed(epoch=1, next=1, lineage=host.outbox.lineage("s"))
     await until(lambda: host.channels[0].closed.is_set())
     await until(lambda: first.reason != "" or first.state == "connecting")
 

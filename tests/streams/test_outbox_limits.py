@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from pathlib import Path
 
@@ -139,7 +140,7 @@ def test_counts_for_the_bill_include_what_was_sent_again(outbox: Outbox, path: P
 
 @pytest.mark.parametrize("fsync, promised, lazy", [(False, OFF, OFF), (True, FULL, NORMAL)])
 def test_with_fsync_what_a_promise_rests_on_is_synced(path: Path, fsync: bool, promised: int, lazy: int) -> None:
-    store = FrameStore(path, fsync=fsync, max_bytes=0)
+    store = FrameStore(path, fsync=fsync, max_bytes=0, rng=random.Random(1))
     for is_promised, expected in ((True, promised), (False, lazy), (True, promised)):
         with store.transaction(promised=is_promised) as connection:
             assert connection.execute("PRAGMA synchronous").fetchone() == (expected,)

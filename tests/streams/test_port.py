@@ -269,7 +269,7 @@ async def test_committed_batches_become_visible_at_start_and_are_acknowledged(ma
     assert await run(port, 1, planned, after) == ["c"]
 
 
-@pytest.mark.parametrize("committed", [5, None])
+@pytest.mark.parametrize("committed", [5, 3, 1, None])
 async def test_checkpoint_and_outbox_must_belong_together(make_host: Any, committed: int | None) -> None:
     host = make_host()
     host.source("s", "a")

@@ -25,7 +25,7 @@ def test_a_holder_that_answers_an_absurd_epoch_is_asked_again(tmp_path: Path, ab
 
         cluster.nodes["b"].daemon.context.server.handle(ClaimComponent, answer)
         context = cluster.nodes["a"].daemon.context
-        assert await ask(cluster, "a", claim(context, "b", "q", "q.b0", 3)) == 5
+        assert await ask(cluster, "a", claim(context, "b", ClaimComponent(query="q", component="q.b0", epoch=3))) == 5
         assert context.counters.snapshot()["epoch-refused"] == 2
 
     in_cluster(tmp_path, "ab", test)

@@ -13,8 +13,8 @@ from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_o
 from tests.workflow.test_descriptions import running
 
 
-async def lose_data(cluster: SimulatedCluster, name: str, *, at_once: bool = False) -> None:
-    """The node dies, its disk with it; once the others take it for dead, it starts on an empty one."""
+async def lose_data(cluster: SimulatedCluster, name: str, *, at_once: bool = False, reader: str = "") -> None:
+    """The node dies, its disk with it; once the others take it for dead, it starts on an empty one, cut off from ``reader``."""
     node = cluster.at(name)
     cluster.crash(node)
     for path in node.disk.folder.iterdir():
@@ -32,8 +32,11 @@ async def lose_data(cluster: SimulatedCluster, name: str, *, at_once: bool = Fal
         return
     others = [one.daemon for one in cluster.nodes.values() if one.alive]
     await cluster.until(lambda: all(one.membership.get(name).state == "dead" for one in others))  # type: ignore[union-attr]
+    if reader:
+        cluster.network.cut(name, reader, both=True)
     cluster.boot(node)
-    await cluster.together()
+    if not reader:
+        await cluster.together()
 
 
 @pytest.mark.parametrize("asked", ["a", "e"])
@@ -97,18 +100,32 @@ def test_a_query_whose_record_was_lost_is_named_by_its_hosts(tmp_path: Path) -> 
     in_cluster(tmp_path, "abcde", test)
 
 
-def test_a_source_that_begins_anew_after_the_loss_of_its_data_fails_its_queries_with_that_reason(tmp_path: Path) -> None:
-    """The source's frames differ from the earlier ones, so no operator may continue with them."""
+@pytest.mark.parametrize("overtakes", [False, True])
+def test_a_source_that_begins_anew_after_the_loss_of_its_data_fails_its_queries_with_that_reason(
+    tmp_path: Path, overtakes: bool
+) -> None:
+    """The source's frames differ from the earlier ones, so no operator may continue with them.
+
+    If its new frames have overtaken the operator before the link comes back, the numbers alone would fit.
+    """
 
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=1_000_000, rate=10.0))
         await submitted(cluster, "a", tmp_path / "out.csv", consumer="d", strategy="consumer")
         while not ((await state_of(cluster, "a")).rows or 0) > 100:
             await cluster.clock.sleep(0.5)
-        await lose_data(cluster, "b")
+        await lose_data(cluster, "b", reader="d" if overtakes else "")
+        if overtakes:
+            cluster.crash(cluster.at("d"))
+            cluster.boot(cluster.at("d"))
         await cluster.sleep(60)
+        cluster.network.heal()
+        await cluster.sleep(30)
         info = await state_of(cluster, "a")
-        assert (info.state, "was asked for, the newest is" in info.reason) == ("failed", True), (info.state, info.reason)
+        assert info.state == "failed", (info.state, info.reason)
+        assert "the stream has begun anew" in info.reason
+        assert "has read the earlier one up to frame" in info.reason
+        assert info.reason == (await ask(cluster, "a", cluster.at("a").daemon.queries()))[0].reason
 
     in_cluster(tmp_path, "abde", test)
 

@@ -48,7 +48,8 @@ def anyone() -> Expected:
     return ANYONE
 
 
-LASTING = frozenset({"quota", "not-retained", "stream-behind", "stream-dropped"})
+SOURCE_LOST = "source-lost"
+LASTING = frozenset({"quota", "not-retained", "stream-behind", "stream-dropped", "source-lost", "reader-fenced"})
 """Refusals that a retry cannot cure; the link waits and retries after all others."""
 
 
@@ -59,6 +60,9 @@ class Link:
     asks for the first frame, of a live source for the earliest retained one. ``epoch`` is the greatest epoch of the stream's host
     it has seen. ``news`` is notified of every frame and of failure; links of one operator share one. ``expect`` returns the node
     that must answer at the address. ``spill`` stores frames that are held back.
+
+    ``lineage`` identifies the stream that the subscriber has read; 0 accepts any and passes it to ``learn``, which stores it
+    before the first frame is taken. ``reader_epoch`` is the subscriber's own epoch.
     """
 
     def __init__(
@@ -74,6 +78,9 @@ class Link:
         rng: random.Random,
         start_after: int = 0,
         epoch: int = 0,
+        lineage: int = 0,
+        learn: Callable[[int], None] | None = None,
+        reader_epoch: int = 0,
         failpoint: Failpoints = unobserved,
         news: Signal | None = None,
         spill: Spill | None = None,
@@ -94,6 +101,7 @@ class Link:
             failpoint,
         )
         self._expect = expect
+        self.lineage, self._learn, self._reader_epoch = lineage, learn, reader_epoch
         self._failure: SbonError | None = None
         self._acknowledged = start_after
         self._returned = 0
@@ -232,13 +240,19 @@ class Link:
                 next=first,
                 epoch=self.epoch,
                 credit_bytes=self.inbox.room_bytes,
+                lineage=self.lineage,
+                acknowledged=min(self._acknowledged, self.inbox.received),
+                reader_epoch=self._reader_epoch,
             )
         )
         answer = await channel.receive()
         if isinstance(answer, Refused):
+            if answer.code == SOURCE_LOST:
+                raise self._source_lost(answer.reason)
             raise SbonError(answer.code, answer.reason, where=self.stream)
         if not isinstance(answer, Subscribed):
             raise ProtocolError("unexpected", f"a subscription was answered by {type(answer).__name__}")
+        self._identify(answer)
         self._see(answer.epoch)
         if first == 0:
             if answer.next < 1:
@@ -246,6 +260,25 @@ class Link:
             self.inbox.begin(answer.next)
         elif answer.next != first:
             raise ProtocolError("bad-number", f"frame {first} was asked for, {answer.next} is offered")
+
+    def _identify(self, answer: Subscribed) -> None:
+        """Check that the host serves the stream that was read so far, and no later epoch of this subscriber."""
+        if answer.reader_epoch > self._reader_epoch:
+            reason = f"epoch {self._reader_epoch} of this reader is over: it has connected in epoch {answer.reader_epoch}"
+            raise SbonError("reader-fenced", reason, where=self.stream)
+        if self.lineage and answer.lineage != self.lineage:
+            raise self._source_lost("the stream has begun anew")
+        if not self.lineage and answer.lineage:
+            if self._learn is not None:
+                self._learn(answer.lineage)
+            self.lineage = answer.lineage
+
+    def _source_lost(self, reason: str) -> SbonError:
+        """Return the lasting error, with what is known of the loss."""
+        read = f"{self.subscriber} has read the earlier one up to frame {self.inbox.received}"
+        kept = f"{read}, and is done up to frame {self._acknowledged}; the later frames are lost"
+        hint = "its node has lost its data, or the stream was declared anew: stop the query and submit it again"
+        return SbonError(SOURCE_LOST, f"{reason}; {kept}", where=self.stream, hint=hint)
 
     def _see(self, epoch: int) -> None:
         if epoch > self.epoch + MAX_EPOCH_LEAP:
@@ -300,7 +333,16 @@ class Link:
                 await self._due.wait()
                 continue
             received, acknowledged, returned = position
-            await channel.send(Progress(received=received, acknowledged=acknowledged, credit_bytes=returned, epoch=self.epoch))
+            await channel.send(
+                Progress(
+                    received=received,
+                    acknowledged=acknowledged,
+                    credit_bytes=returned,
+                    epoch=self.epoch,
+                    lineage=self.lineage,
+                    reader_epoch=self._reader_epoch,
+                )
+            )
             if acknowledged > reported[1]:
                 self._failpoint("acknowledge")
             reported = position

@@ -12,6 +12,7 @@ from sbon_node.model.frames import Frame
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.streams.links.channel import FrameChannel, race
 from sbon_node.streams.links.credit import Credit, weight
+from sbon_node.streams.outbox.ledger import Reader
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.settings import StreamSettings
@@ -93,7 +94,9 @@ class Publisher:
         try:
             epoch = self._outbox.epoch(stream)
             self._check_epoch(stream, message.epoch)
-            first = self._outbox.subscribe(stream, subscriber, message.next, message.epoch)
+            self._check_leap(message.reader_epoch, self._outbox.reader_epoch(stream, subscriber), "of its own")
+            reader = Reader(message.lineage, message.acknowledged, message.reader_epoch)
+            first = self._outbox.subscribe(stream, subscriber, message.next, message.epoch, reader)
         except SbonError as error:
             await self._tell(channel, Refused(code=error.code, reason=error.message[:500]))
             return None
@@ -102,7 +105,8 @@ class Publisher:
         self._serving[stream, subscriber] = serving
         if replaced is not None:
             replaced.end(SbonError("replaced", "the subscriber has connected anew"))
-        await channel.send(Subscribed(epoch=epoch, next=first))
+        lineage, reader_epoch = self._outbox.lineage(stream), self._outbox.reader_epoch(stream, subscriber)
+        await channel.send(Subscribed(epoch=epoch, next=first, lineage=lineage, reader_epoch=reader_epoch))
         return serving
 
     def _gone(self, stream: str, subscriber: str, error: SbonError) -> None:
@@ -150,9 +154,11 @@ class Publisher:
 
     def _check_epoch(self, stream: str, epoch: int) -> None:
         """Reject a subscriber's epoch too far above the host's own."""
-        known = self._outbox.epoch(stream)
+        self._check_leap(epoch, self._outbox.epoch(stream), "of the host")
+
+    def _check_leap(self, epoch: int, known: int, whose: str) -> None:
         if epoch > known + MAX_EPOCH_LEAP:
-            raise ProtocolError("epoch-leap", f"a subscriber says that it has seen epoch {epoch}, this is {known}")
+            raise ProtocolError("epoch-leap", f"a subscriber says epoch {epoch} {whose}, epoch {known} is known")
 
     async def _receive(self, serving: _Serving) -> None:
         stream, subscriber = serving.stream, serving.subscriber
@@ -172,6 +178,7 @@ class Publisher:
                 raise ProtocolError(
                     "bad-number", f"{message.acknowledged} and {message.received} are reported, {serving.sent} is sent"
                 )
+            self._outbox.check_reader(stream, subscriber, Reader(message.lineage, epoch=message.reader_epoch))
             self._outbox.received(stream, subscriber, message.received)
             self._outbox.acknowledge(stream, subscriber, message.acknowledged)
             serving.credit.returned(message.credit_bytes)

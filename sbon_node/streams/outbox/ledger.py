@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sbon_node.errors import BrokenInvariantError
 from sbon_node.model.frames import NO_WATERMARK_MS, Frame, FrameDraft, InputOffset
@@ -39,6 +39,20 @@ class Tail:
     bytes: int = 0
 
 
+class Reader(NamedTuple):
+    """A subscriber's claims: the ``lineage`` that it has read (0: none yet), its last ``acknowledged`` frame, its ``epoch``.
+
+    None means that nothing is claimed.
+    """
+
+    lineage: int = 0
+    acknowledged: int | None = None
+    epoch: int | None = None
+
+
+ANY_READER = Reader()
+
+
 @dataclass(slots=True)
 class Subscription:
     """One subscription: ``received`` frames are in the subscriber's process; it never asks for ``acknowledged`` ones again."""
@@ -53,17 +67,23 @@ class Subscription:
     rows: int = 0
     bytes: int = 0
     dropped: int = 0
+    reader_epoch: int = 0
+    """The greatest epoch in which the subscriber has connected."""
 
 
 @dataclass(slots=True)
 class Stream:
-    """One stream: subscribers see ``visible``; ``pending`` lists the batches after it in order."""
+    """One stream: subscribers see ``visible``; ``pending`` lists the batches after it in order.
+
+    ``lineage`` is random and made with the stream, so that a stream that begins anew under the same name differs.
+    """
 
     id: int
     name: str
     kind: Kind
     finite: bool
     epoch: int
+    lineage: int
     visible: Tail
     trimmed: int = 0
     trimmed_upto: int = 0

@@ -13,6 +13,7 @@ Calls are synchronous and belong to one event loop; waiting is for conditions, n
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,9 +21,10 @@ from typing import Literal
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints, unobserved
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
-from sbon_node.model.stream_counts import LinkCount, OutboxBytes, OutboxCount, StreamCount
+from sbon_node.model.stream_counts import OutboxBytes, OutboxCount, StreamCount
 from sbon_node.streams.outbox import statements
-from sbon_node.streams.outbox.ledger import NO_BATCH, Kind, Stream, Tail, advance, number_frames, with_news
+from sbon_node.streams.outbox.counts import outbox_count, stream_count
+from sbon_node.streams.outbox.ledger import ANY_READER, NO_BATCH, Kind, Reader, Stream, Tail, advance, number_frames, with_news
 from sbon_node.streams.outbox.retention import OnGone, Retention
 from sbon_node.streams.outbox.shrinking import Shrinking
 from sbon_node.streams.outbox.signals import Signal
@@ -33,16 +35,19 @@ Written = Literal["written", "replaced", "dropped"]
 
 
 class Outbox:
-    """All streams produced on this node, in one database file.
+    """All streams produced on this node, in one database file; ``rng`` draws their lineages.
 
     Any call may raise :class:`SbonError` ``disk-full`` (nothing is changed, and the call may be repeated later), ``disk-error``
     or ``outbox-corrupt``; any call with a stream's name may raise ``stream-unknown``.
     """
 
-    def __init__(self, path: Path, settings: StreamSettings, failpoint: Failpoints = unobserved) -> None:
+    def __init__(
+        self, path: Path, settings: StreamSettings, failpoint: Failpoints = unobserved, rng: random.Random | None = None
+    ) -> None:
         self._settings = settings
         self._failpoint = failpoint
-        self._store = FrameStore(path, fsync=settings.fsync, max_bytes=settings.outbox_max_bytes)
+        rng = rng or random.SystemRandom()
+        self._store = FrameStore(path, fsync=settings.fsync, max_bytes=settings.outbox_max_bytes, rng=rng)
         self._streams = statements.load(self._store)
         self._retention = Retention(self._store, settings, failpoint)
         self._shrinking = Shrinking(self._store)
@@ -65,7 +70,7 @@ class Outbox:
         """Create the stream, or reopen it as it was left. Raises ``fenced`` for an epoch below the stored one."""
         known = self._streams.get(stream)
         if known is None:
-            self._streams[stream] = statements.create(self._store, stream, kind, finite, epoch)
+            self._streams[stream] = statements.create(self._store, stream, kind, finite, epoch, self._store.new_lineage())
             return
         if (known.kind, known.finite) != (kind, finite):
             raise SbonError(
@@ -95,6 +100,10 @@ class Outbox:
 
     def epoch(self, stream: str) -> int:
         return self._named(stream).epoch
+
+    def lineage(self, stream: str) -> int:
+        """Return the stream's random identity, above 0: a stream that begins anew under the same name has another."""
+        return self._named(stream).lineage
 
     # -- what an operator writes --------------------------------------------------------------------------------------
 
@@ -262,14 +271,25 @@ class Outbox:
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
-    def subscribe(self, stream: str, subscriber: str, next_number: int, epoch: int = 0) -> int:
+    def subscribe(self, stream: str, subscriber: str, next_number: int, epoch: int = 0, reader: Reader = ANY_READER) -> int:
         """Register the subscriber, or resume its subscription, and return the number of its first frame.
 
         ``next_number`` 0 asks for the earliest frame: the first retained of a live source, frame 1 of any other stream. Raises
-        ``stream-unknown``, ``fenced`` (it has seen a greater epoch than ours), ``not-retained``, ``stream-behind`` (it has seen
-        frames we have not), ``quota`` (it failed before), ``too-many-subscribers``.
+        ``stream-unknown``, ``source-lost`` (it has read a stream of another lineage), ``fenced`` (it has seen a greater epoch
+        than ours), ``reader-fenced`` (a later epoch of the subscriber has connected), ``not-retained``, ``stream-behind`` (it
+        has seen frames we have not), ``quota`` (it failed before), ``too-many-subscribers``.
         """
-        return self._retention.subscribe(self._named(stream), subscriber, next_number, epoch)
+        return self._retention.subscribe(self._named(stream), subscriber, next_number, epoch, reader)
+
+    def check_reader(self, stream: str, subscriber: str, reader: Reader) -> None:
+        """Raise ``source-lost`` or ``reader-fenced`` as :meth:`subscribe` does."""
+        known = self._named(stream)
+        self._retention.check_reader(known, known.subscriptions.get(subscriber), reader)
+
+    def reader_epoch(self, stream: str, subscriber: str) -> int:
+        """Return the greatest epoch in which the subscriber has connected; 0 for an unknown one."""
+        known = self._named(stream).subscriptions.get(subscriber)
+        return known.reader_epoch if known is not None else 0
 
     def unsubscribe(self, stream: str, subscriber: str) -> None:
         """Delete the subscription, failed or not: the subscriber needs nothing more. Ignore an unknown one."""
@@ -301,19 +321,7 @@ class Outbox:
 
     def counts(self) -> OutboxCount:
         """Return the counts of all streams together."""
-        streams = list(self._streams.values())
-        unreceived = [stream.unreceived() for stream in streams]
-        subscriptions = [subscription for stream in streams for subscription in stream.subscriptions.values()]
-        return OutboxCount(
-            **dict(zip(("shown_frames", "shown_rows", "shown_bytes"), self._shown, strict=True)),
-            **dict(zip(("sent_frames", "sent_rows", "sent_bytes"), self._sent, strict=True)),
-            sources=sum(stream.kind == "source" for stream in streams),
-            operators=sum(stream.kind == "operator" for stream in streams),
-            paused=sum(waiting > self._settings.outbox_quota_bytes for waiting in unreceived),
-            unreceived_bytes=sum(unreceived),
-            subscriptions=len(subscriptions),
-            failed_subscriptions=sum(bool(subscription.failed) for subscription in subscriptions),
-        )
+        return outbox_count(list(self._streams.values()), self._shown, self._sent, self._settings.outbox_quota_bytes)
 
     def stored(self) -> OutboxBytes:
         """Return what fills the file: the stored frames of each stream, visible or not, and free pages."""
@@ -328,25 +336,7 @@ class Outbox:
 
     def link_counts(self, stream: str) -> StreamCount:
         """Return the traffic of the stream and of each of its subscriptions, resent frames included."""
-        known = self._named(stream)
-        return StreamCount(
-            frames=known.visible.frames,
-            rows=known.visible.rows,
-            bytes=known.visible.bytes,
-            dropped=known.dropped_rows,
-            links={
-                name: LinkCount(
-                    frames=subscription.frames,
-                    rows=subscription.rows,
-                    bytes=subscription.bytes,
-                    received=subscription.received,
-                    acknowledged=subscription.acknowledged,
-                    failed=subscription.failed,
-                    dropped=subscription.dropped,
-                )
-                for name, subscription in sorted(known.subscriptions.items())
-            },
-        )
+        return stream_count(self._named(stream))
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

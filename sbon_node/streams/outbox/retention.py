@@ -10,7 +10,7 @@ from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.failpoints import Failpoints
 from sbon_node.model.frames import Frame
 from sbon_node.streams.outbox import statements
-from sbon_node.streams.outbox.ledger import Stream, Subscription
+from sbon_node.streams.outbox.ledger import Reader, Stream, Subscription
 from sbon_node.streams.outbox.store import FrameStore
 from sbon_node.streams.settings import StreamSettings
 
@@ -46,11 +46,12 @@ class Retention:
 
     # -- subscriptions ------------------------------------------------------------------------------------------------
 
-    def subscribe(self, stream: Stream, subscriber: str, next_number: int, epoch: int) -> int:
+    def subscribe(self, stream: Stream, subscriber: str, next_number: int, epoch: int, reader: Reader) -> int:
         """See :meth:`sbon_node.streams.outbox.outbox.Outbox.subscribe`."""
+        known = stream.subscriptions.get(subscriber)
+        self.check_reader(stream, known, reader)
         if epoch > stream.epoch:
             raise SbonError("fenced", f"epoch {stream.epoch} is over: the subscriber has seen {epoch}", where=stream.name)
-        known = stream.subscriptions.get(subscriber)
         if known is not None and known.failed:
             raise _overdrawn(stream, known)
         if known is None and len(stream.subscriptions) >= self._settings.max_subscribers:
@@ -58,13 +59,37 @@ class Retention:
         first = self._first(stream, next_number)
         upto = statements.weighed_upto(self._store, stream, first - 1)
         if known is None:
-            known = Subscription(subscriber, first - 1, upto, first - 1, upto)
+            known = self._new_subscription(stream, subscriber, first, next_number, reader)
             with self._store.transaction() as connection:
                 statements.save_subscription(connection, stream, known)
             stream.subscriptions[subscriber] = known
+        elif reader.epoch is not None and reader.epoch > known.reader_epoch:
+            known.reader_epoch, stream.unsaved = reader.epoch, True
+            # A full disk must not refuse the reader whose acknowledgements free it: the epoch is stored with these then.
+            self._settle(stream, stream.trimmed)
         known.received, known.received_upto = first - 1, upto
         stream.room.notify()
         return first
+
+    def _new_subscription(self, stream: Stream, subscriber: str, first: int, next_number: int, reader: Reader) -> Subscription:
+        """Return a subscription that keeps all frames after those the reader has durably finished with, as far as they exist.
+
+        A reader that comes back has frames in memory that it may ask for again after a restart.
+        """
+        acknowledged = first - 1
+        if next_number and reader.acknowledged is not None:
+            acknowledged = min(acknowledged, max(reader.acknowledged, stream.trimmed))
+        upto = statements.weighed_upto(self._store, stream, acknowledged)
+        return Subscription(subscriber, acknowledged, upto, acknowledged, upto, reader_epoch=reader.epoch or 0)
+
+    def check_reader(self, stream: Stream, known: Subscription | None, reader: Reader) -> None:
+        """See :meth:`sbon_node.streams.outbox.outbox.Outbox.check_reader`."""
+        if reader.lineage and reader.lineage != stream.lineage:
+            kept = f"and now has frames {stream.trimmed + 1} to {stream.visible.last}"
+            raise SbonError("source-lost", f"the stream has begun anew, {kept}", where=stream.name)
+        if known is not None and reader.epoch is not None and reader.epoch < known.reader_epoch:
+            reason = f"epoch {reader.epoch} of the reader is over: it has connected in epoch {known.reader_epoch}"
+            raise SbonError("reader-fenced", reason, where=stream.name)
 
     def _first(self, stream: Stream, next_number: int) -> int:
         earliest = stream.trimmed + 1

@@ -24,15 +24,15 @@ TAIL = "batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
 # -- streams ----------------------------------------------------------------------------------------------------------
 
 
-def create(store: FrameStore, name: str, kind: Kind, finite: bool, epoch: int) -> Stream:
+def create(store: FrameStore, name: str, kind: Kind, finite: bool, epoch: int, lineage: int) -> Stream:
     with store.transaction() as connection:
         cursor = connection.execute(
-            "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL, 0)",
-            (name, kind, finite, epoch, NO_WATERMARK_MS, NO_BATCH, _encode(())),
+            "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL, 0, ?)",
+            (name, kind, finite, epoch, NO_WATERMARK_MS, NO_BATCH, _encode(()), lineage),
         )
         number = cursor.lastrowid
     assert number is not None
-    return Stream(id=number, name=name, kind=kind, finite=finite, epoch=epoch, visible=Tail())
+    return Stream(id=number, name=name, kind=kind, finite=finite, epoch=epoch, lineage=lineage, visible=Tail())
 
 
 def delete(store: FrameStore, stream: Stream) -> None:
@@ -53,8 +53,8 @@ def load(store: FrameStore) -> dict[str, Stream]:
     """Load all streams as stored; received falls back to acknowledged until subscribers report again."""
     streams: dict[int, Stream] = {}
     with store.reading() as connection:
-        columns = f"id, name, kind, finite, epoch, position, dropped, {TAIL}"
-        for id_, name, kind, finite, epoch, position, dropped, *tail in connection.execute(
+        columns = f"id, name, kind, finite, epoch, lineage, position, dropped, {TAIL}"
+        for id_, name, kind, finite, epoch, lineage, position, dropped, *tail in connection.execute(
             f"SELECT {columns} FROM streams ORDER BY id"
         ):
             streams[id_] = Stream(
@@ -63,6 +63,7 @@ def load(store: FrameStore) -> dict[str, Stream]:
                 kind=kind,
                 finite=bool(finite),
                 epoch=epoch,
+                lineage=lineage,
                 position=position,
                 dropped_rows=dropped,
                 visible=_tail(store, tail),
@@ -71,8 +72,10 @@ def load(store: FrameStore) -> dict[str, Stream]:
             streams[id_].pending.append(_tail(store, tail))
         for stream in streams.values():
             _load_bounds(connection, stream)
-        subscriptions = "SELECT stream, subscriber, acknowledged, failed, frames, rows, bytes, dropped FROM subscriptions"
-        for id_, subscriber, acknowledged, failed, frames, rows, size, dropped in connection.execute(subscriptions).fetchall():
+        columns = "stream, subscriber, acknowledged, failed, frames, rows, bytes, dropped, reader_epoch"
+        for id_, subscriber, acknowledged, failed, frames, rows, size, dropped, reader_epoch in connection.execute(
+            f"SELECT {columns} FROM subscriptions"
+        ).fetchall():
             stream = streams[id_]
             upto = weighed_upto(store, stream, max(acknowledged, stream.trimmed))
             stream.subscriptions[subscriber] = Subscription(
@@ -86,6 +89,7 @@ def load(store: FrameStore) -> dict[str, Stream]:
                 rows=rows,
                 bytes=size,
                 dropped=dropped,
+                reader_epoch=reader_epoch,
             )
     return {stream.name: stream for stream in streams.values()}
 
@@ -251,7 +255,7 @@ def last_overdue(store: FrameStore, stream: Stream, upto: int, full: int, old_ms
 
 def save_subscription(connection: sqlite3.Connection, stream: Stream, subscription: Subscription) -> None:
     connection.execute(
-        "INSERT OR REPLACE INTO subscriptions VALUES (?,?,?,?,?,?,?,?)",
+        "INSERT OR REPLACE INTO subscriptions VALUES (?,?,?,?,?,?,?,?,?)",
         (
             stream.id,
             subscription.subscriber,
@@ -261,6 +265,7 @@ def save_subscription(connection: sqlite3.Connection, stream: Stream, subscripti
             subscription.rows,
             subscription.bytes,
             subscription.dropped,
+            subscription.reader_epoch,
         ),
     )
 

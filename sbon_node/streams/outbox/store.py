@@ -7,6 +7,7 @@ trimming are not synced, for losing them only repeats work.
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from pathlib import Path
 from sbon_node.errors import BrokenInvariantError, SbonError
 from sbon_node.model.frames import MAX_FRAME_BYTES
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x53424F4E
 PAGE_BYTES = 8192
 JOURNAL_LIMIT_BYTES = 16 * 1024 * 1024
@@ -31,7 +32,7 @@ CREATE TABLE streams (
   id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL, finite INTEGER NOT NULL, epoch INTEGER NOT NULL,
   last INTEGER NOT NULL, upto INTEGER NOT NULL, watermark_ms INTEGER NOT NULL, ended INTEGER NOT NULL, batch INTEGER NOT NULL,
   offsets BLOB NOT NULL, frames INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, position BLOB,
-  dropped INTEGER NOT NULL
+  dropped INTEGER NOT NULL, lineage INTEGER NOT NULL
 );
 CREATE TABLE pending (
   stream INTEGER NOT NULL, batch INTEGER NOT NULL, last INTEGER NOT NULL, upto INTEGER NOT NULL, watermark_ms INTEGER NOT NULL,
@@ -45,9 +46,11 @@ CREATE TABLE frames (
 CREATE TABLE subscriptions (
   stream INTEGER NOT NULL, subscriber TEXT NOT NULL, acknowledged INTEGER NOT NULL, failed TEXT NOT NULL,
   frames INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL, dropped INTEGER NOT NULL,
-  PRIMARY KEY (stream, subscriber)
+  reader_epoch INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (stream, subscriber)
 ) WITHOUT ROWID;
 """
+
+LINEAGE_BITS = 62
 
 _FULL_NAMES = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
 
@@ -59,8 +62,9 @@ class FrameStore:
     errors.
     """
 
-    def __init__(self, path: Path, *, fsync: bool, max_bytes: int) -> None:
+    def __init__(self, path: Path, *, fsync: bool, max_bytes: int, rng: random.Random) -> None:
         self.path = path
+        self._rng = rng
         self._fsync = fsync
         self._max_bytes = max_bytes
         self._inside = False
@@ -82,7 +86,7 @@ class FrameStore:
             raise SbonError(
                 "outbox-corrupt", "this file is not an outbox", where=str(self.path), hint="name another data directory"
             )
-        if tables and version != SCHEMA_VERSION:
+        if tables and version not in (2, SCHEMA_VERSION):
             raise SbonError(
                 "outbox-version",
                 f"the outbox is of schema {version}, this program reads {SCHEMA_VERSION}",
@@ -100,6 +104,21 @@ class FrameStore:
             self._connection.executescript(
                 f"BEGIN; {TABLES} PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
             )
+        elif version == 2:
+            self._add_lineages()
+
+    def _add_lineages(self) -> None:
+        """Convert schema 2, which had neither lineages nor epochs of readers: each stream gets a lineage now."""
+        with self.transaction() as connection:
+            connection.execute("ALTER TABLE streams ADD COLUMN lineage INTEGER NOT NULL DEFAULT 0")
+            connection.execute("ALTER TABLE subscriptions ADD COLUMN reader_epoch INTEGER NOT NULL DEFAULT 0")
+            for (stream,) in connection.execute("SELECT id FROM streams ORDER BY id").fetchall():
+                connection.execute("UPDATE streams SET lineage = ? WHERE id = ?", (self.new_lineage(), stream))
+            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    def new_lineage(self) -> int:
+        """Return a random lineage, above 0."""
+        return self._rng.randrange(1, 2**LINEAGE_BITS)
 
     @contextmanager
     def transaction(self, *, promised: bool = True) -> Iterator[sqlite3.Connection]:

@@ -1,0 +1,52 @@
+"""Final reports of sinks that were closed here, kept until the query holder has stored them.
+
+The holder learns a sink's final count of rows only in the answer to the call that ends it. If the answer is lost, the sink is
+gone.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sbon_node.model.delivery import SinkReport
+from sbon_node.workflow.store import RecordStore
+
+
+class EndedSink(msgspec.Struct, frozen=True, kw_only=True):
+    """The final report of a sink of the submission ``submitted_ms`` at ``holder``."""
+
+    holder: str
+    submitted_ms: int
+    rows: int | None
+    report: SinkReport | None
+    ended_ms: int
+
+
+class EndedSinks:
+    """Final reports by query; beyond ``most`` of them the oldest goes."""
+
+    def __init__(self, store: RecordStore, most: int) -> None:
+        self._store, self._most = store, most
+        self._ended = store.all("sink-end", EndedSink)
+
+    def keep(self, query: str, ended: EndedSink) -> None:
+        """Store a report, unless an earlier one of the same sink is there, which was made while its rows were known."""
+        if self.get(query, ended.holder, ended.submitted_ms) is not None:
+            return
+        if query not in self._ended and len(self._ended) >= self._most:
+            self._delete(min(self._ended, key=lambda name: (self._ended[name].ended_ms, name)))
+        self._store.put("sink-end", query, ended)
+        self._ended[query] = ended
+
+    def get(self, query: str, holder: str, submitted_ms: int) -> EndedSink | None:
+        ended = self._ended.get(query)
+        return ended if ended is not None and (ended.holder, ended.submitted_ms) == (holder, submitted_ms) else None
+
+    def confirm(self, query: str, holder: str, submitted_ms: int) -> None:
+        """Forget the report, which the holder has stored."""
+        if self.get(query, holder, submitted_ms) is not None:
+            self._delete(query)
+
+    def _delete(self, query: str) -> None:
+        self._store.delete("sink-end", query)
+        del self._ended[query]

@@ -1,0 +1,146 @@
+"""The holder accepts claims and reports only for the submission and the epoch that its record has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
+from sbon_node.net.peers import Caller
+from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.workflow.store import RecordStore
+from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState
+from tests.workflow.clusters import ask, in_cluster, state_of
+from tests.workflow.test_descriptions import running
+
+
+async def call_from(cluster: SimulatedCluster, node: str, call: Any, to: str = "a") -> Any:
+    context = cluster.at(node).daemon.context
+    return await ask(cluster, node, context.peers.call(context.membership.address_of(to), call))
+
+
+async def refusal_of(cluster: SimulatedCluster, node: str, call: Any) -> str:
+    with pytest.raises(SbonError) as caught:
+        await call_from(cluster, node, call)
+    return caught.value.code
+
+
+def record_of(cluster: SimulatedCluster) -> Any:
+    return cluster.at("a").daemon.context.store.get("query", "q", Record)
+
+
+class Record(msgspec.Struct):
+    """What these tests need of the stored record."""
+
+    submitted_ms: int
+    epochs: dict[str, int]
+
+
+def test_a_claim_is_for_the_epoch_of_the_record_and_may_be_repeated(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        claim = ClaimComponent(query="q", component="q.b0", epoch=1)
+        assert await call_from(cluster, "b", claim) == Claimed(epoch=2)
+        assert await call_from(cluster, "b", claim) == Claimed(epoch=2), "its answer was lost"
+        assert await call_from(cluster, "b", msgspec.structs.replace(claim, epoch=2)) == Claimed(epoch=3)
+        for stale in (1, 0, 9):
+            assert await refusal_of(cluster, "b", msgspec.structs.replace(claim, epoch=stale)) == "not-owner"
+        assert await refusal_of(cluster, "c", msgspec.structs.replace(claim, epoch=3)) == "not-owner"
+        assert record_of(cluster).epochs["q.b0"] == 3
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_another_instance_of_the_host_does_not_repeat_its_claim(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        claim = ClaimComponent(query="q", component="q.b0", epoch=1)
+        await call_from(cluster, "b", claim)
+        server: Any = cluster.at("a").daemon.context.server
+        other = Caller("b", "another", cluster.at("b").address)
+        with pytest.raises(SbonError, match="belongs to b in epoch 2"):
+            await ask(cluster, "a", server._handlers["claim-component"](claim, other))
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+@pytest.mark.parametrize("change", [{"epoch": 4}, {"submitted_ms": 77}], ids=str)
+def test_a_late_failure_ends_no_later_epoch_and_no_later_query_of_that_name(tmp_path: Path, change: dict[str, int]) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        failure = ReportState(query="q", component="q.b0", state="failed", reason="late", epoch=1)
+        failure = msgspec.structs.replace(failure, submitted_ms=record_of(cluster).submitted_ms)
+        assert await refusal_of(cluster, "b", msgspec.structs.replace(failure, **change)) == "not-owner"
+        assert (await state_of(cluster, "a")).state == "running"
+        await call_from(cluster, "b", failure)
+        assert (await state_of(cluster, "a")).state == "failed"
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_slow_end_of_an_earlier_submission_destroys_nothing_of_a_later_one(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        submitted_ms = record_of(cluster).submitted_ms
+        for node in "bcd":
+            parts = ("q.b0", "q.b1", "q.sink")
+            earlier = DestroyComponents(query="q", components=parts, refused=True, submitted_ms=submitted_ms - 1)
+            assert await call_from(cluster, "a", earlier, to=node) == ComponentsDestroyed()
+        assert {operator.state for operator in (await state_of(cluster, "a")).operators} == {"running"}
+        rows = (await state_of(cluster, "a")).rows or 0
+        await cluster.sleep(5)
+        assert ((await state_of(cluster, "a")).rows or 0) > rows
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_final_count_of_rows_survives_a_lost_answer(tmp_path: Path, restarts: bool) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await running(cluster, tmp_path)
+        await cluster.sleep(5)
+        server: Any = cluster.at("d").daemon.context.server
+        serve, lost = server._handlers["destroy-components"], []
+
+        async def lose_answers(call: DestroyComponents, caller: Caller) -> ComponentsDestroyed:
+            answer: ComponentsDestroyed = await serve(call, caller)
+            if len(lost) < 2:
+                lost.append(answer)
+                raise SbonError("internal", "the answer is lost")
+            return answer
+
+        server.handle(DestroyComponents, lose_answers)
+        await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
+        if restarts:
+            await cluster.until(lambda: len(lost) > 0)
+            cluster.crash(cluster.at("d"))
+            cluster.boot(cluster.at("d"))
+        await cluster.sleep(90)
+        written = len((tmp_path / "out.csv").read_text().splitlines()) - 1
+        assert lost[0].rows == written > 10
+        assert (await state_of(cluster, "a")).rows == written
+        store: RecordStore = cluster.at("d").daemon.context.store
+        assert store.all("sink-end", msgspec.Raw) == {}, "the holder has confirmed it"  # type: ignore[type-var]
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_final_reports_that_are_never_confirmed_are_bounded(tmp_path: Path) -> None:
+    store = RecordStore(tmp_path / "node.db")
+    ended = EndedSinks(store, 2)
+    for number, query in enumerate("abc"):
+        report = EndedSink(holder="h", submitted_ms=7, rows=number, report=None, ended_ms=number)
+        ended.keep(query, report)
+        ended.keep(query, msgspec.structs.replace(report, rows=0))
+    assert [ended.get(query, "h", 7) is not None for query in "abc"] == [False, True, True]
+    kept = EndedSinks(store, 2).get("c", "h", 7)
+    assert kept is not None
+    assert kept.rows == 2
+    assert ended.get("c", "h", 8) is None
+    ended.confirm("c", "h", 8)
+    ended.confirm("c", "h", 7)
+    assert EndedSinks(store, 2).get("c", "h", 7) is None
