@@ -27,7 +27,7 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.peers import Caller, Peers, PeerServer
 from sbon_node.tasks import Tasks
 from sbon_node.token_buckets import TokenBucket, TokenBuckets
-from sbon_protocol.calls import MeasuredRtt, MeasuredRtts, MeasureRtt
+from sbon_protocol.measuring import MeasuredRtt, MeasuredRtts, MeasureRtt
 
 PINGS = 3
 GAP_S = 0.05

@@ -23,7 +23,7 @@ from sbon_node.model.queries import OperatorInfo
 from sbon_node.model.records import QueryRecord
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
-from sbon_protocol.calls import (
+from sbon_protocol.measuring import (
     MAX_MEASUREMENTS,
     KeepMeasurements,
     Measurements,

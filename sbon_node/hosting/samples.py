@@ -20,7 +20,7 @@ from sbon_node.model.columns import Schema
 from sbon_node.model.samples import MAX_SAMPLE_ROWS, MAX_SAMPLED_SOURCES, MAX_TEXT, StreamSample, Value
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
-from sbon_protocol.calls import SampleRequest, SampleSources, SourceSample, SourceSamples
+from sbon_protocol.measuring import SampleRequest, SampleSources, SourceSample, SourceSamples
 
 log = structlog.get_logger()
 

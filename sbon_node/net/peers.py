@@ -15,10 +15,10 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.server import Caller, PeerServer
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, ConnectionLostError, Transport
-from sbon_protocol.calls import CALLS, Call, method_of
+from sbon_protocol.calls import CALLS, method_of
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Failure, Hello, Request, Response, Welcome
+from sbon_protocol.messages import Call, Failure, Hello, Request, Response, Welcome
 
 __all__ = ["ANYONE", "Caller", "Expected", "FrameChannel", "Identity", "PeerServer", "Peers"]
 

@@ -15,10 +15,10 @@ from sbon_node.net.counters import Counters
 from sbon_node.net.names import site_of
 from sbon_node.net.settings import NetSettings
 from sbon_node.net.transport import Address, Connection, ConnectionLostError, Listener, Transport
-from sbon_protocol.calls import CALLS, Call
+from sbon_protocol.calls import CALLS
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
-from sbon_protocol.messages import Endpoint, Failure, Hello, Refused, Request, Response, Welcome
+from sbon_protocol.messages import Call, Endpoint, Failure, Hello, Refused, Request, Response, Welcome
 from sbon_protocol.version import negotiate
 
 log = structlog.get_logger()

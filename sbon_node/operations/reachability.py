@@ -19,8 +19,9 @@ from sbon_node.net.peers import Caller
 from sbon_node.net.transport import ConnectionLostError
 from sbon_node.token_buckets import TokenBucket, TokenBuckets
 from sbon_node.workflow.context import Context
-from sbon_protocol.calls import AskNode, NodeAnswer, ReachBack, ReachedBack
+from sbon_protocol.calls import AskNode, NodeAnswer
 from sbon_protocol.errors import ProtocolError
+from sbon_protocol.measuring import ReachBack, ReachedBack
 from sbon_protocol.messages import Endpoint
 
 log = structlog.get_logger()

@@ -23,7 +23,7 @@ from sbon_node.streams.settings import StreamSettings
 from sbon_node.workflow.drain_mark import Drained
 from sbon_node.workflow.settings import ControlSettings
 from sbon_node.workflow.store import RecordStore
-from sbon_protocol.calls import Call
+from sbon_protocol.messages import Call
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 

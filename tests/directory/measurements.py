@@ -16,7 +16,7 @@ from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.space.settings import SpaceSettings
-from sbon_protocol.calls import MeasureRtt
+from sbon_protocol.measuring import MeasureRtt
 from tests.workflow.clusters import ask, in_cluster
 
 RTT_MS: dict[Pair, float] = {

@@ -14,8 +14,8 @@ from sbon_node.directory.pairs import Measurement
 from sbon_node.errors import SbonError
 from sbon_node.membership.service import Membership
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_protocol.calls import MeasuredRtt, MeasuredRtts, MeasureRtt
 from sbon_protocol.frames import encode_frame
+from sbon_protocol.measuring import MeasuredRtt, MeasuredRtts, MeasureRtt
 from sbon_protocol.messages import Frame
 from tests.directory.measurements import RTT_MS, count_asked, measured, measuring, refused
 from tests.workflow.clusters import ask

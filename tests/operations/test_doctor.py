@@ -16,7 +16,7 @@ from sbon_node.operations.doctor import judged
 from sbon_node.operations.examination import CheckResult
 from sbon_node.operations.reachability import PEER_BURST, Reach, Reached
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_protocol.calls import ReachBack, ReachedBack
+from sbon_protocol.measuring import ReachBack, ReachedBack
 from sbon_protocol.messages import Endpoint
 from tests.workflow.clusters import ask, in_cluster
 

@@ -14,9 +14,9 @@ from sbon_node.model.queries import Accepted, LinkInfo, QueryInfo, QuerySpec, Si
 from sbon_node.model.streams import SourceInfo
 from sbon_node.queries.records import LIVE
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_protocol.calls import KeepMeasurements, Measurements, OperatorMeasurement, RecallMeasurements
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
+from sbon_protocol.measuring import KeepMeasurements, Measurements, OperatorMeasurement, RecallMeasurements
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of
 
 QUARTER = "SELECT id, v FROM numbers WHERE v < 0.25"

@@ -12,7 +12,7 @@ from sbon_node.model.catalogue import SourceDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.samples import MAX_TEXT
 from sbon_node.simulation.cluster import SimulatedCluster
-from sbon_protocol.calls import SampleRequest, SampleSources, SourceSample, SourceSamples
+from sbon_protocol.measuring import SampleRequest, SampleSources, SourceSample, SourceSamples
 from tests.workflow.clusters import ask, declare, in_cluster, source_at
 
 SCHEMA = (Column("ts", "timestamp"), Column("name", "string"), Column("n", "int"), Column("v", "decimal(9,2)"))
