@@ -83,8 +83,9 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     """An operator's computation, wherever it runs: a Spark SQL fragment over views ``in0, in1 ...``.
 
     Its output is the stream named by the operator's id. ``buckets`` divide the state of its joins: an operator keeps them for
-    life. All rows of an ``unpaced`` operator come from sources that give them as fast as they are taken: it gains by large
-    batches, and nobody waits for single rows.
+    life. With ``blocks`` it reads large batches, for which an inner join keeps blocks of rows instead. All rows of an
+    ``unpaced`` operator come from sources that give them as fast as they are taken: it gains by large batches, and nobody waits
+    for single rows.
 
     With ``groups_per_batch`` its aggregate groups the rows of each batch by themselves and keeps no state: a group comes out
     once for each batch that has rows of it, and its readers merge them.
@@ -97,6 +98,7 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     needs: Needs = Needs()
     on_error: OnError = "fail"
     buckets: Annotated[tuple[TimeBuckets, ...], Meta(max_length=32)] = ()
+    blocks: bool = False
     unpaced: bool = False
     groups_per_batch: bool = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import duckdb
 import msgspec
@@ -36,6 +36,7 @@ class Case:
     answer: str = ""
     first: int = 0
     buckets: tuple[TimeBuckets, ...] = ()
+    reader: Literal["simple", "partitioned"] = "simple"
 
 
 def bucketed(kind: str, copied: int) -> Case:
@@ -81,6 +82,13 @@ CASES |= {
     "left in buckets": bucketed("left", 1),
     "right in buckets": bucketed("right", 0),
     "semi in buckets": bucketed("semi", 1),
+    "inner in blocks": replace(bucketed("inner", 1), reader="partitioned"),
+    "inner in blocks of the right and the left": replace(
+        bucketed("inner", 0),
+        reader="partitioned",
+        fragment=f"{BOTH.replace('FROM in0', 'FROM in1 AS in0')} JOIN in0 AS in1 {NEAR}",
+    ),
+    "right in buckets of large batches": replace(bucketed("right", 0), reader="partitioned"),
 }
 SAMPLE = ("tumbling",)
 """An aggregate of two inputs, which make test runs."""
@@ -124,7 +132,9 @@ async def say(port: ManyPort, position: int, table: pa.Table, seconds: float) ->
 async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, name: str) -> None:
     """The inputs take turns, each promising what its own rows do not break; the engine is restarted between."""
     case = CASES[name]
-    spec = replaced(operator(f"whole.{name.replace(' ', '-')}", case.fragment, case.views), buckets=case.buckets)
+    spec = replaced(
+        operator(f"whole.{name.replace(' ', '-')}", case.fragment, case.views), buckets=case.buckets, reader=case.reader
+    )
     port = await bench.start(spec)
     told: list[list[pa.Table]] = [[] for _ in case.views]
     for number, at in enumerate(SECONDS[case.first :]):

@@ -22,6 +22,7 @@ PLANNED = PlannedOperator(
     needs=Needs(cores=0.5, memory_mb=200.0, bandwidth_bytes_s=9.0),
     on_error="null",
     buckets=(BUCKETS,),
+    blocks=True,
     unpaced=True,
     groups_per_batch=True,
     rate=Rate(rows_s=1.0, bytes_s=8.0),

@@ -71,6 +71,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     earlier_ratio: float | None = None
     on_error: str = "fail"
     buckets: tuple[TimeBuckets, ...] = ()
+    blocks: bool = False
     unpaced: bool = False
     groups_per_batch: bool = False
 

@@ -177,6 +177,7 @@ class Ours:
             schema=work.schema,
             reader=reader,
             buckets=work.buckets,
+            blocks=reader == "partitioned" and bool(work.buckets),
         )
         checkpoint = self._far.folder / "operators" / operator
         checkpoint.mkdir(parents=True)

@@ -234,14 +234,16 @@ class Assembly:
             self._unpaced.add(operator.id)
         if is_fast and not has_aggregate(draft.relation):
             self._fast.add(operator.id)
+        partitioned = is_fast or sum(rates[stream].rate.rows_s for stream in streams) >= self._settings.partitioned_rows_s
         return msgspec.structs.replace(
             operator,
             rate=estimate.rate,
             needs=estimate.needs,
-            partitioned=is_fast or sum(rates[stream].rate.rows_s for stream in streams) >= self._settings.partitioned_rows_s,
+            partitioned=partitioned,
             estimate=estimates[operator.id].rate,
             earlier_ratio=measured.ratio if measured is not None else None,
             buckets=buckets,
+            blocks=partitioned and bool(buckets),
             unpaced=is_unpaced,
         )
 

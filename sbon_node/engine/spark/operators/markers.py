@@ -41,3 +41,14 @@ def with_watermark(rows: DataFrame, event_time: str) -> DataFrame:
     is_marker = f.col(f"`{MARK}`") & f.col(f"`{event_time}`").isNotNull()
     above: Any = f.spark_partition_id() >= 0
     return marked.filter(~is_marker & above).drop(MARK)
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the batch with the columns of ``schema``, in its order and types."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        pa.repeat(pa.scalar(False), batch.num_rows) if field.name == MARK else batch.column(field.name).cast(field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

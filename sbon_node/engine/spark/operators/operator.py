@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import DataType, StructType
 
 from sbon_node.engine.arrow.compile import read_plans
 from sbon_node.engine.arrow.plan import ReadPlan, encoded
@@ -21,6 +22,8 @@ from sbon_node.engine.spark.analysis import guard
 from sbon_node.engine.spark.jvm.release import Batches, Sessions, end_monitors, forget_listener
 from sbon_node.engine.spark.messages import Done, Ended, Start
 from sbon_node.engine.spark.operators import first_batch
+from sbon_node.engine.spark.operators.blocked_join import PAIRS, blocked_join, ddl_of_blocks, over_pairs, pairs
+from sbon_node.engine.spark.operators.blocks import BlockedJoin
 from sbon_node.engine.spark.operators.buckets import with_bucket, with_equal_buckets
 from sbon_node.engine.spark.operators.failure_reports import why_ended
 from sbon_node.engine.spark.operators.markers import MARK, with_watermark
@@ -161,20 +164,40 @@ def _fragment(
     Of an operator that groups per batch, returns the rows or groups that its readers give. Raises :class:`SbonError` if the
     fragment is not allowed.
     """
-    views = spec.views()
+    views, join = spec.views(), blocked_join(spec)
     guard.check(session, spec.fragment, len(views))
     source = SimpleSource if spec.reader == "simple" else PartitionedSource
     _register(session, source)
-    for number, (inputs, plan) in enumerate(zip(views, plans, strict=True)):
-        tables = [_rows_of(session, source.name(), spec, position, plan, settings.poll_s) for position, _ in inputs]
-        with_bucket(reduce(DataFrame.union, tables), number, spec.buckets).createOrReplaceTempView(f"in{number}")
+    read: list[DataFrame] = []
+    for inputs, plan in zip(views, plans, strict=True):
+        tables = [_rows_of(session, source.name(), spec, position, plan, settings.poll_s, join) for position, _ in inputs]
+        read.append(reduce(DataFrame.union, tables))
+    fragment = _over_pairs(spec, plans, join, read) if join is not None else _over_views(spec, read)
     if spec.groups_per_batch:
         return session.table("in0"), ()
     if spec.on_error == "fail":
         session.conf.unset(SHARED_EXPRESSIONS)
     else:
         session.conf.set(SHARED_EXPRESSIONS, "false")
-    return tolerant(session, session.sql(with_equal_buckets(spec.fragment, spec.buckets)), spec.on_error, settings.skipped_rows)
+    return tolerant(session, session.sql(fragment), spec.on_error, settings.skipped_rows)
+
+
+def _over_views(spec: OperatorSpec, read: Sequence[DataFrame]) -> str:
+    """Make a view of the rows of each, and return the fragment over these views."""
+    for number, rows in enumerate(read):
+        with_bucket(rows, number, spec.buckets).createOrReplaceTempView(f"in{number}")
+    return with_equal_buckets(spec.fragment, spec.buckets)
+
+
+def _over_pairs(spec: OperatorSpec, plans: Sequence[ReadPlan | None], join: BlockedJoin, read: Sequence[DataFrame]) -> str:
+    """Make a view of the pairs of a join in blocks, and return the fragment over it."""
+    views = spec.views()
+    schemas = [views[view][0][1].schema if (plan := plans[view]) is None else plan.columns for view in join.views]
+    left, right = (DataType.fromDDL(ddl(schema)) for schema in schemas)
+    assert isinstance(left, StructType)
+    assert isinstance(right, StructType)
+    pairs(join, (read[join.views[0]], read[join.views[1]]), (left, right)).createOrReplaceTempView(PAIRS)
+    return over_pairs(spec.fragment)
 
 
 def _register(session: SparkSession, source: type[SimpleSource] | type[PartitionedSource]) -> None:
@@ -190,12 +213,18 @@ def _register(session: SparkSession, source: type[SimpleSource] | type[Partition
 
 
 def _rows_of(
-    session: SparkSession, source: str, spec: OperatorSpec, position: int, plan: ReadPlan | None, wait_s: float
+    session: SparkSession,
+    source: str,
+    spec: OperatorSpec,
+    position: int,
+    plan: ReadPlan | None,
+    wait_s: float,
+    join: BlockedJoin | None,
 ) -> DataFrame:
-    """Return one input as a stream of rows, with its watermark if the operator has state."""
+    """Return one input as a stream of rows, or of blocks of rows, with its watermark if the operator has state."""
     input_spec = spec.inputs[position]
     mark = f", `{MARK}` boolean" if input_spec.event_time else ""
-    options = {
+    options: dict[str, Any] = {
         "operator": spec.id,
         "position": position,
         "wait": wait_s,
@@ -204,7 +233,10 @@ def _rows_of(
         "plan": "" if plan is None else encoded(plan),
     }
     schema = input_spec.schema if plan is None else spec.schema if plan.grouping is not None else plan.columns
-    rows = session.readStream.format(source).schema(ddl(schema) + mark).options(**options).load()
+    columns = ddl(schema) if join is None else ddl_of_blocks(input_spec.event_time)
+    if join is not None:
+        options["span"] = join.span_us
+    rows = session.readStream.format(source).schema(columns + mark).options(**options).load()
     return with_watermark(rows, input_spec.event_time) if input_spec.event_time else rows
 
 

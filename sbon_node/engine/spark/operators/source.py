@@ -23,7 +23,8 @@ import sbon_node.arrow_without_pandas  # noqa: F401 - before Arrow converts a va
 from sbon_node.engine.arrow.evaluate import read
 from sbon_node.engine.arrow.plan import decoded
 from sbon_node.engine.spark.messages import Fetch, Fetched, Poll, Polled
-from sbon_node.engine.spark.operators.markers import MARK, marker
+from sbon_node.engine.spark.operators.blocks import as_records, blocks
+from sbon_node.engine.spark.operators.markers import conform, marker
 from sbon_node.engine.spark.wire import Feed
 from sbon_node.model.frames import NO_WATERMARK_MS, InputOffset
 from sbon_node.model.schema import to_arrow
@@ -39,7 +40,8 @@ class SimpleSource(DataSource):
     """A source for low rates.
 
     Options: ``operator``, ``position`` (which input), ``wait`` (seconds to wait for news); ``event_time`` and ``lag`` if
-    markers carry the watermark; ``plan`` if a :class:`ReadPlan` comes before Spark.
+    markers carry the watermark; ``plan`` if a :class:`ReadPlan` comes before Spark; ``span`` if it gives blocks of rows whose
+    times lie within these microseconds.
     """
 
     @classmethod
@@ -67,6 +69,7 @@ class _Input:
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self.operator, self.position, self.wait_s = options["operator"], int(options["position"]), float(options["wait"])
         self.event_time, self.lag_ms = options.get("event_time", ""), int(options.get("lag", 0))
+        self._span_us = int(options.get("span", 0))
         self.schema = arrow_schema(schema)
         self._plan = decoded(options["plan"]) if options.get("plan") else None
         self._feed: Feed | None = None
@@ -87,16 +90,20 @@ class _Input:
             yield marker(self.schema, self.event_time, msgspec.convert(upto, InputOffset), self.lag_ms)
 
     def _rows(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._read(after, upto):
+            if self._span_us:
+                yield as_records([*blocks(batch, self.event_time, self._span_us)], self.schema, self.event_time)
+            else:
+                yield conform(batch, self.schema)
+
+    def _read(self, after: int, upto: int) -> Iterator[pa.RecordBatch]:
         fetch = Fetch(operator=self.operator, position=self.position, after=after, upto=upto)
         payloads = [payload for payload in self.feed.call(fetch, Fetched).payloads if payload]
         if self._plan is None:
-            for payload in payloads:
-                yield conform(unpack(payload), self.schema)
+            yield from (unpack(payload) for payload in payloads)
             return
         declared = to_arrow(self._plan.columns)
-        batches = (conform(unpack(payload, declared.names), declared) for payload in payloads)
-        for batch in read(self._plan, batches):
-            yield conform(batch, self.schema)
+        yield from read(self._plan, (conform(unpack(payload, declared.names), declared) for payload in payloads))
 
     @property
     def feed(self) -> Feed:
@@ -115,17 +122,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
-
-
-def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch with the columns of ``schema``, in its order and types."""
-    if batch.schema.equals(schema):
-        return batch
-    columns = [
-        pa.repeat(pa.scalar(False), batch.num_rows) if field.name == MARK else batch.column(field.name).cast(field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class SimpleReader(SimpleDataSourceStreamReader):
