@@ -134,7 +134,9 @@ async def test_rows_without_pace_are_read_in_partitions_until_they_are_aggregate
     assert {operator.id.removeprefix("q7."): operator.partitioned for operator in planned.operators} == partitioned
     reads_jfk_alone = {name: name == "b1" for name in partitioned}
     assert {operator.id.removeprefix("q7."): operator.unpaced for operator in planned.operators} == reads_jfk_alone
-    assert [operator.blocks for operator in planned.operators] == [" JOIN " in operator.fragment for operator in planned.operators]
+    assert [operator.blocks for operator in planned.operators] == [
+        " JOIN " in operator.fragment for operator in planned.operators
+    ]
 
 
 async def test_an_operator_all_of_whose_rows_have_no_pace_is_unpaced() -> None:
