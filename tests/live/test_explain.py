@@ -49,7 +49,7 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
         assert source.estimated.rows_s == 1000, "as declared"
         assert source.measured.rows_s == pytest.approx(REPLAY, rel=0.5)
     for operator in of_kind(running, "operator"):
-        assert operator.estimated.selectivity == pytest.approx(0.1)
+        assert operator.estimated.selectivity == pytest.approx(SHARE, rel=0.3), "by a sample"
         assert operator.measured.selectivity == pytest.approx(SHARE, rel=0.02)
         assert operator.measured.rows_s == pytest.approx(REPLAY * SHARE, rel=0.5)
     assert running.measured_usage is not None
@@ -66,7 +66,8 @@ def test_measured_rates_replace_estimates_and_are_near_the_truth(world: World, t
     after = dee.client.explain(question)
     for old, new in zip(of_kind(before, "operator"), of_kind(after, "operator"), strict=True):
         assert new.measured.selectivity == pytest.approx(SHARE, rel=0.02)
-        assert (new.estimated, new.signature) == (old.estimated, old.signature)
+        assert new.signature == old.signature
+        assert new.estimated.selectivity == pytest.approx(old.estimated.selectivity, rel=0.3)
     planned = {link.stream: link.bytes_s for link in after.links}
     assert planned == {part.id: pytest.approx(part.measured.bytes_s, rel=0.5) for part in after.components if part.kind != "sink"}
     assert after.usage != pytest.approx(before.usage, rel=0.1)

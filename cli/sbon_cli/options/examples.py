@@ -114,6 +114,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "experiment coordinates": ("sbon experiment coordinates --made access:200 --seed 3",),
     "experiment membership": ("sbon experiment membership --nodes 100 --scenario partition",),
     "experiment overlay": ("sbon experiment overlay --data latencies.npz --nodes 24",),
+    "experiment estimates": ("sbon experiment estimates --query join_weather --operators",),
     "experiment sbon-table1": ("sbon experiment sbon-table1 --seeds 1-2 --out table1",),
     "experiment penalty": ("sbon experiment penalty --operators 3 --operators 7",),
     "experiment sand": ("sbon experiment sand --figure 6 --out sand",),
