@@ -63,6 +63,7 @@ from sbon_node.queries.planning import Planning
 from sbon_node.queries.submit import Submitter
 from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.replication.registers import Registers
+from sbon_node.replication.repair import Repair
 from sbon_node.space.load import per_core
 from sbon_node.sql.stream_names import check_name
 from sbon_node.tasks import Tasks
@@ -118,6 +119,7 @@ class Node:
 
         self._acceptors = AcceptorStore(self.context)
         self.registers = Registers(self.context, self._acceptors)
+        self._repair = Repair(self.context, self._acceptors, self.registers)
         self._catalogue = Catalogue(self.context)
         self._sources = SourceHost(self.context, self._catalogue, config.connectors)
         self._pushes = Pushes(self.context, self._catalogue, self._sources)
@@ -186,6 +188,7 @@ class Node:
         self._tasks.start("catalogue", self._catalogue.run())
         self._tasks.start("load", self._watch_load())
         self._tasks.start("outbox", self._shrink_outbox())
+        self._tasks.start("repair", self._repair.run())
         if self._machine.counts_usage:
             self._tasks.start("usage", self._usage.run())
 

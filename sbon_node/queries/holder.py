@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -70,6 +71,7 @@ class QueryHolder:
         """Reasons why running queries may not progress, as last described."""
         self._records = Records(context.store, context.settings.max_queries)
         self._submitting: dict[str, None] = {}
+        self._stopping: dict[str, asyncio.Future[None]] = {}
         self._histories = UsageHistories(context, self._running, self._point)
         self._tasks = Tasks()
         handle = context.server.handle
@@ -252,19 +254,45 @@ class QueryHolder:
     async def stop(self, query: str) -> QueryInfo:
         """End a running query; leave a query that is over as it is.
 
-        Unreachable hosts are informed when they return.
+        Unreachable hosts are informed when they return. The end goes on if the caller gives up.
         """
-        await self._conclude(query, query_states.STOPPED, "stopped by a user")
-        if not self.record(query).cleaned:
-            try:
-                missed = await self._clean_once(query)
-            except SbonError as error:
-                log.warning("clean-waits", query=query, code=error.code, reason=str(error))
-                self._tasks.start(f"clean {query}", self._clean(query))
-            else:
-                if missed:
-                    self._tasks.start(f"clean {query}", self._clean(query, missed))
+        self.record(query)
+        if query not in self._stopping:
+            stopping = self._stopping[query] = asyncio.get_running_loop().create_future()
+            self._tasks.start(f"stop {query}", self._stop(query, stopping))
+            if f"stop {query}" not in self._tasks:
+                del self._stopping[query]
+                raise SbonError("stopping", "this node is about to end", where=self._context.name)
+        await asyncio.shield(self._stopping[query])
         return await self.describe(self.record(query))
+
+    async def _stop(self, query: str, stopping: asyncio.Future[None]) -> None:
+        try:
+            await self._conclude(query, query_states.STOPPED, "stopped by a user")
+            if not self.record(query).cleaned:
+                await self._clean_at_first(query)
+        except BaseException as error:
+            if not stopping.done():
+                known = error if isinstance(error, SbonError) else SbonError("stopping", "this node is about to end", where=query)
+                stopping.set_exception(known)
+                stopping.exception()  # seen, even if nobody waits any more
+            if not isinstance(error, SbonError):
+                raise
+        else:
+            stopping.set_result(None)
+        finally:
+            self._stopping.pop(query, None)
+
+    async def _clean_at_first(self, query: str) -> None:
+        """Clean once, and go on in the background where that is not enough."""
+        try:
+            missed = await self._clean_once(query)
+        except SbonError as error:
+            log.warning("clean-waits", query=query, code=error.code, reason=str(error))
+            self._tasks.start(f"clean {query}", self._clean(query))
+        else:
+            if missed:
+                self._tasks.start(f"clean {query}", self._clean(query, missed))
 
     async def _conclude(self, query: str, state: QueryState, reason: str) -> None:
         """Take the last description and network usage while all parts exist, and store them with the end."""

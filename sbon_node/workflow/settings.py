@@ -64,6 +64,18 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     max_registers: Annotated[
         int, Meta(ge=1, le=65_536, description="replicated registers of which one node keeps a copy; more are refused")
     ] = 8192
+    repair_s: Annotated[
+        float,
+        Meta(gt=0, le=86_400, description="pause between checks that the keepers of a register are still there; seconds"),
+    ] = 30.0
+    replace_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1e9,
+            description="time for which a keeper of a register is dead before another node replaces it; seconds",
+        ),
+    ] = 3600.0
     resume_tries: Annotated[
         int, Meta(ge=1, le=1000, description="starts of an operator after a restart; if all fail, its query does")
     ] = 5

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from sbon_node.errors import SbonError
+from sbon_node.registers.acceptor import AcceptorRecord
 from sbon_node.registers.changes import Verdict
 from sbon_node.registers.states import Acceptor
 from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES
@@ -128,6 +129,80 @@ def test_a_lost_disk_is_another_acceptor_which_joins_by_a_change_of_acceptors(tm
         assert await value_at(cluster, "d") == (1, b"one")
 
     in_cluster(tmp_path, "abcd", test)
+
+
+def test_no_two_lives_of_a_node_use_one_ballot(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        ballots = []
+        for life in range(3):
+            key = f"query/{life}"
+            await ask(cluster, "a", registers(cluster, "a").create(key, b"x", acceptors(cluster, "ab")))
+            record = cluster.at("b").daemon.context.store.get("register", key, AcceptorRecord)
+            assert record is not None
+            assert record.accepted is not None
+            ballots.append(record.accepted.ballot)
+            cluster.crash(cluster.at("a"))
+            cluster.boot(cluster.at("a"))
+            await cluster.together()
+        assert len(set(ballots)) == 3
+
+    in_cluster(tmp_path, "ab", test)
+
+
+def configuration_at(cluster: SimulatedCluster, at: str) -> list[str]:
+    state = cluster.at(at).daemon._acceptors.state(KEY)
+    return [] if state is None or state.configuration.joining else sorted(one.node for one in state.configuration.acceptors)
+
+
+@pytest.mark.parametrize("loss", ["wiped", "left", "dead"])
+def test_a_node_that_is_gone_for_good_is_replaced(tmp_path: Path, loss: str) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "a")
+        instances = {one.node: one.instance for one in acceptors(cluster, "abc")}
+        if loss == "left":
+            await ask(cluster, "b", cluster.at("b").daemon.leave())
+            await cluster.stop("b")
+        else:
+            cluster.crash(cluster.at("b"))
+        if loss == "wiped":
+            shutil.rmtree(cluster.at("b").disk.folder)
+            cluster.at("b").disk.folder.mkdir()
+            cluster.boot(cluster.at("b"))
+        replaced = ("acd",) if loss != "wiped" else ("acd", "abc")
+        await cluster.until(lambda: "".join(configuration_at(cluster, "a")) in replaced and new(cluster, instances))
+        cluster.crash(cluster.at("c"))  # the second loss, which the register survives because the first is repaired
+        assert await value_at(cluster, "d") == (1, b"one")
+        assert cluster.loop.time() < 1000
+
+    def new(cluster: SimulatedCluster, instances: dict[str, str]) -> bool:
+        state = cluster.at("a").daemon._acceptors.state(KEY)
+        assert state is not None
+        return all(one.instance != instances["b"] for one in state.configuration.acceptors)
+
+    in_cluster(tmp_path, "abcd", test, replace_s=120.0)
+
+
+def test_a_dead_node_that_may_come_back_is_not_replaced(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "a")
+        cluster.crash(cluster.at("b"))
+        await cluster.sleep(1000)
+        assert configuration_at(cluster, "a") == ["a", "b", "c"]
+
+    in_cluster(tmp_path, "abcd", test)
+
+
+def test_a_register_of_a_small_cluster_gets_three_acceptors_once_there_are_nodes(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "a", "a")
+        for late in "bcd":
+            cluster.boot(cluster.at(late))
+        await cluster.together()
+        await cluster.until(lambda: len(configuration_at(cluster, "a")) == 3)
+        cluster.crash(cluster.at("a"))
+        assert await value_at(cluster, "d") == (1, b"one")
+
+    in_cluster(tmp_path, "a", test, late="bcd")
 
 
 def test_values_and_registers_are_bounded(tmp_path: Path) -> None:
