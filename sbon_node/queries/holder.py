@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -27,6 +26,7 @@ from sbon_node.queries.lost_records import end_components
 from sbon_node.queries.network_usage import query_usage_of
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
 from sbon_node.queries.records import Records
+from sbon_node.queries.stops import Stops
 from sbon_node.queries.summary import summary_of
 from sbon_node.queries.terminal_description import as_terminal
 from sbon_node.queries.usage_history import UsageHistories
@@ -71,9 +71,9 @@ class QueryHolder:
         """Reasons why running queries may not progress, as last described."""
         self._records = Records(context.store, context.settings.max_queries)
         self._submitting: dict[str, None] = {}
-        self._stopping: dict[str, asyncio.Future[None]] = {}
         self._histories = UsageHistories(context, self._running, self._point)
         self._tasks = Tasks()
+        self._stops = Stops(self._tasks, self._carry_out_stop, context.name)
         handle = context.server.handle
         handle(ClaimComponent, self._handle_claim)
         handle(ReportState, self._handle_report)
@@ -257,31 +257,13 @@ class QueryHolder:
         Unreachable hosts are informed when they return. The end goes on if the caller gives up.
         """
         self.record(query)
-        if query not in self._stopping:
-            stopping = self._stopping[query] = asyncio.get_running_loop().create_future()
-            self._tasks.start(f"stop {query}", self._stop(query, stopping))
-            if f"stop {query}" not in self._tasks:
-                del self._stopping[query]
-                raise SbonError("stopping", "this node is about to end", where=self._context.name)
-        await asyncio.shield(self._stopping[query])
+        await self._stops.stop(query)
         return await self.describe(self.record(query))
 
-    async def _stop(self, query: str, stopping: asyncio.Future[None]) -> None:
-        try:
-            await self._conclude(query, query_states.STOPPED, "stopped by a user")
-            if not self.record(query).cleaned:
-                await self._clean_at_first(query)
-        except BaseException as error:
-            if not stopping.done():
-                known = error if isinstance(error, SbonError) else SbonError("stopping", "this node is about to end", where=query)
-                stopping.set_exception(known)
-                stopping.exception()  # seen, even if nobody waits any more
-            if not isinstance(error, SbonError):
-                raise
-        else:
-            stopping.set_result(None)
-        finally:
-            self._stopping.pop(query, None)
+    async def _carry_out_stop(self, query: str) -> None:
+        await self._conclude(query, query_states.STOPPED, "stopped by a user")
+        if not self.record(query).cleaned:
+            await self._clean_at_first(query)
 
     async def _clean_at_first(self, query: str) -> None:
         """Clean once, and go on in the background where that is not enough."""
