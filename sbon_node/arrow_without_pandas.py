@@ -39,4 +39,9 @@ def hide_pandas() -> None:
     sys.meta_path.insert(0, _Hidden())
 
 
+def show_pandas() -> None:
+    """Undo :func:`hide_pandas`. Spark makes no Python function over Arrow without pandas, though such a function needs none."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Hidden)]
+
+
 use_arrow_without_pandas()

@@ -40,3 +40,19 @@ def test_arrow_does_not_import_pandas(module: str, then: str) -> None:
         [sys.executable, "-c", CONVERT.format(module=module) + then], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_hidden_pandas_can_be_shown_again() -> None:
+    code = """
+from sbon_node.arrow_without_pandas import hide_pandas, show_pandas
+hide_pandas()
+try:
+    import pandas
+except ModuleNotFoundError:
+    show_pandas()
+    import pandas
+else:
+    raise SystemExit("it was not hidden")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

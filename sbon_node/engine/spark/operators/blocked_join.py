@@ -12,6 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 from sqlglot import exp
 
+from sbon_node.arrow_without_pandas import show_pandas
 from sbon_node.engine.spark.operators.blocks import BLOCK, FIRST, LAST, PART, BlockedJoin, PairFinder
 from sbon_node.engine.spark.operators.source import arrow_schema
 from sbon_node.model.columns import Schema
@@ -131,6 +132,7 @@ def pairs(join: BlockedJoin, blocks: tuple[DataFrame, DataFrame], rows: tuple[St
     )
     joined = left.join(right, f.expr(" AND ".join(conditions)))
     finder = PairFinder(join, (arrow_schema(rows[0]), arrow_schema(rows[1])))
+    show_pandas()
     chosen = joined.select(f.col(f"l.`{BLOCK}`").alias(LEFT), f.col(f"r.`{BLOCK}`").alias(RIGHT))
     return chosen.mapInArrow(lambda batches: finder.joined(batches), StructType().add(LEFT, rows[0]).add(RIGHT, rows[1]))
 

@@ -53,6 +53,7 @@ class Operator:
         self._skipped: SkippedReader | None = None
         self._batches = Batches(session)
         try:
+            guard.check(session, spec.fragment, len(spec.views()))
             plans = read_plans(spec)
             fragment, guards = _fragment(session, spec, plans, settings)
             self._skipped = SkippedReader(session, guards, settings.skipped_rows)
@@ -159,13 +160,11 @@ def _groups_in_spark(spec: OperatorSpec, plans: Sequence[ReadPlan | None]) -> bo
 def _fragment(
     session: SparkSession, spec: OperatorSpec, plans: Sequence[ReadPlan | None], settings: EngineSettings
 ) -> tuple[DataFrame, tuple[Guard, ...]]:
-    """Return the operator's output over its inputs as views, and the guards that skip rows.
+    """Return an allowed operator's output over its inputs as views, and the guards that skip rows.
 
-    Of an operator that groups per batch, returns the rows or groups that its readers give. Raises :class:`SbonError` if the
-    fragment is not allowed.
+    Of an operator that groups per batch, returns the rows or groups that its readers give.
     """
     views, join = spec.views(), blocked_join(spec)
-    guard.check(session, spec.fragment, len(views))
     source = SimpleSource if spec.reader == "simple" else PartitionedSource
     _register(session, source)
     read: list[DataFrame] = []
