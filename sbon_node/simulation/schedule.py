@@ -42,7 +42,7 @@ WORLDS = 50
 SEVERAL = 10
 """One world in so many runs several queries."""
 MORE: tuple[str, ...] = (*HELD_BACK, "again")
-"""What random schedules leave out unless asked for: faults, and names of ended queries used again."""
+"""Actions that random schedules leave out unless asked for: faults, and names of ended queries used again."""
 
 
 def random_schedule(seed: int, also: tuple[str, ...] = ()) -> Schedule:

@@ -27,7 +27,7 @@ TIMED_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What the first chunks of a finite source tell; None for what they do not.
+    """Figures of the first chunks of a finite source; None where they are unknown.
 
     ``rows_s`` is the source's own pace, ``read_rows_s`` the speed at which this node reads and packs its rows otherwise.
     ``rows`` is the expected number of all rows. ``unpaced`` means that it has many rows without a pace.

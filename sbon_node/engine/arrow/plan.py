@@ -1,4 +1,4 @@
-"""What a reader does with frames in Arrow, before Spark gets the rows: columns, a filter, and groups for each batch.
+"""Plans of the work of readers in Arrow, before Spark gets the rows: columns, a filter, and groups for each batch.
 
 A plan is data: the engine process makes it from a fragment, and Spark's Python processes run it.
 """
