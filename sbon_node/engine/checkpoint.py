@@ -56,6 +56,11 @@ class BatchLog:
         _, metadata, *_ = (self._folder / "offsets" / str(batch)).read_text().split("\n", 2)
         return int(json.loads(metadata)["batchWatermarkMs"])
 
+    def read_setting(self, batch: int, name: str) -> str:
+        """Return a setting of Spark that the batch is bound to; empty if it names none. Raises ``ValueError``."""
+        _, metadata, *_ = (self._folder / "offsets" / str(batch)).read_text().split("\n", 2)
+        return str(json.loads(metadata).get("conf", {}).get(name, ""))
+
     def is_settled(self) -> bool:
         """Return whether every planned batch is committed."""
         return self.offsets()[-1:] == self.commits()[-1:]

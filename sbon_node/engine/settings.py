@@ -28,6 +28,15 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         int,
         Meta(ge=480, le=1_000_000, description="largest heap of the JVM; megabytes; raise it for much state; Spark refuses less"),
     ] = 512
+    rocksdb_mb: Annotated[
+        int,
+        Meta(
+            ge=16,
+            le=1_000_000,
+            description="memory outside the heap that all operators with their state in RocksDB share; megabytes; raise it for "
+            "state of gigabytes",
+        ),
+    ] = 256
     jit: Annotated[
         Literal["c1", "c2"],
         Meta(description="c2 compiles hot code twice and carries more rows; c1 once, for machines short of CPU"),

@@ -15,6 +15,13 @@ OnError = Literal["fail", "skip", "null"]
 """Handling of an expression's error: the query fails, the row becomes a dead letter, or the expression is NULL."""
 
 
+StateProvider = Literal["hdfs", "rocksdb"]
+"""Where Spark keeps an operator's state: in the heap, with a change file for each batch, or in RocksDB with a changelog.
+
+Small state is faster in the heap; RocksDB is for state that does not fit there.
+"""
+
+
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """Resources that an operator reserves at its host."""
 
@@ -89,6 +96,8 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
 
     With ``groups_per_batch`` its aggregate groups the rows of each batch by themselves and keeps no state: a group comes out
     once for each batch that has rows of it, and its readers merge them.
+
+    ``state_provider`` keeps its state: an operator has it for life, wherever it runs.
     """
 
     id: OperatorId
@@ -101,6 +110,7 @@ class Computation(msgspec.Struct, frozen=True, kw_only=True):
     blocks: bool = False
     unpaced: bool = False
     groups_per_batch: bool = False
+    state_provider: StateProvider = "hdfs"
 
     @property
     def has_state(self) -> bool:

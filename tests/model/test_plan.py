@@ -25,6 +25,7 @@ PLANNED = PlannedOperator(
     blocks=True,
     unpaced=True,
     groups_per_batch=True,
+    state_provider="rocksdb",
     rate=Rate(rows_s=1.0, bytes_s=8.0),
     signature="s",
     partitioned=True,

@@ -12,6 +12,7 @@ import structlog
 
 from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
+from sbon_node.engine import state_provider
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.settings import EngineSettings
@@ -124,6 +125,9 @@ class Running:
             self._log.sync()
             planned = self._log.offsets()
             self._after = list(self._log.read_offsets(planned[-1])) if planned else self._nothing_read()
+            if planned:
+                pinned = self._log.read_setting(planned[-1], state_provider.CLASS)
+                state_provider.check_pinned(pinned, self.spec.state_provider, self.spec.id)
         except ValueError as error:
             raise SbonError("checkpoint-unreadable", str(error), where=self.spec.id) from error
         except OSError as error:

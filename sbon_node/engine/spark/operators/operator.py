@@ -32,6 +32,7 @@ from sbon_node.engine.spark.operators.output import Output
 from sbon_node.engine.spark.operators.skipped_rows import SkippedReader
 from sbon_node.engine.spark.operators.source import PartitionedSource, SimpleSource
 from sbon_node.engine.spark.wire import JVM_LOST, Feed, FeedError, FeedLostError
+from sbon_node.engine.state_provider import settings_of
 from sbon_node.model.columns import Schema
 from sbon_node.model.operators import OperatorSpec
 from sbon_node.streams.skipped import SkippedRows
@@ -54,6 +55,8 @@ class Operator:
         self._batches = Batches(session)
         try:
             guard.check(session, spec.fragment, len(spec.views()))
+            for name, setting in settings_of(spec.state_provider, settings.rocksdb_mb).items():
+                session.conf.set(name, setting)
             plans = read_plans(spec)
             fragment, guards = _fragment(session, spec, plans, settings)
             self._skipped = SkippedReader(session, guards, settings.skipped_rows)

@@ -1,0 +1,94 @@
+"""State in the heap and in RocksDB on real Spark: the same rows, for life, and never another provider than was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from sbon_node.clock import Clock
+from sbon_node.engine import state_provider
+from sbon_node.engine.checkpoint import BatchLog
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.engine.spark.adapter import SparkEngine
+from sbon_node.errors import SbonError
+from sbon_node.model.columns import Column
+from sbon_node.model.operators import InputSpec, OperatorSpec, StateProvider
+from tests.engine.many_port import ManyPort
+from tests.engine.states import States
+
+pytestmark = pytest.mark.live
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+
+T = 1_356_998_400_000
+SCHEMA = (Column("ts", "timestamp"), Column("k", "string"))
+FRAGMENT = """SELECT in0.ts, in0.k, in1.ts AS other FROM in0 LEFT JOIN in1
+ON in0.k = in1.k AND in1.ts BETWEEN in0.ts - INTERVAL 5 SECONDS AND in0.ts"""
+
+
+def operator(name: str, provider: StateProvider) -> OperatorSpec:
+    inputs = tuple(InputSpec(stream="in", node="n", schema=SCHEMA, view=view, event_time="ts") for view in (0, 1))
+    return OperatorSpec(id=name, query="q", fragment=FRAGMENT, inputs=inputs, schema=(), state_provider=provider)
+
+
+def rows(*seconds: int) -> pa.Table:
+    times = pa.array([(T + second * 1000) * 1000 for second in seconds], pa.timestamp("us", "UTC"))
+    return pa.table({"ts": times, "k": pa.array(["a"] * len(seconds))})
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[SparkEngine, Path]]:
+    folder = tmp_path_factory.mktemp("engine")
+    made = SparkEngine(EngineSettings(max_restarts=0), folder, Clock.real(), States())
+    yield made, folder / "operators"
+    await made.close()
+
+
+@in_one_loop
+@pytest.mark.parametrize("provider", ["hdfs", "rocksdb"])
+async def test_an_operator_keeps_its_provider(engine: tuple[SparkEngine, Path], provider: StateProvider) -> None:
+    spark, operators = engine
+    spec, port, checkpoint = operator(provider, provider), ManyPort(2), operators / provider
+    checkpoint.mkdir(parents=True)
+    await spark.instantiate(spec, port, checkpoint)
+    await port.tell(T, 0, table=rows(0, 20))
+    await port.tell(T, 1, table=rows(-3))
+    await port.wait_read()
+    await spark.destroy(spec.id)
+    log = BatchLog(checkpoint)
+    assert log.read_setting(log.offsets()[-1], state_provider.CLASS) == state_provider.CLASSES[provider]
+
+    other: StateProvider = "hdfs" if provider == "rocksdb" else "rocksdb"
+    with pytest.raises(SbonError) as refusal:
+        await spark.instantiate(replace(spec, state_provider=other), port, checkpoint)
+    assert refusal.value.code == "state-provider-differs"
+
+    await spark.instantiate(spec, port, checkpoint)
+    await port.tell(T + 60_000, ended=True)
+    found = (await port.wait_ended()).to_pylist()
+    await spark.destroy(spec.id)
+    assert sorted(_seconds(row) for row in found) == [(0, -3), (20, None)]
+
+
+def _seconds(row: dict[str, Any]) -> tuple[int, int | None]:
+    def of(time: Any) -> int | None:
+        return None if time is None else round(time.timestamp() - T / 1000)
+
+    first = of(row["ts"])
+    assert first is not None
+    return first, of(row["other"])
+
+
+@pytest.mark.parametrize("logged, provider", [("", "rocksdb"), (state_provider.CLASSES["rocksdb"], "hdfs"), ("a.B", "hdfs")])
+def test_a_checkpoint_of_another_provider_is_refused(logged: str, provider: StateProvider) -> None:
+    with pytest.raises(SbonError, match="has its state in"):
+        state_provider.check_pinned(logged, provider, "q.o1")
+
+
+def test_a_checkpoint_that_names_none_has_the_default() -> None:
+    state_provider.check_pinned("", "hdfs", "q.o1")
