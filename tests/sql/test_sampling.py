@@ -268,6 +268,33 @@ def test_equal_keys_of_large_streams_are_as_rare_as_their_values_are_many() -> N
     assert not known.rows.complete
 
 
+@pytest.mark.parametrize(
+    "key", ["date_trunc('minute', s.ts) = t.ts", "s.v = t.v AND s.ts BETWEEN t.ts AND t.ts + INTERVAL 1 MINUTE"]
+)
+def test_keys_that_grow_with_a_stream_have_partners_although_samples_rarely_share_them(key: str) -> None:
+    """Every row of the left side has one of the right side; a tenth of each is sampled, by halves from its first rows."""
+    minutes = 20_000
+    right: dict[str, list[Value]] = {"ts": [START - START % 60_000_000 + n * 60_000_000 for n in range(minutes)]}
+    right |= {"v": [n + 0.5 for n in range(minutes)]}
+    left: dict[str, list[Value]] = {name: [value for value in right[name] for _ in range(12)] for name in right}
+    left["ts"] = [ts + n % 12 * 5_000_000 for n, ts in enumerate(left["ts"])]  # type: ignore[operator]
+    seen = {"s": 120_000, "t": 10_000}
+    samples = {}
+    for name, whole in (("s", left), ("t", right)):
+        chosen = sorted(random.Random(2).sample(range(seen[name]), 2000))
+        thin = {column: [values[row] for row in chosen] for column, values in whole.items()}
+        samples[name] = sampled(thin, rows=len(whole["ts"]), seen=seen[name])
+    stages = run_stages(
+        f"SELECT window.start AS w, count(*) AS c FROM s JOIN t ON {key} GROUP BY window(s.ts, '1 hour')", samples
+    )
+    (known,) = (pairs for stage in stages for pairs in stage.joins.values())
+    assert known.growing(12.0, 1.0) == pytest.approx(12.0, rel=0.3)
+    assert known.rows is not None
+    assert known.rows.seen == pytest.approx(120_000, rel=0.3)
+    (groups,) = (groups for stage in stages for groups in stage.aggregates.values())
+    assert groups.of_row == pytest.approx(1 / 720, rel=0.3)
+
+
 def test_streams_together_have_rows_in_proportion_to_their_size() -> None:
     large, small = sampled(rows_of(1000), rows=1e6, seen=1000), sampled(rows_of(500), rows=500)
     both = together([large, small])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from sbon_node.sql.relations.logical import LEFT, OUTER, RIGHT, Aggregate, Input, Join, Relation, Scan, Select, Union
+from sbon_node.sql.relations.logical import LEFT, OUTER, RIGHT, Aggregate, Input, Join, Relation, Scan, Select, Union, named
 from sbon_node.sql.syntax.durations import interval_ms
 
 _TRUNCATED_MS = {
@@ -224,3 +224,10 @@ def optional(relation: Relation) -> frozenset[str]:
 def truncations(expression: exp.Expr) -> list[exp.Anonymous]:
     """Return the expression's ``date_trunc`` calls, which can be separate columns."""
     return [call for call in expression.find_all(exp.Anonymous) if call.name.lower() == "date_trunc"]
+
+
+def has_equal_times(join: Join) -> bool:
+    """Return whether an equality of times, or of truncated times, divides the rows of a join."""
+    times = {f"{LEFT}.{name}" for name in lags_ms(join.left)}, {f"{RIGHT}.{name}" for name in lags_ms(join.right)}
+    equalities = (equality for condition in join.conditions for equality in condition.find_all(exp.EQ))
+    return any(all(named(equality) & of_side for of_side in times) for equality in equalities)

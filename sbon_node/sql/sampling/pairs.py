@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from sbon_node.model.samples import Value
 from sbon_node.sql.relations.logical import LEFT, RIGHT, Join
+from sbon_node.sql.rewrite.event_time import has_equal_times
 from sbon_node.sql.sampling.distinct import distinct_values
 from sbon_node.sql.sampling.evaluate import evaluate
 from sbon_node.sql.sampling.rows import SampledRows
@@ -29,15 +30,23 @@ class Pairs:
     """What a join's samples tell.
 
     ``of_left`` and ``of_right`` are rows out for each row of a side, of complete samples; None otherwise. Then a pair of rows has
-    equal keys with probability ``equal``, and a left row ``partners`` of the right side among all its rows. ``rows`` are the
-    join's own sampled rows; None if too few are known.
+    equal keys with probability ``equal``, 0 if their number grows with the stream; ``new_keys`` are the distinct keys for each
+    row of the left and the right side. ``rows`` are the join's own sampled rows; None if too few are known.
     """
 
     of_left: float | None
     of_right: float | None
     equal: float
-    partners: float
+    new_keys: tuple[float, float]
     rows: SampledRows | None
+
+    def growing(self, left: float, right: float) -> float:
+        """Return the pairs among so many rows of each side, if new keys come with the rows, as with times or numbers of orders.
+
+        The side with fewer keys has all of its keys on the other side too (Selinger et al., SIGMOD 1979, table 1).
+        """
+        keys = max(left * self.new_keys[0], right * self.new_keys[1])
+        return left * right / keys if keys > 0 else 0.0
 
 
 def paired(left: SampledRows, right: SampledRows, join: Join) -> Pairs | None:
@@ -49,17 +58,26 @@ def paired(left: SampledRows, right: SampledRows, join: Join) -> Pairs | None:
     values = max(distinct_values(left_keys, _all(left)), distinct_values(right_keys, _all(right)), 1.0)
     pairs = _equal_pairs(left_keys, right_keys)
     equal = 0.0 if math.isinf(values) else 1 / values
+    new_keys = _new_keys(left_keys, left), _new_keys(right_keys, right)
+    unmatched = Pairs(None, None, equal, new_keys, None)
     if not (left.complete and right.complete) or len(pairs) >= MAX_PAIRS:
         matched = _rows_of(left, right, join, pairs[:: max(1, len(pairs) // MAX_ROWS)], complete=False)
-        return Pairs(None, None, equal, right.seen * equal, matched if matched.telling else None)
+        if has_equal_times(join) or not equal:
+            matched = replace(matched, seen=max(matched.seen, unmatched.growing(left.seen, right.seen)))
+        return replace(unmatched, rows=matched if matched.telling else None)
     satisfying = _satisfying(left, right, join, pairs)
     if satisfying is None:
-        return Pairs(None, None, equal, right.seen * equal, None)
+        return unmatched
     made = _with_unmatched(satisfying, left, right, join)
     rows = _rows_of(left, right, join, made[:MAX_ROWS], complete=len(made) <= MAX_ROWS)
     return Pairs(
-        len(made) / left.count if left.count else None, len(made) / right.count if right.count else None, equal, 0.0, rows
+        len(made) / left.count if left.count else None, len(made) / right.count if right.count else None, equal, new_keys, rows
     )
+
+
+def _new_keys(keys: Sequence[Hashable], sample: SampledRows) -> float:
+    """Return the distinct keys for each row of a side."""
+    return distinct_values(keys, sample.seen) / max(sample.seen, 1.0)
 
 
 def _all(sample: SampledRows) -> float:

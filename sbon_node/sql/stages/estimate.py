@@ -20,10 +20,9 @@ from sbon_node.model.measurements import Measurement
 from sbon_node.model.operators import Needs, TimeBuckets
 from sbon_node.model.plan import IDLE_CORES, Rate
 from sbon_node.sql.relations.logical import Aggregate, Input, Join, JoinKind, Relation, Select
-from sbon_node.sql.rewrite.event_time import bounds
+from sbon_node.sql.rewrite.event_time import bounds, has_equal_times
 from sbon_node.sql.sampling.stage import SampledStage
 from sbon_node.sql.stages.source_rates import StreamEstimate
-from sbon_node.sql.stages.time_buckets import has_equal_times
 
 EQUALITY = 1 / 10
 COMPARISON = 1 / 3
@@ -221,7 +220,8 @@ def _flow_of_join(join: Join, views: Sequence[StreamEstimate], sampled: SampledS
     if known is not None and known.of_right is not None:
         return right * known.of_right, kept_rows
     if known is not None:
-        pairs = left * known.partners if has_equal_times(join) else left * right * span_s * known.equal
+        grows = has_equal_times(join) or not known.equal
+        pairs = known.growing(left, right) if grows else left * right * span_s * known.equal
         return _joined(join.kind, left, right, pairs), kept_rows
     matching = math.prod(selectivity(condition) for condition in join.conditions if isinstance(condition.unnest(), exp.EQ))
     pairs = min(left * right * span_s * matching, MOST_MATCHES * max(left, right))

@@ -14,8 +14,8 @@ from sqlglot import exp
 from sbon_node.model.columns import Schema
 from sbon_node.model.operators import MAX_SHIFT_MS, TimeBuckets
 from sbon_node.model.plan import Rate
-from sbon_node.sql.relations.logical import LEFT, RIGHT, Aggregate, Input, Join, Relation, Select, named
-from sbon_node.sql.rewrite.event_time import bounds, lags_ms
+from sbon_node.sql.relations.logical import Aggregate, Input, Join, Relation, Select
+from sbon_node.sql.rewrite.event_time import bounds, has_equal_times
 
 WIDTH = 2
 """Width of a bucket, in lengths of the interval: half of the copied rows then reach into a second bucket."""
@@ -86,13 +86,6 @@ def _is_finer(join: Join) -> bool:
 def _intervals(join: Join) -> Iterator[exp.Interval]:
     for condition in join.conditions:
         yield from condition.find_all(exp.Interval)
-
-
-def has_equal_times(join: Join) -> bool:
-    """Return whether an equality of times, or of truncated times, already divides the rows."""
-    times = {f"{LEFT}.{name}" for name in lags_ms(join.left)}, {f"{RIGHT}.{name}" for name in lags_ms(join.right)}
-    equalities = (equality for condition in join.conditions for equality in condition.find_all(exp.EQ))
-    return any(all(named(equality) & of_side for of_side in times) for equality in equalities)
 
 
 def _type(schema: Schema, name: str) -> str:
