@@ -194,7 +194,9 @@ class ParquetRows:
         good = np.arange(batch.num_rows, dtype=np.int64)
         arrays: list[Any] = []
         for field in self._schema:
-            column = batch.column(batch.schema.get_field_index(field.name)).take(pa.array(good))
+            column = batch.column(batch.schema.get_field_index(field.name))
+            if len(good) < batch.num_rows:
+                column = column.take(pa.array(good))
             array, misfits = fitting(column, partial(_cast, kind=field.type))
             if misfits:
                 bad |= {int(good[i]): f"{field.name} is no {type_of(field.type)}: {_text(column[i])[:80]}" for i in misfits}
