@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace as replaced
 
+from sbon_node.engine.spark.operators.blocked_join import blocked_join
 from sbon_node.model.frames import END_WATERMARK_MS, NO_WATERMARK_MS
 from sbon_node.model.operators import TimeBuckets
 from tests.engine.many_port import ManyPort
@@ -37,6 +38,7 @@ class Case:
     first: int = 0
     buckets: tuple[TimeBuckets, ...] = ()
     reader: Literal["simple", "partitioned"] = "simple"
+    blocks: bool = False
 
 
 def bucketed(kind: str, copied: int) -> Case:
@@ -82,10 +84,11 @@ CASES |= {
     "left in buckets": bucketed("left", 1),
     "right in buckets": bucketed("right", 0),
     "semi in buckets": bucketed("semi", 1),
-    "inner in blocks": replace(bucketed("inner", 1), reader="partitioned"),
+    "inner in blocks": replace(bucketed("inner", 1), reader="partitioned", blocks=True),
     "inner in blocks of the right and the left": replace(
         bucketed("inner", 0),
         reader="partitioned",
+        blocks=True,
         fragment=f"{BOTH.replace('FROM in0', 'FROM in1 AS in0')} JOIN in0 AS in1 {NEAR}",
     ),
     "right in buckets of large batches": replace(bucketed("right", 0), reader="partitioned"),
@@ -133,9 +136,13 @@ async def test_rows_before_at_and_after_1970_are_those_of_duckdb(bench: Bench, n
     """The inputs take turns, each promising what its own rows do not break; the engine is restarted between."""
     case = CASES[name]
     spec = replaced(
-        operator(f"whole.{name.replace(' ', '-')}", case.fragment, case.views), buckets=case.buckets, reader=case.reader
+        operator(f"whole.{name.replace(' ', '-')}", case.fragment, case.views),
+        buckets=case.buckets,
+        reader=case.reader,
+        blocks=case.blocks,
     )
     port = await bench.start(spec)
+    assert (blocked_join(spec) is not None) is case.blocks
     told: list[list[pa.Table]] = [[] for _ in case.views]
     for number, at in enumerate(SECONDS[case.first :]):
         for position in range(len(case.views)):

@@ -15,7 +15,7 @@ from sbon_cli.client import Client
 from sbon_cli.terminal.output import err, json_option, print_json, print_table, reports_errors
 from sbon_node.operations.resource_types import ProcessKind, Resources
 
-SETTLE_S = 30.0
+SETTLE_S = 10.0
 ROWS_S = 200.0
 SCHEMA = "ts timestamp, symbol string, size bigint, price double"
 AGGREGATE = "SELECT window.start AS second, symbol, sum(size) AS size FROM trades GROUP BY window(ts, '1 second'), symbol"
@@ -51,7 +51,7 @@ def memory(settle_s: float, json_: bool) -> None:
     """Memory of one node by process: at rest, with an engine, with one operator and with four.
 
     The operators read 200 rows a second. Proportional memory counts a page that n processes share as an n-th: other nodes on
-    the same machine make it less. Takes some three minutes.
+    the same machine make it less. Takes about a minute.
     """
     with err().status("starting") as status:
         rows = list(run(settle_s, status.update))
