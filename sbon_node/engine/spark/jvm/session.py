@@ -45,6 +45,10 @@ _OPENED = (
 )
 """Modules that Spark's own launcher opens to its class path (org.apache.spark.launcher.JavaModuleOptions)."""
 
+YOUNG_SHARE = 10
+"""The young generation is one of so many parts of the largest heap. All of it is soon in use; by default it is a third of a heap
+that Java sizes by the memory of the machine."""
+
 _PATIENT_C2 = (
     "-XX:Tier4InvocationThreshold=50000",
     "-XX:Tier4MinInvocationThreshold=6000",
@@ -177,6 +181,7 @@ def _java_command(settings: EngineSettings, dump: str) -> list[str]:
     options = [
         java.path,
         f"-Xmx{settings.heap_mb}m",
+        f"-Xmn{settings.heap_mb // YOUNG_SHARE}m",
         "-XX:+UseSerialGC",
         "-XX:+IgnoreUnrecognizedVMOptions",
         # Map the class archive at its own address: at a random one, the JVM rewrites 100 MB of it at each start.
