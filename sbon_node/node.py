@@ -35,6 +35,7 @@ from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.hosting.operators import OperatorHost
 from sbon_node.hosting.pushes import Pushes
+from sbon_node.hosting.relayed_rows import RelayedRows
 from sbon_node.hosting.samples import SampleStore
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.hosting.sources import SourceHost
@@ -56,6 +57,7 @@ from sbon_node.operations.metrics_snapshot import Components
 from sbon_node.operations.service import Operations
 from sbon_node.planner.planner import Planner, ProcessPlanner
 from sbon_node.queries.describe import Descriptions
+from sbon_node.queries.follow import Follows
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.listing import QueryList
 from sbon_node.queries.lookup import QueryLookup
@@ -132,6 +134,7 @@ class Node:
         )
         self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors)
         self._sinks = SinkHost(self.context, config.connectors)
+        self._relayed = RelayedRows(self.context, self._sinks)
         self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks)
         self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
 
@@ -158,6 +161,7 @@ class Node:
         )
         self.operations = Operations(config, components, self._leaving)
         self._lookup = QueryLookup(self.context)
+        self._follows = Follows(self.context, self._sinks, self._lookup)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
         self._submitter = Submitter(self.context, planning, self._book, self._lookup, config.connectors)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
@@ -198,6 +202,7 @@ class Node:
         await self._rejoin.close()
         if away and not self._left:
             await self.membership.go_away()
+        await self._follows.close()
         await self._book.close()
         await self.registers.close()
         await self.context.planner.close()
@@ -330,7 +335,7 @@ class Node:
         return (await self._lookup.show(query_id, after_ms))[1]
 
     def follow(self, query_id: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
-        return self._sinks.follow(query_id, after)
+        return self._follows.follow(query_id, after)
 
     async def acknowledge(self, query_id: str, numbers: dict[str, int]) -> None:
-        await self._sinks.acknowledge(query_id, numbers)
+        await self._follows.acknowledge(query_id, numbers)

@@ -17,13 +17,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from sbon_protocol.errors import SbonError
-
 from . import endpoints
 from .async_follower import AsyncFollower
 from .connection import PAUSE_S
 from .described import KnownQuery, Row, ended_well, tables_of
-from .following import Elsewhere
 from .http import AsyncHttp
 from .model import (
     Accepted,
@@ -195,16 +192,11 @@ class AsyncQuery(KnownQuery):
 
     async def _arriving(self) -> AsyncGenerator[pa.Table, None]:
         tables = tables_of(await self._planned())
-        http = await self._at_consumer()
-        follower = AsyncFollower(http, self.id)
-        try:
-            async with aclosing(follower.frames()) as frames:
-                async for frame in frames:
-                    if frame.rows:
-                        yield tables.of(frame)
-        finally:
-            if http is not self._http:
-                await http.close()
+        follower = AsyncFollower(self._http, self.id)
+        async with aclosing(follower.frames()) as frames:
+            async for frame in frames:
+                if frame.rows:
+                    yield tables.of(frame)
         assert follower.end is not None
         self._over(follower.end)
 
@@ -236,23 +228,3 @@ class AsyncQuery(KnownQuery):
 
     async def _planned(self) -> QueryInfo:
         return self._info if self._info.plan is not None else await self.info()
-
-    async def _at_consumer(self) -> AsyncHttp:
-        elsewhere = Elsewhere(self._info.consumer)
-        if not elsewhere.name or (await self._http.ask(endpoints.status())).name == elsewhere.name:
-            return self._http
-        member = elsewhere.member(await self._http.ask(endpoints.members()))
-        consumer = AsyncHttp(f"http://{member.api}")
-        try:
-            elsewhere.check(member, await _own_name(consumer))
-        except SbonError:
-            await consumer.close()
-            raise
-        return consumer
-
-
-async def _own_name(http: AsyncHttp) -> str | SbonError:
-    try:
-        return (await http.ask(endpoints.status())).name
-    except SbonError as error:
-        return error

@@ -24,7 +24,6 @@ from . import endpoints
 from .client import Client
 from .described import KnownQuery, Row, ended_well, tables_of
 from .follower import Follower
-from .following import Elsewhere
 from .model import (
     Accepted,
     Explanation,
@@ -212,12 +211,7 @@ class Query(KnownQuery):
 
     def _arriving(self) -> Generator[pa.Table, None, Finished]:
         tables = tables_of(self._planned())
-        client = self._client.at(Elsewhere(self._info.consumer))
-        try:
-            end = yield from _each(Follower(client, self.id), tables.of)
-        finally:
-            if client is not self._client:
-                client.close()
+        end = yield from _each(Follower(self._client, self.id), tables.of)
         self._over(end)
         return end
 

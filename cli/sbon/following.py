@@ -24,8 +24,8 @@ _PASSING = frozenset(
     {"node-unreachable", "peer-unreachable", "starting", "stopping", "too-many-connections", "too-many-requests", "not-owner"}
 )
 """Temporary rejections, due to a restart."""
-_PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "not-followable"})
-_PERHAPS_TERMINAL = frozenset({"not-followable", "query-over", "node-unreachable"})
+_PASSING_ONCE_FOLLOWED = frozenset({"already-followed", "consumer-unreachable", "not-followable"})
+_PERHAPS_TERMINAL = frozenset({"consumer-unreachable", "not-followable", "query-over", "node-unreachable"})
 
 
 class Recorded(Protocol):
@@ -106,17 +106,16 @@ class Unacknowledged:
 
 
 class Elsewhere:
-    """The node that delivers or takes rows. Errors say ``why_there``, and ``action`` can be done at its machine instead."""
+    """The node that takes rows."""
 
-    def __init__(self, name: str, why_there: str = "the rows arrive at", action: str = "follow the query") -> None:
-        self.name, self._why_there, self._what = name, why_there, action
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def member(self, members: list[M]) -> M:
         """Return the member; raise ``unknown-node``."""
         member = next((m for m in members if m.name == self.name), None)
         if member is None:
-            message = f"{self._why_there} {self.name!r}, which is not known here"
-            raise SbonError("unknown-node", message, hint="see: sbon members")
+            raise SbonError("unknown-node", f"rows are taken at {self.name!r}, which is not known here", hint="see: sbon members")
         return member
 
     def check(self, member: Member, answer: str | SbonError) -> None:
@@ -129,8 +128,8 @@ class Elsewhere:
     def unreachable(self, member: Member, why: str) -> SbonError:
         away = f"{self.name} is {member.state}: start it again"
         reached = (
-            f"{self._what} on the machine of {self.name}, or start that node with --api-bind at an address reached from here "
+            f"push on the machine of {self.name}, or start that node with --api-bind at an address reached from here "
             "(the API has no passwords)"
         )
-        message = f"{self._why_there} {self.name}, whose API cannot be reached from here at {member.api}: {why}"
+        message = f"rows are taken at {self.name}, whose API cannot be reached from here at {member.api}: {why}"
         return SbonError("consumer-unreachable", message, hint=reached if member.state == "alive" else away)

@@ -135,10 +135,9 @@ class NodeInterface(Protocol):
     async def query_usage(self, query_id: str, after_ms: int = -1) -> QueryUsage: ...
 
     def follow(self, query_id: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
-        """Rows of a ``follow`` sink at this node, from the frames after those numbers by stream (all retained, if none).
+        """Rows of a ``follow`` sink at any node, from the frames after those numbers by stream (all retained, if none).
 
-        One follower at a time: a second one is refused with ``already-followed``. A sink at another node is refused with
-        ``not-followable``: its rows are to be had there alone.
+        One follower at a time: a second one is refused with ``already-followed``, wherever it is.
         """
         ...
 

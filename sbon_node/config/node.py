@@ -45,7 +45,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Meta(
             min_length=1,
             description="address of the HTTP API, which has no passwords: everyone who reaches it controls the node; on "
-            "loopback, rows can be followed only on this machine",
+            "loopback, it serves programs of this machine alone",
         ),
     ] = "127.0.0.1"
     api_advertise: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Literal
@@ -177,15 +177,15 @@ class SinkHost:
 
     # -- following ----------------------------------------------------------------------------------------------------
 
-    async def follow(self, query: str, after: dict[str, int]) -> AsyncIterator[Rows | Finished]:
+    async def follow(self, query: str, after: Mapping[str, int]) -> AsyncGenerator[Rows | Finished, None]:
         """Yield rows of the frames after those numbers; end with a Finished once every input has ended and is acknowledged."""
-        async with aclosing(self._follow_sink(query).follow(after)) as events:
+        async with aclosing(self.followed(query).follow(after)) as events:
             async for event in events:
                 yield event
 
-    async def acknowledge(self, query: str, numbers: dict[str, int]) -> None:
+    async def acknowledge(self, query: str, numbers: Mapping[str, int]) -> None:
         """Store that the follower has durably taken all frames up to these numbers, then acknowledge them upstream."""
-        sink = self._follow_sink(query)
+        sink = self.followed(query)
         hosted = self._hosted[query]
         ended = sink.ends(numbers)
         done = {stream: max(hosted.done.get(stream, 0), numbers.get(stream, 0)) for stream, _ in hosted.order.inputs}
@@ -195,7 +195,9 @@ class SinkHost:
         self._hosted[query] = stored
         sink.acknowledge(numbers)
 
-    def _follow_sink(self, query: str) -> FollowSink:
+    def followed(self, query: str) -> FollowSink:
+        """Return the query's sink. Raises ``not-followable``, ``node-away``."""
+        self.check_open()
         sink = self._followed.get(query)
         if sink is None:
             raise SbonError("not-followable", f"no sink of {query!r} can be followed at this node", where="query")
@@ -230,8 +232,7 @@ class SinkHost:
     def _check(self, order: SinkOrder) -> None:
         settings, where = self._context.settings, self._context.name
         self._context.drained.check()
-        if self._closing:
-            raise SbonError("node-away", "this node is going away", where=where)
+        self.check_open()
         if order.query in self._hosted:
             raise SbonError("sink-exists", f"{order.query} has a sink here already", where=where)
         if len(self._hosted) >= settings.max_sinks:
@@ -240,6 +241,11 @@ class SinkHost:
             raise SbonError(
                 "too-many-inputs", f"{len(order.inputs)} inputs", where=order.component, hint="raise control.max_inputs"
             )
+
+    def check_open(self) -> None:
+        """Raise ``node-away`` if this node is closing its sinks."""
+        if self._closing:
+            raise SbonError("node-away", "this node is going away", where=self._context.name)
 
     async def _resume(self, hosted: HostedSink) -> None:
         order = hosted.order

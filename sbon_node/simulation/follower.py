@@ -15,7 +15,7 @@ SLOW_S = 0.5
 
 
 class Follower:
-    """``rows`` are the rows taken, ``taken`` their frames by stream; both outlive the node, as a file would."""
+    """A user at the node ``name``: ``rows`` are those taken, ``taken`` their frames by stream; both outlive the node."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, query: str) -> None:
         self._cluster, self._name, self._query = cluster, name, query

@@ -80,6 +80,28 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         int, Meta(ge=1, le=1000, description="starts of an operator after a restart; if all fail, its query does")
     ] = 5
     max_sinks: Annotated[int, Meta(ge=1, le=4096, description="sinks one node hosts; more are refused")] = 256
+    follow_bytes: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=4 * 2**20,
+            description="bytes of rows in one answer to a follower at another node, one frame at least; raise it for fast links "
+            "over long distances",
+        ),
+    ] = 2**20
+    follow_wait_s: Annotated[
+        float,
+        Meta(gt=0, le=600, description="time for which such a follower's call waits for rows before it is repeated; seconds"),
+    ] = 10.0
+    relayed_followers: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=4096,
+            description="followers of queries at other nodes that wait for rows at once, the others in turn; keep it below "
+            "net.max_requests",
+        ),
+    ] = 16
     max_inputs: Annotated[int, Meta(ge=1, le=4096, description="streams one operator or sink may take; more are refused")] = 1024
     max_streams: Annotated[int, Meta(ge=1, le=2048, description="streams in the catalogue; more are refused")] = 1024
     kept_events: Annotated[

@@ -74,23 +74,30 @@ def test_detaching_acknowledges_all_printed_rows(api: str, node: Any, monkeypatc
     assert (printed, node.acknowledged[-1]) == ([1, 2], {"o1": 2})
 
 
-@pytest.mark.parametrize("consumer_api, why", [("127.0.0.1:1", "no node answers"), ("", "the node a answers there")])
-def test_a_consumer_whose_api_is_out_of_reach_is_named_with_what_to_do(api: str, node: Any, consumer_api: str, why: str) -> None:
-    node.consumer, node.consumer_api = "b", consumer_api or api.removeprefix("http://")
-    for command in (("query", "follow", "q1"), ("submit", "select 1", "--consumer", "b"), ("query", "follow", "q1", "--rm")):
-        result = run(api, *command)
-        assert (result.exit_code, result.stdout) == (3, "")
-        assert f"the rows arrive at b, whose API cannot be reached from here at {node.consumer_api}: {why}" in result.stderr
-        assert "--api-bind" in result.stderr
-    assert node.submitted == []
-    assert node.stopped == ["q1"]
+SILENT_CONSUMER = SbonError("consumer-unreachable", "the rows arrive at b, which does not answer", hint="start b again")
 
 
-def test_a_consumer_that_is_dead_is_called_so(api: str, node: Any) -> None:
-    node.consumer, node.consumer_api, node.consumer_state = "b", "127.0.0.1:1", "dead"
+@pytest.mark.parametrize("command", [("query", "follow", "q1"), ("submit", "select 1", "--consumer", "b")])
+def test_rows_that_arrive_at_another_node_are_followed_at_the_node_asked(api: str, node: Any, command: tuple[str, ...]) -> None:
+    """The API of the other node is not needed."""
+    node.consumer, node.consumer_api = "b", "127.0.0.1:1"
+    node.script = [[frame(1, 1, 2), FINISHED]]
+    result = run(api, *command)
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 2)
+    assert node.acknowledged[-1] == {"o1": 1}
+
+
+def test_a_consumer_that_does_not_answer_is_an_unreachable_node(api: str, node: Any) -> None:
+    node.script = [[SILENT_CONSUMER]]
+    result = run(api, "query", "follow", "q1", "--rm")
+    assert (result.exit_code, result.stdout, node.stopped) == (3, "", ["q1"])
+    assert result.stderr.splitlines()[-1] == "  hint: start b again"
+
+
+def test_a_follower_waits_for_a_consumer_once_it_has_followed(api: str, node: Any) -> None:
+    node.script = [[frame(1, 1)], [SILENT_CONSUMER], [frame(1, 1), frame(2, 2), FINISHED]]
     result = run(api, "query", "follow", "q1")
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr.splitlines()[-1] == "  hint: b is dead: start it again"
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 2)
 
 
 def test_rows_are_aligned_lines_for_people(api: str, node: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from sbon_cli.client import Client
 from sbon_cli.commands.nodes.members import show_members
 from sbon_cli.commands.queries.explain import show_explanation
 from sbon_cli.commands.queries.explain_placement import show_placement
-from sbon_cli.commands.queries.follow import consumer_client
 from sbon_cli.commands.queries.query import print_unanswered, show_queries, show_query, show_query_usage
 from sbon_cli.commands.queries.rows import follow_to_the_end
 from sbon_cli.commands.queries.submit import submitted
@@ -109,7 +108,6 @@ class Runner:
 
     def _query(self, sql: str) -> int:
         """Show a query's rows as they arrive, until it is over; Ctrl-C stops it."""
-        consumer_client(self._client, str(self._goal_options.get("consumer", "")))
         info = submitted(self._client, Submission(sql=sql, **self._goal_options))
         return follow_to_the_end(self._client, info, json_=self._json, stop_after=True)
 

@@ -60,7 +60,7 @@ async def explain_placement(call: ApiCall[None, QuerySpec]) -> PlacementExplanat
 
 
 def rows(call: ApiCall[RowsQuery, None]) -> EventStream[Rows | Finished]:
-    """The rows of a query, from the frames after those the reader has; at the consumer's node alone, one reader at a time."""
+    """The rows of a query, from the frames after those the reader has; one reader at a time."""
     position = position_of(call.query.after or call.request.headers.get("Last-Event-ID", ""))
     return EventStream(call.interface.follow(call.path_value("id"), position), position)
 
@@ -82,6 +82,6 @@ ROUTES = (
     Route("GET", "/v1/queries/{id}/explain/placement", explain_query_placement),
     Route("POST", "/v1/explain", explain, refusals=(404,)),
     Route("POST", "/v1/explain/placement", explain_placement, refusals=(404,)),
-    Route("GET", "/v1/queries/{id}/rows", rows, refusals=(409,)),
-    Route("POST", "/v1/queries/{id}/acknowledge", acknowledge, uncut=True, refusals=(409,)),
+    Route("GET", "/v1/queries/{id}/rows", rows, refusals=(404, 409, 503)),
+    Route("POST", "/v1/queries/{id}/acknowledge", acknowledge, uncut=True, refusals=(404, 409, 503)),
 )

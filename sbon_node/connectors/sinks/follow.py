@@ -5,23 +5,35 @@ The sink stores nothing: frames stay in the links' inboxes until they are acknow
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from sbon_node.clock import Clock
 from sbon_node.connectors.formats import frames
 from sbon_node.connectors.formats.json_values import values_of
 from sbon_node.connectors.sinks.newest import NewestRows
+from sbon_node.connectors.sinks.turn import Turn
 from sbon_node.errors import SbonError
 from sbon_node.executors import Executor, in_thread
 from sbon_node.model.delivery import Finished, Rows, Sample
 from sbon_node.model.frames import Frame
 from sbon_node.model.states import query_states
+from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.signals import Signal
 from sbon_node.streams.payload import is_large
+
+MAX_FRAMES = 1024
+"""Most frames that a follower at another node takes at once."""
+
+
+class Taken(NamedTuple):
+    """The next frames for a follower at another node; ``end`` once no frame is left."""
+
+    frames: list[Frame]
+    end: Finished | None
 
 
 class FollowSink:
@@ -48,7 +60,7 @@ class FollowSink:
         for link in links:
             link.inbox.news = self._news
         self._last: dict[str, int] = dict.fromkeys(ended, 0)
-        self._following = False
+        self._turn = Turn(query, clock)
         self._newest = NewestRows()
         self._over: Finished | None = None
 
@@ -93,18 +105,15 @@ class FollowSink:
         Frames without rows are included, since they need an acknowledgement too. Ends with a :class:`Finished`. Raises
         ``already-followed``, ``unknown-stream``, ``not-retained``.
         """
-        if self._following:
-            raise SbonError(
-                "already-followed", "another follower reads the query", where=self.query, hint="end the other one first"
-            )
         at = self._beginnings(after)
-        self._following = True
+        follower = object()
+        self._turn.begin(follower)
         try:
             while True:
-                next_frame = next((frame for stream in at if (frame := self._next(stream, at[stream])) is not None), None)
+                next_frame = self._next_of(at)
                 if next_frame is not None:
                     at[next_frame.stream] = next_frame.number
-                    followed = await self._rows(next_frame)
+                    followed = await rows_of(next_frame, self._clock, self._executor)
                     self._newest.saw_values(followed.columns, followed.rows)
                     yield followed
                 elif self._over is not None:
@@ -113,7 +122,37 @@ class FollowSink:
                 else:
                     await self._news.wait()
         finally:
-            self._following = False
+            self._turn.end(follower)
+
+    async def take(self, follower: Hashable, after: Mapping[str, int], *, wait_s: float, turn_s: float, max_bytes: int) -> Taken:
+        """Return the frames after these numbers for a follower at another node: the first, and more up to ``max_bytes``.
+
+        Waits up to ``wait_s`` seconds for them. The follower keeps its turn for ``turn_s`` seconds longer; an interrupted request
+        ends it. Raises as :meth:`follow` does.
+        """
+        at = self._beginnings(after)
+        request = self._turn.begin(follower, wait_s + turn_s)
+        try:
+            with suppress(TimeoutError):
+                async with self._clock.timeout(wait_s):
+                    while self._next_of(at) is None and self._over is None:
+                        await self._news.wait()
+        except BaseException:
+            self._turn.end(follower, request)
+            raise
+        self._turn.limit(follower, turn_s)
+        found = self._next_frames(at, max_bytes)
+        if found and not is_large(found[-1].payload):
+            self._newest.saw(found[-1].payload)
+        return Taken(found, None if found else self._over)
+
+    def hold(self, follower: Hashable, turn_s: float) -> None:
+        """Extend the turn of a follower at another node, who is busy with its rows. Raises ``already-followed``."""
+        self._turn.extend(follower, turn_s)
+
+    def end_turn(self, follower: Hashable) -> None:
+        """Let others follow: this follower has gone."""
+        self._turn.end(follower)
 
     def acknowledge(self, numbers: Mapping[str, int]) -> None:
         """Accept that the follower has durably taken all frames up to these numbers.
@@ -182,22 +221,37 @@ class FollowSink:
                 )
         return {stream: after.get(stream, 0) for stream in self._links}
 
+    def _next_of(self, at: Mapping[str, int]) -> Frame | None:
+        return next((frame for stream in at if (frame := self._next(stream, at[stream])) is not None), None)
+
+    def _next_frames(self, at: Mapping[str, int], max_bytes: int) -> list[Frame]:
+        at, found, size = dict(at), list[Frame](), 0
+        while len(found) < MAX_FRAMES and (frame := self._next_of(at)) is not None:
+            size += weight(frame.payload)
+            if found and size > max_bytes:
+                break
+            found.append(frame)
+            at[frame.stream] = frame.number
+        return found
+
     def _next(self, stream: str, after: int) -> Frame | None:
         inbox = self._links[stream].inbox
         after = max(after, inbox.released)
         return inbox.frames(after, after + 1)[0] if inbox.received > after else None
 
-    async def _rows(self, frame: Frame) -> Rows:
-        columns, rows = _read(frame) if not is_large(frame.payload) else await self._executor(partial(_read, frame))
-        delay_ms = max(0, self._clock.wall_ms() - frame.born_ms) if frame.born_ms else 0
-        return Rows(
-            stream=frame.stream,
-            number=frame.number,
-            columns=columns,
-            rows=rows,
-            watermark_ms=frame.watermark_ms,
-            delay_ms=delay_ms,
-        )
+
+async def rows_of(frame: Frame, clock: Clock, executor: Executor) -> Rows:
+    """Return the frame's rows for a follower, now. Raises ``bad-frame``."""
+    columns, rows = _read(frame) if not is_large(frame.payload) else await executor(partial(_read, frame))
+    delay_ms = max(0, clock.wall_ms() - frame.born_ms) if frame.born_ms else 0
+    return Rows(
+        stream=frame.stream,
+        number=frame.number,
+        columns=columns,
+        rows=rows,
+        watermark_ms=frame.watermark_ms,
+        delay_ms=delay_ms,
+    )
 
 
 def _read(frame: Frame) -> tuple[tuple[str, ...], tuple[tuple[Any, ...], ...]]:

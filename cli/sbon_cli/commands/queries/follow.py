@@ -6,19 +6,15 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TypeVar
 
 import msgspec
 
 from sbon import SbonError, follower, states
 from sbon.client import Client
 from sbon.follower import Listening
-from sbon.following import Elsewhere
 from sbon.model import Finished, QueryInfo, Rows
 from sbon_cli.terminal.interrupts import whole
 from sbon_node.model.catalogue import called
-
-C = TypeVar("C", bound=Client)
 
 SILENT_S, SILENT_MOST_S = 9.0, 300.0
 """First and longest time in seconds without rows, after which the query's record is asked for the reason; it doubles each time.
@@ -53,7 +49,7 @@ class Silence(Listening):
 
 @dataclass
 class Follower:
-    """Follows one query at its consumer's node. ``write`` must have stored the rows when it returns; ``notice`` shows the reason
+    """Follows one query. ``write`` must have stored the rows when it returns; ``notice`` shows the reason
     why no rows come. Without it, nothing is asked.
     """
 
@@ -114,11 +110,6 @@ def skipped(info: QueryInfo) -> list[str]:
     count = sum(operator.skipped for operator in info.operators)
     rows = "row was" if count == 1 else "rows were"
     return [f"{count:,} {rows} skipped because expressions raised errors; see sbon query show {info.id}"] if count else []
-
-
-def consumer_client(client: C, consumer: str) -> C:
-    """Return a client of the node where the query's rows arrive; raise ``unknown-node``, ``consumer-unreachable``."""
-    return client.at(Elsewhere(consumer))
 
 
 def row_line(frame: Rows, row: tuple[object, ...]) -> bytes:

@@ -218,7 +218,7 @@ def _mega(value: float | None) -> float | None:
 @click.pass_obj
 @reports_errors
 def follow(api: str, query_id: str, rm: bool, json_: bool) -> None:
-    """Prints the rows that no earlier follower has taken, until the query is over."""
+    """Prints the rows that no earlier follower has taken, until the query is over; any node passes them on."""
     client = Client(api)
     info = client.query(query_id)
     try:

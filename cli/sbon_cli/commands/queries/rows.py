@@ -12,7 +12,7 @@ from rich.markup import escape
 from sbon import SbonError, states
 from sbon.model import FOLLOW, QueryInfo, Rows
 from sbon_cli.client import Client
-from sbon_cli.commands.queries.follow import Follower, consumer_client, row_line, skipped, unread
+from sbon_cli.commands.queries.follow import Follower, row_line, skipped, unread
 from sbon_cli.commands.queries.progress import watched
 from sbon_cli.terminal.interrupts import leave_on_signals
 from sbon_cli.terminal.output import EXIT_INTERRUPTED, EXIT_REFUSED, Output, cell_text, err, out, plain, rows_output, rows_text
@@ -111,7 +111,6 @@ def follow_to_the_end(client: Client, info: QueryInfo, *, json_: bool, stop_afte
     write = writer(json_)
     follower = Follower(client, info.id, write, _notice)
     try:
-        follower.client = consumer_client(client, info.consumer)
         with watched(client, info, quiet=quiet, rows_above=isinstance(write, LineWriter)) as console:
             if isinstance(write, LineWriter):
                 write.console = console

@@ -12,7 +12,7 @@ from sbon import SbonError, states
 from sbon.model import FOLLOW, Accepted, QueryInfo, SinkSpec, Submission
 from sbon.states import LIVE
 from sbon_cli.client import Client
-from sbon_cli.commands.queries.follow import Silence, consumer_client, silence_reason, skipped, unread
+from sbon_cli.commands.queries.follow import Silence, silence_reason, skipped, unread
 from sbon_cli.commands.queries.goal_flags import goal_options
 from sbon_cli.commands.queries.progress import watched
 from sbon_cli.commands.queries.query_flags import decompose_option, join_window_option, on_error_option
@@ -98,8 +98,6 @@ def submit(
     following = follow if follow is not None else sink.kind == FOLLOW
     if rm and not following:
         raise click.UsageError("--rm ends the query with this command, which does not wait for it: add --follow")
-    if following and sink.kind == FOLLOW:
-        consumer_client(client, consumer)  # refused before anything runs
     submission = Submission(
         sql=text_of(sql),
         name=name,

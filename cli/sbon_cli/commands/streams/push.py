@@ -91,7 +91,7 @@ def _where(client: Client, stream: str, source: str) -> tuple[Client, str]:
     if len(near) > 1:
         names = ", ".join(f"{s.name} at {s.node}" for s in near)
         raise SbonError("ambiguous-source", f"{stream} has several sources that accept rows: {names}", where="--source")
-    return client.at(Elsewhere(near[0].node, "rows are taken at", "push")), near[0].name
+    return client.at(Elsewhere(near[0].node)), near[0].name
 
 
 class Records:

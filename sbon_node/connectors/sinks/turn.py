@@ -1,0 +1,47 @@
+"""Turns of a query's followers, one at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+from sbon_node.clock import Clock
+from sbon_node.errors import SbonError
+
+
+class Turn:
+    """The follower whose turn it is to read a query. A turn with a limit ends by itself if its follower falls silent."""
+
+    def __init__(self, query: str, clock: Clock) -> None:
+        self._query, self._clock = query, clock
+        self._follower: Hashable = None
+        self._until = 0.0
+        self._requests = 0
+
+    def begin(self, follower: Hashable, for_s: float = math.inf) -> int:
+        """Begin or continue the follower's turn; return the number of this request. Raises ``already-followed``."""
+        self.extend(follower, for_s)
+        self._requests += 1
+        return self._requests
+
+    def extend(self, follower: Hashable, for_s: float) -> None:
+        """Let the turn last ``for_s`` seconds from now at least. Raises ``already-followed``."""
+        now = self._clock.now()
+        if self._follower == follower:
+            self._until = max(self._until, now + for_s)
+        elif self._follower is None or now >= self._until:
+            self._follower, self._until = follower, now + for_s
+        else:
+            raise SbonError(
+                "already-followed", "another follower reads the query", where=self._query, hint="end the other one first"
+            )
+
+    def limit(self, follower: Hashable, for_s: float) -> None:
+        """Let the follower's turn last no longer than ``for_s`` seconds from now."""
+        if self._follower == follower:
+            self._until = min(self._until, self._clock.now() + for_s)
+
+    def end(self, follower: Hashable, request: int | None = None) -> None:
+        """End the follower's turn, unless it has made another request since ``request``."""
+        if self._follower == follower and request in (None, self._requests):
+            self._follower = None
