@@ -74,6 +74,7 @@ class PlannedOperator(msgspec.Struct, frozen=True, kw_only=True):
     blocks: bool = False
     unpaced: bool = False
     groups_per_batch: bool = False
+    state_provider: str = "hdfs"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
