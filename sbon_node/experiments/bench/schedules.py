@@ -66,11 +66,15 @@ def run(
 
 
 def _portions(first: int, count: int) -> Iterator[list[int]]:
-    """Cut the seeds into portions of one world each, whose undisturbed run a process then needs only once."""
-    for world in range(min(WORLDS, count)):
-        seeds = list(range(first + world, first + count, WORLDS))
-        for at in range(0, len(seeds), TOGETHER):
-            yield seeds[at : at + TOGETHER]
+    """Cut the seeds into portions of one world each, whose undisturbed run a process then needs only once.
+
+    The worlds take turns: a run that is cut short has tried all of them, and processes side by side have equal shares.
+    """
+    worlds = [list(range(first + world, first + count, WORLDS)) for world in range(min(WORLDS, count))]
+    for at in range(0, len(worlds[0]) if worlds else 0, TOGETHER):
+        for seeds in worlds:
+            if at < len(seeds):
+                yield seeds[at : at + TOGETHER]
 
 
 def _try(seeds: list[int], also: tuple[str, ...]) -> Tried:
