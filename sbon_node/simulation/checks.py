@@ -52,15 +52,21 @@ class Checker:
 
     # -- at steps ------------------------------------------------------------------------------------------------------
 
-    def published(self, outbox: Outbox, stream: str, checkpoint: Path | None, node: str = "") -> None:
-        """Check new frames: they follow the previous ones, are committed, never change, and come from one node an epoch."""
+    def published(self, outbox: Outbox, stream: str, checkpoint: Path | None, process: str = "", *, new: bool = True) -> None:
+        """Check frames: they follow the previous ones, are committed and never change.
+
+        If they are ``new``, ``process`` publishes them, and is the only one to do so in the stream's epoch.
+        """
         lineage = self._follow_lineage(outbox, stream)
-        publisher = self._publishers.setdefault((stream, lineage, outbox.epoch(stream)), node)
-        self._expect(publisher == node, f"{node} publishes {stream} in epoch {outbox.epoch(stream)}, as {publisher} does")
         if checkpoint is not None:
             self._committed(outbox.visible_batch(stream), stream, checkpoint)
         before, latest = self._visible.get(stream, 0), outbox.latest(stream)
         self._expect(latest >= before, f"{stream} has shown {before} frames and now only {latest}")
+        if new and latest > before:
+            publisher = self._publishers.setdefault((stream, lineage, outbox.epoch(stream)), process)
+            self._expect(
+                publisher == process, f"{process} publishes {stream} in epoch {outbox.epoch(stream)}, as {publisher} did"
+            )
         first = max(min(before, latest) - RECHECKED, outbox.earliest(stream) - 1)
         while first < latest:
             for frame in outbox.read(stream, first, self._settings.read_bytes):
@@ -69,7 +75,7 @@ class Checker:
                 first = frame.number
         self._visible[stream] = latest
 
-    def recovered(self, outbox: Outbox, stream: str, checkpoint: Path | None, node: str = "") -> None:
+    def recovered(self, outbox: Outbox, stream: str, checkpoint: Path | None) -> None:
         """Check a restarted node: it shows the frames seen before, and its epochs have not gone back."""
         self._follow_lineage(outbox, stream)
         epoch = outbox.epoch(stream)
@@ -78,7 +84,7 @@ class Checker:
         known = self._visible.get(stream, 0)
         self._expect(outbox.latest(stream) >= known, f"{stream} lost frames that were seen")
         self._visible[stream] = 0
-        self.published(outbox, stream, checkpoint, node)
+        self.published(outbox, stream, checkpoint, new=False)
 
     def wrote(self, checkpoint: str, engine_process: str) -> None:
         """Check that an engine process that works on a checkpoint has no successor."""

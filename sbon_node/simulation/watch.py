@@ -44,7 +44,7 @@ class Watch:
         outbox = node.outbox
         assert outbox is not None
         for stream in outbox.streams():
-            self.checker.recovered(outbox, stream, _checkpoint(node, stream), node.name)
+            self.checker.recovered(outbox, stream, _checkpoint(node, stream))
             self._shown(outbox, stream)
 
     def stepped(self, node: SimulatedNode, step: Failpoint) -> None:
@@ -56,7 +56,7 @@ class Watch:
             self.checker.recorded(node.name, node.node.context.store.all("query", QueryRecord).values())
         if step in ("publish", "plan"):
             for stream in outbox.streams():
-                self.checker.published(outbox, stream, _checkpoint(node, stream), node.name)
+                self.checker.published(outbox, stream, _checkpoint(node, stream), _publisher(node, stream))
                 self._shown(outbox, stream)
         elif step == "outbox-write":
             for stream in outbox.streams():
@@ -104,6 +104,11 @@ class Watch:
             hosted = node.node.context.store.get("sink", query, HostedSink)
             for stream, frame in hosted.done.items() if hosted is not None else ():
                 self.checker.done(stream, f"{query}.sink", frame)
+
+
+def _publisher(node: SimulatedNode, stream: str) -> str:
+    """Return the process that publishes an operator's stream; a source keeps its epoch when its node restarts."""
+    return node.name if is_source(stream) or node.process is None else node.process.name
 
 
 def _checkpoint(node: SimulatedNode, stream: str) -> Path | None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sbon_node.config.config import Config
+from sbon_node.model.frames import FrameDraft
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import SinkSpec
 from sbon_node.model.records import QueryRecord
@@ -198,14 +199,22 @@ def test_random_plans_draw_every_fault_and_hold_back_the_others_unless_asked() -
     assert "wipe" in {fault.action for seed in range(100) for fault in random_plan(seed, more)}
 
 
-def test_two_nodes_that_publish_a_stream_in_one_epoch_are_noticed(tmp_path: Path) -> None:
+def test_two_processes_that_publish_an_operators_stream_in_one_epoch_are_noticed(tmp_path: Path) -> None:
     checker = Checker(StreamSettings(), {})
     outboxes = [Outbox(tmp_path / f"{name}.db", StreamSettings()) for name in "ab"]
-    for name, outbox, epoch in zip("ab", outboxes, (1, 2), strict=True):
+    for process, outbox, epoch in zip(("a#1", "b#1"), outboxes, (1, 2), strict=True):
         outbox.open_stream("op", "operator", epoch=epoch)
-        checker.published(outbox, "op", None, name)
-    with pytest.raises(CheckFailedError, match="b publishes op in epoch 1, as a does"):
-        checker.published(outboxes[0], "op", None, "b")
+        for batch in range(epoch):
+            outbox.write_batch("op", batch, (), [FrameDraft(payload=b"x", rows=1)])
+            outbox.publish("op", batch)
+        checker.published(outbox, "op", None, process)
+    outboxes[0].write_batch("op", 1, (), [FrameDraft(payload=b"x", rows=1)])
+    outboxes[0].publish("op", 1)
+    checker.published(outboxes[0], "op", None, "a#2", new=False)
+    outboxes[0].write_batch("op", 2, (), [FrameDraft(payload=b"x", rows=1)])
+    outboxes[0].publish("op", 2)
+    with pytest.raises(CheckFailedError, match="a#2 publishes op in epoch 1, as a#1 did"):
+        checker.published(outboxes[0], "op", None, "a#2")
 
 
 def _record(state: QueryState, version: int, query: str = "q") -> QueryRecord:
