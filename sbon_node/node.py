@@ -6,6 +6,7 @@ The daemon runs it on real sockets and Spark, the simulation on virtual ones; th
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -34,7 +35,9 @@ from sbon_node.hosting.destroy import ComponentDestroyer
 from sbon_node.hosting.machine_resources import Machine
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.orphans import OrphanCheck
 from sbon_node.hosting.pushes import Pushes
+from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.relayed_rows import RelayedRows
 from sbon_node.hosting.samples import SampleStore
 from sbon_node.hosting.sinks import SinkHost
@@ -61,7 +64,10 @@ from sbon_node.queries.follow import Follows
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.queries.listing import QueryList
 from sbon_node.queries.lookup import QueryLookup
+from sbon_node.queries.names import QueryNames
 from sbon_node.queries.planning import Planning
+from sbon_node.queries.record_calls import RecordCalls
+from sbon_node.queries.records import Records
 from sbon_node.queries.submit import Submitter
 from sbon_node.replication.acceptor_store import AcceptorStore
 from sbon_node.replication.registers import Registers
@@ -132,22 +138,28 @@ class Node:
             bandwidth_bytes_s=capacity.bandwidth_bytes_s,
             version=version("sbon"),
         )
-        self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors)
-        self._sinks = SinkHost(self.context, config.connectors)
+        acceptors = RecordAcceptors(self.context, self.registers)
+        self._operators = OperatorHost(self.context, self.engine, capacity, self._machine.load, config.connectors, acceptors)
+        self._sinks = SinkHost(self.context, config.connectors, acceptors)
         self._relayed = RelayedRows(self.context, self._sinks)
-        self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks)
+        self._destroyer = ComponentDestroyer(self.context, self._operators, self._sinks, acceptors)
+        self._orphans = OrphanCheck(self.context, self.registers, self._destroyer)
         self._descriptions = Descriptions(self.context, self._sources, self._operators, self._sinks)
 
         self._measurements = MeasurementStore(
             self.context, self._sources, SampleStore(self.context, self._catalogue, self._sources)
         )
-        self._book = QueryHolder(
+        records = Records(self._acceptors, self.registers, config.control.max_queries, self._distance_ms)
+        self._book = QueryHolder(self.context, self._measurements, records)
+        self._record_calls = RecordCalls(self.context, records, self._book, self._destroyer.components, self._sinks.rows)
+        self._leaving = Leaving(
             self.context,
-            self._measurements,
-            lambda: [*self._operators.components(), *self._sinks.components()],
-            self._sinks.rows,
+            self._book,
+            self._destroyer,
+            acceptors,
+            self._repair,
+            lambda: {**self._operators.epochs(), **self._sinks.epochs()},
         )
-        self._leaving = Leaving(self.context, self._book, self._operators, self._sinks)
         components = Components(
             self.context,
             self.engine,
@@ -163,7 +175,8 @@ class Node:
         self._lookup = QueryLookup(self.context)
         self._follows = Follows(self.context, self._sinks, self._lookup)
         planning = Planning(self.context, self._catalogue, self._measurements, self.engine, config.placement)
-        self._submitter = Submitter(self.context, planning, self._book, self._lookup, config.connectors)
+        names = QueryNames(self.registers, records, self._lookup.is_over)
+        self._submitter = Submitter(self.context, planning, self._book, names, config.connectors)
         self._explainer = Explainer(self.context, planning, self._lookup, self._sources)
         knowledge = Knowledge(self.context, config.directory.fresh_s)
         self._placement_explainer = PlacementExplainer(self.context, planning, self._lookup, config.placement, knowledge)
@@ -193,6 +206,7 @@ class Node:
         self._tasks.start("load", self._watch_load())
         self._tasks.start("outbox", self._shrink_outbox())
         self._tasks.start("repair", self._repair.run())
+        self._tasks.start("orphans", self._orphans.run())
         if self._machine.counts_usage:
             self._tasks.start("usage", self._usage.run())
 
@@ -231,6 +245,10 @@ class Node:
             except SbonError as error:
                 log.warning("outbox-not-shrunk", reason=str(error))
             await self.outbox.changed.wait()
+
+    def _distance_ms(self, node: str) -> float:
+        one_way_ms = self.context.directory.estimate_rtt_ms(self.name, node).one_way_ms
+        return math.inf if one_way_ms is None else one_way_ms
 
     def _publish_member(self, name: str, change: Change) -> None:
         member = self.membership.get(name)

@@ -23,7 +23,7 @@ from sbon_protocol.measuring import (
     SampleSources,
     SourceSamples,
 )
-from sbon_protocol.messages import Call, Count, Line, Member, Message, Milliseconds, Name, Names, Quantity
+from sbon_protocol.messages import Call, Count, Line, Member, Message, Milliseconds, Names, Quantity
 
 Records = Annotated[tuple[Any, ...], Meta(max_length=4096)]
 
@@ -120,22 +120,17 @@ class ReserveOperator(Call, frozen=True):
 
 
 class InstantiateOperator(Call, frozen=True):
-    """Start a reserved operator; the reply comes once it runs. ``holder`` is the query holder.
-
-    ``submitted_ms`` distinguishes submissions of the same name, in this and the following calls; 0 matches any.
-    """
+    """Start a reserved operator; the reply comes once it runs. ``acceptors`` keep the query's record."""
 
     spec: Any
-    holder: Name
-    submitted_ms: Count = 0
+    acceptors: Records
 
 
 class OpenSink(Call, frozen=True):
     """Open a query's sink at the receiver."""
 
     sink: Any
-    holder: Name
-    submitted_ms: Count = 0
+    acceptors: Records
 
 
 class DestroyComponents(Call, frozen=True):
@@ -148,7 +143,6 @@ class DestroyComponents(Call, frozen=True):
     query: Line
     components: Names
     refused: bool = False
-    submitted_ms: Count = 0
     confirmed: bool = False
 
 
@@ -183,14 +177,13 @@ class ClaimComponent(Call, frozen=True):
     """Take the next epoch of an operator or sink for a restarted host, at the query holder.
 
     The reply is the new epoch; the same instance gets it again if it repeats the claim. Rejected with ``query-over`` if the query
-    has been stopped, with ``not-owner`` if the component belongs to another node, epoch or submission, and with
+    has been stopped, with ``not-owner`` if the component belongs to another node or epoch, and with
     ``record-unknown`` if the receiver has no record of the query, which proves nothing.
     """
 
     query: Line
     component: Line
     epoch: Count
-    submitted_ms: Count = 0
 
 
 class Claimed(Message, frozen=True):
@@ -208,7 +201,20 @@ class ReportState(Call, frozen=True):
     state: Literal["finished", "failed"]
     reason: Line = ""
     epoch: Count = 0
-    submitted_ms: Count = 0
+
+
+class CheckQueries(Call, frozen=True):
+    """Ask an acceptor which of the queries, by uid, are over: a host of their components may have missed the end."""
+
+    queries: Names
+
+
+class QueriesChecked(Message, frozen=True):
+    """Queries that are over, whose submission was ``refused``, and that are ``unknown``, which proves nothing."""
+
+    over: Names = ()
+    refused: Names = ()
+    unknown: Names = ()
 
 
 class ListQueries(Call, frozen=True):
@@ -318,6 +324,7 @@ CALLS: dict[str, tuple[type[Call], type[msgspec.Struct] | None]] = {
     "ask-register": (AskRegister, RegisterAnswer),
     "claim-component": (ClaimComponent, Claimed),
     "report-state": (ReportState, None),
+    "check-queries": (CheckQueries, QueriesChecked),
     "list-queries": (ListQueries, QueryRecords),
     "show-query": (ShowQuery, QueryDescription),
     "stop-query": (StopQuery, QueryDescription),

@@ -121,6 +121,7 @@ def explained(
     sources: Mapping[str, SourceInfo],
     operators: Mapping[str, OperatorInfo],
     query: str = "",
+    uid: str = "",
     state: str = PLANNED,
     reason: str = "",
     taken: int | None = None,
@@ -131,7 +132,7 @@ def explained(
     ``hosts`` are of all operators; ``sources`` and ``operators``, by id, as far as they were described; ``taken`` is the number
     of rows that the sink has, if its node knows it.
     """
-    sink = f"{query}.sink" if query else "sink"
+    sink = f"{uid or query}.sink" if query else "sink"
     components = {planned.source.id: _source(planned, sources.get(planned.source.id)) for planned in plan.sources}
     planned_rates = {planned.source.id: planned.rate for planned in plan.sources}
     estimates = {planned.source.id: planned.estimate or planned.rate for planned in plan.sources}

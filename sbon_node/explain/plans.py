@@ -60,6 +60,7 @@ class Explainer:
             sources=await self._described(info.plan),
             operators={operator.id: operator for operator in info.operators},
             query=info.id,
+            uid=info.uid,
             state=info.state,
             reason=info.reason,
             taken=info.rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from sbon_node.engine.interface import EngineCapacity
@@ -85,6 +86,11 @@ class Reservations:
     def keep(self, operator: str, needs: Needs, owner: str = "") -> None:
         """Hold the capacity that an operator had before a restart, even if none is free."""
         self._reservations[operator] = _Reservation(needs, owner, None)
+
+    def owners(self, query: str, operators: Iterable[str]) -> dict[str, str]:
+        """Return who has reserved capacity for those of the query's operators that do not run yet."""
+        mine = {one: self._reservations[one] for one in operators if one in self._reservations and one.startswith(f"{query}.")}
+        return {one: reservation.owner for one, reservation in mine.items() if reservation.deadline is not None}
 
     def release(self, operator: str, owner: str = "") -> None:
         """Release the capacity that ``owner`` holds under that id; ignore unknown ids and those of others."""

@@ -1,18 +1,21 @@
-"""Messages of a host to the query holder about a part: its next epoch after a restart, and its end.
+"""Messages of a host to the acceptors of a query's record about a part: its next epoch after a restart, and its end.
 
 Source: docs/design.md, section 8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
+from sbon_node.registers.states import Acceptor
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ClaimComponent, Claimed, ReportState
+from sbon_protocol.messages import Call
 
 log = structlog.get_logger()
 
@@ -29,40 +32,45 @@ def check_epoch(epoch: int, component: str) -> None:
         raise SbonError("bad-epoch", f"no part begins in epoch {epoch}", where=component)
 
 
-def is_same_submission(hosted_ms: int, called_ms: int) -> bool:
-    """Return whether a call is for the submission that a part belongs to; 0 is unknown, as in records of earlier versions."""
-    return hosted_ms == called_ms or 0 in (hosted_ms, called_ms)
+class Acceptors(Protocol):
+    """The acceptors of records, as :class:`~sbon_node.hosting.record_acceptors.RecordAcceptors` asks them."""
+
+    async def ask(self, query: str, acceptors: Iterable[Acceptor], call: Call, reply: type[Claimed]) -> Claimed: ...
+
+    async def call(self, query: str, acceptors: Iterable[Acceptor], call: Call) -> None: ...
 
 
-async def claim(context: Context, holder: str, call: ClaimComponent) -> int:
+async def claim(context: Context, records: Acceptors, acceptors: Iterable[Acceptor], call: ClaimComponent) -> int:
     """Return the epoch in which this host now holds the part.
 
-    Waits for an unreachable holder, and for one without a record of the query: consistency before availability.
+    Waits for a majority of the acceptors, and while no node has the record: consistency before availability.
 
     Raises :class:`SbonError` with a code in :data:`OVER` if the query is over or the part belongs to another host.
     """
     component, epoch = call.component, call.epoch
     while True:
         try:
-            claimed = (await context.ask(holder, call, Claimed)).epoch
+            claimed = (await records.ask(call.query, acceptors, call, Claimed)).epoch
             if epoch < claimed <= epoch + MAX_EPOCH_LEAP:
                 return claimed
-            context.counters.refuse("epoch-refused", peer=holder, component=component, epoch=claimed, known=epoch)
+            context.counters.refuse("epoch-refused", query=call.query, component=component, epoch=claimed, known=epoch)
         except SbonError as error:
             if error.code in OVER:
                 raise
-            log.info("claim-waits", component=component, holder=holder, reason=str(error))
+            log.info("claim-waits", component=component, reason=str(error))
         await context.clock.sleep(context.settings.retry_s)
 
 
-async def report(context: Context, holder: str, ended: ReportState, matters: Callable[[], bool]) -> None:
-    """Report the part's end to the holder; retry while the holder is away and ``matters()`` is true."""
+async def report(
+    context: Context, records: Acceptors, acceptors: Iterable[Acceptor], ended: ReportState, matters: Callable[[], bool]
+) -> None:
+    """Report the part's end; retry while too few acceptors answer and ``matters()`` is true."""
     while matters():
         try:
-            await context.call(holder, ended)
+            await records.call(ended.query, acceptors, ended)
             return
         except SbonError as error:
             if error.code in OVER:
                 return
-            log.info("report-waits", component=ended.component, holder=holder, reason=str(error))
+            log.info("report-waits", component=ended.component, reason=str(error))
         await context.clock.sleep(context.settings.retry_s)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from sbon_node.hosting.components import HostedComponent
 from sbon_node.hosting.operators import OperatorHost
+from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.sinks import SinkHost
 from sbon_node.net.peers import Caller
 from sbon_node.workflow.context import Context
@@ -10,15 +12,29 @@ from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents
 
 
 class ComponentDestroyer:
-    """Answers a query holder that ends a query."""
+    """Answers an acceptor of a query's record that ends the query."""
 
-    def __init__(self, context: Context, operators: OperatorHost, sinks: SinkHost) -> None:
-        self._outbox, self._operators, self._sinks = context.outbox, operators, sinks
+    def __init__(self, context: Context, operators: OperatorHost, sinks: SinkHost, records: RecordAcceptors) -> None:
+        self._outbox, self._operators, self._sinks, self._records = context.outbox, operators, sinks, records
         context.server.handle(DestroyComponents, self._destroy)
 
+    def components(self) -> list[HostedComponent]:
+        """Return all operators and sinks of this node."""
+        return [*self._operators.components(), *self._sinks.components()]
+
     async def _destroy(self, call: DestroyComponents, caller: Caller) -> ComponentsDestroyed:
-        rows, sink = await self._sinks.destroy(call, caller.node)
-        await self._operators.destroy(call, caller.node)
+        acceptors = [one.acceptors for one in self.components() if one.query == call.query and one.component in call.components]
+        known = acceptors[0] if acceptors else ()
+        needed = bool(acceptors) or self._operators.reserved_by_others(call, caller.node)
+        if needed and not await self._records.is_acceptor(call.query, known, caller.node):
+            self._operators.release(call, caller.node)
+            return ComponentsDestroyed()
+        return await self.end(call)
+
+    async def end(self, call: DestroyComponents) -> ComponentsDestroyed:
+        """End components, and release reservations for them."""
+        rows, sink = await self._sinks.destroy(call)
+        await self._operators.destroy(call)
         self._forget_subscribers(frozenset(call.components))
         return ComponentsDestroyed(rows=rows, sink=sink)
 

@@ -13,10 +13,8 @@ from sbon_node.workflow.store import RecordStore
 
 
 class EndedSink(msgspec.Struct, frozen=True, kw_only=True):
-    """The final report of a sink of the submission ``submitted_ms`` at ``holder``."""
+    """The final report of a sink."""
 
-    holder: str
-    submitted_ms: int
     rows: int | None
     report: SinkReport | None
     ended_ms: int
@@ -31,20 +29,19 @@ class EndedSinks:
 
     def keep(self, query: str, ended: EndedSink) -> None:
         """Store a report, unless an earlier one of the same sink is there, which was made while its rows were known."""
-        if self.get(query, ended.holder, ended.submitted_ms) is not None:
+        if query in self._ended:
             return
-        if query not in self._ended and len(self._ended) >= self._most:
+        if len(self._ended) >= self._most:
             self._delete(min(self._ended, key=lambda name: (self._ended[name].ended_ms, name)))
         self._store.put("sink-end", query, ended)
         self._ended[query] = ended
 
-    def get(self, query: str, holder: str, submitted_ms: int) -> EndedSink | None:
-        ended = self._ended.get(query)
-        return ended if ended is not None and (ended.holder, ended.submitted_ms) == (holder, submitted_ms) else None
+    def get(self, query: str) -> EndedSink | None:
+        return self._ended.get(query)
 
-    def confirm(self, query: str, holder: str, submitted_ms: int) -> None:
+    def confirm(self, query: str) -> None:
         """Forget the report, which the holder has stored."""
-        if self.get(query, holder, submitted_ms) is not None:
+        if query in self._ended:
             self._delete(query)
 
     def _delete(self, query: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -18,13 +17,16 @@ from sbon_node.errors import SbonError
 from sbon_node.events import OperatorChanged
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.claims import check_epoch, claim, report
+from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.lineages import Lineages
 from sbon_node.hosting.operator_states_here import HostedStates
+from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.hosting.skipped_rows import OperatorLetters, trim_letters
-from sbon_node.model.catalogue import is_source
+from sbon_node.hosting.sweep import checkpoint_of, spill_of, sweep
 from sbon_node.model.operators import Needs, OperatorSpec
 from sbon_node.model.queries import AHEAD, HELD_BACK, OperatorInfo
+from sbon_node.model.query_ids import name_of
 from sbon_node.model.states import operator_states
 from sbon_node.model.states.operator_states import OperatorState
 from sbon_node.model.stream_counts import SpillCount
@@ -54,8 +56,10 @@ class OperatorHost:
         capacity: EngineCapacity,
         load: Callable[[], float],
         connectors: ConnectorSettings,
+        records: RecordAcceptors,
     ) -> None:
         self._context, self._engine, self._load, self._connectors = context, engine, load, connectors
+        self._records = records
         settings = context.settings
         self._reservations = Reservations(capacity, share=settings.reserved_share, grace_s=settings.reserved_s)
         self._hosted = context.store.all("operator", HostedOperator)
@@ -69,14 +73,14 @@ class OperatorHost:
         self._closing = False
         self._tasks = Tasks(self._resume_broken)
         for operator, hosted in self._hosted.items():
-            self._reservations.keep(operator, hosted.spec.needs, hosted.holder)
+            self._reservations.keep(operator, hosted.spec.needs, hosted.submitter)
             self._states.begin(operator, "waits for its record")
         context.server.handle(AskNode, self._handle_ask)
         context.server.handle(ReserveOperator, self._reserve)
         context.server.handle(InstantiateOperator, self._instantiate)
 
     def start(self) -> None:
-        """Resume operators of an earlier run, each once its query holder confirms it; delete the remains of others."""
+        """Resume operators of an earlier run, each once its query's record confirms it; delete the remains of others."""
         self._tasks.start("sweep", until_passed(self._context, self._sweep, partial(self._waits, "sweep")))
         for operator in self._stored:
             hosted = self._hosted.get(operator)
@@ -94,7 +98,7 @@ class OperatorHost:
     def engine_state(self, operator: str, state: OperatorState, reason: str) -> None:
         """Handle a state report of the engine.
 
-        Reports a permanent failure to the query holder, unless the caller that starts the operator receives the failure itself.
+        Reports a permanent failure to the query's record, unless the caller that starts the operator receives the failure itself.
         """
         log.info("operator", operator=operator, state=state, reason=reason)
         hosted = self._hosted.get(operator)
@@ -107,7 +111,7 @@ class OperatorHost:
 
     def _notify(self, hosted: HostedOperator, change: str, reason: str = "") -> None:
         spec, host = hosted.spec, self._context.name
-        changed = partial(OperatorChanged, query=spec.query, operator=spec.id, change=change, host=host, reason=reason)
+        changed = partial(OperatorChanged, query=name_of(spec.query), operator=spec.id, change=change, host=host, reason=reason)
         self._context.bus.publish("placement", changed)
 
     def describe(self, query: str) -> list[OperatorInfo]:
@@ -143,9 +147,9 @@ class OperatorHost:
         return f"{', '.join(port.held)} {AHEAD}" if port.held else ""
 
     def all(self) -> list[tuple[str, OperatorInfo]]:
-        """Return every operator of this node with its query."""
+        """Return every operator of this node with its query's name."""
         queries = sorted({hosted.spec.query for hosted in self._hosted.values()})
-        return [(query, described) for query in queries for described in self.describe(query)]
+        return [(name_of(query), described) for query in queries for described in self.describe(query)]
 
     def waiting(self) -> list[str]:
         """Return operators that wait for a repair, with the reason; operators that only wait for rows are left out."""
@@ -162,9 +166,9 @@ class OperatorHost:
             return None, False
         return shown_watermark(outbox.watermark_ms(operator)), outbox.ended(operator)
 
-    def components(self) -> list[tuple[str, str, str]]:
-        """Return query, operator and query holder of every operator of this node."""
-        return sorted((hosted.spec.query, operator, hosted.holder) for operator, hosted in self._hosted.items())
+    def components(self) -> list[HostedComponent]:
+        """Return every operator of this node."""
+        return [HostedComponent(hosted.spec.query, one, hosted.acceptors) for one, hosted in sorted(self._hosted.items())]
 
     def promised(self) -> tuple[str, ...]:
         """Return operators with a reservation that are not yet instantiated."""
@@ -173,34 +177,45 @@ class OperatorHost:
     def hosted(self) -> tuple[str, ...]:
         return tuple(sorted(self._hosted))
 
-    def epochs(self) -> dict[str, tuple[int, int]]:
-        """Return epoch and submission by operator."""
-        return {operator: (hosted.spec.epoch, hosted.submitted_ms) for operator, hosted in self._hosted.items()}
+    def epochs(self) -> dict[str, int]:
+        """Return epochs by operator."""
+        return {operator: hosted.spec.epoch for operator, hosted in self._hosted.items()}
 
-    async def destroy(self, call: DestroyComponents, holder: str) -> None:
-        """Remove operators and reservations of a query, with streams and checkpoints.
+    def reserved_by_others(self, call: DestroyComponents, caller: str) -> bool:
+        """Return whether another node has reserved capacity for operators of the query."""
+        return any(owner != caller for owner in self._reservations.owners(call.query, call.components).values())
 
-        Leaves operators of other queries and submissions alone, and those of a query whose record another node holds.
+    def release(self, call: DestroyComponents, caller: str = "") -> None:
+        """Release capacity that the caller has reserved for the query; without a caller, that of any node."""
+        for operator, owner in self._reservations.owners(call.query, call.components).items():
+            if caller in ("", owner):
+                self._reservations.release(operator, owner)
+
+    async def destroy(self, call: DestroyComponents) -> None:
+        """Remove operators of a query, with streams and checkpoints, and reservations for them.
+
+        Leaves operators of other queries alone.
         """
+        self.release(call)
         for operator in call.components:
             hosted = self._hosted.get(operator)
             if hosted is None:
-                self._reservations.release(operator, holder)
-            elif hosted.is_of(call, holder):
+                continue
+            if hosted.spec.query == call.query:
                 await self._tasks.stop(f"resume {operator}")
                 await self._tasks.stop(f"report {operator}")
                 await self._engine.destroy(operator)
-                await self._forget(operator, holder)
+                await self._forget(operator, hosted.submitter)
 
-    async def _forget(self, operator: str, holder: str) -> None:
+    async def _forget(self, operator: str, submitter: str) -> None:
         await self._disconnect(operator, unsubscribe=True)
         self._states.forget(operator)
-        self._reservations.release(operator, holder)
+        self._reservations.release(operator, submitter)
         if operator in self._hosted:
             self._lineages.forget(operator)
             self._context.outbox.drop_stream(operator)
-            shutil.rmtree(self._checkpoint(operator), ignore_errors=True)
-            shutil.rmtree(self._spill(operator), ignore_errors=True)
+            shutil.rmtree(checkpoint_of(self._context, operator), ignore_errors=True)
+            shutil.rmtree(spill_of(self._context, operator), ignore_errors=True)
             if (letters := self._letters.pop(operator, None)) is not None:
                 letters.close()
             self._context.store.delete("operator", operator)
@@ -244,13 +259,13 @@ class OperatorHost:
         check_epoch(spec.epoch, spec.id)
         if spec.id in self._hosted or spec.id in self._checked:
             raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
-        self._reservations.check(spec.id, spec.needs, self._context.clock.now(), call.holder)
+        hosted = HostedOperator(spec=spec, acceptors=acceptors_of(call.acceptors, spec.id))
+        self._reservations.check(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
         await self._check_fragment(spec, caller)
         self._check_open()
         if spec.id in self._hosted:
             raise SbonError("operator-exists", f"{spec.id} runs here already", where=self._context.name)
-        self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), call.holder)
-        hosted = HostedOperator(spec=spec, holder=call.holder, submitted_ms=call.submitted_ms)
+        self._reservations.confirm(spec.id, spec.needs, self._context.clock.now(), hosted.submitter)
         self._hosted[spec.id] = hosted
         self._states.begin(spec.id)
         try:
@@ -259,7 +274,7 @@ class OperatorHost:
         except BaseException:
             if self._hosted.get(spec.id) is hosted:
                 await self._engine.destroy(spec.id)
-                await self._forget(spec.id, call.holder)
+                await self._forget(spec.id, hosted.submitter)
             raise
 
     async def _check_fragment(self, spec: OperatorSpec, caller: Caller) -> None:
@@ -282,10 +297,10 @@ class OperatorHost:
     async def _resume(self, hosted: HostedOperator) -> None:
         context, spec = self._context, hosted.spec
         try:
-            epoch = await claim(context, hosted.holder, hosted.claim())
+            epoch = await claim(context, self._records, hosted.acceptors, hosted.claim())
         except SbonError as error:
             log.info("operator-given-up", operator=spec.id, reason=str(error))
-            await until_passed(context, lambda: self._forget(spec.id, hosted.holder), partial(self._waits, spec.id))
+            await until_passed(context, lambda: self._forget(spec.id, hosted.submitter), partial(self._waits, spec.id))
             return
         hosted = msgspec.structs.replace(hosted, spec=msgspec.structs.replace(spec, epoch=epoch))
 
@@ -307,22 +322,11 @@ class OperatorHost:
             self._states.enter(operator, operator_states.STARTING, str(error))
 
     async def _sweep(self) -> None:
-        """Delete streams, checkpoints and spilled frames of operators no longer hosted, whose removal a crash interrupted."""
-        for stream in self._context.outbox.streams():
-            if not is_source(stream) and stream not in self._hosted:
-                self._context.outbox.drop_stream(stream)
-        folder = self._checkpoint("")
-        for checkpoint in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if checkpoint.is_dir() and checkpoint.name not in self._hosted:
-                shutil.rmtree(checkpoint, ignore_errors=True)
-        folder = self._spill("")
-        for spilled in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if spilled.name not in self._ports:
-                shutil.rmtree(spilled, ignore_errors=True)
+        sweep(self._context, self._hosted, self._ports)
         trim_letters(self._context.data_dir / DEAD_LETTERS, self._connectors)
 
     def _resume_broken(self, task: str, error: BaseException) -> None:
-        """Report our own broken invariant to the query holder and in this node's log."""
+        """Report our own broken invariant to the query's record and in this node's log."""
         operator = task.removeprefix("resume ")
         if operator != task:
             self.engine_state(operator, operator_states.FAILED, f"{type(error).__name__}: {error}")
@@ -337,7 +341,7 @@ class OperatorHost:
                 # The first subscriber must not cause the deletion of frames that another has yet to read.
                 for reader in spec.readers:
                     context.outbox.subscribe(spec.id, reader, 1)
-            checkpoint = self._checkpoint(spec.id)
+            checkpoint = checkpoint_of(self._context, spec.id)
             await self._disconnect(spec.id)
             port = self._ports[spec.id] = self._port(spec)
             with named_errors(checkpoint):
@@ -359,7 +363,7 @@ class OperatorHost:
                     learn=self._lineages.learner(spec.id, input_spec.stream),
                     lag_ms=input_spec.lag_ms,
                     ahead_ms=input_spec.ahead_ms,
-                    spill_to=self._spill(spec.id) / str(position) if input_spec.shared else None,
+                    spill_to=spill_of(self._context, spec.id) / str(position) if input_spec.shared else None,
                 )
                 for position, input_spec in enumerate(spec.inputs)
             ],
@@ -389,10 +393,5 @@ class OperatorHost:
             await port.close(unsubscribe=unsubscribe)
 
     async def _report_failure(self, hosted: HostedOperator, reason: str) -> None:
-        await report(self._context, hosted.holder, hosted.failure(reason), lambda: hosted.spec.id in self._hosted)
-
-    def _spill(self, operator: str) -> Path:
-        return self._context.data_dir / "spill" / operator
-
-    def _checkpoint(self, operator: str) -> Path:
-        return self._context.data_dir / "operators" / operator
+        ended = hosted.failure(reason)
+        await report(self._context, self._records, hosted.acceptors, ended, lambda: hosted.spec.id in self._hosted)

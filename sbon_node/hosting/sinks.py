@@ -16,15 +16,19 @@ from sbon_node.connectors.sinks.follow import FollowSink
 from sbon_node.connectors.sinks.registry import FOLLOW, check_sink, open_sink, withdraw_sink
 from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import REFUSED, check_epoch, claim, is_same_submission, report
+from sbon_node.hosting.claims import REFUSED, check_epoch, claim, report
+from sbon_node.hosting.components import HostedComponent, acceptors_of
 from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
 from sbon_node.hosting.lineages import Lineages
+from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.columns import Schema
 from sbon_node.model.delivery import Finished, Rows, Sample, SinkReport
 from sbon_node.model.queries import SinkSpec
+from sbon_node.model.query_ids import name_of
 from sbon_node.model.schema import to_arrow
 from sbon_node.model.states import sink_states
 from sbon_node.net.peers import Caller
+from sbon_node.registers.states import Acceptor
 from sbon_node.streams.links.link import Link
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
@@ -50,17 +54,15 @@ class HostedSink(msgspec.Struct, frozen=True, kw_only=True):
     """The stored state of a sink, from which a restart resumes it.
 
     ``claim`` marks the sink's files as its own. ``done`` holds the last frame that a follower has taken of each stream, ``rows``
-    the number of rows in them; ``ended`` are the streams whose last frame is among them. ``submitted_ms`` is as in
-    :class:`~sbon_node.hosting.hosted_operator.HostedOperator`.
+    the number of rows in them; ``ended`` are the streams whose last frame is among them.
     """
 
     order: SinkOrder
-    holder: str
+    acceptors: tuple[Acceptor, ...]
     claim: str
     done: dict[str, int] = {}
     ended: tuple[str, ...] = ()
     rows: int = 0
-    submitted_ms: int = 0
 
 
 class SinkHost:
@@ -69,8 +71,8 @@ class SinkHost:
     Each sink reads its streams through its own links and acknowledges rows that it has durably delivered.
     """
 
-    def __init__(self, context: Context, settings: ConnectorSettings) -> None:
-        self._context, self._settings = context, settings
+    def __init__(self, context: Context, settings: ConnectorSettings, records: RecordAcceptors) -> None:
+        self._context, self._settings, self._records = context, settings, records
         self._hosted = context.store.all("sink", HostedSink)
         self._stored = tuple(self._hosted)
         self._lineages = Lineages(context.store)
@@ -82,7 +84,7 @@ class SinkHost:
         context.server.handle(OpenSink, self._open)
 
     def start(self) -> None:
-        """Resume the sinks of an earlier run, each once its query holder confirms it."""
+        """Resume the sinks of an earlier run, each once its query's record confirms it."""
         for query in self._stored:
             hosted = self._hosted.get(query)
             if hosted is not None:
@@ -126,37 +128,36 @@ class SinkHost:
             return self._runners[query].newest.sample()
         return self._followed[query].sample() if query in self._followed else None
 
-    def components(self) -> list[tuple[str, str, str]]:
-        """Return query, part and query holder of every sink of this node."""
-        return sorted((hosted.order.query, hosted.order.component, hosted.holder) for hosted in self._hosted.values())
+    def components(self) -> list[HostedComponent]:
+        """Return every sink of this node."""
+        orders = sorted((query, hosted.order.component) for query, hosted in self._hosted.items())
+        return [HostedComponent(query, component, self._hosted[query].acceptors) for query, component in orders]
 
-    def epochs(self) -> dict[str, tuple[int, int]]:
-        """Return epoch and submission by sink."""
-        return {hosted.order.component: (hosted.order.epoch, hosted.submitted_ms) for hosted in self._hosted.values()}
+    def epochs(self) -> dict[str, int]:
+        """Return epochs by sink."""
+        return {hosted.order.component: hosted.order.epoch for hosted in self._hosted.values()}
 
-    async def destroy(self, call: DestroyComponents, holder: str) -> tuple[int | None, SinkReport | None]:
+    async def destroy(self, call: DestroyComponents) -> tuple[int | None, SinkReport | None]:
         """Close the query's sink if it is one of the components; return its last :meth:`rows` and :meth:`report`.
 
-        A repeated call gets them again until the holder has confirmed them. Delivered rows stay, unless the submission was
-        refused. A sink that has taken no frame leaves nothing behind.
+        A repeated call gets them again until it is known that the record has them. Delivered rows stay, unless the submission
+        was refused. A sink that has taken no frame leaves nothing behind.
         """
-        query, submitted_ms = call.query, call.submitted_ms
+        query = call.query
         if call.confirmed:
-            self._ended.confirm(query, holder, submitted_ms)
+            self._ended.confirm(query)
             return None, None
         hosted = self._hosted.get(query)
-        if hosted is not None and is_same_submission(hosted.submitted_ms, submitted_ms) and hosted.holder == holder:
+        if hosted is not None:
             if hosted.order.component not in call.components:
                 return None, None
             for task in (f"resume {hosted.order.component}", f"sink {hosted.order.component}"):
                 await self._tasks.stop(task)
             rows, report = self.rows(query), self.report(query)
             if rows is not None and not call.refused:
-                now_ms = self._context.clock.wall_ms()
-                ended = EndedSink(holder=holder, submitted_ms=submitted_ms, rows=rows, report=report, ended_ms=now_ms)
-                self._ended.keep(query, ended)
+                self._ended.keep(query, EndedSink(rows=rows, report=report, ended_ms=self._context.clock.wall_ms()))
             await self._forget(hosted, delivered=call.refused)
-        kept = self._ended.get(query, holder, submitted_ms)
+        kept = self._ended.get(query)
         return (kept.rows, kept.report) if kept is not None else (None, None)
 
     async def _forget(self, hosted: HostedSink, *, delivered: bool) -> None:
@@ -186,19 +187,23 @@ class SinkHost:
     async def acknowledge(self, query: str, numbers: Mapping[str, int]) -> None:
         """Store that the follower has durably taken all frames up to these numbers, then acknowledge them upstream."""
         sink = self.followed(query)
-        hosted = self._hosted[query]
+        hosted = self._hosted[sink.query]
         ended = sink.ends(numbers)
         done = {stream: max(hosted.done.get(stream, 0), numbers.get(stream, 0)) for stream, _ in hosted.order.inputs}
         stored = msgspec.structs.replace(hosted, done=done, ended=tuple(sorted(ended)), rows=sink.rows_with(numbers))
-        self._context.store.put("sink", query, stored)
+        self._context.store.put("sink", sink.query, stored)
         self._context.failpoint("position-write")
-        self._hosted[query] = stored
+        self._hosted[sink.query] = stored
         sink.acknowledge(numbers)
 
     def followed(self, query: str) -> FollowSink:
-        """Return the query's sink. Raises ``not-followable``, ``node-away``."""
+        """Return the sink of a query by its uid or name; of several queries of that name, the newest counts.
+
+        Raises ``not-followable``, ``node-away``.
+        """
         self.check_open()
-        sink = self._followed.get(query)
+        named = [sink for uid, sink in self._followed.items() if query in (uid, name_of(uid))]
+        sink = self._followed.get(query, named[-1] if named else None)
         if sink is None:
             raise SbonError("not-followable", f"no sink of {query!r} can be followed at this node", where="query")
         return sink
@@ -211,7 +216,7 @@ class SinkHost:
         self._check(order)
         check_sink(order.spec.kind, order.spec.options, self._settings)
         claim = f"{self._context.rng.getrandbits(64):016x}"
-        hosted = HostedSink(order=order, holder=call.holder, claim=claim, submitted_ms=call.submitted_ms)
+        hosted = HostedSink(order=order, acceptors=acceptors_of(call.acceptors, order.component), claim=claim)
         # Stored before any file is created, so that a restart knows which files to delete.
         self._context.store.put("sink", order.query, hosted)
         self._hosted[order.query] = hosted
@@ -250,7 +255,7 @@ class SinkHost:
     async def _resume(self, hosted: HostedSink) -> None:
         order = hosted.order
         try:
-            epoch = await claim(self._context, hosted.holder, _claim_of(hosted))
+            epoch = await claim(self._context, self._records, hosted.acceptors, _claim_of(hosted))
         except SbonError as error:
             log.info("sink-given-up", sink=order.component, reason=str(error))
             await self._forget_at_last(hosted, delivered=error.code == REFUSED)
@@ -311,7 +316,7 @@ class SinkHost:
         )
 
     async def _deliver(self, hosted: HostedSink, work: Callable[[], Awaitable[None]]) -> None:
-        """Run a sink until all its inputs have ended or it fails for good; report the end to the query holder."""
+        """Run a sink until all its inputs have ended or it fails for good; report the end to the query's record."""
         order = hosted.order
         try:
             await work()
@@ -333,9 +338,8 @@ class SinkHost:
             state=state,
             reason=reason[:500],
             epoch=order.epoch,
-            submitted_ms=hosted.submitted_ms,
         )
-        await report(self._context, hosted.holder, ended, lambda: self._is_current(hosted))
+        await report(self._context, self._records, hosted.acceptors, ended, lambda: self._is_current(hosted))
 
     def _link(self, order: SinkOrder, stream: str, node: str, done: int) -> Link:
         context = self._context
@@ -363,4 +367,4 @@ class SinkHost:
 
 def _claim_of(hosted: HostedSink) -> ClaimComponent:
     order = hosted.order
-    return ClaimComponent(query=order.query, component=order.component, epoch=order.epoch, submitted_ms=hosted.submitted_ms)
+    return ClaimComponent(query=order.query, component=order.component, epoch=order.epoch)

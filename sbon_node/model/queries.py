@@ -108,12 +108,12 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ForeignComponent(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator or sink at ``node``, of a query whose record ``holder`` holds."""
+    """An operator or sink at ``node``, of a query whose record ``node`` does not keep; ``acceptors`` kept it at its start."""
 
     query: str
     component: str
     node: str
-    holder: str
+    acceptors: tuple[str, ...]
 
 
 class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,13 +137,22 @@ class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 class QueryInfo(Goal, frozen=True, kw_only=True):
     id: str
+    """The name, which a later query may have again once this one is over."""
+    uid: str = ""
+    """The identifier that no other query has."""
     sql: str
     state: QueryState
-    """In a list, ``unreachable`` if the query holder does not answer: little else is known then."""
+    """In a list, ``unreachable`` if no acceptor answers: little else is known then."""
     reason: str = ""
     submitted_ms: WallMs = 0
     node: str = ""
-    """The query holder."""
+    """The query's driver: the first of its ``acceptors`` that lives."""
+    acceptors: tuple[str, ...] = ()
+    """The nodes that keep its record."""
+    version: int = 0
+    """Changes of its record so far."""
+    stale: bool = False
+    """Whether no majority of the acceptors confirms this: the query may have changed since; ``reason`` says why."""
     consumer: str = ""
     sink: SinkSpec = SinkSpec()
     strategy: str = ""

@@ -17,7 +17,7 @@ from sbon_node.model.usage import QueryUsage
 class QueryRecord(Goal, frozen=True, kw_only=True):
     """The authoritative state of a query, with its goal.
 
-    ``hosts`` and ``epochs`` are by part: operators, and ``<query>.sink``; so are ``claimants``, the instances of the nodes that
+    ``hosts`` and ``epochs`` are by part: operators, and ``<uid>.sink``; so are ``claimants``, the instances of the nodes that
     have claimed the newest epochs.
 
     A query that is over keeps its record as a tombstone, with its last description and network usage, so that a host that was
@@ -25,6 +25,8 @@ class QueryRecord(Goal, frozen=True, kw_only=True):
     """
 
     id: str
+    """The uid."""
+    name: str = ""
     sql: str
     state: QueryState
     reason: str = ""
@@ -41,7 +43,18 @@ class QueryRecord(Goal, frozen=True, kw_only=True):
     query_usage: QueryUsage | None = None
     cleaned: bool = False
     accepted: bool = False
+    withdrawn: bool = False
+    """Its submission was refused and is undone: no list has it, and its acceptors forget it."""
+    submitter: str = ""
+    submitter_instance: str = ""
+    """The node that took the submission; while the query is placed, it alone works for it."""
     version: int = 0
+    """The version of its register."""
+
+    @property
+    def called(self) -> str:
+        """The name that people type; a record of before there were uids has only its id."""
+        return self.name or self.id
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.operators import OperatorHost
-from sbon_node.hosting.sinks import SinkHost
+from sbon_node.hosting.components import HostedComponent
+from sbon_node.hosting.destroy import ComponentDestroyer
+from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.queries.holder import QueryHolder
+from sbon_node.replication.query_keys import key_of
+from sbon_node.replication.repair import Repair
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ReportState
 
@@ -20,26 +25,49 @@ log = structlog.get_logger()
 class Leaving:
     """Uses of this node by others: records of queries, parts of them, sources they read."""
 
-    def __init__(self, context: Context, book: QueryHolder, operators: OperatorHost, sinks: SinkHost) -> None:
-        self._context, self._book, self._operators, self._sinks = context, book, operators, sinks
+    def __init__(
+        self,
+        context: Context,
+        book: QueryHolder,
+        destroyer: ComponentDestroyer,
+        records: RecordAcceptors,
+        repair: Repair,
+        epochs: Callable[[], dict[str, int]],
+    ) -> None:
+        self._context, self._book, self._destroyer, self._epochs = context, book, destroyer, epochs
+        self._records, self._repair = records, repair
 
     def needed_for(self) -> list[str]:
-        """Return a line for each part, record or source that would be missed."""
-        hosted = [f"hosts {component} of query {query}" for query, component, _ in self._components()]
-        reasons = [
-            f"keeps the record of query {record.id}" + ("" if record.state in LIVE else "; some nodes do not know of its end yet")
-            for record in self._book.records()
-            if record.state in LIVE or not record.cleaned
-        ]
-        return [*reasons, *hosted, *self._sources_in_use()]
+        """Return a line for each component or source that would be missed."""
+        hosted = [f"hosts {one.component} of query {one.query}" for one in self._destroyer.components()]
+        return [*hosted, *self._sources_in_use()]
 
     async def leave(self, *, force: bool) -> None:
         """Leave the cluster; raise ``node-in-use`` if the node is needed and ``force`` is false.
 
-        If forced, queries whose records are here are stopped, and queries with parts here fail, as far as their holders are
-        reachable.
+        Other nodes take the records of queries that are here; a record is needed here if none can. If forced, queries with such
+        records are stopped, and queries with components here fail, as far as a majority of their acceptors is reachable.
         """
-        needed = self.needed_for()
+        self._check(self.needed_for(), force=force)
+        for component in self._destroyer.components():
+            await self._give_up(component)
+        left = await self._repair.hand_over()
+        kept = [record for record in self._book.records() if key_of(record.id) in left]
+        self._check(
+            [
+                f"keeps the record of query {record.id}"
+                + ("" if record.state in LIVE else "; some nodes do not know of its end yet")
+                for record in kept
+                if record.state in LIVE or not record.cleaned
+            ],
+            force=force,
+        )
+        for record in kept:
+            if record.state in LIVE:
+                await self._book.stop(record.id)
+        await self._context.membership.leave()
+
+    def _check(self, needed: list[str], *, force: bool) -> None:
         if needed and not force:
             raise SbonError(
                 "node-in-use",
@@ -48,15 +76,6 @@ class Leaving:
                 hint="stop those queries first, or force it",
                 details=tuple(needed),
             )
-        for record in self._book.records():
-            if record.state in LIVE:
-                await self._book.stop(record.id)
-        for query, component, holder in self._components():
-            await self._give_up(query, component, holder)
-        await self._context.membership.leave()
-
-    def _components(self) -> list[tuple[str, str, str]]:
-        return [*self._operators.components(), *self._sinks.components()]
 
     def _sources_in_use(self) -> list[str]:
         outbox = self._context.outbox
@@ -67,18 +86,15 @@ class Leaving:
                 reasons += [f"has {stream}, which {reader} reads" for reader in sorted(set(readers))]
         return reasons
 
-    async def _give_up(self, query: str, component: str, holder: str) -> None:
-        reason = f"{self._context.name} has left the cluster"
-        epoch, submitted_ms = {**self._operators.epochs(), **self._sinks.epochs()}.get(component, (0, 0))
+    async def _give_up(self, hosted: HostedComponent) -> None:
         report = ReportState(
-            query=query,
-            component=component,
+            query=hosted.query,
+            component=hosted.component,
             state=query_states.FAILED,
-            reason=reason,
-            epoch=epoch,
-            submitted_ms=submitted_ms,
+            reason=f"{self._context.name} has left the cluster",
+            epoch=self._epochs().get(hosted.component, 0),
         )
         try:
-            await self._context.call(holder, report)
+            await self._records.call(hosted.query, hosted.acceptors, report)
         except SbonError as error:
-            log.warning("leaving-not-sent", query=query, component=component, holder=holder, reason=str(error))
+            log.warning("leaving-not-sent", query=hosted.query, component=hosted.component, reason=str(error))

@@ -16,6 +16,7 @@ from sbon_node.hosting.sinks import SinkOrder
 from sbon_node.model.plan import PlannedOperator
 from sbon_node.model.queries import Progress
 from sbon_node.model.records import QueryRecord
+from sbon_node.registers.states import Acceptor
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ComponentsDestroyed, DestroyComponents, InstantiateOperator, OpenSink, ReserveOperator
 
@@ -50,7 +51,7 @@ async def reserve(context: Context, record: QueryRecord) -> dict[str, SbonError]
     return refused
 
 
-async def start(context: Context, record: QueryRecord) -> AsyncGenerator[Progress, None]:
+async def start(context: Context, record: QueryRecord, acceptors: tuple[Acceptor, ...]) -> AsyncGenerator[Progress, None]:
     """Open the sink, then start the operators from the consumer's side on; raise the first refusal."""
     order = SinkOrder(
         query=record.id,
@@ -60,9 +61,10 @@ async def start(context: Context, record: QueryRecord) -> AsyncGenerator[Progres
         spec=record.sink,
     )
     yield Progress(step="starting", message=f"opening the sink at {record.consumer}")
-    await context.call(record.consumer, OpenSink(sink=order, holder=context.name, submitted_ms=record.submitted_ms))
+    await context.call(record.consumer, OpenSink(sink=order, acceptors=acceptors))
     starts = {
-        asyncio.create_task(_instantiate(context, record, operator)): operator for operator in reversed(record.plan.operators)
+        asyncio.create_task(_instantiate(context, record, operator, acceptors)): operator
+        for operator in reversed(record.plan.operators)
     }
     for operator in reversed(record.plan.operators):
         yield Progress(step="starting", message=f"starting {operator.id} at {record.hosts[operator.id]}")
@@ -80,10 +82,10 @@ async def start(context: Context, record: QueryRecord) -> AsyncGenerator[Progres
         await asyncio.gather(*starts, return_exceptions=True)
 
 
-async def _instantiate(context: Context, record: QueryRecord, operator: PlannedOperator) -> None:
+async def _instantiate(context: Context, record: QueryRecord, operator: PlannedOperator, acceptors: tuple[Acceptor, ...]) -> None:
     readers = record.plan.readers(operator.id, record.sink_component)
     spec = operator.spec(record.id, record.hosts, readers=readers)
-    call = InstantiateOperator(spec=spec, holder=context.name, submitted_ms=record.submitted_ms)
+    call = InstantiateOperator(spec=spec, acceptors=acceptors)
     await context.call(record.hosts[operator.id], call, timeout_s=context.settings.start_timeout_s)
 
 
@@ -107,7 +109,7 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
     when no operator is left.
     """
     components = (*(o.id for o in record.plan.operators), record.sink_component)
-    call = DestroyComponents(query=record.id, components=components, refused=record.refused, submitted_ms=record.submitted_ms)
+    call = DestroyComponents(query=record.id, components=components, refused=record.refused)
     called_nodes = set(nodes) or {*record.hosts.values(), record.consumer}
     answers = await _destroy_at_all(context, called_nodes, call)
     missed = {node for node, answer in answers.items() if answer is None}
@@ -124,9 +126,7 @@ async def destroy(context: Context, record: QueryRecord, nodes: Collection[str] 
 
 async def confirm(context: Context, record: QueryRecord) -> None:
     """Let the consumer's node forget the final count of rows, now that the record has it; if the call is lost, it keeps it."""
-    call = DestroyComponents(
-        query=record.id, components=(record.sink_component,), submitted_ms=record.submitted_ms, confirmed=True
-    )
+    call = DestroyComponents(query=record.id, components=(record.sink_component,), confirmed=True)
     await _destroy_at(context, record.consumer, call)
 
 

@@ -135,7 +135,8 @@ async def describe(context: Context, record: QueryRecord) -> Description:
         *([f"sink at {record.consumer}: {unknown_at(record.consumer)}"] if sink_lost else []),
     ]
     info = QueryInfo(
-        id=record.id,
+        id=record.called,
+        uid=record.id,
         sql=record.sql,
         state=record.state,
         reason=record.reason or "; ".join(waits)[:MAX_REASON],

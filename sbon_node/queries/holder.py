@@ -1,9 +1,8 @@
-"""The queries whose records this node holds: their state, their cost and their end."""
+"""The queries whose records this node keeps, as one of three: their state, their cost and their end."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
 
@@ -11,87 +10,64 @@ import msgspec
 import structlog
 
 from sbon_node.errors import SbonError
-from sbon_node.hosting.claims import REFUSED
 from sbon_node.hosting.measurements import MeasurementStore
 from sbon_node.model.placement import Placement
-from sbon_node.model.queries import ForeignComponent, QueryInfo
+from sbon_node.model.queries import QueryInfo
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
+from sbon_node.model.states.lifecycle import LOST
 from sbon_node.model.states.query_states import LIVE, QueryState
 from sbon_node.model.usage import QueryUsage, QueryUsagePoint
-from sbon_node.net.peers import Caller
 from sbon_node.queries import deploy
 from sbon_node.queries.describe import Description, delivery_of, describe
-from sbon_node.queries.lost_records import end_components
+from sbon_node.queries.duties import Duties, Work
 from sbon_node.queries.network_usage import query_usage_of
 from sbon_node.queries.notify import notify_of_placement, notify_of_query
-from sbon_node.queries.records import Records
+from sbon_node.queries.record_steps import check_placing, cleaned, is_placing, with_last
+from sbon_node.queries.records import Records, Step
 from sbon_node.queries.stops import Stops
-from sbon_node.queries.summary import summary_of
 from sbon_node.queries.terminal_description import as_terminal
 from sbon_node.queries.usage_history import UsageHistories
+from sbon_node.registers.states import Acceptor
 from sbon_node.tasks import Tasks
 from sbon_node.workflow.context import Context
 from sbon_node.workflow.retry import backoff_of
-from sbon_protocol.calls import (
-    ClaimComponent,
-    Claimed,
-    ListQueries,
-    QueryDescription,
-    QueryRecords,
-    ReportState,
-    ShowQuery,
-    StopQuery,
-)
+from sbon_protocol.calls import ReportState
 
 log = structlog.get_logger()
 
-MAX_COMPONENTS = 2048
-"""Most parts of other holders' queries in a list of all records, which must fit a message."""
-
 
 class QueryHolder:
-    """Records of queries submitted here, and the calls that their hosts make about them.
+    """Records of queries, of which this node is an acceptor or which it is asked about.
 
-    ``components`` returns query, part and query holder of everything that this node hosts; ``delivered`` returns the rows that a
-    query's sink on this node has delivered.
+    Any node may change any record: the register lets one of several changes through. The work that follows from a record is its
+    driver's (:mod:`sbon_node.queries.duties`), except that a node which ends a query begins to clean up after it.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        measurements: MeasurementStore,
-        components: Callable[[], list[tuple[str, str, str]]],
-        delivered: Callable[[str], int | None],
-    ) -> None:
-        self._context, self._measurements = context, measurements
-        self._components, self._delivered = components, delivered
-        self._counted: dict[str, int] = {}
-        self._troubles: dict[str, str] = {}
-        """Reasons why running queries may not progress, as last described."""
-        self._records = Records(context.store, context.settings.max_queries)
+    def __init__(self, context: Context, measurements: MeasurementStore, records: Records) -> None:
+        self._context, self._measurements, self._records = context, measurements, records
+        self.counted: dict[str, int] = {}
+        """Rows of driven queries, as last counted."""
+        self.troubles: dict[str, str] = {}
+        """Reasons why driven queries may not progress, as last described."""
         self._submitting: dict[str, None] = {}
+        self._incomplete: dict[str, None] = {}
+        """Queries of which a host did not know a component in the last round."""
         self._histories = UsageHistories(context, self._running, self._point)
         self._tasks = Tasks()
         self._stops = Stops(self._tasks, self._carry_out_stop, context.name)
-        handle = context.server.handle
-        handle(ClaimComponent, self._handle_claim)
-        handle(ReportState, self._handle_report)
-        handle(ListQueries, self._handle_list)
-        handle(ShowQuery, self._handle_show)
-        handle(StopQuery, self._handle_stop)
-        # Must precede every answer to a call: a report that a sink has finished must not reach a query that was never accepted.
-        for record in self._records.all():
-            if record.state == query_states.PLACING:
-                self._change(record.id, state=query_states.FAILED, reason="the node restarted while the query was being placed")
+        work = Work(
+            is_submitting=self._submitting.__contains__,
+            begin=self._take_up,
+            end=self._forget_counts,
+            clean=self._clean,
+            give_up=self._give_up,
+        )
+        self._duties = Duties(context, records, self._tasks, work, context.settings.max_queries)
 
     def start(self) -> None:
-        """Undo submissions and complete endings that a restart interrupted."""
-        for record in self._records.all():
-            if record.state not in LIVE and not record.cleaned:
-                self._tasks.start(f"clean {record.id}", self._clean(record.id))
-            if record.state in LIVE:
-                self._histories.begin(record.id)
+        """Take up the work of an earlier run, and of nodes that are gone."""
+        self._duties.start()
         self._tasks.start("measure", self._measure())
         self._tasks.start("history", self._histories.run())
 
@@ -111,9 +87,37 @@ class QueryHolder:
                 if record is not None and record.state == query_states.RUNNING:
                     described = await self._described(record)
                     await self._measurements.distribute(record, described.info.operators)
+                    await self._end_lost(record, described.info)
+
+    async def _end_lost(self, record: QueryRecord, info: QueryInfo) -> None:
+        """Fail a query whose host answers, twice in turn, that it does not know a component: its disk was lost.
+
+        Once would not be enough: the query may be ending meanwhile.
+        """
+        lost = info.sink_lost or any(operator.state == LOST for operator in info.operators)
+        if not lost:
+            self._incomplete.pop(record.id, None)
+            return
+        if record.id not in self._incomplete:
+            self._incomplete[record.id] = None
+            return
+        try:
+            await self._conclude(record.id, query_states.FAILED, info.reason)
+        except SbonError as error:
+            log.warning("query-not-failed", query=record.id, code=error.code, reason=str(error))
+        else:
+            self._incomplete.pop(record.id, None)
+            self._tasks.start(f"clean {record.id}", self._clean(record.id))
+
+    def _take_up(self, query: str) -> None:
+        """Begin the history of a query that this node drives from now on."""
+        if not self._histories.points(query):
+            self._histories.begin(query)
 
     def _running(self) -> list[str]:
-        return [record.id for record in self._records.all() if record.state == query_states.RUNNING]
+        """Return the running queries that this node drives."""
+        running = (record.id for record in self._records.all() if record.state == query_states.RUNNING)
+        return [query for query in running if self._duties.drives(query)]
 
     async def _point(self, query: str) -> QueryUsagePoint | None:
         """Return a point of its history; None if it no longer runs."""
@@ -122,147 +126,205 @@ class QueryHolder:
             return None
         return query_usage_of(self._context, record, await self._described(record)).now
 
-    def new_id(self, name: str) -> str:
-        """Return the name that the user chose, or else a short random name; raise ``query-exists`` if it is taken here."""
-        if name:
-            if self._records.get(name) is not None:
-                raise SbonError("query-exists", f"there is a query {name!r} already", where="name", hint="choose another name")
-            return name
-        return _random_id(self._context.rng, self._records)
+    # -- submission ---------------------------------------------------------------------------------------------------
 
-    def create(self, record: QueryRecord) -> QueryRecord:
-        """Store a new record; raise ``query-exists`` or ``too-many-queries``."""
-        self.new_id(record.id)
-        created = self._records.compare_and_set(0, record)
+    async def check_name(self, name: str) -> None:
+        """Raise ``query-exists`` if a live query of that name is recorded here."""
+        known = self._records.find(name)
+        if known is not None and known.state in LIVE and (record := await self._records.read(known.id)) and record.state in LIVE:
+            raise SbonError("query-exists", f"there is a query {name!r} already", where="name", hint="choose another name")
+
+    async def create(self, record: QueryRecord) -> QueryRecord:
+        """Store a new record; raise ``query-exists``, ``too-many-queries`` or ``no-majority``."""
+        await self.check_name(record.called)
+        acceptors = self._records.for_new(record.id)
+        submitter = acceptors[0]
+        record = msgspec.structs.replace(record, submitter=submitter.node, submitter_instance=submitter.instance)
         self._submitting[record.id] = None
+        try:
+            created = await self._records.create(record, acceptors)
+        except BaseException:
+            # It may take effect nevertheless; this node then ends it.
+            self._submitting.pop(record.id, None)
+            raise
         notify_of_query(self._context.bus, created, created.state)
         return created
 
-    def place(self, query: str, placement: Placement, hosts: dict[str, str], epochs: dict[str, int]) -> QueryRecord:
+    def acceptors(self, query: str) -> tuple[Acceptor, ...]:
+        """Return the acceptors of a record, the submitter first."""
+        return self._records.acceptors(query)
+
+    async def place(self, query: str, placement: Placement, hosts: dict[str, str], epochs: dict[str, int]) -> QueryRecord:
         """Store the placement; raise ``query-over`` if the query has ended meanwhile."""
-        self._check_placing(query)
-        before = self.record(query)
-        record = self._change(query, placement=placement, hosts=hosts, epochs=epochs)
+
+        def placed(record: QueryRecord) -> QueryRecord:
+            check_placing(record)
+            return msgspec.structs.replace(record, placement=placement, hosts=hosts, epochs=epochs)
+
+        before, record = await self._records.change(query, placed)
         notify_of_placement(self._context.bus, before, record)
         return record
 
-    def begin(self, query: str) -> QueryRecord:
+    async def begin(self, query: str) -> QueryRecord:
         """Mark the query as running: all parts run or have finished.
 
         Raises ``query-over`` if the query has ended while they started.
         """
-        record = self.record(query)
-        if record.state != query_states.FINISHED:
-            self._check_placing(query)
-            record = self._change(query, state=query_states.RUNNING, accepted=True)
+
+        def begun(record: QueryRecord) -> QueryRecord | None:
+            if record.state == query_states.FINISHED:
+                return None
+            check_placing(record)
+            return msgspec.structs.replace(record, state=query_states.RUNNING, accepted=True)
+
+        record = await self._change(query, begun)
+        if record.state == query_states.RUNNING:
             self._histories.begin(query, QueryUsagePoint(at_ms=self._context.clock.wall_ms(), byte_ms=0.0, baseline_byte_ms=0.0))
         self._submitting.pop(query, None)
         return record
 
     async def undo(self, query: str, reason: str) -> None:
-        """Undo a refused submission and delete its record.
+        """Undo a refused submission, and have its record forgotten.
 
-        The record stays while a host is still to be informed, or if the query was ended meanwhile. It keeps its state until then,
-        so that a restart of this node undoes the rest.
+        The record stays while a host is still to be informed, or if the query was ended meanwhile. It keeps its state until
+        then, so that a restart of this node undoes the rest. A query that was marked as running, although nobody has learnt of
+        it, first becomes a failed one.
         """
-        missed, _ = await deploy.destroy(self._context, self.record(query))
+        record = await self.latest(query)
+        missed: Collection[str] = ()
+        if record is not None and record.state == query_states.RUNNING:
+            missed = {*record.hosts.values(), record.consumer}
+        elif record is not None:
+            missed = (await deploy.destroy(self._context, record))[0]
         self._submitting.pop(query, None)
-        self._counted.pop(query, None)
-        self._troubles.pop(query, None)
+        self._forget_counts(query)
         try:
-            self._refuse(query, reason, missed)
+            await self._refuse(query, reason, missed)
         except SbonError as error:
             # The user gets the reason for the refusal, not the reason why the record stays.
             log.warning("query-not-undone", query=query, code=error.code, reason=str(error))
             self._tasks.start(f"refuse {query}", self._refuse_at_last(query, reason, missed))
 
-    def _refuse(self, query: str, reason: str, missed: Collection[str]) -> None:
-        record = self.record(query)
-        if record.state == query_states.PLACING:
-            if not missed:
-                self._records.delete(query)
-                notify_of_query(self._context.bus, record, "refused", query_states.PLACING, reason)
-                return
-            self._change(query, state=query_states.FAILED, reason=reason)
-        self._tasks.start(f"undo {query}", self._clean(query, missed))
+    async def _refuse(self, query: str, reason: str, missed: Collection[str]) -> None:
+        def refused(record: QueryRecord) -> QueryRecord | None:
+            if record.state not in LIVE:
+                return None
+            done = not missed and is_placing(record)
+            failed = {"state": query_states.FAILED, "reason": reason, "accepted": False}
+            return msgspec.structs.replace(record, **failed, cleaned=done, withdrawn=done)
+
+        record = await self._change(query, refused)
+        if not record.withdrawn:
+            self._tasks.start(f"undo {query}", self._clean(query, missed))
 
     async def _refuse_at_last(self, query: str, reason: str, missed: Collection[str]) -> None:
-        """Store the refusal as soon as the disk accepts it."""
+        """Store the refusal as soon as the disks accept it."""
         backoff = backoff_of(self._context.settings)
         while True:
             await self._context.clock.sleep(backoff.next_s())
             if self._records.get(query) is None:
                 return
             with suppress(SbonError):
-                self._refuse(query, reason, missed)
+                await self._refuse(query, reason, missed)
                 return
 
-    def _change(self, query: str, **fields: Any) -> QueryRecord:
-        record = self.record(query)
-        changed = msgspec.structs.replace(record, **fields)
-        query_states.LIFECYCLE.check(record.state, changed.state, query)
-        changed = self._records.compare_and_set(record.version, changed)
-        if changed.state != record.state:
-            notify_of_query(self._context.bus, changed, changed.state, record.state, changed.reason)
-        return changed
+    async def _give_up(self, query: str, reason: str) -> None:
+        """End a query that nobody goes on to place."""
 
-    def end_error(self, query: str) -> SbonError | None:
-        """Return ``query-over``, with the reason, for a query that has ended while it started."""
-        record = self.record(query)
-        if record.state == query_states.PLACING:
-            return None
-        reason = f"{record.state}: {record.reason}" if record.reason else record.state
-        return SbonError("query-over", f"the query ended while it started, {reason}", where=query)
+        def failed(record: QueryRecord) -> QueryRecord | None:
+            return msgspec.structs.replace(record, state=query_states.FAILED, reason=reason) if is_placing(record) else None
 
-    def _check_placing(self, query: str) -> None:
-        if (ended := self.end_error(query)) is not None:
-            raise ended
+        backoff = backoff_of(self._context.settings)
+        while True:
+            try:
+                await self._change(query, failed)
+                break
+            except SbonError as error:
+                log.warning("query-not-given-up", query=query, code=error.code, reason=str(error))
+            await self._context.clock.sleep(backoff.next_s())
+        await self._clean(query)
 
-    def record(self, query: str) -> QueryRecord:
-        record = self._records.get(query)
+    async def _change(self, query: str, step: Step) -> QueryRecord:
+        before, record = await self._records.change(query, step)
+        if record.state != before.state:
+            state = "refused" if record.withdrawn else record.state
+            notify_of_query(self._context.bus, record, state, before.state, record.reason)
+        return record
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def find(self, query: str) -> QueryRecord | None:
+        """Return a record that this node keeps, by its uid or name, as this node knows it."""
+        return self._records.find(query)
+
+    async def latest(self, query: str) -> QueryRecord | None:
+        """Return the record of a uid as a majority has it, or else as this node knows it."""
+        try:
+            return await self._records.read(query)
+        except SbonError:
+            return self._records.get(query)
+
+    async def read(self, query: str) -> QueryRecord:
+        """Return the record of a uid as a majority has it; raise ``unknown-query`` or ``no-majority``."""
+        record = await self._records.read(query)
         if record is None:
-            raise SbonError("unknown-query", f"there is no query {query!r} here", where="query")
+            raise SbonError("unknown-query", f"there is no query {query!r}", where="query")
         return record
 
     def records(self) -> list[QueryRecord]:
-        return self._records.all()
+        return [record for record in self._records.all() if not record.withdrawn]
+
+    def driver(self, query: str) -> str:
+        """Return the node that works for the query, as far as this node knows."""
+        return self._duties.driver(query)
 
     async def describe(self, record: QueryRecord) -> QueryInfo:
         """Return the query's current state, or its last state if it is over."""
-        return as_terminal(record.last if record.last is not None else (await self._described(record)).info)
+        if record.last is None:
+            return as_terminal((await self._described(record)).info)
+        return msgspec.structs.replace(as_terminal(record.last), **self._keeping(record))
 
     async def _described(self, record: QueryRecord) -> Description:
         """Return the current state, and remember countable rows for lists."""
         described = await describe(self._context, record)
+        described = described._replace(info=msgspec.structs.replace(described.info, **self._keeping(record)))
         now = self._records.get(record.id)
         if described.info.rows is not None and now is not None and now.state in LIVE:
-            self._counted[record.id] = described.info.rows
+            self.counted[record.id] = described.info.rows
         if now is not None and now.state in LIVE:
             # Membership knows sooner which nodes a query waits for.
-            self._troubles[record.id] = "" if "no answer from" in described.info.reason else described.info.reason
+            self.troubles[record.id] = "" if "no answer from" in described.info.reason else described.info.reason
         return described
 
-    async def _with_query_usage(self, record: QueryRecord, after_ms: int) -> tuple[QueryInfo, QueryUsage]:
+    def _keeping(self, record: QueryRecord) -> dict[str, Any]:
+        """Return who keeps the record."""
+        acceptors = tuple(one.node for one in self._records.acceptors(record.id))
+        return {"node": self._duties.driver(record.id), "acceptors": acceptors, "version": record.version}
+
+    async def with_query_usage(self, record: QueryRecord, after_ms: int) -> tuple[QueryInfo, QueryUsage]:
         """Return description and usage from a single round of requests, with history points later than ``after_ms``."""
         if record.last is not None and record.query_usage is not None:
             later = tuple(point for point in record.query_usage.history if point.at_ms > after_ms)
-            return as_terminal(record.last), msgspec.structs.replace(record.query_usage, history=later)
+            info = msgspec.structs.replace(as_terminal(record.last), **self._keeping(record))
+            return info, msgspec.structs.replace(record.query_usage, history=later)
         described = await self._described(record)
         query_usage = query_usage_of(self._context, record, described, self._histories.points(record.id, after_ms))
         return as_terminal(described.info), query_usage
 
+    # -- ends ---------------------------------------------------------------------------------------------------------
+
     async def stop(self, query: str) -> QueryInfo:
-        """End a running query; leave a query that is over as it is.
+        """End a running query; leave a query that is over as it is. ``query`` is a uid.
 
         Unreachable hosts are informed when they return. The end goes on if the caller gives up.
         """
-        self.record(query)
+        await self.read(query)
         await self._stops.stop(query)
-        return await self.describe(self.record(query))
+        return await self.describe(await self.read(query))
 
     async def _carry_out_stop(self, query: str) -> None:
-        await self._conclude(query, query_states.STOPPED, "stopped by a user")
-        if not self.record(query).cleaned:
+        record = await self._conclude(query, query_states.STOPPED, "stopped by a user")
+        if not record.cleaned:
             await self._clean_at_first(query)
 
     async def _clean_at_first(self, query: str) -> None:
@@ -276,24 +338,42 @@ class QueryHolder:
             if missed:
                 self._tasks.start(f"clean {query}", self._clean(query, missed))
 
-    async def _conclude(self, query: str, state: QueryState, reason: str) -> None:
+    async def finish(self, record: QueryRecord, call: ReportState, node: str) -> None:
+        """End a query whose component at ``node`` has finished or failed."""
+        reason = "" if call.state == query_states.FINISHED else f"{call.component} at {node}: {call.reason}"
+        # Answered only after storing: the host does not report again.
+        await self._conclude(record.id, call.state, reason)
+        self._tasks.start(f"clean {record.id}", self._clean(record.id))
+
+    async def _conclude(self, query: str, state: QueryState, reason: str) -> QueryRecord:
         """Take the last description and network usage while all parts exist, and store them with the end."""
-        record = self.record(query)
+        record = await self.read(query)
         if record.state not in LIVE:
-            return
-        described = await describe(self._context, record)
+            return record
+        described = await self._described(record)
         query_usage = query_usage_of(self._context, record, described, self._histories.at_end(query))
-        if self.record(query).state in LIVE:
-            last = as_terminal(msgspec.structs.replace(described.info, state=state, reason=reason))
-            self._change(query, state=state, reason=reason, last=last, query_usage=query_usage)
-            self._histories.end(query)
-            self._counted.pop(query, None)
-            self._troubles.pop(query, None)
+        last = as_terminal(msgspec.structs.replace(described.info, state=state, reason=reason))
+
+        def concluded(current: QueryRecord) -> QueryRecord | None:
+            if current.state not in LIVE:
+                return None
+            return msgspec.structs.replace(current, state=state, reason=reason, last=last, query_usage=query_usage)
+
+        concluded_record = await self._change(query, concluded)
+        self._forget_counts(query)
+        if (concluded_record.state, concluded_record.reason) == (state, reason):
             log.info("query-over", query=query, state=state, reason=reason)
             self._tasks.start(f"remember {query}", self._measurements.distribute(record, last.operators))
+        return concluded_record
+
+    def _forget_counts(self, query: str) -> None:
+        self._incomplete.pop(query, None)
+        self._histories.end(query)
+        self.counted.pop(query, None)
+        self.troubles.pop(query, None)
 
     async def _clean(self, query: str, nodes: Collection[str] = ()) -> None:
-        """Ask every host, or ``nodes``, to delete its parts; retry while hosts are away or this node's disk is full."""
+        """Ask every host, or ``nodes``, to delete its parts; retry while hosts are away or too few acceptors answer."""
         backoff = backoff_of(self._context.settings)
         while True:
             try:
@@ -305,89 +385,16 @@ class QueryHolder:
             await self._context.clock.sleep(backoff.next_s())
 
     async def _clean_once(self, query: str, nodes: Collection[str] = ()) -> list[str]:
-        """Return the nodes that were unreachable; none if the record was deleted or replaced meanwhile."""
-        if (record := self._ended(query)) is None:
+        """Return the nodes that were unreachable; none if the record is gone, or the query is not over."""
+        record = await self._records.read(query)
+        if record is None or record.state in LIVE:
             return []
         missed, sink = await deploy.destroy(self._context, record, nodes)
-        if (record := self._ended(query)) is None:
-            return []
         if sink is not None and sink.rows is not None and record.last is not None:
-            last = msgspec.structs.replace(record.last, rows=sink.rows, delivery=delivery_of(self._context, sink))
-            self._change(query, last=as_terminal(last))
+            delivered = {"rows": sink.rows, "delivery": delivery_of(self._context, sink)}
+            await self._change(query, lambda now: with_last(now, **delivered))
             await deploy.confirm(self._context, record)
         # Parts of a query still in submission may start after this; its submitter ends them.
         if not missed and query not in self._submitting:
-            self._change(query, cleaned=True)
+            await self._change(query, cleaned)
         return missed
-
-    def _ended(self, query: str) -> QueryRecord | None:
-        """Return the record of a query that is over."""
-        record = self._records.get(query)
-        return record if record is not None and record.state not in LIVE else None
-
-    def _known(self, query: str, component: str) -> QueryRecord:
-        """Return the record that a host asks about; only a record is proof that its query is over."""
-        record = self._records.get(query)
-        if record is None:
-            raise SbonError("record-unknown", f"{self._context.name} has no record of {query}", where=component)
-        return record
-
-    async def _handle_claim(self, call: ClaimComponent, caller: Caller) -> Claimed:
-        record = self._known(call.query, call.component)
-        if record.state not in LIVE:
-            raise SbonError(REFUSED if record.refused else "query-over", f"{call.query} is over", where=call.component)
-        component, known = call.component, record.epochs.get(call.component, 0)
-        if call.epoch == known - 1 and record.claimants.get(component) == caller.instance:
-            self._check_owner(record, component, caller, known, call.submitted_ms)
-            return Claimed(epoch=known)  # A repeated claim, whose answer was lost.
-        self._check_owner(record, component, caller, call.epoch, call.submitted_ms)
-        epochs, claimants = {**record.epochs, component: known + 1}, {**record.claimants, component: caller.instance}
-        self._change(call.query, epochs=epochs, claimants=claimants)
-        return Claimed(epoch=known + 1)
-
-    def _check_owner(self, record: QueryRecord, component: str, caller: Caller, epoch: int, submitted_ms: int) -> None:
-        """Raise ``not-owner`` unless the caller hosts the component of this submission, in the record's epoch."""
-        owner = record.consumer if component == record.sink_component else record.hosts.get(component)
-        known = record.epochs.get(component, 0)
-        if (owner, known) != (caller.node, epoch) or submitted_ms not in (0, record.submitted_ms):
-            raise SbonError("not-owner", f"{component} belongs to {owner} in epoch {known}", where=component)
-
-    async def _handle_report(self, call: ReportState, caller: Caller) -> None:
-        record = self._known(call.query, call.component)
-        epoch = call.epoch or record.epochs.get(call.component, 0)
-        self._check_owner(record, call.component, caller, epoch, call.submitted_ms)
-        if record.state in LIVE:
-            reason = "" if call.state == query_states.FINISHED else f"{call.component} at {caller.node}: {call.reason}"
-            # Answered only after storing: the host does not report again.
-            await self._conclude(record.id, call.state, reason)
-            self._tasks.start(f"clean {record.id}", self._clean(record.id))
-
-    async def _handle_list(self, call: ListQueries, caller: Caller) -> QueryRecords:
-        name = self._context.name
-        records = [record for record in self._records.all() if call.query in ("", record.id)]
-        foreign = [
-            ForeignComponent(query=query, component=component, node=name, holder=holder)
-            for query, component, holder in self._components()
-            if holder != name and call.query in ("", query)
-        ]
-        return QueryRecords(queries=tuple(map(self._listing, records)), components=tuple(foreign[:MAX_COMPONENTS]))
-
-    def _listing(self, record: QueryRecord) -> QueryInfo:
-        here = self._delivered(record.id) if record.consumer == self._context.name else None
-        counted = self._counted.get(record.id) if here is None else here
-        return summary_of(self._context, record, counted, self._troubles.get(record.id, ""))
-
-    async def _handle_show(self, call: ShowQuery, caller: Caller) -> QueryDescription:
-        return QueryDescription(query=await self._with_query_usage(self.record(call.query), call.history_after_ms))
-
-    async def _handle_stop(self, call: StopQuery, caller: Caller) -> QueryDescription:
-        if self._records.get(call.query) is None:
-            return QueryDescription(query=await end_components(self._context, call.query))
-        return QueryDescription(query=await self.stop(call.query))
-
-
-def _random_id(rng: random.Random, records: Records) -> str:
-    while True:
-        query = "q" + "".join(rng.choices("abcdefghjkmnpqrstuvwxyz23456789", k=6))
-        if records.get(query) is None:
-            return query

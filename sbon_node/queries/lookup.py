@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
+
+import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.queries import ForeignComponent, OperatorInfo, QueryInfo
+from sbon_node.model.query_ids import name_of
 from sbon_node.model.states.lifecycle import LOST, UNREACHABLE
 from sbon_node.model.states.query_states import LIVE, QueryState
 from sbon_node.model.usage import QueryUsage
 from sbon_node.queries.listing import QueryList, Unanswered
+from sbon_node.queries.names import NameRecord
+from sbon_node.queries.summary import stale
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import ListQueries, QueryDescription, QueryRecords, ShowQuery, StopQuery
 from sbon_protocol.codec import decode_record
 from sbon_protocol.errors import ProtocolError
 
+log = structlog.get_logger()
 T = TypeVar("T")
 NO_HISTORY = 2**53
 """Later than every point."""
@@ -33,48 +39,64 @@ class Answer(NamedTuple):
     components: tuple[ForeignComponent, ...] = ()
 
 
+class Kept(NamedTuple):
+    """A query's uid, and the nodes that may answer for it, the best first."""
+
+    uid: str
+    nodes: tuple[str, ...]
+
+
 class QueryLookup:
-    """Finds the holder of a query's record by asking every member, and forwards the request."""
+    """Finds the acceptors of a query's record by asking every member, and forwards the request to one of them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def all(self) -> QueryList:
-        """Return the queries of all nodes that answer.
+        """Return the queries of all nodes that answer, each as the acceptor with the newest state knows it.
 
-        For queries whose holder does not answer or has lost the record, return what the hosts of their parts know.
+        For queries whose record no node that answers has, return what the hosts of their components know.
         """
         answers = await self._ask_all()
-        known = [info for answer in answers for info in answer.queries or ()]
-        names = {info.id for info in known}
-        orphans = {query: components for query, components in self._orphans(answers).items() if query not in names}
-        lost = [self._without_record(query, components, lost=False) for query, components in orphans.items()]
-        lost += [
-            self._without_record(query, components, lost=True) for query, components in (await self._forgotten(answers)).items()
-        ]
-        return QueryList([*known, *lost], self._unanswered(answers))
+        answered = frozenset(answer.node for answer in answers if answer.queries is not None)
+        known = [_marked(info, answered) for info in _newest_states(answers)]
+        lost = [self._without_record(query, parts, answered) for query, parts in (await self._orphans(answers)).items()]
+        return QueryList([*_newest(known), *lost], self._unanswered(answers))
 
-    async def is_taken(self, query: str) -> bool:
-        """Return whether a query of that name exists.
+    async def is_over(self, name: NameRecord) -> bool:
+        """Return whether the query of that record is known to be over, or was never accepted.
 
-        It exists if an answering node holds it, or hosts parts of such a query whose holder does not answer.
+        It may live while its holder does not answer, or while a node hosts parts of it.
         """
-        answers = await self._ask_all(query)
-        left = (*self._orphans(answers), *await self._forgotten(answers))
-        return query in left or any(info.id == query for answer in answers for info in answer.queries or ())
+        answers = await self._ask_all(name.uid)
+        known = [info.state for answer in answers for info in answer.queries or () if info.uid == name.uid]
+        if known:
+            return not any(state in LIVE for state in known)
+        if any(component.query == name.uid for answer in answers for component in answer.components):
+            return False
+        return not any(answer.node == name.holder and answer.queries is None for answer in answers)
 
     async def show(self, query: str, history_after_ms: int = NO_HISTORY) -> tuple[QueryInfo, QueryUsage]:
         """Return the query with its network usage and the history points later than ``history_after_ms``."""
-        call = ShowQuery(query=query, history_after_ms=history_after_ms)
-        answer = await self._context.ask(await self._holder(query), call, QueryDescription)
+        kept = await self._kept(query)
+        answer = await self._first(kept, ShowQuery(query=kept.uid, history_after_ms=history_after_ms))
         return _decoded(answer.query, tuple[QueryInfo, QueryUsage])
 
     async def stop(self, query: str) -> QueryInfo:
-        """Stop the query; if its record is lost, its holder ends the components that are left."""
-        timeout_s = self._context.settings.call_timeout_s * 6
-        holder = await self._holder(query, lost=True)
-        answer = await self._context.ask(holder, StopQuery(query=query), QueryDescription, timeout_s=timeout_s)
+        kept = await self._kept(query, lost=True)
+        answer = await self._first(kept, StopQuery(query=kept.uid), timeout_s=self._context.settings.call_timeout_s * 6)
         return _decoded(answer.query, QueryInfo)
+
+    async def _first(self, kept: Kept, call: ShowQuery | StopQuery, timeout_s: float | None = None) -> QueryDescription:
+        """Return the answer of the first acceptor that gives one, the driver first; else raise the last error."""
+        last: SbonError | None = None
+        for node in sorted(kept.nodes, key=lambda name: bool(self._context.away(name))):
+            try:
+                return await self._context.ask(node, call, QueryDescription, timeout_s=timeout_s)
+            except SbonError as error:
+                log.info("acceptor-not-asked", query=kept.uid, node=node, code=error.code, reason=str(error))
+                last = error if last is None or error.code == "no-majority" else last
+        raise last or SbonError("unknown-query", f"there is no query {kept.uid!r}", where="query")
 
     async def check_unread(self, stream: str) -> None:
         """Raise ``stream-in-use`` if a live query reads the stream, ``peer-unreachable`` if one may.
@@ -83,7 +105,7 @@ class QueryLookup:
         no queries.
         """
         answers = await self._ask_all()
-        users = [info.id for answer in answers for info in answer.queries or () if info.state in LIVE and stream in info.streams]
+        users = sorted({info.id for info in _newest_states(answers) if info.state in LIVE and stream in info.streams})
         if users:
             raise SbonError("stream-in-use", f"{stream} is read by {', '.join(users)}", where="stream", hint="stop them first")
         unanswered = [answer.node for answer in answers if answer.queries is None]
@@ -93,44 +115,55 @@ class QueryLookup:
                 "peer-unreachable", f"no answer from {', '.join(unanswered)}: a query there may read it", where=stream, hint=hint
             )
 
-    async def _holder(self, query: str, *, lost: bool = False) -> str:
-        """Return the first node that says it holds the record, without waiting for the others.
+    async def _kept(self, query: str, *, lost: bool = False) -> Kept:
+        """Return who keeps the record of a query, by uid or name; with ``lost``, acceptors that have lost it count.
 
-        No other node is asked if this node holds it. With ``lost``, a holder that has lost the record counts.
+        The others are not waited for, nor asked if this node keeps it, unless ``query`` names a query that is over: a newer one
+        may have that name.
         """
         own = await self._ask(self._context.name, query)
-        if any(info.id == query for info in own.queries or ()):
-            return own.node
+        if (found := next((info for info in own.queries or () if _is_it(info, query)), None)) is not None:
+            return _kept(found, own.node)
         asking = [asyncio.ensure_future(self._ask(node, query)) for node in self._members() if node != self._context.name]
         answers = [own]
         try:
             for answered in asyncio.as_completed(asking):
                 answer = await answered
                 answers.append(answer)
-                if any(info.id == query for info in answer.queries or ()):
-                    return answer.node
+                if (found := next((info for info in answer.queries or () if _is_it(info, query)), None)) is not None:
+                    return _kept(found, answer.node)
         finally:
             for task in asking:
                 task.cancel()
             await asyncio.gather(*asking, return_exceptions=True)
-        if (components := (await self._forgotten(answers)).get(query)) is not None:
-            hosts, holder = ", ".join(sorted({component.node for component in components})), components[0].holder
-            if lost:
-                return holder
-            hint = f"end them with: sbon query stop {query}; then submit the query again"
-            message = f"{holder} has lost the record of {query!r}; parts of it are at {hosts}"
-            raise SbonError("record-lost", message, where="query", hint=hint)
+        over = [(info.submitted_ms, answer.node, info) for answer in answers for info in answer.queries or () if info.id == query]
+        if over:
+            _, node, info = max(over, key=lambda one: one[:2])
+            return _kept(info, node)
+        answered_nodes = frozenset(answer.node for answer in answers if answer.queries is not None)
+        if (components := _of_query(await self._orphans(answers), query)) is not None:
+            return self._without_acceptors(components, answered_nodes, lost=lost)
         raise self._not_found(query, answers)
 
-    def _not_found(self, query: str, answers: list[Answer]) -> SbonError:
-        if (components := self._orphans(answers).get(query)) is not None:
-            hosts, holder = ", ".join(sorted({component.node for component in components})), components[0].holder
-            return SbonError(
+    def _without_acceptors(self, components: list[ForeignComponent], answered: frozenset[str], *, lost: bool) -> Kept:
+        """Return the acceptors of a query whose record is lost, for its end; raise why it cannot be asked for otherwise."""
+        uid, acceptors = components[0].query, components[0].acceptors
+        hosts = ", ".join(sorted({component.node for component in components}))
+        if not _have_majority(acceptors, answered):
+            silent = [node for node in acceptors if node not in answered]
+            raise SbonError(
                 "holder-unreachable",
-                f"no answer from {self._shown(holder)}, which holds the record of {query!r}; parts of it are at {hosts}",
+                f"no answer from {self._all_shown(silent)}, which keep the record of {name_of(uid)!r}; parts are at {hosts}",
                 where="query",
-                hint=f"start {holder} again, or restore the network to it; until then only the query's rows are available",
+                hint=f"start {' and '.join(silent)} again, or restore the network; until then only its rows are available",
             )
+        if lost:
+            return Kept(uid, tuple(node for node in acceptors if node in answered))
+        message = f"{', '.join(acceptors)} have lost the record of {name_of(uid)!r}; parts of it are at {hosts}"
+        hint = f"end them with: sbon query stop {name_of(uid)}; then submit the query again"
+        raise SbonError("record-lost", message, where="query", hint=hint)
+
+    def _not_found(self, query: str, answers: list[Answer]) -> SbonError:
         unanswered = self._unanswered(answers)
         if not unanswered:
             return SbonError("unknown-query", f"there is no query {query!r}", where="query", hint="see: sbon query list")
@@ -141,41 +174,52 @@ class QueryLookup:
         hint = f"start {names} again, or restore the network to them; or check the name: sbon query list"
         return SbonError("unknown-query", message, where="query", hint=hint)
 
-    def _orphans(self, answers: Iterable[Answer]) -> dict[str, list[ForeignComponent]]:
-        """Return parts by query, in order, whose query holder did not answer."""
-        answered = {answer.node for answer in answers if answer.queries is not None}
-        return _by_query(answers, lambda component: component.holder not in answered)
+    async def _orphans(self, answers: Iterable[Answer]) -> dict[str, list[ForeignComponent]]:
+        """Return components by query, in order, of whose query no node that answers has the record.
 
-    async def _forgotten(self, answers: Iterable[Answer]) -> dict[str, list[ForeignComponent]]:
-        """Return parts by query whose holder answers but does not know the query.
-
-        The holder is asked twice, because a submission or an ending may have been in progress.
+        The acceptors are asked twice, because a submission or an ending may have been in progress.
         """
-        known = {answer.node: {info.id for info in answer.queries} for answer in answers if answer.queries is not None}
-        candidates = _by_query(answers, lambda component: component.query not in known.get(component.holder, {component.query}))
-        again = await asyncio.gather(*(self._ask(components[0].holder, query) for query, components in candidates.items()))
-        return {
-            query: components
-            for (query, components), answer in zip(candidates.items(), again, strict=True)
-            if answer.queries == []
-        }
+        known = {info.uid for answer in answers for info in answer.queries or ()}
+        candidates = _by_query(answers, lambda component: component.query not in known)
+        again = await asyncio.gather(*(self._is_recorded(query, parts[0].acceptors) for query, parts in candidates.items()))
+        return {query: parts for (query, parts), recorded in zip(candidates.items(), again, strict=True) if not recorded}
 
-    def _without_record(self, query: str, components: list[ForeignComponent], *, lost: bool) -> QueryInfo:
-        """Describe a query by its parts' hosts: its holder does not answer, or has ``lost`` the record."""
-        holder, sink = components[0].holder, f"{query}.sink"
+    async def _is_recorded(self, query: str, acceptors: Iterable[str]) -> bool:
+        present = [node for node in acceptors if not self._context.away(node)]
+        return any(answer.queries for answer in await asyncio.gather(*(self._ask(node, query) for node in present)))
+
+    def _without_record(self, query: str, components: list[ForeignComponent], answered: frozenset[str]) -> QueryInfo:
+        """Describe a query by its components' hosts: its acceptors do not answer, or have lost the record."""
+        acceptors, sink = components[0].acceptors, f"{query}.sink"
+        lost = _have_majority(acceptors, answered)
         consumer = next((component.node for component in components if component.component == sink), "")
         left = ", ".join(f"{component.component} at {component.node}" for component in components)
         if lost:
-            reason = f"{holder} has lost its record; left are {left}, which end with: sbon query stop {query}"
+            stop = f"sbon query stop {name_of(query)}"
+            reason = f"{', '.join(acceptors)} have lost its record; left are {left}, which end with: {stop}"
         else:
-            reason = f"no answer from {self._shown(holder)}, which holds its record; there are {left}"
+            silent = [node for node in acceptors if node not in answered]
+            reason = f"no answer from {self._all_shown(silent)}, which keep its record; there are {left}"
         state: QueryState = LOST if lost else UNREACHABLE
         operators = tuple(
             OperatorInfo(id=component.component, node=component.node, fragment="", state=state, stats=None)
             for component in components
             if component.component != sink
         )
-        return QueryInfo(id=query, sql="", state=state, reason=reason, node=holder, consumer=consumer, operators=operators)
+        return QueryInfo(
+            id=name_of(query),
+            uid=query,
+            sql="",
+            state=state,
+            reason=reason,
+            node=next(iter(acceptors), ""),
+            acceptors=acceptors,
+            consumer=consumer,
+            operators=operators,
+        )
+
+    def _all_shown(self, nodes: Iterable[str]) -> str:
+        return ", ".join(map(self._shown, nodes))
 
     def _shown(self, node: str) -> str:
         return str(Unanswered(node, self._state(node)))
@@ -220,6 +264,54 @@ def _by_query(answers: Iterable[Answer], chosen: Callable[[ForeignComponent], bo
         if chosen(component):
             by_query.setdefault(component.query, []).append(component)
     return by_query
+
+
+def _kept(info: QueryInfo, node: str) -> Kept:
+    nodes = dict.fromkeys(one for one in (info.node, node, *info.acceptors) if one)
+    return Kept(info.uid, tuple(nodes))
+
+
+def _have_majority(acceptors: Collection[str], answered: Collection[str]) -> bool:
+    return 2 * sum(node in answered for node in acceptors) > len(acceptors)
+
+
+def _newest_states(answers: Iterable[Answer]) -> list[QueryInfo]:
+    """Return each query in its newest state, of equal ones that of its driver."""
+    newest: dict[str, tuple[tuple[int, bool], QueryInfo]] = {}
+    for answer in answers:
+        for info in answer.queries or ():
+            order = info.version, info.node == answer.node
+            if info.uid not in newest or order > newest[info.uid][0]:
+                newest[info.uid] = order, info
+    return [info for _, info in newest.values()]
+
+
+def _marked(info: QueryInfo, answered: Collection[str]) -> QueryInfo:
+    """Mark a query as stale if too few of its acceptors have answered."""
+    if not info.acceptors or _have_majority(info.acceptors, answered) or info.state not in LIVE:
+        return info
+    silent = ", ".join(node for node in info.acceptors if node not in answered)
+    return stale(info, f"no answer from {silent}, which keep its record")
+
+
+def _is_it(info: QueryInfo, query: str) -> bool:
+    """Return whether this is the query of that uid, or the live one of that name."""
+    return info.uid == query or (info.id == query and info.state in LIVE)
+
+
+def _of_query(by_query: Mapping[str, list[ForeignComponent]], query: str) -> list[ForeignComponent] | None:
+    """Return the parts of a query by uid or name."""
+    return next((components for uid, components in by_query.items() if query in (uid, name_of(uid))), None)
+
+
+def _newest(known: Iterable[QueryInfo]) -> list[QueryInfo]:
+    """Return one query of each name: the live one, or else the newest. The others are shown by their uids."""
+    newest: dict[str, QueryInfo] = {}
+    for info in known:
+        other = newest.get(info.id)
+        if other is None or (info.state in LIVE, info.submitted_ms) > (other.state in LIVE, other.submitted_ms):
+            newest[info.id] = info
+    return list(newest.values())
 
 
 def _decoded(value: object, type_: type[T]) -> T:

@@ -35,7 +35,7 @@ def query_usage_of(
         baseline.append(_line(source.id, source.node, record.consumer, carried.get(source.id, 0), latency_ms))
     at_ms, byte_ms, baseline_byte_ms = context.clock.wall_ms(), _sum(links), _sum(baseline)
     return QueryUsage(
-        query=record.id,
+        query=record.called,
         strategy=record.strategy,
         links=links,
         baseline=tuple(baseline),

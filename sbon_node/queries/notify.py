@@ -9,7 +9,9 @@ from sbon_node.model.records import QueryRecord
 
 
 def notify_of_query(bus: Bus, record: QueryRecord, state: str, was: str = "", reason: str = "") -> None:
-    bus.publish("queries", partial(QueryChanged, query=record.id, state=state, was=was, consumer=record.consumer, reason=reason))
+    bus.publish(
+        "queries", partial(QueryChanged, query=record.called, state=state, was=was, consumer=record.consumer, reason=reason)
+    )
 
 
 def notify_of_placement(bus: Bus, before: QueryRecord, record: QueryRecord) -> None:
@@ -19,7 +21,7 @@ def notify_of_placement(bus: Bus, before: QueryRecord, record: QueryRecord) -> N
         if was != assignment.node:
             event = partial(
                 OperatorChanged,
-                query=record.id,
+                query=record.called,
                 operator=assignment.operator,
                 change="re-placed" if was else "placed",
                 host=assignment.node,

@@ -1,58 +1,216 @@
-"""Query records: registers changed by compare-and-set.
+"""Query records: replicated registers of three acceptors, and the newest states that this node, as an acceptor, knows.
 
-The interface allows a majority of holders later. For now the node that took the submission is the only holder of a query's record
-(docs/design.md, section 10).
+A state that one acceptor has accepted need not be chosen. So what is decided by a record is decided by a majority of its
+acceptors; this node's own knowledge is for lists, for the choice of work, and for a reader without a majority.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import msgspec
+import structlog
 
 from sbon_node.errors import SbonError
 from sbon_node.model.records import QueryRecord
+from sbon_node.model.states import query_states
 from sbon_node.model.states.query_states import LIVE
-from sbon_node.workflow.store import RecordStore
+from sbon_node.registers.acceptor import Report
+from sbon_node.registers.changes import Verdict
+from sbon_node.registers.states import Acceptor, State
+from sbon_node.replication.acceptor_store import AcceptorStore
+from sbon_node.replication.query_keys import QUERY, key_of
+from sbon_node.replication.registers import Registers
+from sbon_node.replication.rendezvous import ACCEPTORS, chosen, ranked
+
+log = structlog.get_logger()
+
+Step = Callable[[QueryRecord], QueryRecord | None]
+"""Returns the changed record, or None if nothing is to be changed; raises :class:`SbonError` if the change does not apply."""
+
+
+class Changed(NamedTuple):
+    """The record before and after a change; the same if nothing was to be changed."""
+
+    before: QueryRecord
+    after: QueryRecord
 
 
 class Records:
-    """This node's registers.
+    """Records of queries. ``most`` bounds those of which this node keeps a copy and that it creates itself.
 
-    Bounded: the oldest query that is over makes room for a new query, and queries whose end all hosts know go first.
+    ``distance_ms`` estimates the latency to a node.
     """
 
-    def __init__(self, store: RecordStore, most: int) -> None:
-        self._store, self._most = store, most
-        self._records = store.all("query", QueryRecord)
+    def __init__(self, store: AcceptorStore, registers: Registers, most: int, distance_ms: Callable[[str], float]) -> None:
+        self._store, self._registers, self._most, self._distance_ms = store, registers, most, distance_ms
+        self._known: dict[str, QueryRecord] = {}
+        for key, state in store.states.items():
+            self._accepted(key, state)
+        store.listen(self._accepted)
+
+    # -- what this node knows -----------------------------------------------------------------------------------------
 
     def all(self) -> list[QueryRecord]:
-        return sorted(self._records.values(), key=lambda r: (r.submitted_ms, r.id))
+        """Return the records of which this node is an acceptor, as it knows them."""
+        me = self._store.me
+        records = [record for uid, record in self._known.items() if me in self.acceptors(uid)]
+        return sorted(records, key=lambda r: (r.submitted_ms, r.id))
 
     def get(self, query: str) -> QueryRecord | None:
-        return self._records.get(query)
+        """Return the record of a uid, as this node knows it."""
+        return self._known.get(query)
 
-    def compare_and_set(self, expected_version: int, record: QueryRecord) -> QueryRecord:
-        """Store ``record`` as the successor of ``expected_version`` (0: it must be new).
+    def find(self, query: str) -> QueryRecord | None:
+        """Return a record by its uid; by its name, that of the live query or else of the newest."""
+        named = [record for record in self.all() if record.called == query and not record.withdrawn]
+        return self._known.get(query) or max(named, key=lambda r: (r.state in LIVE, r.submitted_ms), default=None)
 
-        Raises :class:`SbonError` ``record-changed`` if another change came first, ``too-many-queries`` if there is no room.
+    def acceptors(self, query: str) -> tuple[Acceptor, ...]:
+        """Return the record's acceptors, as far as this node knows them."""
+        configuration = self._registers.configuration(key_of(query))
+        return () if configuration is None else configuration.members
+
+    def for_new(self, query: str) -> tuple[Acceptor, ...]:
+        """Return the acceptors of a new record: this node, the nearest other one and one by rendezvous, if there are so many.
+
+        A change by this node takes one round trip to the nearest. Live members come first; a member that is away may be one of
+        three, if there are too few others.
         """
-        current = self._records.get(record.id)
-        if (current.version if current else 0) != expected_version:
-            raise SbonError("record-changed", f"the record of {record.id} has changed meanwhile", where=record.id)
-        if current is None:
-            self._delete_ended()
-        stored = msgspec.structs.replace(record, version=expected_version + 1)
-        self._store.put("query", record.id, stored)
-        self._records[record.id] = stored
-        return stored
+        me, alive = self._store.me, self._registers.candidates(alive=True)
+        if len(alive) < ACCEPTORS:
+            return chosen(key_of(query), self._registers.candidates(), (me, *alive))
+        nearest = min((one for one in ranked(key_of(query), alive) if one != me), key=lambda one: self._distance_ms(one.node))
+        return chosen(key_of(query), alive, (me, nearest))
 
-    def delete(self, query: str) -> None:
-        self._store.delete("query", query)
-        self._records.pop(query, None)
+    # -- what a majority says -----------------------------------------------------------------------------------------
 
-    def _delete_ended(self) -> None:
-        if len(self._records) < self._most:
+    async def read(self, query: str) -> QueryRecord | None:
+        """Return the record of a uid at some moment of the call; raise ``no-majority`` if too few acceptors answer."""
+        state = await self._registers.read(key_of(query))
+        return None if state is None else self._chosen(query, state)
+
+    async def create(self, record: QueryRecord, acceptors: tuple[Acceptor, ...]) -> QueryRecord:
+        """Create a record, whose uid is new; raise ``too-many-queries`` if there is no room, or ``no-majority``."""
+        await self._make_room()
+        outcome = await self._registers.create(key_of(record.id), _encoded(record), acceptors, alone=True)
+        if outcome.verdict != Verdict.APPLIED or outcome.state is None:
+            raise SbonError("record-changed", f"there is a record of {record.id} already", where=record.id)
+        return self._chosen(record.id, outcome.state)
+
+    async def change(self, query: str, step: Step) -> Changed:
+        """Change a record by compare-and-set, and again while others change it at the same time.
+
+        Raises ``record-unknown`` if no node that answers has it, ``no-majority``, or the error of ``step`` for the record that
+        a majority has.
+        """
+        record = self._known.get(query)
+        decided = record is None
+        if record is None:
+            record = self._existing(query, await self.read(query))
+        while True:
+            try:
+                changed = step(record)
+            except SbonError:
+                if decided:
+                    raise
+                changed = None
+            if changed is None and not decided:
+                record, decided = self._existing(query, await self.read(query)), True
+                continue
+            if changed is None:
+                return Changed(record, record)
+            query_states.LIFECYCLE.check(record.state, changed.state, query)
+            outcome = await self._registers.compare_and_set(key_of(query), record.version, _encoded(changed))
+            after = self._existing(query, None if outcome.state is None else self._chosen(query, outcome.state))
+            if outcome.verdict == Verdict.APPLIED:
+                return Changed(record, after)
+            record, decided = after, True
+
+    async def refresh(self, query: str) -> None:
+        """Bring all acceptors up to date, if one has missed a change."""
+        answers = await self._registers.accepted(key_of(query), self.acceptors(query))
+        versions = {one.accepted.state.version for one in answers if isinstance(one, Report) and one.accepted is not None}
+        if len(versions) > 1 or any(isinstance(one, Report) and one.accepted is None for one in answers):
+            await self._registers.settle(key_of(query))
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    async def forget(self, query: str) -> bool:
+        """Delete this node's copy of a record that is over and cleaned up; return whether it is gone.
+
+        It stays while an acceptor may have an earlier state, which a majority could take for the newest once copies of the end
+        are gone.
+        """
+        known = self._known.get(query)
+        if known is None:
+            return True
+        others = [one for one in self.acceptors(query) if one != self._store.me]
+        answers = await self._registers.accepted(key_of(query), others)
+        if known.state in LIVE or not known.cleaned or not all(_is_cleaned(answer) for answer in answers):
+            return False
+        self._store.forget(key_of(query))
+        self._known.pop(query, None)
+        return True
+
+    async def _make_room(self) -> None:
+        """Forget the oldest queries that are over, if too many are here."""
+        records = self.all()
+        ended = [record.id for record in records if record.state not in LIVE and record.cleaned]
+        left = len(records)
+        for query in ended:
+            if left < self._most:
+                return
+            left -= await self.forget(query)
+        if left >= self._most:
+            raise SbonError(
+                "too-many-queries",
+                f"{self._most} queries are recorded at this node, and run or have hosts that do not know of their end",
+                hint="stop one, start their hosts again, or submit elsewhere",
+            )
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _accepted(self, key: str, state: State) -> None:
+        if not key.startswith(QUERY):
             return
-        ended = sorted((r for r in self.all() if r.state not in LIVE), key=lambda r: not r.cleaned)
-        if not ended:
-            raise SbonError("too-many-queries", f"{self._most} queries run from this node", hint="stop one, or submit elsewhere")
-        self.delete(ended[0].id)
+        try:
+            self._known[key.removeprefix(QUERY)] = decoded(state)
+        except SbonError as error:  # Sent by a peer.
+            log.warning("record-refused", key=key, reason=str(error))
+
+    def _chosen(self, query: str, state: State) -> QueryRecord:
+        """Return the decoded record, and remember it if this node is one of its acceptors."""
+        record, known = decoded(state), self._known.get(query)
+        if known is not None and known.version <= record.version:
+            self._known[query] = record
+        return record
+
+    def _existing(self, query: str, record: QueryRecord | None) -> QueryRecord:
+        if record is None:
+            raise SbonError("record-unknown", f"no node that answers has a record of {query}", where="query")
+        return record
+
+
+def _encoded(record: QueryRecord) -> bytes:
+    return msgspec.msgpack.encode(record)
+
+
+def decoded(state: State) -> QueryRecord:
+    """Return the record in a register's state; raise ``bad-record`` for anything else."""
+    try:
+        record = msgspec.msgpack.decode(state.value, type=QueryRecord)
+    except msgspec.MsgspecError as error:
+        raise SbonError("bad-record", str(error), where="query", hint="do all nodes run the same version?") from error
+    return msgspec.structs.replace(record, version=state.version)
+
+
+def _is_cleaned(answer: object) -> bool:
+    """Return whether an acceptor has accepted the end, or nothing."""
+    if not isinstance(answer, Report):
+        return False
+    if answer.accepted is None:
+        return True
+    record = decoded(answer.accepted.state)
+    return record.state not in LIVE and record.cleaned

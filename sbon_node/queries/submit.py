@@ -5,7 +5,8 @@ Source: docs/design.md, section 10.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 import structlog
@@ -16,13 +17,16 @@ from sbon_node.connectors.sinks.registry import check_sink
 from sbon_node.errors import SbonError
 from sbon_node.model.plan import Plan
 from sbon_node.model.queries import Accepted, Progress, Submission
+from sbon_node.model.query_ids import new_name, new_uid
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.queries import deploy
 from sbon_node.queries.holder import QueryHolder
-from sbon_node.queries.lookup import QueryLookup
+from sbon_node.queries.names import NameRecord, QueryNames
 from sbon_node.queries.planning import Planning
+from sbon_node.queries.record_steps import end_error
 from sbon_node.queries.step_times import StepTimes
+from sbon_node.registers.states import State
 from sbon_node.workflow.context import Context
 
 log = structlog.get_logger()
@@ -32,9 +36,9 @@ class Submitter:
     """Takes queries at this node, which then holds their records."""
 
     def __init__(
-        self, context: Context, planning: Planning, book: QueryHolder, lookup: QueryLookup, settings: ConnectorSettings
+        self, context: Context, planning: Planning, book: QueryHolder, names: QueryNames, settings: ConnectorSettings
     ) -> None:
-        self._context, self._planning, self._book, self._lookup = context, planning, book, lookup
+        self._context, self._planning, self._book, self._names = context, planning, book, names
         self._settings = settings
 
     async def submit(self, submission: Submission) -> AsyncIterator[Progress | Accepted]:
@@ -46,50 +50,71 @@ class Submitter:
         consumer = self._planning.consumer(submission.consumer)
         if consumer == context.name:
             check_sink(submission.sink.kind, submission.sink.options, self._settings)
-        query = await self._name(submission.name)
+        name = submission.name or new_name(context.rng)
+        await self._book.check_name(name)
+        # The members are asked for the name while the query is planned.
+        found = asyncio.ensure_future(self._names.look_up(name)) if submission.name else None
+        try:
+            async with aclosing(self._submit(submission, name, consumer, found)) as events:
+                async for event in events:
+                    yield event
+        finally:
+            if found is not None:
+                found.cancel()
+                await asyncio.gather(found, return_exceptions=True)
+
+    async def _submit(
+        self, submission: Submission, name: str, consumer: str, found: asyncio.Future[State | None] | None
+    ) -> AsyncGenerator[Progress | Accepted, None]:
+        context, uid = self._context, new_uid(name, self._context.rng)
         start = "" if self._planning.engine_runs else ", which has to start first: that takes some seconds"
         yield Progress(step="parsing", message=f"reading the query; the engine analyses it{start}")
         times = StepTimes(context.clock)
-        plan = await self._planning.plan(submission, query, times)
-        record = self._book.create(self._record(submission, query, consumer, plan))
+        plan = await self._planning.plan(submission, uid, times)
+        record = await self._book.create(self._record(submission, name, uid, consumer, plan))
+        naming = asyncio.ensure_future(self._named(name, NameRecord(uid, context.name), found))
         try:
             count = f"{len(plan.operators)} operator{'s' if len(plan.operators) != 1 else ''}"
             yield Progress(step="placing", message=f"placing {count} by {submission.strategy}")
             record = await self._place(record, times)
+            if naming.done():
+                await naming
             if record.placement is not None and record.placement.reason:
                 yield Progress(step="placed", message=record.placement.reason)
             for assignment in record.placement.assignments if record.placement else ():
                 yield Progress(step="placed", message=f"{assignment.operator} -> {assignment.node}: {assignment.reason}")
             # Closed before the undoing, so that no part is still starting then.
             with times.step("start"):
-                async with aclosing(deploy.start(context, record)) as starting:
+                async with aclosing(deploy.start(context, record, self._book.acceptors(uid))) as starting:
                     async for progress in starting:
                         yield progress
-            record = self._book.begin(record.id)
+            await naming
+            record = await self._book.begin(record.id)
         except BaseException as error:
-            ended = self._book.end_error(record.id)
-            if isinstance(error, SbonError) and self._book.record(record.id).state == query_states.FINISHED:
+            naming.cancel()
+            await asyncio.gather(naming, return_exceptions=True)
+            latest = await self._book.latest(record.id) if isinstance(error, SbonError) else None
+            if latest is not None and latest.state == query_states.FINISHED:
                 # Its rows were delivered while an answer to a start was still awaited: there is nothing to undo.
                 log.info("submission-finished-early", query=record.id, reason=str(error))
-                yield Accepted(query=await self._book.describe(self._book.begin(record.id)), seconds=times.seconds())
+                yield Accepted(query=await self._book.describe(await self._book.begin(record.id)), seconds=times.seconds())
                 return
             log.info("submission-undone", query=record.id, reason=str(error))
             await self._book.undo(record.id, str(error)[:500] or "the submission was given up")
-            if ended is not None and isinstance(error, SbonError):
+            if latest is not None and (ended := end_error(latest)) is not None:
                 raise ended from error  # the other parts then only report that they were stopped
             raise
         yield Accepted(query=await self._book.describe(record), seconds=times.seconds())
 
-    async def _name(self, wished: str) -> str:
-        """Return the query's name; raise ``query-exists`` if a reachable node holds a query of that name."""
-        query = self._book.new_id(wished)
-        if wished and await self._lookup.is_taken(wished):
-            raise SbonError("query-exists", f"there is a query {wished!r} already", where="name", hint="choose another name")
-        return query
+    async def _named(self, name: str, holder: NameRecord, found: asyncio.Future[State | None] | None) -> None:
+        """Take the name, if the user chose it. It takes round trips, in which the query is placed and started."""
+        if found is not None:
+            await self._names.take(name, holder, found)
 
-    def _record(self, submission: Submission, query: str, consumer: str, plan: Plan) -> QueryRecord:
+    def _record(self, submission: Submission, name: str, uid: str, consumer: str, plan: Plan) -> QueryRecord:
         return QueryRecord(
-            id=query,
+            id=uid,
+            name=name,
             sql=submission.sql,
             state=query_states.PLACING,
             submitted_ms=self._context.clock.wall_ms(),
@@ -110,7 +135,7 @@ class Submitter:
                 placement = await self._planning.place(record.plan, record, record.consumer, refused)
             hosts = {**record.hosts, **placement.hosts()}
             epochs = dict.fromkeys((*placement.hosts(), record.sink_component), 1)
-            record = self._book.place(record.id, placement, hosts, epochs)
+            record = await self._book.place(record.id, placement, hosts, epochs)
             with times.step("reserve"):
                 failed = await deploy.reserve(self._context, record)
             if not failed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from sbon_node.model.queries import QueryInfo, SinkSpec
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states.query_states import LIVE
@@ -17,7 +19,8 @@ A list of all records must fit a message.
 def summary_of(context: Context, record: QueryRecord, counted: int | None, trouble: str = "") -> QueryInfo:
     """Return the summary; ``counted`` are the rows at the last count, ``trouble`` the reason why it might not progress then."""
     return QueryInfo(
-        id=record.id,
+        id=record.called,
+        uid=record.id,
         sql=_cut(record.sql),
         state=record.state,
         reason=_cut(record.reason or _missing(context, record) or trouble),
@@ -29,6 +32,12 @@ def summary_of(context: Context, record: QueryRecord, counted: int | None, troub
         streams=record.streams,
         rows=record.last.rows if record.last is not None else counted,
     )
+
+
+def stale(info: QueryInfo, why: str) -> QueryInfo:
+    """Return a description that may have changed since, and says so."""
+    reason = f"may be stale: {why}"
+    return msgspec.structs.replace(info, stale=True, reason=f"{info.reason}; {reason}" if info.reason else reason)
 
 
 def _missing(context: Context, record: QueryRecord) -> str:

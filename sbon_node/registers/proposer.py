@@ -27,10 +27,29 @@ from sbon_node.registers.states import NO_BALLOT, Accepted, Acceptor, Ballot, Co
 
 
 class Lead(NamedTuple):
-    """A ballot that a quorum has promised together with its last acceptance, and the state it has accepted."""
+    """A ballot that needs no promises any more, and the state that the register has then.
+
+    A quorum has promised it together with its last acceptance of ``state``. Without a state, the register does not exist, and
+    a quorum of ``configuration`` has promised the ballot; or this is the :func:`first_lead` of a register that nobody else
+    creates.
+    """
 
     ballot: Ballot
-    state: State
+    state: State | None
+    configuration: Configuration
+
+
+def first_lead(ballot: Ballot, configuration: Configuration) -> Lead:
+    """Return the lead that creates a register in one round trip, at acceptors that nobody else gives to the same key.
+
+    Promises of a ballot exclude that a lesser ballot is chosen later, and tell the state that it may have chosen. Here there is
+    no such state. A proposer creates the register only with this ballot; the others change a state that an acceptor has
+    accepted, and read it first: an acceptor that has accepted this ballot refuses lesser ones. So each ballot with a state is
+    greater than this one, and its quorum of promises reports the state that this one has chosen.
+
+    The key must be new for this ballot: a later attempt, also of the same proposer, asks for promises.
+    """
+    return Lead(ballot, None, configuration)
 
 
 class Chosen(NamedTuple):
@@ -60,7 +79,8 @@ class Proposer:
         following: Greater than ``ballot``; the acceptors promise it together with their acceptance.
         configuration: The acceptors as known here, or those of a new register.
         change: The function to apply.
-        lead: Of this proposer's last attempt: its ballot is used instead of ``ballot``, and no promise is asked for.
+        lead: Of this proposer's last attempt: its ballot is used instead of ``ballot``, and no promise is asked for. A lead
+            without a state is ignored where it cannot create the register: another proposer may have created it since.
 
     ``outcome`` is None until the attempt is over.
     """
@@ -68,6 +88,8 @@ class Proposer:
     def __init__(
         self, *, ballot: Ballot, following: Ballot, configuration: Configuration, change: Change, lead: Lead | None = None
     ) -> None:
+        if lead is not None and lead.state is None and not _creates(lead, configuration, change):
+            lead = None
         self._ballot = ballot if lead is None else lead.ballot
         self._following, self._initial, self._change, self._lead = following, configuration, change, lead
         self._promises: dict[Acceptor, Accepted | None] = {}
@@ -133,7 +155,7 @@ class Proposer:
     def _propose(self, current: State | None) -> tuple[Request, ...]:
         state, self._verdict = self._change(current, self._initial)
         if state is None:
-            self.outcome = Chosen(None, self._verdict)
+            self.outcome = Chosen(None, self._verdict, Lead(self._ballot, None, self._initial))
             return ()
         self._proposed = state
         before = state.configuration if current is None else current.configuration
@@ -144,7 +166,9 @@ class Proposer:
     def _acknowledged(self, acceptor: Acceptor, answer: Acceptance) -> None:
         self._accepted[acceptor] = None
         if self._proposed is not None and self._proposed.configuration.has_quorum(self._accepted):
-            self.outcome = Chosen(self._proposed, self._verdict, Lead(self._following, self._proposed))
+            self.outcome = Chosen(
+                self._proposed, self._verdict, Lead(self._following, self._proposed, self._proposed.configuration)
+            )
 
     def _look_for_block(self) -> None:
         if self.outcome is not None:
@@ -154,6 +178,11 @@ class Proposer:
         if not configuration.has_quorum([one for one in configuration.members if one not in against]):
             promised = max(self._refused.values(), default=NO_BALLOT)
             self.outcome = Blocked(promised, tuple(self._unknown), self.uncertain)
+
+
+def _creates(lead: Lead, configuration: Configuration, change: Change) -> bool:
+    """Return whether the change creates the register at the acceptors that have promised the lead's ballot."""
+    return lead.configuration == configuration and change(None, configuration).state is not None
 
 
 class Reader:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from sbon_node.errors import SbonError
 from sbon_node.net.peers import Caller
 from sbon_node.registers.acceptor import Accept, AcceptorRecord, Answer, Request, react
-from sbon_node.registers.states import Acceptor, State
+from sbon_node.registers.states import Accepted, Acceptor, State
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
@@ -38,6 +38,10 @@ class AcceptorStore:
     def states(self) -> Mapping[str, State]:
         """The accepted states by key."""
         return {key: record.accepted.state for key, record in self._records.items() if record.accepted is not None}
+
+    def accepted(self) -> Iterator[tuple[str, Accepted]]:
+        """Return what is accepted, with its ballot, by key."""
+        return ((key, record.accepted) for key, record in self._records.items() if record.accepted is not None)
 
     def state(self, key: str) -> State | None:
         """Return the accepted state."""

@@ -11,12 +11,11 @@ import structlog
 
 from sbon_node.backoff import Backoff
 from sbon_node.errors import SbonError
-from sbon_node.registers.acceptor import Answer, Read, Report, Request
+from sbon_node.registers.acceptor import Accept, Answer, Read, Report, Request
 from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
-from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader
+from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
 from sbon_node.registers.states import Acceptor, Ballot, Configuration, State, newest
 from sbon_node.replication.acceptor_store import MAX_VALUE_BYTES, AcceptorStore
-from sbon_node.replication.rendezvous import ACCEPTORS, ranked
 from sbon_node.workflow.context import Context
 from sbon_protocol.calls import AskRegister, RegisterAnswer
 from sbon_protocol.codec import decode_record
@@ -60,6 +59,8 @@ class Registers:
         self._number = 0
         self._known: dict[str, Configuration] = {}
         self._leads: dict[str, Lead] = {}
+        self._refused: dict[str, SbonError] = {}
+        self._behind: dict[str, bool] = {}
         self._unfinished: dict[asyncio.Task[Answer | None], None] = {}
 
     async def close(self) -> None:
@@ -82,8 +83,14 @@ class Registers:
             return self._noted(key, reader.outcome).state
         return (await self._decide(key, configuration, Keep())).state
 
-    async def create(self, key: str, value: bytes, acceptors: tuple[Acceptor, ...]) -> Chosen:
-        """Create a register at ``acceptors``, unless they have it already."""
+    async def create(self, key: str, value: bytes, acceptors: tuple[Acceptor, ...], *, alone: bool = False) -> Chosen:
+        """Create a register at ``acceptors``, unless they have it already.
+
+        It takes one round trip if this node ``alone`` ever creates the key, and does it once: see
+        :func:`~sbon_node.registers.proposer.first_lead`.
+        """
+        if alone:
+            _keep(self._leads, key, first_lead(self._next_ballot(), Configuration(0, acceptors)))
         return await self.compare_and_set(key, 0, value, acceptors)
 
     async def compare_and_set(self, key: str, expected: int, value: bytes, acceptors: tuple[Acceptor, ...] = ()) -> Chosen:
@@ -112,18 +119,43 @@ class Registers:
             outcome = await self._decide(key, state.configuration, FinishMove(state.configuration.era))
         return outcome
 
+    async def prepare(self, key: str, acceptors: tuple[Acceptor, ...]) -> State | None:
+        """Return the register's state, or None; a creation at these acceptors takes one round trip then."""
+        return (await self._decide(key, Configuration(0, acceptors), Keep())).state
+
+    def behind(self) -> list[str]:
+        """Return registers of which an acceptor may have missed a change by this node; all acceptors are present now."""
+        away = self._context.away
+        known = {key: self.configuration(key) for key in self._behind}
+        return [key for key, one in known.items() if one is None or not any(away(member.node) for member in one.members)]
+
+    async def settle(self, key: str) -> State | None:
+        """Read the register, and bring all its acceptors up to date."""
+        self._behind.pop(key, None)
+        configuration = await self._configuration(key)
+        return None if configuration is None else (await self._decide(key, configuration, Keep())).state
+
+    async def accepted(self, key: str, acceptors: Iterable[Acceptor]) -> list[Answer | None]:
+        """Ask each acceptor for what it has accepted; None for no answer."""
+        return await asyncio.gather(*(self._ask(key, Read(one)) for one in acceptors))
+
+    def configuration(self, key: str) -> Configuration | None:
+        """Return the newest acceptors known here."""
+        state, known = self._store.state(key), self._known.get(key)
+        if state is not None and (known is None or known.era <= state.configuration.era):
+            return state.configuration
+        return known
+
     async def find(self, key: str) -> Found:
-        """Ask all members for the register, in its order: first as many as have it, then all others."""
-        members = ranked(key, self.candidates())
-        silent: list[str] = []
-        for group in (members[:ACCEPTORS], members[ACCEPTORS:]):
-            answers = await asyncio.gather(*(self._ask(key, Read(one)) for one in group))
-            silent += [one.node for one, answer in zip(group, answers, strict=True) if answer is None]
-            accepted = newest([answer.accepted for answer in answers if isinstance(answer, Report)])
-            if accepted is not None:
-                self._keep(key, accepted.state.configuration)
-                return Found(accepted.state.configuration, silent)
-        return Found(None, sorted(silent))
+        """Ask all members for the register."""
+        members = self.candidates()
+        answers = await asyncio.gather(*(self._ask(key, Read(one)) for one in members))
+        silent = [one.node for one, answer in zip(members, answers, strict=True) if answer is None]
+        accepted = newest([answer.accepted for answer in answers if isinstance(answer, Report)])
+        if accepted is None:
+            return Found(None, silent)
+        self._keep(key, accepted.state.configuration)
+        return Found(accepted.state.configuration, silent)
 
     def candidates(self, *, alive: bool = False) -> list[Acceptor]:
         """Return all members, or those ``alive``, as acceptors, this node included; without nodes that have left for good."""
@@ -138,10 +170,7 @@ class Registers:
 
         Raises ``no-majority`` if nodes that may have the register do not answer: two of three acceptors would be among them.
         """
-        state, known = self._store.state(key), self._known.get(key)
-        if state is not None and (known is None or known.era <= state.configuration.era):
-            return state.configuration
-        if known is not None:
+        if (known := self.configuration(key)) is not None:
             return known
         found = await self.find(key)
         if found.configuration is None and len(found.silent) > 1:
@@ -167,6 +196,9 @@ class Registers:
                 return self._noted(key, outcome)
             if attempt.uncertain and isinstance(change, CompareAndSet):
                 change = msgspec.structs.replace(change, retried=True)
+            refused = self._refused.pop(key, None)
+            if refused is not None and (clock.now() >= deadline or len(configuration.members) == 1):
+                raise refused
             if isinstance(outcome, Blocked):
                 self._number = max(self._number, outcome.promised.counter >> LIFE_BITS)
             if clock.now() >= deadline:
@@ -212,18 +244,28 @@ class Registers:
             task.add_done_callback(lambda done: self._unfinished.pop(done, None))
             asked[task] = request.acceptor
 
+    def _serve(self, key: str, request: Request) -> Answer:
+        """Answer as an acceptor; remember why this node cannot, to tell it if no majority does without it."""
+        try:
+            return self._store.serve(key, request)
+        except SbonError as error:
+            _keep(self._refused, key, error)
+            raise
+
     async def _ask(self, key: str, request: Request) -> Answer | None:
         """Return an acceptor's answer; None if it gives none."""
         context, node = self._context, request.acceptor.node
         try:
             if node == context.name:
-                return self._store.serve(key, request)
+                return self._serve(key, request)
             timeout_s = context.settings.component_timeout_s
             reply = await context.ask(node, AskRegister(key=key, request=request), RegisterAnswer, timeout_s=timeout_s)
             answer: Answer = decode_record(reply.answer, Answer)
             return answer
         except (SbonError, ProtocolError) as error:
             log.debug("register-not-asked", key=key, node=node, reason=str(error))
+            if isinstance(request, Accept):
+                _keep(self._behind, key, True)
             return None
 
 

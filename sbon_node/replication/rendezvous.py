@@ -17,8 +17,12 @@ def ranked(key: str, acceptors: Iterable[Acceptor]) -> list[Acceptor]:
 
 
 def chosen(key: str, acceptors: Iterable[Acceptor], first: Sequence[Acceptor] = ()) -> tuple[Acceptor, ...]:
-    """Return the acceptors of a new register: ``first``, then the highest ranked; all, if there are fewer than three."""
-    return tuple(dict.fromkeys((*first, *ranked(key, acceptors))))[:ACCEPTORS]
+    """Return the acceptors of a new register: three, ``first`` and then the highest ranked; one, if there are fewer.
+
+    Two acceptors would both be needed for each change, so that the loss of either would block the register.
+    """
+    order = tuple(dict.fromkeys((*first, *ranked(key, acceptors))))
+    return order[:ACCEPTORS] if len(order) >= ACCEPTORS else order[:1]
 
 
 def _weight(key: str, node: str) -> bytes:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 import structlog
 
 from sbon_node.errors import SbonError
@@ -25,13 +28,58 @@ class Repair:
     def __init__(self, context: Context, store: AcceptorStore, registers: Registers) -> None:
         self._context, self._store, self._registers = context, store, registers
         self._dead_since: dict[str, float] = {}
+        self._instances: dict[str, str] = {}
+        self._replaced = asyncio.Event()
 
     async def run(self) -> None:
+        """Look after the registers for ever, and at once after a member came back without its disk, or left."""
+        self._instances = {member.name: member.instance for member in self._context.membership.members()}
+        self._context.membership.listen(self._member_changed)
         while True:
-            await self._context.clock.sleep(self._context.settings.repair_s * self._context.rng.uniform(0.5, 1.0))
+            pause_s = self._context.settings.repair_s * self._context.rng.uniform(0.5, 1.0)
+            with suppress(TimeoutError):
+                async with self._context.clock.timeout(pause_s):
+                    await self._replaced.wait()
+            self._replaced.clear()
             self._watch()
             for key in sorted(self._store.states):
                 await self._look_after(key)
+            for key in self._registers.behind():
+                await self._settle(key)
+
+    async def _settle(self, key: str) -> None:
+        try:
+            await self._registers.settle(key)
+        except SbonError as error:
+            log.info("register-not-settled", key=key, code=error.code, reason=str(error))
+
+    async def hand_over(self) -> list[str]:
+        """Replace this node, which is about to leave, as an acceptor; return the keys that no other node can take."""
+        me, left = self._store.me, []
+        alive = [one for one in self._registers.candidates(alive=True) if one != me]
+        for key in sorted(self._store.states):
+            configuration = self._registers.configuration(key)
+            if configuration is None or me not in configuration.members:
+                continue
+            staying = [one for one in configuration.acceptors if one in alive]
+            try:
+                if not alive:
+                    raise SbonError("no-majority", "there is no other node")
+                await self._registers.move(key, chosen(key, alive, staying))
+            except SbonError as error:
+                log.info("register-not-handed-over", key=key, code=error.code, reason=str(error))
+                left.append(key)
+        return left
+
+    def _member_changed(self, name: str, change: str) -> None:
+        """Wake up for an acceptor that is certainly gone; the others have time to come back."""
+        member = self._context.membership.get(name)
+        if member is None:
+            return
+        instance = self._instances.get(name)
+        self._instances[name] = member.instance
+        if change == "left" or (instance and member.instance and instance != member.instance):
+            self._replaced.set()
 
     def _watch(self) -> None:
         """Note since when nodes are dead."""
@@ -59,6 +107,8 @@ class Repair:
         if configuration.joining:
             return configuration.joining
         wanted = chosen(key, alive, staying)
+        if len(wanted) < len(configuration.acceptors):
+            return None  # Fewer copies than now, as long as no other node is there.
         return wanted if set(wanted) != set(configuration.acceptors) else None
 
     def _gone(self, acceptor: Acceptor) -> bool:

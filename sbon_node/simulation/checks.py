@@ -14,8 +14,7 @@ from typing import Any
 
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.model.frames import Frame
-from sbon_node.model.records import QueryRecord
-from sbon_node.model.states.query_states import LIFECYCLE, RUNNING
+from sbon_node.simulation.register_checks import RegisterChecks
 from sbon_node.streams.links.credit import weight
 from sbon_node.streams.links.link import Link
 from sbon_node.streams.outbox.outbox import Outbox
@@ -42,12 +41,11 @@ class Checker:
         self._frames: dict[tuple[str, int, int], bytes] = {}
         self._lineages: dict[str, int] = {}
         self._publishers: dict[tuple[str, int, int], str] = {}
-        self._records: dict[tuple[str, str], QueryRecord] = {}
-        self._running: dict[str, str] = {}
         self._visible: dict[str, int] = {}
         self._done: dict[tuple[str, str], int] = {}
         self._epochs: dict[str, int] = {}
         self._engine_processes: dict[str, list[str]] = {}
+        self.registers = RegisterChecks(self._expect)
         self.checks = 0
 
     # -- at steps ------------------------------------------------------------------------------------------------------
@@ -120,29 +118,6 @@ class Checker:
         for reader in self._readers.get(stream, ()):
             done = self._done.get((stream, reader), 0)
             self._expect(trimmed <= done, f"{stream} trimmed to frame {trimmed}, {reader} has finished with {done}")
-
-    def recorded(self, node: str, records: Iterable[QueryRecord]) -> None:
-        """Check the records of a holder: none has gone back, none has left its end, and a name has one running query."""
-        for record in records:
-            known = self._records.get((node, record.id))
-            self._records[node, record.id] = record
-            if known is not None and known.submitted_ms == record.submitted_ms:
-                change = f"the record of {record.id} at {node}: version {known.version}, {known.state}"
-                self._expect(record.version >= known.version, f"{change}, fell back to version {record.version}")
-                ended = known.state in LIFECYCLE.terminal
-                self._expect(not ended or record.state == known.state, f"{change}, became {record.state}")
-            if record.state == RUNNING:
-                holder = self._running.setdefault(record.id, node)
-                self._expect(holder == node, f"two queries {record.id} run, of {holder} and {node}")
-            elif self._running.get(record.id) == node:
-                del self._running[record.id]
-
-    def wiped(self, node: str) -> None:
-        """Forget the records of a node that has lost its disk."""
-        for key in [key for key in self._records if key[0] == node]:
-            del self._records[key]
-        for query in [query for query, holder in self._running.items() if holder == node]:
-            del self._running[query]
 
     def bounded(self, outbox: Outbox, stream: str, batch_bytes: int) -> None:
         """Check that unreceived frames stay within the quota and one batch."""

@@ -6,9 +6,10 @@ from sbon_node.hosting.hosted_operator import HostedOperator
 from sbon_node.hosting.sinks import HostedSink
 from sbon_node.model.catalogue import is_source
 from sbon_node.model.operators import Needs
-from sbon_node.model.records import QueryRecord
 from sbon_node.model.states.query_states import LIVE
 from sbon_node.placement.model.network_view import NOTHING
+from sbon_node.queries.records import decoded
+from sbon_node.replication.query_keys import QUERY
 from sbon_node.simulation.checks import StuckError
 from sbon_node.simulation.cluster import IdleMachine, NodeDiedError, SimulatedCluster
 from sbon_node.simulation.node import SimulatedNode
@@ -63,8 +64,10 @@ def _kept(node: SimulatedNode) -> list[str]:
     leftovers += [f"{one} in the engine" for one in (node.engine.running() if node.engine else ())]
     assert node.process is not None
     leftovers += [f"task {task.get_name()}" for task in node.process.tasks() if task.get_name().startswith(OF_QUERIES)]
-    for record in store.all("query", QueryRecord).values():
-        if record.state in LIVE:
+    for record in (decoded(one.state) for key, one in node.daemon._acceptors.accepted() if key.startswith(QUERY)):
+        if record.withdrawn:
+            leftovers.append(f"{record.id} is refused, and not forgotten")
+        elif record.state in LIVE:
             leftovers.append(f"{record.id} is {record.state}")
         elif not record.cleaned:
             leftovers.append(f"{record.id} is {record.state}, and not cleaned up")

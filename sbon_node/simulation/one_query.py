@@ -15,8 +15,7 @@ from pathlib import Path
 
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
-from sbon_node.model.queries import Accepted, SinkSpec, Submission
-from sbon_node.model.records import QueryRecord
+from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
 from sbon_node.model.states import query_states
 from sbon_node.simulation.casting import FRAGMENT, QUERY, SCHEMA, STEP_MS, Casting, numbers, oracle, read_result
 from sbon_node.simulation.checks import CheckFailedError
@@ -25,6 +24,7 @@ from sbon_node.simulation.faults.plan import Fault
 from sbon_node.simulation.follower import Follower
 from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
+from sbon_node.simulation.query_run import expect, record_of
 
 ALLOWED = {
     True: (query_states.RUNNING, query_states.FINISHED),
@@ -50,8 +50,6 @@ class OneQuery:
         cluster.start()
         await cluster.together()
         await cluster.answer(self.casting.holder, self._declare())
-        branch = f"{QUERY}.b0"
-        cluster.watch.expect(QUERY, {branch: (self._source().id,)}, (branch,))
         cluster.fault_injector.arm(self.faults)
         accepted = await self._submit()
         submission = len(cluster.fault_injector.plan.history)
@@ -101,6 +99,8 @@ class OneQuery:
         )
         async for event in daemon.submit(submission):
             self.cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
+            if isinstance(event, Progress) and event.step == "placing":
+                expect(self.cluster, QUERY)
 
     async def _ending(self, accepted: bool | None) -> str:
         """Wait for the end and return ``finished``, ``refused`` or, if a disk was lost, ``failed``.
@@ -110,7 +110,7 @@ class OneQuery:
         holder, answered_s = self.cluster.nodes[self.casting.holder], self.cluster.loop.time()
         while True:
             await self.cluster.until(lambda: holder.ready)
-            record = holder.daemon.context.store.get("query", QUERY, QueryRecord)
+            record = record_of(self.cluster, QUERY)
             state = record.state if record is not None else "gone"
             if state == query_states.FINISHED and accepted is not False:
                 return "finished"

@@ -15,6 +15,9 @@ from sbon_node.model.plan import Decompose, Plan
 from sbon_node.model.queries import Accepted, Progress, QueryInfo, SinkSpec, Submission
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
+from sbon_node.queries.records import decoded
+from sbon_node.registers import states
+from sbon_node.replication.query_keys import QUERY
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import NodeDiedError, SimulatedCluster
 from sbon_node.simulation.engine.evaluate import output_schema
@@ -104,10 +107,7 @@ class QueryRun:
         async for event in daemon.submit(submission):
             cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
             if isinstance(event, Progress) and event.step == "placing":
-                record = daemon.context.store.get("query", query.name, QueryRecord)
-                assert record is not None
-                inputs = {operator.id: [spec.stream for spec in operator.inputs] for operator in record.plan.operators}
-                cluster.watch.expect(query.name, inputs, record.plan.outputs)
+                expect(cluster, query.name)
 
     def _random_faults(self, cluster: SimulatedCluster) -> tuple[Fault, ...]:
         if not self.random_faults:
@@ -120,6 +120,31 @@ class QueryRun:
             fsync=cluster.config.streams.fsync,
         )
         return random_plan(cluster.seed, stage, most=self.random_faults)
+
+
+def expect(cluster: SimulatedCluster, query: str) -> None:
+    """Let the checker expect the operators and the sink of a query that is being placed."""
+    record = record_of(cluster, query)
+    assert record is not None
+    inputs = {operator.id: [spec.stream for spec in operator.inputs] for operator in record.plan.operators}
+    cluster.watch.expect(record.id, inputs, record.plan.outputs)
+
+
+def record_of(cluster: SimulatedCluster, query: str) -> QueryRecord | None:
+    """Return the newest record of that name, as the acceptors that are up have it."""
+    return max(
+        (r for r in records_of(cluster) if r.name == query and not r.withdrawn), key=lambda r: r.submitted_ms, default=None
+    )
+
+
+def records_of(cluster: SimulatedCluster) -> list[QueryRecord]:
+    """Return all records, each in the newest state that an acceptor which is up has accepted."""
+    newest: dict[str, states.Accepted] = {}
+    for node in cluster.nodes.values():
+        for key, accepted in node.daemon._acceptors.accepted() if node.ready else ():
+            if key.startswith(QUERY) and (key not in newest or newest[key].ballot < accepted.ballot):
+                newest[key] = accepted
+    return [decoded(accepted.state) for accepted in newest.values()]
 
 
 async def _analyse(fragment: str, inputs: tuple[Schema, ...]) -> Schema:

@@ -18,7 +18,6 @@ from typing import Any
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
-from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.simulation.casting import (
     FRAGMENT,
@@ -37,6 +36,7 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import Fault
 from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
+from sbon_node.simulation.query_run import expect, record_of
 
 RETRY_S = 1.0
 MOST_TRIES = 200
@@ -181,10 +181,7 @@ class SeveralQueries:
         )
         async for event in daemon.submit(submission):
             if isinstance(event, Progress) and event.step == "placing":
-                record = daemon.context.store.get("query", running.name, QueryRecord)
-                assert record is not None
-                inputs = {operator.id: [spec.stream for spec in operator.inputs] for operator in record.plan.operators}
-                self.cluster.watch.expect(running.name, inputs, record.plan.outputs)
+                expect(self.cluster, running.name)
             self.cluster.note(f"{running.stream} accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
 
     async def _stop(self, running: _Running) -> None:
@@ -207,7 +204,7 @@ class SeveralQueries:
         holder, submitted_s = self.cluster.nodes[running.life.holder], self.cluster.loop.time()
         while True:
             await self.cluster.until(lambda: holder.ready)
-            record = holder.daemon.context.store.get("query", running.name, QueryRecord)
+            record = record_of(self.cluster, running.name)
             state = record.state if record is not None else "gone"
             reason = record.reason if record is not None else ""
             undoing = self.cluster.loop.time() < submitted_s + 2 * SETTLE_S

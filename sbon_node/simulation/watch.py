@@ -9,7 +9,6 @@ from sbon_node.connectors.sinks.runner import SinkRunner
 from sbon_node.failpoints import Failpoint
 from sbon_node.hosting.sinks import HostedSink
 from sbon_node.model.catalogue import is_source
-from sbon_node.model.records import QueryRecord
 from sbon_node.simulation.checks import Checker
 from sbon_node.simulation.node import SimulatedNode
 from sbon_node.streams.outbox.outbox import Outbox
@@ -53,7 +52,8 @@ class Watch:
         if outbox is None:
             return
         if step == "store" and node.node is not None:
-            self.checker.recorded(node.name, node.node.context.store.all("query", QueryRecord).values())
+            acceptors = node.node._acceptors
+            self.checker.registers.accepted(acceptors.me, list(acceptors.accepted()))
         if step in ("publish", "plan"):
             for stream in outbox.streams():
                 self.checker.published(outbox, stream, _checkpoint(node, stream), _publisher(node, stream))

@@ -76,6 +76,30 @@ class ControlSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             description="time for which a keeper of a register is dead before another node replaces it; seconds",
         ),
     ] = 3600.0
+    drive_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=3600,
+            description="pause between checks whether a query recorded here needs work, without messages; seconds",
+        ),
+    ] = 5.0
+    takeover_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="time for which a node that places a query is gone before another node ends the query; seconds",
+        ),
+    ] = 10.0
+    orphan_check_s: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=86_400,
+            description="pause after which a host asks again whether the queries of its components live; seconds",
+        ),
+    ] = 60.0
     resume_tries: Annotated[
         int, Meta(ge=1, le=1000, description="starts of an operator after a restart; if all fail, its query does")
     ] = 5

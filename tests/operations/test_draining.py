@@ -11,7 +11,7 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.model.queries import QueryInfo
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
+from tests.workflow.clusters import ask, declare, in_cluster, plain, source_at, state_of, submitted
 
 PINNED = "has the source source/numbers@1/at-b"
 
@@ -39,7 +39,7 @@ async def running(cluster: SimulatedCluster, tmp_path: Path, strategy: str, rows
 @pytest.mark.parametrize(
     "strategy, node, reasons",
     [
-        ("producer", "a", ("keeps the record of query q", "hosts q.sink of query q")),
+        ("producer", "a", ("hosts q.sink of query q",)),
         ("producer", "b", ("hosts q.b0 of query q", "has source/numbers@1/at-b, which q.b0 reads", PINNED)),
         ("consumer", "b", ("has source/numbers@1/at-b, which q.b0 reads", PINNED)),
     ],
@@ -50,7 +50,7 @@ def test_a_node_on_which_anything_lives_refuses_with_every_reason(
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path, strategy)
         error = await refusal(drain(cluster, node))
-        assert (error.code, error.details) == ("node-in-use", reasons)
+        assert (error.code, tuple(map(plain, error.details))) == ("node-in-use", reasons)
         assert not cluster.at(node).daemon.status().drained
         await ask(cluster, "a", cluster.at("a").daemon.stop_query("q"))
 

@@ -64,8 +64,8 @@ def test_a_register_is_created_in_two_round_trips_and_changed_in_one() -> None:
     creation.receive(A, Acceptance(ballot(5)))
     assert creation.outcome is None
     creation.receive(C, Acceptance(ballot(5)))
-    assert creation.outcome == Chosen(FIRST, Verdict.APPLIED, Lead(ballot(6), FIRST))
-    change = proposer(CompareAndSet(1, b"two", "t2"), Lead(ballot(6), FIRST))
+    assert creation.outcome == Chosen(FIRST, Verdict.APPLIED, Lead(ballot(6), FIRST, THREE))
+    change = proposer(CompareAndSet(1, b"two", "t2"), Lead(ballot(6), FIRST, THREE))
     assert {type(request) for request in change.begin()} == {Accept}
 
 
@@ -79,7 +79,7 @@ def test_a_proposer_follows_the_acceptors_to_their_successors() -> None:
 
 
 def test_acceptors_change_through_majorities_of_both() -> None:
-    move = proposer(StartMove((B, C, D)), Lead(ballot(5), FIRST))
+    move = proposer(StartMove((B, C, D)), Lead(ballot(5), FIRST, THREE))
     assert receivers(move.begin()) == [A, B, C, D]
     for one in (A, B):
         move.receive(one, Acceptance(ballot(5)))

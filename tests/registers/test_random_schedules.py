@@ -11,13 +11,13 @@ from tests.registers.world import World
 
 
 @settings(max_examples=1000, deadline=None, derandomize=True)
-@given(st.integers(0, 2**32))
-def test_histories_are_linearizable_and_never_go_back(seed: int) -> None:
-    World(random.Random(seed)).run()
+@given(st.integers(0, 2**32), st.booleans())
+def test_histories_are_linearizable_and_never_go_back(seed: int, sole: bool) -> None:
+    World(random.Random(seed), sole=sole).run()
 
 
 def test_the_schedules_reach_what_they_are_for() -> None:
-    worlds = [World(random.Random(seed)) for seed in range(60)]
+    worlds = [World(random.Random(seed), sole=seed % 2 == 0) for seed in range(60)]
     for world in worlds:
         world.run()
     assert sum(world.done for world in worlds) > 500

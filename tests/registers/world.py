@@ -13,7 +13,7 @@ import msgspec
 
 from sbon_node.registers.acceptor import Accept, Acceptance, AcceptorRecord, Answer, Prepare, Read, Request, react
 from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove, Verdict
-from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader
+from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
 from sbon_node.registers.states import Acceptor, Ballot, Configuration, State
 
 NODES = "abcde"
@@ -48,6 +48,8 @@ class Client:
 @dataclass
 class World:
     rng: random.Random
+    sole: bool = False
+    """Whether the first proposer alone creates the register, without promises."""
     sites: dict[str, Site] = field(default_factory=dict)
     flying: list[tuple[Client, Proposer | Reader, Acceptor, Request | Answer]] = field(default_factory=list)
     chosen: dict[Ballot, State] = field(default_factory=dict)
@@ -62,6 +64,11 @@ class World:
         self.sites = {name: Site(Acceptor(name, f"{name}0")) for name in NODES}
         first = Configuration(0, tuple(self.sites[name].me for name in NODES[:3]))
         self.clients = [Client(name, first) for name in ("p", "q", "r")]
+        if self.sole:
+            creator = self.clients[0]
+            creator.number = creator.counter = 1
+            creator.change = CompareAndSet(0, b"p1", "p1")
+            creator.lead = first_lead(Ballot(1, "p", "0"), first)
 
     def run(self, steps: int = STEPS) -> None:
         actions = [self.deliver, self.lose, self.repeat, self.work, self.give_up, self.crash, self.recover, self.wipe]
@@ -126,7 +133,7 @@ class World:
         if client.joint:
             return FinishMove(client.joint)
         draw = self.rng.random()
-        if draw < 0.25:
+        if draw < 0.25 or (self.sole and not client.seen):
             return Keep()
         if draw < 0.5:
             return StartMove(tuple(self.sites[name].me for name in self.rng.sample(NODES, 3)))

@@ -27,6 +27,7 @@ import pytest
 from sbon_node.connectors.sources.runner import SourcePosition
 from sbon_node.hosting.capacity import Reservations
 from sbon_node.hosting.sinks import SinkHost
+from sbon_node.queries import deploy
 from sbon_node.queries.holder import QueryHolder
 from sbon_node.simulation.casting import NODES, Casting
 from sbon_node.simulation.engine import engine
@@ -172,7 +173,7 @@ def test_unbounded_memory_and_disk_are_noticed(monkeypatch: pytest.MonkeyPatch) 
 def test_a_full_disk_stops_the_operator_with_that_reason_and_it_resumes() -> None:
     outcome = run_schedule([Fault(AtFailpoint("o", "plan", 3), "disk-full", "o", down_s=20.0)], seed=1)
     _check(outcome)
-    assert any("query.b0 stopped" in line and "no space" in line for line in outcome.trace)
+    assert any(".b0 stopped" in line and "no space" in line for line in outcome.trace)
     assert outcome.virtual_s > 20
 
 
@@ -298,13 +299,12 @@ def output_not_dropped(patch: pytest.MonkeyPatch) -> None:
 
 
 def host_away_never_told(patch: pytest.MonkeyPatch) -> None:
-    honest = QueryHolder._clean_once
+    honest = deploy.destroy
 
-    async def once(self: QueryHolder, query: str, nodes: Any = ()) -> list[str]:
-        await honest(self, query, nodes)
-        return []
+    async def destroy(*args: Any) -> deploy.Destroyed:
+        return deploy.Destroyed([], (await honest(*args)).sink)
 
-    patch.setattr(QueryHolder, "_clean_once", once)
+    patch.setattr(deploy, "destroy", destroy)
 
 
 PLANTED: list[tuple[Patch, Action | Literal["submission"], str]] = [
@@ -318,7 +318,7 @@ PLANTED: list[tuple[Patch, Action | Literal["submission"], str]] = [
     (submission_cut_short_not_undone, "submission", "query is placing|left behind"),
     (room_not_given_back, "submission", "free of"),
     (sink_not_closed, "submission", "sink of query|not cleaned up"),
-    (output_not_dropped, "submission", "stream query.b0"),
+    (output_not_dropped, "submission", "stream query-"),
     (host_away_never_told, "submission", "left behind"),
 ]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from sbon_node.config.config import Config
@@ -17,6 +18,7 @@ from sbon_node.model.queries import SinkSpec
 from sbon_node.model.records import QueryRecord
 from sbon_node.model.states.query_states import QueryState
 from sbon_node.net.transport import Connection
+from sbon_node.registers.states import Accepted, Acceptor, Ballot, Configuration, State
 from sbon_node.simulation.checks import Checker, CheckFailedError
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import AtTime, Fault, Stage, random_plan
@@ -217,20 +219,29 @@ def test_two_processes_that_publish_an_operators_stream_in_one_epoch_are_noticed
         checker.published(outboxes[0], "op", None, "a#2")
 
 
-def _record(state: QueryState, version: int, query: str = "q") -> QueryRecord:
-    return QueryRecord(id=query, sql="", state=state, consumer="c", sink=SinkSpec(), plan=PLAN, version=version)
+ONE, TWO, THREE = (Acceptor(name, f"{name}0") for name in "abc")
+
+
+def _accepted(state: QueryState, version: int, counter: int, uid: str = "q-aaaaaa") -> list[tuple[str, Accepted]]:
+    record = QueryRecord(id=uid, name="q", sql="", state=state, consumer="c", sink=SinkSpec(), plan=PLAN)
+    value = State(version, msgspec.msgpack.encode(record), (), Configuration(0, (ONE, TWO, THREE)))
+    return [(f"query/{uid}", Accepted(Ballot(counter, "a", "a0"), value))]
 
 
 @pytest.mark.parametrize(
     "first, then, reason",
     [
-        (("a", "running", 3), ("a", "running", 2), "fell back to version 2"),
-        (("a", "stopped", 3), ("a", "running", 4), "version 3, stopped, became running"),
-        (("a", "running", 2), ("b", "running", 2), "two queries q run, of a and b"),
+        (("running", 3, 1), ("running", 2, 2), "of version 3 became version 2"),
+        (("stopped", 3, 1), ("running", 4, 2), "stopped, running"),
+        (("running", 3, 1), ("failed", 3, 2), "two values of version 3"),
+        (("running", 2, 1), ("running", 2, 1, "q-bbbbbb"), "two queries q run, q-aaaaaa and q-bbbbbb"),
     ],
 )
 def test_records_that_go_back_and_names_of_two_queries_are_noticed(first: Any, then: Any, reason: str) -> None:
-    checker = Checker(StreamSettings(), {})
-    checker.recorded(first[0], [_record(*first[1:])])
+    checks = Checker(StreamSettings(), {}).registers
+    checks.accepted(ONE, _accepted("stopped", 9, 9))  # by one acceptor alone
+    for acceptor in (TWO, THREE):
+        checks.accepted(acceptor, _accepted(*first))
+    checks.accepted(TWO, _accepted(*then))
     with pytest.raises(CheckFailedError, match=reason):
-        checker.recorded(then[0], [_record(*then[1:])])
+        checks.accepted(THREE, _accepted(*then))

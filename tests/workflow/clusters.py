@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import msgspec
 
 from sbon_node.config.config import Config
+from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.columns import Column
 from sbon_node.model.queries import Accepted, QueryInfo, SinkSpec, Submission
@@ -17,6 +19,8 @@ from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
 from sbon_node.simulation.faults.disk import watched_disks
 from sbon_node.simulation.loop import VirtualLoop, run
 from sbon_node.simulation.network.paths import Latency, NetworkQuality
+from sbon_node.simulation.query_run import record_of
+from sbon_protocol.calls import DestroyComponents
 
 NUMBERS = StreamDeclaration(
     name="numbers", schema=(Column("id", "bigint"), Column("v", "double"), Column("ts", "timestamp")), event_time="ts"
@@ -50,6 +54,33 @@ def in_cluster(
             cluster.verify()
 
     run(main, seed=seed, max_time_s=7200.0)
+
+
+_UID = re.compile(r"\b([a-z0-9]+)-[a-hjkmnp-z2-9]{6}\b")
+
+
+def plain(text: str) -> str:
+    """Return a text with names in place of the queries' uids, which differ from run to run."""
+    return _UID.sub(r"\1", text)
+
+
+def uid_of(cluster: SimulatedCluster, name: str = "q") -> str:
+    """Return the uid of the newest query of that name."""
+    record = record_of(cluster, name)
+    assert record is not None
+    return record.id
+
+
+def refuse_ends(cluster: SimulatedCluster, node: str) -> Any:
+    """Let a host refuse to end components; return the handler that ends them."""
+    server: Any = cluster.at(node).daemon.context.server
+
+    async def refuse(*_: object) -> None:
+        raise SbonError("internal", "the order does not arrive")
+
+    serve = server._handlers["destroy-components"]
+    server.handle(DestroyComponents, refuse)
+    return serve
 
 
 async def ask(cluster: SimulatedCluster, name: str, work: Any) -> Any:

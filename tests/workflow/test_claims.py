@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.ended_sinks import EndedSink, EndedSinks
+from sbon_node.model.query_ids import new_uid
 from sbon_node.net.peers import Caller
 from sbon_node.simulation.cluster import SimulatedCluster
+from sbon_node.simulation.query_run import record_of
 from sbon_node.workflow.store import RecordStore
 from sbon_protocol.calls import ClaimComponent, Claimed, ComponentsDestroyed, DestroyComponents, ReportState
-from tests.workflow.clusters import ask, in_cluster, state_of
+from tests.workflow.clusters import ask, in_cluster, state_of, uid_of
 from tests.workflow.test_descriptions import running
 
 
@@ -29,28 +32,20 @@ async def refusal_of(cluster: SimulatedCluster, node: str, call: Any) -> str:
     return caught.value.code
 
 
-def record_of(cluster: SimulatedCluster) -> Any:
-    return cluster.at("a").daemon.context.store.get("query", "q", Record)
-
-
-class Record(msgspec.Struct):
-    """What these tests need of the stored record."""
-
-    submitted_ms: int
-    epochs: dict[str, int]
-
-
 def test_a_claim_is_for_the_epoch_of_the_record_and_may_be_repeated(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
-        claim = ClaimComponent(query="q", component="q.b0", epoch=1)
+        uid = uid_of(cluster)
+        claim = ClaimComponent(query=uid, component=f"{uid}.b0", epoch=1)
         assert await call_from(cluster, "b", claim) == Claimed(epoch=2)
         assert await call_from(cluster, "b", claim) == Claimed(epoch=2), "its answer was lost"
         assert await call_from(cluster, "b", msgspec.structs.replace(claim, epoch=2)) == Claimed(epoch=3)
         for stale in (1, 0, 9):
             assert await refusal_of(cluster, "b", msgspec.structs.replace(claim, epoch=stale)) == "not-owner"
         assert await refusal_of(cluster, "c", msgspec.structs.replace(claim, epoch=3)) == "not-owner"
-        assert record_of(cluster).epochs["q.b0"] == 3
+        record = record_of(cluster, "q")
+        assert record is not None
+        assert record.epochs[f"{uid}.b0"] == 3
 
     in_cluster(tmp_path, "abcd", test)
 
@@ -58,7 +53,8 @@ def test_a_claim_is_for_the_epoch_of_the_record_and_may_be_repeated(tmp_path: Pa
 def test_another_instance_of_the_host_does_not_repeat_its_claim(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
-        claim = ClaimComponent(query="q", component="q.b0", epoch=1)
+        uid = uid_of(cluster)
+        claim = ClaimComponent(query=uid, component=f"{uid}.b0", epoch=1)
         await call_from(cluster, "b", claim)
         server: Any = cluster.at("a").daemon.context.server
         other = Caller("b", "another", cluster.at("b").address)
@@ -68,13 +64,15 @@ def test_another_instance_of_the_host_does_not_repeat_its_claim(tmp_path: Path) 
     in_cluster(tmp_path, "abcd", test)
 
 
-@pytest.mark.parametrize("change", [{"epoch": 4}, {"submitted_ms": 77}], ids=str)
-def test_a_late_failure_ends_no_later_epoch_and_no_later_query_of_that_name(tmp_path: Path, change: dict[str, int]) -> None:
+def test_a_late_failure_ends_no_later_epoch_and_no_later_query_of_that_name(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
-        failure = ReportState(query="q", component="q.b0", state="failed", reason="late", epoch=1)
-        failure = msgspec.structs.replace(failure, submitted_ms=record_of(cluster).submitted_ms)
-        assert await refusal_of(cluster, "b", msgspec.structs.replace(failure, **change)) == "not-owner"
+        uid = uid_of(cluster)
+        failure = ReportState(query=uid, component=f"{uid}.b0", state="failed", reason="late", epoch=1)
+        assert await refusal_of(cluster, "b", msgspec.structs.replace(failure, epoch=4)) == "not-owner"
+        earlier = new_uid("q", random.Random(1))
+        of_earlier = msgspec.structs.replace(failure, query=earlier, component=f"{earlier}.b0")
+        assert await refusal_of(cluster, "b", of_earlier) == "record-unknown"
         assert (await state_of(cluster, "a")).state == "running"
         await call_from(cluster, "b", failure)
         assert (await state_of(cluster, "a")).state == "failed"
@@ -85,10 +83,10 @@ def test_a_late_failure_ends_no_later_epoch_and_no_later_query_of_that_name(tmp_
 def test_a_slow_end_of_an_earlier_submission_destroys_nothing_of_a_later_one(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
-        submitted_ms = record_of(cluster).submitted_ms
+        uid = new_uid("q", random.Random(1))
+        assert uid != uid_of(cluster)
         for node in "bcd":
-            parts = ("q.b0", "q.b1", "q.sink")
-            earlier = DestroyComponents(query="q", components=parts, refused=True, submitted_ms=submitted_ms - 1)
+            earlier = DestroyComponents(query=uid, components=(f"{uid}.b0", f"{uid}.b1", f"{uid}.sink"), refused=True)
             assert await call_from(cluster, "a", earlier, to=node) == ComponentsDestroyed()
         assert {operator.state for operator in (await state_of(cluster, "a")).operators} == {"running"}
         rows = (await state_of(cluster, "a")).rows or 0
@@ -133,14 +131,12 @@ def test_final_reports_that_are_never_confirmed_are_bounded(tmp_path: Path) -> N
     store = RecordStore(tmp_path / "node.db")
     ended = EndedSinks(store, 2)
     for number, query in enumerate("abc"):
-        report = EndedSink(holder="h", submitted_ms=7, rows=number, report=None, ended_ms=number)
+        report = EndedSink(rows=number, report=None, ended_ms=number)
         ended.keep(query, report)
         ended.keep(query, msgspec.structs.replace(report, rows=0))
-    assert [ended.get(query, "h", 7) is not None for query in "abc"] == [False, True, True]
-    kept = EndedSinks(store, 2).get("c", "h", 7)
+    assert [ended.get(query) is not None for query in "abc"] == [False, True, True]
+    kept = EndedSinks(store, 2).get("c")
     assert kept is not None
     assert kept.rows == 2
-    assert ended.get("c", "h", 8) is None
-    ended.confirm("c", "h", 8)
-    ended.confirm("c", "h", 7)
-    assert EndedSinks(store, 2).get("c", "h", 7) is None
+    ended.confirm("c")
+    assert EndedSinks(store, 2).get("c") is None

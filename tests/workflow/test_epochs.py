@@ -8,6 +8,7 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.hosting.claims import check_epoch, claim
+from sbon_node.hosting.record_acceptors import RecordAcceptors
 from sbon_node.model.bounded import MAX_EPOCH_LEAP
 from sbon_node.net.peers import Caller
 from sbon_node.simulation.cluster import SimulatedCluster
@@ -25,7 +26,10 @@ def test_a_holder_that_answers_an_absurd_epoch_is_asked_again(tmp_path: Path, ab
 
         cluster.nodes["b"].daemon.context.server.handle(ClaimComponent, answer)
         context = cluster.nodes["a"].daemon.context
-        assert await ask(cluster, "a", claim(context, "b", ClaimComponent(query="q", component="q.b0", epoch=3))) == 5
+        records = RecordAcceptors(context, cluster.nodes["a"].daemon.registers)
+        acceptor = cluster.nodes["b"].daemon._acceptors.me
+        call = ClaimComponent(query="q", component="q.b0", epoch=3)
+        assert await ask(cluster, "a", claim(context, records, (acceptor,), call)) == 5
         assert context.counters.snapshot()["epoch-refused"] == 2
 
     in_cluster(tmp_path, "ab", test)

@@ -26,7 +26,8 @@ async def send(cluster: SimulatedCluster, fragment: str) -> None:
     spec = OperatorSpec(id=OPERATOR, query="hostile", fragment=fragment, inputs=inputs, schema=(), needs=NEEDS)
     room = ReserveOperator(query="hostile", operator=OPERATOR, hold_s=60.0, **msgspec.structs.asdict(NEEDS))
     await ask(cluster, "a", context.call("b", room))
-    await ask(cluster, "a", context.call("b", InstantiateOperator(spec=msgspec.to_builtins(spec), holder="a")))
+    acceptors = (msgspec.to_builtins(cluster.at("a").daemon._acceptors.me),)
+    await ask(cluster, "a", context.call("b", InstantiateOperator(spec=msgspec.to_builtins(spec), acceptors=acceptors)))
 
 
 async def withdraw(cluster: SimulatedCluster) -> None:

@@ -79,6 +79,7 @@ def sized(cores: float = 4.0, bandwidth_bytes_s: float = 1e8) -> Config:
 async def refused(cluster: SimulatedCluster, **fields: Any) -> SbonError:
     with pytest.raises(SbonError) as refusal:
         await submitted(cluster, "d", None, **fields)
+    await cluster.sleep(10)  # Until the refused submission is forgotten.
     assert await leaks(cluster) == []
     return refusal.value
 
@@ -95,6 +96,7 @@ async def explained(cluster: SimulatedCluster, at: str, query: str = "", **field
 def test_a_delay_that_cannot_be_kept_is_refused_before_anything_starts(tmp_path: Path, strategy: str) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("a"))
+        await cluster.sleep(20)  # Until the coordinates have settled.
         error = await refused(cluster, strategy=strategy, max_delay_ms=40.0)
         assert (error.code, error.where) == ("delay-bound", "max_delay_ms")
         (found, missing) = (float(word) for word in re.findall(r"(\d+\.\d) ms", error.message)[:2])

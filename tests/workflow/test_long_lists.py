@@ -9,8 +9,11 @@ import pytest
 
 from sbon_node.errors import SbonError
 from sbon_node.model.queries import SinkSpec
+from sbon_node.registers.acceptor import AcceptorRecord
+from sbon_node.registers.states import NO_BALLOT, Accepted
+from sbon_node.replication.query_keys import key_of
 from sbon_node.simulation.cluster import SimulatedCluster
-from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted
+from tests.workflow.clusters import ask, declare, in_cluster, source_at, submitted, uid_of
 
 MOST = 2048
 """Value of ``control.max_queries``."""
@@ -22,7 +25,7 @@ async def filled(cluster: SimulatedCluster) -> None:
     await submitted(cluster, "a", None, consumer="c")
     records = cluster.at("a").daemon._book._records
     one = msgspec.structs.replace(
-        records.get("q"),
+        records.get(uid_of(cluster)),
         state="failed",
         sql="SELECT '" + "漢" * 1000 + "' FROM numbers",
         reason="漢" * 500,
@@ -30,7 +33,13 @@ async def filled(cluster: SimulatedCluster) -> None:
         cleaned=True,
         version=1,
     )
-    records._records |= {f"q{i}": msgspec.structs.replace(one, id=f"q{i}", submitted_ms=i) for i in range(MOST - 1)}
+    acceptors = cluster.at("a").daemon._acceptors
+    kept = acceptors.state(key_of(one.id))
+    assert kept is not None
+    for i in range(MOST - 1):
+        record = msgspec.structs.replace(one, id=f"q{i}-aaaaaa", name=f"q{i}", submitted_ms=i)
+        records._known[record.id] = record
+        acceptors._records[key_of(record.id)] = AcceptorRecord(NO_BALLOT, Accepted(NO_BALLOT, kept))
 
 
 def test_all_records_a_node_may_hold_are_listed(tmp_path: Path) -> None:
@@ -55,7 +64,7 @@ def test_a_name_is_taken_though_a_list_of_all_cannot_be_had(tmp_path: Path, monk
         found = await ask(cluster, "c", cluster.at("c").daemon.queries())
         assert [one.node for one in found.unanswered] == ["a"]
         with pytest.raises(SbonError) as refused:
-            await submitted(cluster, "c", None, name="q7")
+            await submitted(cluster, "c", None, name="q")
         assert refused.value.code == "query-exists"
 
     in_cluster(tmp_path, "abc", test, max_queries=MOST)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sbon_node.errors import SbonError
 from sbon_node.simulation.cluster import SimulatedCluster
 from tests.workflow.clusters import ask, declare, in_cluster, source_at, state_of, submitted
 from tests.workflow.test_descriptions import running
@@ -73,33 +72,6 @@ def test_a_sink_lost_by_its_node_is_reported(tmp_path: Path, asked: str) -> None
     in_cluster(tmp_path, "abcde", test)
 
 
-def test_a_query_whose_record_was_lost_is_named_by_its_hosts(tmp_path: Path) -> None:
-    async def test(cluster: SimulatedCluster) -> None:
-        await running(cluster, tmp_path)
-        await lose_data(cluster, "a")
-        daemon = cluster.at("e").daemon
-        (info,) = await ask(cluster, "e", daemon.queries())
-        assert (info.id, info.state, info.node, info.consumer) == ("q", "lost", "a", "d")
-        left = "q.b0 at b, q.b1 at c, q.sink at d"
-        assert info.reason == f"a has lost its record; left are {left}, which end with: sbon query stop q"
-        assert [(part.id, part.node, part.state) for part in info.operators] == [("q.b0", "b", "lost"), ("q.b1", "c", "lost")]
-        with pytest.raises(SbonError, match="a has lost the record of 'q'") as refused:
-            await ask(cluster, "e", daemon.query("q"))
-        assert "sbon query stop q" in refused.value.hint
-        for name in "bcd":
-            await cluster.stop(name)
-            cluster.boot(cluster.at(name))
-        await cluster.together()
-        await cluster.sleep(30)
-        (info,) = await ask(cluster, "e", daemon.queries())
-        assert f"left are {left}" in info.reason, "a missing record is no proof that the query is over"
-        stopped = await ask(cluster, "e", daemon.stop_query("q"))
-        assert stopped.reason == "a had lost its record; ended q.b0 at b, q.b1 at c, q.sink at d"
-        assert await ask(cluster, "e", daemon.queries()) == []
-
-    in_cluster(tmp_path, "abcde", test)
-
-
 @pytest.mark.parametrize("overtakes", [False, True])
 def test_a_source_that_begins_anew_after_the_loss_of_its_data_fails_its_queries_with_that_reason(
     tmp_path: Path, overtakes: bool
@@ -125,7 +97,8 @@ def test_a_source_that_begins_anew_after_the_loss_of_its_data_fails_its_queries_
         assert info.state == "failed", (info.state, info.reason)
         assert "the stream has begun anew" in info.reason
         assert "has read the earlier one up to frame" in info.reason
-        assert info.reason == (await ask(cluster, "a", cluster.at("a").daemon.queries()))[0].reason
+        (listed,) = await ask(cluster, "a", cluster.at("a").daemon.queries())
+        assert info.reason.startswith(listed.reason.removesuffix("…"))
 
     in_cluster(tmp_path, "abde", test)
 

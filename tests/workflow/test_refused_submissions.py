@@ -54,7 +54,7 @@ def test_the_first_failure_is_reported_and_not_the_stops_that_follow(tmp_path: P
         failing.fails = "division by zero"
         submitting = cluster.call("c", submit(cluster, "c", tmp_path / "out.ndjson", strategy="producer"))
         await cluster.until(submitting.done)
-        with pytest.raises(SbonError, match=r"ended while it started, failed: q\.b\d at a: division by zero"):
+        with pytest.raises(SbonError, match=r"ended while it started, failed: q-\w+\.b\d at a: division by zero"):
             submitting.result()
 
     in_cluster(tmp_path, "abc", test)
@@ -66,7 +66,7 @@ def test_a_node_that_dies_during_the_start_removes_the_results_on_return(tmp_pat
     out = tmp_path / "out.ndjson"
 
     async def test(cluster: SimulatedCluster) -> None:
-        await declare(cluster, "a", source_at("b"))
+        await declare(cluster, "a", source_at("b", rows=1_000_000))
         submitting = cluster.call("a", submit(cluster, "a", out, consumer="c", strategy="producer"))
         await cluster.until(lambda: bool(cluster.nodes["b"].operators()), pause_s=0.001)
         cluster.network.cut("a", "b", both=True)

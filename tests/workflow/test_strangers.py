@@ -9,29 +9,32 @@ import pytest
 from sbon_node.errors import SbonError
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_protocol.calls import ClaimComponent, Claimed, DestroyComponents, ReportState
-from tests.workflow.clusters import ask, in_cluster, state_of
+from tests.workflow.clusters import ask, in_cluster, state_of, uid_of
 from tests.workflow.test_descriptions import running
 from tests.workflow.test_lost import lose_data
 
 
 def test_a_stranger_at_the_holders_address_ends_no_part(tmp_path: Path) -> None:
-    """Another node has got the address of the stopped holder while a host restarts."""
+    """Another node has got the addresses of the record's acceptors while a host restarts."""
 
     async def test(cluster: SimulatedCluster) -> None:
         await running(cluster, tmp_path)
+        kept = (await state_of(cluster, "a")).acceptors
+        operator = f"{uid_of(cluster)}.b0"
+        stranger = next(node for node in "cde" if node not in kept)
         await cluster.stop("a")
         cluster.crash(cluster.at("b"))
         cluster.boot(cluster.at("b"))
         await cluster.until(lambda: cluster.at("b").ready)
         membership = cluster.at("b").daemon.context.membership
         known = membership.address_of
-        membership.address_of = lambda name: cluster.at("e" if name == "a" else name).address  # type: ignore[method-assign]
+        membership.address_of = lambda name: cluster.at(stranger if name in kept else name).address  # type: ignore[method-assign]
         await cluster.sleep(30)
         assert cluster.at("b").daemon.context.counters.snapshot()["wrong-node"] > 1
         membership.address_of = known  # type: ignore[method-assign]
         cluster.boot(cluster.at("a"))
         await cluster.together()
-        await cluster.until(lambda: "q.b0" in cluster.at("b").outbox.streams())
+        await cluster.until(lambda: operator in cluster.at("b").outbox.streams())
         rows = (await state_of(cluster, "a")).rows or 0
         while ((await state_of(cluster, "a")).rows or 0) <= rows:
             await cluster.sleep(1)

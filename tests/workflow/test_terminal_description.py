@@ -44,7 +44,7 @@ def test_components_of_a_stopped_query_are_over_and_missing_answers_are_listed(t
         cluster.boot(cluster.at("b"))
         await cluster.together()
         info = await state_of(cluster, "d")
-        assert info == stopped
+        assert msgspec.structs.replace(info, version=stopped.version) == stopped
         assert (info.state, await states(cluster, info)) == ("stopped", {"over"})
         at_b, at_c = sorted(info.operators, key=lambda one: one.node)
         assert (at_b.reason, at_b.stats) == ("no answer from b at its end", None)
@@ -78,7 +78,7 @@ def test_an_unanswered_request_is_awaited_once(tmp_path: Path) -> None:
 
 
 def test_a_query_that_has_the_name_of_one_that_is_over_is_not_ended_with_it(tmp_path: Path) -> None:
-    """``b`` was away when the first query stopped, and learns of it when the second runs there; the first record is deleted."""
+    """``b`` was away when the first query stopped, and learns of it when the second runs there."""
 
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", SourceDeclaration(stream="numbers", name="posted", node="b", connector="http"))
@@ -87,16 +87,15 @@ def test_a_query_that_has_the_name_of_one_that_is_over_is_not_ended_with_it(tmp_
         cluster.network.cut("a", "b", both=True)
         await ask(cluster, "a", daemon.stop_query("q"))
         cluster.network.heal()
-        for name in ("others", "more"):
-            await submitted(cluster, "a", None, name=name, consumer="c", strategy="consumer")
-        await ask(cluster, "a", daemon.stop_query("others"))
+        await cluster.together()
+        await cluster.sleep(10.0)  # Until the connections are new.
         await submitted(cluster, "a", None, consumer="c", strategy="producer")
         await cluster.sleep(120.0)
         info = await state_of(cluster, "a")
         assert (info.state, info.reason) == ("running", "")
         assert [(one.node, one.state) for one in info.operators] == [("b", "running")]
 
-    in_cluster(tmp_path, "abc", test, max_queries=2, retry_s=60.0)
+    in_cluster(tmp_path, "abc", test, retry_s=60.0)
 
 
 def test_an_operator_that_failed_keeps_its_state_and_reason_when_its_query_is_over(tmp_path: Path) -> None:
@@ -112,13 +111,14 @@ def test_an_operator_that_failed_keeps_its_state_and_reason_when_its_query_is_ov
 
 
 def test_operators_of_another_holder_are_left_alone(tmp_path: Path) -> None:
-    """``c`` holds no record of the query, and may not end what ``b`` runs for ``a``."""
+    """A node that keeps no copy of the record may not end what ``b`` runs."""
 
     async def test(cluster: SimulatedCluster) -> None:
         await declare(cluster, "a", source_at("b", rows=10_000))
         info = await submitted(cluster, "a", tmp_path / "out.ndjson", consumer="c", strategy="producer")
-        call = DestroyComponents(query="q", components=(info.operators[0].id,))
-        await ask(cluster, "c", cluster.at("c").daemon.context.ask("b", call, ComponentsDestroyed))
+        call = DestroyComponents(query=info.uid, components=(info.operators[0].id,))
+        other = next(node for node in "cde" if node not in info.acceptors)
+        await ask(cluster, other, cluster.at(other).daemon.context.ask("b", call, ComponentsDestroyed))
         assert [one.state for one in (await state_of(cluster, "a")).operators] == ["running"]
 
-    in_cluster(tmp_path, "abc", test)
+    in_cluster(tmp_path, "abcde", test)

@@ -12,10 +12,13 @@ from sbon_node.clock import Clock
 from sbon_node.errors import SbonError
 from sbon_node.membership.settings import MembershipSettings
 from sbon_node.model.queries import Progress, SinkSpec, Submission
-from sbon_node.model.records import QueryRecord
 from sbon_node.net.transport import Address
+from sbon_node.queries.records import decoded
+from sbon_node.registers.acceptor import AcceptorRecord
+from sbon_node.replication.query_keys import QUERY
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.loop import run
+from sbon_node.simulation.query_run import record_of
 from sbon_node.workflow.rejoin import Rejoin, StoredPeer
 from sbon_node.workflow.store import RecordStore
 from tests.workflow.clusters import SQL, ask, declare, in_cluster, source_at, state_of, submitted
@@ -96,9 +99,10 @@ def test_a_stopped_query_is_cleaned_though_its_record_cannot_be_stored_for_a_tim
         await cluster.clock.sleep(120)
         cluster.crash(cluster.nodes["a"])
         with closing(RecordStore(cluster.nodes["a"].disk.folder / "node.db")) as stored:
-            record = stored.get("query", "q", QueryRecord)
-        assert record is not None
-        assert record.cleaned
+            records = stored.all("register", AcceptorRecord)
+        (accepted,) = (record.accepted for key, record in records.items() if key.startswith(QUERY))
+        assert accepted is not None
+        assert decoded(accepted.state).cleaned
         cluster.boot(cluster.nodes["a"])
         await cluster.together()
         assert (await state_of(cluster, "a")).state == "stopped"
@@ -128,7 +132,7 @@ def test_a_refused_submission_is_undone_once_it_can_be(tmp_path: Path) -> None:
         await cluster.clock.sleep(60)
         refuse(daemon.context.store, writes=False)
         await cluster.clock.sleep(60)
-        assert daemon.context.store.get("query", "q", QueryRecord) is None
+        assert record_of(cluster, "q") is None
         assert daemon.context.store.trouble() is None
         await submitted(cluster, "a", None)
         assert (await state_of(cluster, "a")).state == "running"

@@ -93,7 +93,8 @@ def test_a_bill_tells_its_history(tmp_path: Path) -> None:
         await over(cluster)
         last: QueryUsage = await ask(cluster, "b", cluster.at("b").daemon.query_usage("q"))
         assert last.history[: len(points)] == points
-        assert last.byte_ms >= last.history[-1].byte_ms > query_usage.byte_ms
+        # Latencies are estimated anew each time.
+        assert 1.01 * last.byte_ms >= last.history[-1].byte_ms > query_usage.byte_ms
 
     in_cluster(tmp_path, "abc", test, history_interval_s=10.0)
 

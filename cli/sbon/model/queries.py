@@ -117,12 +117,21 @@ class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueryInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A query: its name ``id``, and the ``uid`` that no other query has.
+
+    ``stale`` if no majority of its ``acceptors``, the nodes that keep its record, confirms it; ``reason`` then says why.
+    """
+
     id: str
+    uid: str = ""
     sql: str
     state: str
     reason: str = ""
     submitted_ms: int = 0
     node: str = ""
+    acceptors: tuple[str, ...] = ()
+    version: int = 0
+    stale: bool = False
     consumer: str = ""
     sink: SinkSpec = SinkSpec()
     strategy: str = ""

@@ -99,6 +99,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("sbon demo",),
     "bench": ("sbon bench engine --quick",),
     "bench engine": ("sbon bench engine --quick", "sbon bench engine --json > engine.json"),
+    "bench control": ("sbon bench control --json",),
     "bench endurance": ("sbon bench endurance --queries 500 --json",),
     "bench memory": ("sbon bench memory", "sbon bench memory --json > memory.json"),
     "bench query": ("sbon bench query", "sbon bench query --turns 20 --json > query.json"),

@@ -25,7 +25,7 @@ export class QueriesView {
       say(name, query.id);
       showBadge(state, query.state);
       say(sql, line(query.sql, 200));
-      say(where, query.state === "unreachable" ? query.reason : `to ${query.consumer} by ${query.strategy}`);
+      say(where, query.state === "unreachable" || query.stale ? query.reason : `to ${query.consumer} by ${query.strategy}`);
     });
     say(this.none, queries.length ? "" : "No query has been submitted.");
     const live = queries.filter((query) => query.state === "running").length;

@@ -36,6 +36,7 @@ _STATUS = {
     "no-capacity": 503,
     "delay-bound": 503,
     "throughput-bound": 503,
+    "no-majority": 503,
     "peer-unreachable": 503,
     "unreachable": 503,
     "node-away": 503,

@@ -29,14 +29,14 @@ LIFECYCLE: Final = Lifecycle[QueryState](
         Transition(PLACING, RUNNING, "all components have started"),
         Transition(PLACING, FINISHED, "the sink has delivered every row before the submission was complete"),
         Transition(PLACING, STOPPED, "a user stops it"),
-        Transition(PLACING, FAILED, "a component fails, the submission is refused, or the query holder restarts"),
+        Transition(PLACING, FAILED, "a component fails, the submission is refused, or its node restarts or is gone"),
         Transition(RUNNING, FINISHED, "the sink reports that it has finished"),
         Transition(RUNNING, STOPPED, "a user stops it"),
         Transition(RUNNING, FAILED, "a component reports that it has failed, or its node leaves the cluster"),
     ),
     derived={
-        UNREACHABLE: "The query holder does not answer.",
-        LOST: "The query holder answers, and has lost the record.",
+        UNREACHABLE: "No majority of its acceptors answers, and none with its record.",
+        LOST: "A majority of its acceptors answers, and none has its record.",
     },
 )
 

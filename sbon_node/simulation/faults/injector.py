@@ -172,7 +172,6 @@ class FaultInjector:
         elif fault.action == "wipe":
             node.disk.wipe()
             node.wiped = True
-            self._cluster.watch.checker.wiped(node.name)
         elif node.outbox is not None:
             self._cluster.note(f"  {node.name} lost {lose_newest_batch(node.disk.folder / 'outbox.db')}")
 

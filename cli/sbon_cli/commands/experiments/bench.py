@@ -81,6 +81,25 @@ def planning(names: tuple[str, ...], turns: int, json_: bool) -> None:
     show_result(run(names, turns=turns), json_)
 
 
+@bench.command()
+@click.option("--queries", type=click.IntRange(1, 200), default=100, show_default=True, help="Number of queries of each kind.")
+@seed_option("the simulated network and engine")
+@json_option
+@reports_errors
+def control(queries: int, seed: int, json_: bool) -> None:
+    """Cost of registers on three nodes: the time of a submission, and the traffic at rest.
+
+    Whole nodes in six cities, in virtual time; another load of this machine changes nothing. Ends with code 1 if the cost is
+    beyond its aim. Takes some minutes.
+    """
+    figures: Any = importlib.import_module("sbon_node.experiments.bench.control")
+    with err().status("the cluster") as status:
+        result = figures.run(figures.Area(*cities()), queries=queries, seed=seed, notify=status.update)
+    show_result(result, json_)
+    if not all(row["within"] for row in result["rows"]):
+        sys.exit(EXIT_REFUSED)
+
+
 @bench.command("usage")
 @suite_queries_option("--queries", "names", "all by default but those that only Spark computes")
 @click.option(

@@ -1,0 +1,146 @@
+"""Cost of registers on three nodes: time of a submission, and traffic at rest (``sbon bench control``).
+
+Whole daemons in virtual time, a site in each city, whose latencies are those between the cities. Computation takes no virtual
+time, except the simulated engine's. Each query has a register for its record, and one for its name if its user chose one. The
+same seed gives the same result.
+
+Before there were registers, a submission's p50 was ``BEFORE_MS`` here, with the cities of :mod:`sbon.local.wide_area` and seed 1
+(the program of that time, which kept a record at one node, in the same cluster). What registers add to the traffic at rest are
+the hosts' questions whether their queries live; so a run that asks once a day gives the traffic without them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sbon_node.engine.settings import EngineSettings
+from sbon_node.errors import SbonError
+from sbon_node.experiments.bench.usage import CONSUMER, Area
+from sbon_node.experiments.harness.experiment import Notify, ignore
+from sbon_node.logging.output import LogSettings, configure
+from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
+from sbon_node.model.columns import Column
+from sbon_node.model.queries import Submission
+from sbon_node.simulation.cluster import CONFIG, SimulatedCluster
+from sbon_node.simulation.loop import VirtualLoop
+from sbon_node.simulation.outcome import Ended, run_cluster
+
+STREAM = StreamDeclaration(
+    name="numbers", schema=(Column("id", "bigint"), Column("v", "double"), Column("ts", "timestamp")), event_time="ts"
+)
+SQL = "SELECT id, v FROM numbers WHERE v >= 0"
+SETTLE_S = 20.0
+REST_S = 120.0
+MAX_TIME_S = 36_000.0
+BEFORE_MS = 575.0
+MOST_TIMES = 1.3
+"""Aim for the p50 of a submission: at most so many times ``BEFORE_MS``, and two round trips."""
+A_DAY_S = 86_400.0
+MOST_BYTES_S = 100.0
+"""Aim for what a node at rest sends more with registers."""
+
+
+class Measured(NamedTuple):
+    """Seconds of each submission, and bytes a second that a node sends at rest, before any query and with all of them."""
+
+    submit_s: list[float]
+    idle_bytes_s: float
+    rest_bytes_s: float
+
+
+def run(area: Area, *, queries: int = 100, seed: int = 1, notify: Notify = ignore) -> dict[str, Any]:
+    """Return ``{"name": "control", "rows": [...]}``, a row for queries without names and one for queries with names."""
+    configure(LogSettings(level="error"))
+    notify("queries that are not checked")
+    quiet = _measured(area, queries, seed, named=False, orphan_check_s=A_DAY_S)
+    notify("queries without names")
+    plain = _measured(area, queries, seed, named=False)
+    notify("queries with names")
+    named = _measured(area, queries, seed, named=True)
+    round_trip_s = statistics.median(area.rtt_ms[area.names.index(CONSUMER)]) / 1000
+    limit_s = MOST_TIMES * BEFORE_MS / 1000 + 2 * round_trip_s
+    return {
+        "name": "control",
+        "rows": [
+            {
+                "registers": kind,
+                "queries": queries,
+                "submit_p50_ms": round(1000 * statistics.median(measured.submit_s), 3),
+                "submit_limit_ms": round(1000 * limit_s, 3),
+                "idle_bytes_s": round(measured.idle_bytes_s, 1),
+                "rest_bytes_s": round(measured.rest_bytes_s, 1),
+                "more_bytes_s": round(measured.rest_bytes_s - quiet.rest_bytes_s, 1),
+                "within": statistics.median(measured.submit_s) <= limit_s
+                and measured.rest_bytes_s - quiet.rest_bytes_s <= MOST_BYTES_S,
+            }
+            for kind, measured in (("records", plain), ("records and names", named))
+        ],
+    }
+
+
+def _measured(area: Area, queries: int, seed: int, *, named: bool, orphan_check_s: float = 60.0) -> Measured:
+    found: list[Measured] = []
+    config = msgspec.structs.replace(
+        CONFIG,
+        engine=EngineSettings(max_operators=2 * queries),
+        control=msgspec.structs.replace(CONFIG.control, cores=4096.0, memory_mb=1e8, orphan_check_s=orphan_check_s),
+    )
+
+    def build(loop: VirtualLoop, root: Path) -> SimulatedCluster:
+        def latency(source: str, target: str) -> float:
+            return area.one_way_ms(source, target) / 1000
+
+        return SimulatedCluster(loop, seed, area.names, root, latency=latency, config=config)
+
+    async def play(cluster: SimulatedCluster, root: Path) -> Ended:
+        cluster.start()
+        await cluster.together()
+        await cluster.sleep(SETTLE_S)
+        await cluster.answer(CONSUMER, _declare(cluster))
+        idle = await _sent_bytes_s(cluster)
+        took_s = [await _submitted_s(cluster, f"query-{number}" if named else "") for number in range(queries)]
+        await cluster.sleep(SETTLE_S)
+        found.append(Measured(took_s, idle, await _sent_bytes_s(cluster)))
+        return Ended(0, "finished")
+
+    outcome = run_cluster(build, play, seed=seed, max_time_s=MAX_TIME_S, replay=f"sbon bench control --seed {seed}")
+    if outcome.failure:
+        raise SbonError("query-failed", outcome.failure)
+    return found[0]
+
+
+async def _declare(cluster: SimulatedCluster) -> None:
+    daemon = cluster.at(CONSUMER).daemon
+    await daemon.create_stream(STREAM)
+    # No row comes while the queries are measured: what travels is control traffic.
+    options = {"rows": 1, "rate": 1 / MAX_TIME_S}
+    await daemon.attach_source(
+        SourceDeclaration(stream="numbers", name="quiet", node=CONSUMER, connector="generator", options=options)
+    )
+
+
+async def _submitted_s(cluster: SimulatedCluster, name: str) -> float:
+    began = cluster.loop.time()
+
+    async def submit() -> None:
+        async for _ in cluster.at(CONSUMER).daemon.submit(Submission(sql=SQL, name=name, strategy="consumer")):
+            pass
+
+    await cluster.answer(CONSUMER, submit())
+    return cluster.loop.time() - began
+
+
+async def _sent_bytes_s(cluster: SimulatedCluster) -> float:
+    """Return the bytes a second that a node sends on average, over some minutes."""
+
+    def sent() -> int:
+        traffic = [cluster.network.traffic(name) for name in cluster.nodes]
+        return sum(one.datagram_bytes_sent + one.stream_bytes_sent for one in traffic)
+
+    before = sent()
+    await cluster.sleep(REST_S)
+    return (sent() - before) / REST_S / len(cluster.nodes)

@@ -1,0 +1,96 @@
+"""Components whose query is over although this host has missed its end.
+
+A host asks the acceptors of its queries now and then. It ends components for a tombstone alone: a record that no node has is no
+proof that the query is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.destroy import ComponentDestroyer
+from sbon_node.replication.query_keys import key_of
+from sbon_node.replication.registers import Registers
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import CheckQueries, DestroyComponents, QueriesChecked
+
+log = structlog.get_logger()
+
+MOST_SEARCHED = 8
+"""Queries unknown to their acceptors that one round looks for at all members."""
+MOST_ASKED = 1024
+"""Queries in one call."""
+
+
+class OrphanCheck:
+    """Asks every ``control.orphan_check_s`` whether the queries of this host's components still live.
+
+    One call names all queries with the same first live acceptor, so that a node at rest sends few bytes.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        registers: Registers,
+        destroyer: ComponentDestroyer,
+    ) -> None:
+        self._context, self._registers, self._destroyer = context, registers, destroyer
+
+    async def run(self) -> None:
+        while True:
+            await self._context.clock.sleep(self._context.settings.orphan_check_s * self._context.rng.uniform(0.75, 1.25))
+            await self._round()
+
+    async def _round(self) -> None:
+        unknown: list[str] = []
+        for node, queries in sorted(self._by_acceptor().items()):
+            unknown += await self._ask(node, queries[:MOST_ASKED])
+        for query in unknown[:MOST_SEARCHED]:
+            await self._search(query)
+
+    def _by_acceptor(self) -> dict[str, list[str]]:
+        """Return this host's queries by the first acceptor that is present."""
+        by_node: dict[str, list[str]] = {}
+        for query in sorted({one.query for one in self._destroyer.components()}):
+            nodes = [node for node in self._acceptors_of(query) if not self._context.away(node)]
+            if nodes:
+                by_node.setdefault(nodes[0], []).append(query)
+        return by_node
+
+    def _acceptors_of(self, query: str) -> list[str]:
+        known = self._registers.configuration(key_of(query))
+        acceptors = [one for component in self._destroyer.components() if component.query == query for one in component.acceptors]
+        return list(dict.fromkeys(one.node for one in (*(() if known is None else known.members), *acceptors)))
+
+    async def _ask(self, node: str, queries: Iterable[str]) -> list[str]:
+        """End components of queries that are over; return the queries that are unknown at the acceptor."""
+        try:
+            checked = await self._context.ask(node, CheckQueries(queries=tuple(queries)), QueriesChecked)
+        except SbonError as error:
+            log.info("orphans-not-checked", node=node, code=error.code, reason=str(error))
+            return []
+        for query in checked.over:
+            await self._end(query, refused=False)
+        for query in checked.refused:
+            await self._end(query, refused=True)
+        return list(checked.unknown)
+
+    async def _search(self, query: str) -> None:
+        """Look for a record at all members, and ask an acceptor that has it."""
+        found = (await self._registers.find(key_of(query))).configuration
+        if found is None:
+            log.warning("record-lost", query=query, hint=f"its components end with: sbon query stop {query}")
+            return
+        present = [one.node for one in found.members if not self._context.away(one.node)]
+        for node in present[:1]:
+            await self._ask(node, (query,))
+
+    async def _end(self, query: str, *, refused: bool) -> None:
+        components = tuple(one.component for one in self._destroyer.components() if one.query == query)
+        if components:
+            log.info("orphans-ended", query=query, components=components)
+            call = DestroyComponents(query=query, components=components, refused=refused)
+            await self._destroyer.end(call)

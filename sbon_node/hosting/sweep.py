@@ -1,0 +1,33 @@
+"""Folders of this node's operators, and the removal of those whose deletion a crash interrupted."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Container
+from pathlib import Path
+
+from sbon_node.model.catalogue import is_source
+from sbon_node.workflow.context import Context
+
+
+def spill_of(context: Context, operator: str) -> Path:
+    return context.data_dir / "spill" / operator
+
+
+def checkpoint_of(context: Context, operator: str) -> Path:
+    return context.data_dir / "operators" / operator
+
+
+def sweep(context: Context, hosted: Container[str], connected: Container[str]) -> None:
+    """Delete streams and checkpoints of operators that are not hosted, and spilled frames of those not connected."""
+    for stream in context.outbox.streams():
+        if not is_source(stream) and stream not in hosted:
+            context.outbox.drop_stream(stream)
+    folder = checkpoint_of(context, "")
+    for checkpoint in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if checkpoint.is_dir() and checkpoint.name not in hosted:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+    folder = spill_of(context, "")
+    for spilled in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if spilled.name not in connected:
+            shutil.rmtree(spilled, ignore_errors=True)

@@ -1,0 +1,146 @@
+"""The work that a record asks of its acceptors, done by the first of them that lives: the query's driver.
+
+Who drives matters for liveness alone. Safety comes from the register: a majority decides each change, and all other work
+may be done twice. So a node drives by what it knows, without asking, and two may drive for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.model.records import QueryRecord
+from sbon_node.model.states import query_states
+from sbon_node.model.states.query_states import LIVE
+from sbon_node.queries.records import Records
+from sbon_node.registers.states import Acceptor
+from sbon_node.tasks import Tasks
+from sbon_node.workflow.context import Context
+from sbon_node.workflow.retry import backoff_of
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the duties ask a query holder to do, by the query's uid."""
+
+    is_submitting: Callable[[str], bool]
+    begin: Callable[[str], None]
+    """Begin the usage history of a query that runs."""
+    end: Callable[[str], None]
+    """End what this node does for a query while it drives it."""
+    clean: Callable[[str], Coroutine[Any, Any, None]]
+    """Ask every host to delete its components, until all have answered."""
+    give_up: Callable[[str, str], Coroutine[Any, Any, None]]
+    """End a query, whose submitter is gone, for a reason."""
+
+
+class Duties:
+    """Looks after this node's records at its start, every ``control.drive_s``, and when a member changes.
+
+    A driver ends a query that was being placed when its submitter died, has hosts delete the components of a query that is over,
+    and forgets refused submissions. A submitter that is gone gets ``control.takeover_s`` to come back; one that came back without
+    its disk or was restarted is certain not to go on.
+    """
+
+    def __init__(self, context: Context, records: Records, tasks: Tasks, work: Work, most: int) -> None:
+        self._context, self._records, self._tasks, self._work, self._most = context, records, tasks, work, most
+        self._gone_since: dict[str, float] = {}
+        self._driven: dict[str, None] = {}
+
+    def start(self) -> None:
+        """Look after all records at once, and catch up with what other acceptors have decided meanwhile."""
+        for record in self._records.all():
+            self._look_after(record)
+        self._tasks.start("refresh", self._refresh())
+        self._tasks.start("drive", self._run())
+        self._context.membership.listen(self._member_changed)
+
+    def driver(self, query: str) -> str:
+        """Return the first acceptor that lives, as far as this node knows; this node for a record that it does not know."""
+        living = (one.node for one in self._records.acceptors(query) if self._lives(one))
+        return next(living, self._context.name)
+
+    def drives(self, query: str) -> bool:
+        return self.driver(query) == self._context.name
+
+    async def _run(self) -> None:
+        settings = self._context.settings
+        while True:
+            await self._context.clock.sleep(settings.drive_s * self._context.rng.uniform(0.5, 1.0))
+            self._look_after_all()
+
+    def _member_changed(self, name: str, change: str) -> None:
+        if change in ("died", "went-away", "left", "joined", "returned"):
+            self._look_after_all()
+
+    def _look_after_all(self) -> None:
+        records = self._records.all()
+        placing = {record.id for record in records if record.state == query_states.PLACING}
+        self._gone_since = {query: since for query, since in self._gone_since.items() if query in placing}
+        for record in records:
+            self._look_after(record)
+        ended = [record.id for record in records if record.state not in LIVE and record.cleaned]
+        for query in ended[: max(0, len(records) - self._most)]:
+            self._tasks.start(f"forget {query}", self._forget(query))
+
+    def _look_after(self, record: QueryRecord) -> None:
+        query = record.id
+        if record.withdrawn:
+            self._tasks.start(f"forget {query}", self._forget(query))
+        drives = self.drives(query)
+        if query in self._driven and not (drives and record.state in LIVE):
+            del self._driven[query]
+            self._work.end(query)
+        if not drives:
+            return
+        if record.state == query_states.RUNNING and query not in self._driven:
+            self._driven[query] = None
+            self._work.begin(query)
+        elif record.state == query_states.PLACING and (reason := self._abandoned(record)):
+            self._tasks.start(f"undo {query}", self._work.give_up(query, reason))
+        elif record.state not in LIVE and not record.cleaned:
+            self._tasks.start(f"clean {query}", self._work.clean(query))
+
+    def _abandoned(self, record: QueryRecord) -> str:
+        """Return why nobody goes on to place the query; empty while its submitter may."""
+        submitter = Acceptor(record.submitter, record.submitter_instance)
+        if submitter.node == self._context.name:
+            own = self._context.membership.get(submitter.node)
+            same = own is not None and own.instance == submitter.instance
+            return "" if same and self._work.is_submitting(record.id) else "the node restarted while the query was being placed"
+        member = self._context.membership.get(submitter.node)
+        if member is not None and member.instance not in ("", submitter.instance):
+            return f"{submitter.node} lost its data while the query was being placed"
+        if self._lives(submitter):
+            self._gone_since.pop(record.id, None)
+            return ""
+        now = self._context.clock.now()
+        since = self._gone_since.setdefault(record.id, now)
+        if now - since < self._context.settings.takeover_s:
+            return ""
+        self._gone_since.pop(record.id, None)
+        return f"{submitter.node} was gone while the query was being placed"
+
+    def _lives(self, acceptor: Acceptor) -> bool:
+        member = self._context.membership.get(acceptor.node)
+        alive = acceptor.node == self._context.name or (member is not None and member.state in ("alive", "suspect"))
+        return alive and (member is None or member.instance in ("", acceptor.instance))
+
+    async def _refresh(self) -> None:
+        for record in self._records.all():
+            if record.state in LIVE or not record.cleaned:
+                try:
+                    await self._records.refresh(record.id)
+                except SbonError as error:
+                    log.info("record-not-refreshed", query=record.id, code=error.code, reason=str(error))
+
+    async def _forget(self, query: str) -> None:
+        backoff = backoff_of(self._context.settings)
+        while not await self._records.forget(query):
+            await self._context.clock.sleep(backoff.next_s())

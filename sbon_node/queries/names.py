@@ -1,0 +1,95 @@
+"""Names of queries: a register for each name points to the only query that may live under it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import structlog
+
+from sbon_node.errors import SbonError
+from sbon_node.model.states.query_states import LIVE
+from sbon_node.queries.records import Records
+from sbon_node.registers.changes import Verdict
+from sbon_node.registers.states import Acceptor, State
+from sbon_node.replication.registers import Registers
+from sbon_node.replication.rendezvous import ACCEPTORS, chosen, ranked
+
+log = structlog.get_logger()
+
+AMONG = 2 * ACCEPTORS
+"""Members in the register's order, of which at most one may be silent where no node knows the name: nodes that joined since may
+precede its acceptors."""
+
+
+class NameRecord(msgspec.Struct, frozen=True):
+    """The value of a name's register: the query that has the name, and the node that took its submission."""
+
+    uid: str
+    holder: str
+
+
+IsOver = Callable[[NameRecord], Awaitable[bool]]
+"""Returns whether a query that no node has a record of is known to be over, or never to have run."""
+
+
+class QueryNames:
+    """Gives names to queries. A name is free again once its query is over."""
+
+    def __init__(self, registers: Registers, records: Records, is_over: IsOver) -> None:
+        self._registers, self._records, self._is_over = registers, records, is_over
+
+    async def take(self, name: str, record: NameRecord, found: Awaitable[State | None]) -> None:
+        """Let ``name`` point to the query, whose record exists; ``found`` is what :meth:`look_up` returns.
+
+        Raises ``query-exists`` if another query has it and may live, ``no-majority`` if that cannot be known now.
+        """
+        key, state = f"name/{name}", await found
+        while True:
+            if state is not None:
+                await self._check_free(name, msgspec.msgpack.decode(state.value, type=NameRecord), record)
+            version = 0 if state is None else state.version
+            acceptors = chosen(key, self._registers.candidates()) if state is None else ()
+            outcome = await self._registers.compare_and_set(key, version, msgspec.msgpack.encode(record), acceptors)
+            if outcome.verdict == Verdict.APPLIED:
+                return
+            state = outcome.state
+
+    async def look_up(self, name: str) -> State | None:
+        """Return the state of a name's register, None for a name that was never used; prepare its change.
+
+        A new register has its first acceptors by rendezvous among all members, alive or not, so that no two sides of a partition
+        can both have a majority.
+        """
+        key, members = f"name/{name}", self._registers.candidates()
+        prepared, found = await asyncio.gather(self._prepared(key, chosen(key, members)), self._registers.find(key))
+        if prepared is not None:
+            return prepared
+        if found.configuration is not None:
+            return await self._registers.read(key)
+        first = [one.node for one in ranked(key, members)[:AMONG]]
+        silent = [node for node in found.silent if node in first]
+        if len(silent) > 1:
+            raise SbonError(
+                "no-majority",
+                f"no answer from {', '.join(silent)}, which may know a query of this name",
+                where="name",
+                hint="start them again, or submit the query without a name",
+            )
+        return None
+
+    async def _prepared(self, key: str, acceptors: tuple[Acceptor, ...]) -> State | None:
+        """Prepare the creation of the register while the members are still asked for it."""
+        try:
+            return await self._registers.prepare(key, acceptors)
+        except SbonError as error:
+            log.info("name-not-prepared", key=key, code=error.code, reason=str(error))
+            return None
+
+    async def _check_free(self, name: str, current: NameRecord, record: NameRecord) -> None:
+        if current.uid == record.uid:
+            return
+        known = await self._records.read(current.uid)
+        if known.state in LIVE if known is not None else not await self._is_over(current):
+            raise SbonError("query-exists", f"there is a query {name!r} already", where="name", hint="choose another name")

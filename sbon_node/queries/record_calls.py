@@ -1,0 +1,130 @@
+"""Calls of hosts and members about queries: any acceptor of a record answers them, and any other node that finds the record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from sbon_node.errors import SbonError
+from sbon_node.hosting.components import HostedComponent
+from sbon_node.model.queries import ForeignComponent, QueryInfo
+from sbon_node.model.query_ids import name_of
+from sbon_node.model.records import QueryRecord
+from sbon_node.model.states.query_states import LIVE
+from sbon_node.model.usage import QueryUsage
+from sbon_node.net.peers import Caller
+from sbon_node.queries.holder import QueryHolder
+from sbon_node.queries.lost_records import end_components
+from sbon_node.queries.record_steps import check_owner, next_epoch
+from sbon_node.queries.records import Records
+from sbon_node.queries.summary import stale, summary_of
+from sbon_node.workflow.context import Context
+from sbon_protocol.calls import (
+    CheckQueries,
+    ClaimComponent,
+    Claimed,
+    ListQueries,
+    QueriesChecked,
+    QueryDescription,
+    QueryRecords,
+    ReportState,
+    ShowQuery,
+    StopQuery,
+)
+
+MAX_COMPONENTS = 2048
+"""Most components in a list of all records, which must fit a message."""
+
+
+class RecordCalls:
+    """Answers for the records that this node keeps.
+
+    ``components`` returns everything that this node hosts; ``delivered`` returns the rows that
+    a query's sink on this node has delivered.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        records: Records,
+        holder: QueryHolder,
+        components: Callable[[], list[HostedComponent]],
+        delivered: Callable[[str], int | None],
+    ) -> None:
+        self._context, self._records, self._holder = context, records, holder
+        self._components, self._delivered = components, delivered
+        handle = context.server.handle
+        handle(ClaimComponent, self._claim)
+        handle(ReportState, self._report)
+        handle(CheckQueries, self._check)
+        handle(ListQueries, self._list)
+        handle(ShowQuery, self._show)
+        handle(StopQuery, self._stop)
+
+    async def _claim(self, call: ClaimComponent, caller: Caller) -> Claimed:
+        _, record = await self._records.change(call.query, lambda now: next_epoch(now, call, caller.node, caller.instance))
+        return Claimed(epoch=record.epochs[call.component])
+
+    async def _report(self, call: ReportState, caller: Caller) -> None:
+        record = await self._records.read(call.query)
+        if record is None:
+            raise SbonError("record-unknown", f"no node that answers has a record of {call.query}", where=call.component)
+        epoch = call.epoch or record.epochs.get(call.component, 0)
+        check_owner(record, call.component, caller.node, epoch)
+        if record.state in LIVE:
+            await self._holder.finish(record, call, caller.node)
+
+    async def _check(self, call: CheckQueries, caller: Caller) -> QueriesChecked:
+        """Say which of the queries are over, as a majority has it, and which are unknown here."""
+        known = {query: self._records.get(query) for query in call.queries}
+        ended = [query for query, record in known.items() if record is not None and record.state not in LIVE]
+        confirmed = [record for record in await asyncio.gather(*map(self._holder.latest, ended)) if record is not None]
+        over = [record for record in confirmed if record.state not in LIVE]
+        return QueriesChecked(
+            over=tuple(record.id for record in over if not record.refused),
+            refused=tuple(record.id for record in over if record.refused),
+            unknown=tuple(query for query, record in known.items() if record is None),
+        )
+
+    async def _list(self, call: ListQueries, caller: Caller) -> QueryRecords:
+        records = [record for record in self._holder.records() if call.query in ("", record.id, record.called)]
+        hosted = [
+            ForeignComponent(
+                query=query, component=component, node=self._context.name, acceptors=tuple(one.node for one in acceptors)
+            )
+            for query, component, acceptors in self._components()
+            if self._records.get(query) is None and call.query in ("", query, name_of(query))
+        ]
+        return QueryRecords(queries=tuple(map(self._listing, records)), components=tuple(hosted[:MAX_COMPONENTS]))
+
+    def _listing(self, record: QueryRecord) -> QueryInfo:
+        here = self._delivered(record.id) if record.consumer == self._context.name else None
+        counted = self._holder.counted.get(record.id) if here is None else here
+        summary = summary_of(self._context, record, counted, self._holder.troubles.get(record.id, ""))
+        acceptors = tuple(one.node for one in self._records.acceptors(record.id))
+        return msgspec.structs.replace(summary, node=self._holder.driver(record.id), acceptors=acceptors, version=record.version)
+
+    async def _show(self, call: ShowQuery, caller: Caller) -> QueryDescription:
+        """Describe a query; without a majority, as this node knows it, which may have changed since."""
+        known = self._records.get(call.query)
+        try:
+            # The caller waits for the hosts' answers as well.
+            async with self._context.clock.timeout(self._context.settings.component_timeout_s):
+                record = await self._holder.read(call.query)
+        except (SbonError, TimeoutError) as error:
+            if known is None or (isinstance(error, SbonError) and error.code != "no-majority"):
+                raise
+            names = ", ".join(one.node for one in self._records.acceptors(call.query))
+            info, usage = await self._holder.with_query_usage(known, call.history_after_ms)
+            return QueryDescription(query=(stale(info, f"too few of {names} answer, which keep its record"), usage))
+        described: tuple[QueryInfo, QueryUsage] = await self._holder.with_query_usage(record, call.history_after_ms)
+        return QueryDescription(query=described)
+
+    async def _stop(self, call: StopQuery, caller: Caller) -> QueryDescription:
+        known = self._holder.find(call.query)
+        query = call.query if known is None else known.id
+        if known is None and await self._records.read(query) is None:
+            return QueryDescription(query=await end_components(self._context, query))
+        return QueryDescription(query=await self._holder.stop(query))
