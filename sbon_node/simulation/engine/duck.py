@@ -6,7 +6,7 @@ import atexit
 import functools
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import sqlglot
@@ -21,6 +21,8 @@ from sbon_node.model.schema import to_arrow
 from sbon_node.sql.syntax.dialect import VerbatimSpark
 
 duckdb = extras.duckdb()
+
+KEPT_RESULTS = 4096
 
 _TYPES = {
     "BOOLEAN": "boolean",
@@ -68,11 +70,33 @@ def written(tree: exp.Expr) -> str:
 def run(sql: str, tables: Mapping[str, Any], schema: Schema | None = None) -> tuple[Schema, Any]:
     """Run DuckDB's ``sql`` over Arrow tables. Return the schema, which is ``schema`` if given, and the result.
 
-    Raises :class:`SbonError` ``bad-sql`` if DuckDB rejects the text.
+    Schedules of one world run the same batches again and again, so that the newest results are kept. Raises :class:`SbonError`
+    ``bad-sql`` if DuckDB rejects the text.
     """
+    return _run(sql, schema, tuple((name, _Content.of(table)) for name, table in tables.items()))
+
+
+class _Content(NamedTuple):
+    """A table as bytes, by which equal tables are recognised."""
+
+    stream: bytes
+
+    @classmethod
+    def of(cls, table: Any) -> _Content:
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, table.schema) as writer:
+            writer.write(table)
+        return cls(out.getvalue().to_pybytes())
+
+    def table(self) -> Any:
+        return pa.ipc.open_stream(self.stream).read_all()
+
+
+@functools.lru_cache(KEPT_RESULTS)
+def _run(sql: str, schema: Schema | None, tables: tuple[tuple[str, _Content], ...]) -> tuple[Schema, Any]:
     connection = _connection()
-    for name, table in tables.items():
-        connection.register(name, table)
+    for name, content in tables:
+        connection.register(name, content.table())
     try:
         relation = connection.sql(sql)
         if schema is None:
@@ -82,7 +106,7 @@ def run(sql: str, tables: Mapping[str, Any], schema: Schema | None = None) -> tu
     except (duckdb.Error, pa.ArrowException) as error:
         raise SbonError("bad-sql", str(error).splitlines()[0], where="line 1, column 1") from error
     finally:
-        for name in tables:
+        for name, _ in tables:
             connection.unregister(name)
 
 
