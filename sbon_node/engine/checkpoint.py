@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from sbon_node.disk import replace
+from sbon_node.engine.alignment import Cut, cut_of
 from sbon_node.model.frames import InputOffset
 
 _Version = tuple[int, int] | frozenset[tuple[str, int]]
@@ -96,6 +97,10 @@ class BatchLog:
             return int(json.loads(metadata)["nextBatchWatermarkMs"])
         except (ValueError, KeyError) as error:
             raise ValueError(f"commits/{batch} cannot be read") from error
+
+    def read_cut(self, batch: int) -> Cut:
+        """Return the position after the committed ``batch``. Raises ``ValueError`` or ``OSError``."""
+        return cut_of(self.read_offsets(batch), self.read_watermark(batch), self.read_next_watermark(batch))
 
     def write_offsets(self, batch: int, offsets: tuple[InputOffset, ...], watermark_ms: int = 0) -> None:
         lines = [msgspec.json.encode(offset).decode() for offset in offsets]

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import msgspec
 
+from sbon_node.engine.alignment import Cut
+from sbon_node.engine.manifest import Manifest
 from sbon_node.model.columns import Schema
 from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.operators import OnError, OperatorSpec, OperatorStats
@@ -134,6 +136,43 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Stop all operators after committed batches, then the engine."""
+        ...
+
+
+class MovingEngine(Engine, Protocol):
+    """An engine whose operators another engine can follow while they run (docs/design.md, section 9).
+
+    All raise :class:`SbonError` ``operator-unknown``.
+    """
+
+    async def copy_checkpoint(self, operator: str, batch: int, into: Path) -> Manifest:
+        """Copy the checkpoint of the visible ``batch`` into the new folder ``into`` on the same disk, while the operator runs.
+
+        Raises :class:`SbonError` ``checkpoint-superseded`` if a newer batch must be taken, ``checkpoint-too-large``,
+        ``disk-full`` or ``disk-error``.
+        """
+        ...
+
+    def cut(self, operator: str) -> Cut | None:
+        """Return the position after the newest visible batch; None before the first."""
+        ...
+
+    async def settled(self, operator: str, frames: tuple[int, ...], within_s: float) -> Cut:
+        """Wait until the operator has read up to ``frames``, one for each input, and rests there; return its position.
+
+        Its port must offer nothing beyond. Raises :class:`SbonError` ``not-settled`` after ``within_s`` seconds.
+        """
+        ...
+
+    async def hold(self, operator: str, within_s: float) -> Cut:
+        """Let the operator plan no batch at all any more, not even one without input; return its position once it rests.
+
+        :meth:`release` lifts it. Raises as :meth:`settled`, and holds the operator no longer then.
+        """
+        ...
+
+    def release(self, operator: str) -> None:
+        """Let a held operator plan batches again."""
         ...
 
 

@@ -122,6 +122,13 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "little",
         ),
     ] = 10.0
+    copy_max_bytes: Annotated[
+        int,
+        Meta(ge=1, le=2**50, description="largest checkpoint that is copied to another node while its operator runs; bytes"),
+    ] = 16 * 1024**3
+    copy_max_files: Annotated[
+        int, Meta(ge=1, le=10_000_000, description="most files of such a checkpoint; each costs some 150 bytes of a message")
+    ] = 20_000
     replace_heap_percent: Annotated[
         int,
         Meta(

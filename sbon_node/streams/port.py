@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -17,9 +18,10 @@ from sbon_node.streams.links.channel import StreamOpener
 from sbon_node.streams.links.link import Expect, Link, Locate, anyone
 from sbon_node.streams.links.span import InputSpan, fill
 from sbon_node.streams.links.spill import Spill
-from sbon_node.streams.outbox.ledger import NO_BATCH
+from sbon_node.streams.outbox.ledger import NO_BATCH, Tail
 from sbon_node.streams.outbox.outbox import Outbox
 from sbon_node.streams.outbox.signals import Signal
+from sbon_node.streams.port_output import Discarded, PortOutput, Published
 from sbon_node.streams.settings import NO_LIMITS, BatchLimits, StreamSettings
 from sbon_node.streams.skipped import Letters, SkippedRows
 
@@ -47,10 +49,23 @@ class PortInput(msgspec.Struct, frozen=True, kw_only=True):
     spill_to: Path | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Following:
+    """The role of a port whose operator runs at another host: it reads under a ``name`` of its own, and its output is discarded.
+
+    ``base`` is the state of the host's stream after the batch whose checkpoint was copied. Until :meth:`NodePort.limit` says
+    more, nothing beyond that batch is offered.
+    """
+
+    name: str
+    base: Tail
+
+
 class NodePort:
     """The streams of operator ``operator``, whose output stream has the same id and is open in the outbox.
 
-    ``limits`` are those of its batches, ``epoch`` is the operator's own.
+    ``limits`` are those of its batches, ``epoch`` is the operator's own. With ``following`` it publishes nothing until
+    :meth:`go_live`, and the outbox need not have the stream.
 
     Call :meth:`recover` before every start of its engine, the first and any later one.
     """
@@ -69,6 +84,7 @@ class NodePort:
         limits: BatchLimits = NO_LIMITS,
         epoch: int = 0,
         letters: Letters | None = None,
+        following: Following | None = None,
     ) -> None:
         self.operator = operator
         self.links: tuple[Link, ...] = ()
@@ -82,6 +98,11 @@ class NodePort:
             failpoint,
         )
         self._letters = letters
+        self._following = following
+        self._output: PortOutput = Published(outbox, operator) if following is None else Discarded(operator, following.base)
+        self._upto: tuple[int, ...] | None = None if following is None else tuple(o.frame for o in following.base.offsets)
+        """The last frame of each input that may be offered; None without limit."""
+        self._offered: tuple[InputOffset, ...] = ()
         self._limits = limits
         self._epoch = epoch
         self._rows_in = self._rows_out = 0
@@ -104,16 +125,16 @@ class NodePort:
         Raises :class:`SbonError` ``checkpoint-mismatch`` where checkpoint and outbox cannot belong together.
         """
         newest = NO_BATCH if committed is None else committed
-        visible = self._outbox.visible_batch(self.operator)
-        if not visible <= newest <= self._outbox.newest(self.operator):
+        visible = self._output.visible()
+        if not visible <= newest <= self._output.newest():
             raise SbonError(
                 "checkpoint-mismatch",
-                f"the checkpoint has committed batch {newest}, the outbox holds up to {self._outbox.newest(self.operator)} "
+                f"the checkpoint has committed batch {newest}, the outbox holds up to {self._output.newest()} "
                 f"and has shown {visible}",
                 where=self.operator,
                 hint="restore checkpoint and outbox from the same moment, or stop the query",
             )
-        offsets = self._outbox.publish(self.operator, newest)
+        offsets = self._output.publish(newest)
         self._restarted = True
         if self.links:
             self._acknowledge(offsets)
@@ -122,11 +143,11 @@ class NodePort:
 
     def has_batch(self, batch: int) -> bool:
         """Return whether the outbox holds, or held, the output of ``batch``, for the repair of a checkpoint."""
-        return self._outbox.has_batch(self.operator, batch)
+        return self._output.has_batch(batch)
 
     def visible_batch(self) -> int:
         """Return the newest visible batch; -1 before the first."""
-        return self._outbox.visible_batch(self.operator)
+        return self._output.visible()
 
     def _open(self, offsets: tuple[InputOffset, ...]) -> None:
         starts = [offset.frame for offset in offsets] if offsets else [source.start_after for source in self._inputs]
@@ -135,7 +156,7 @@ class NodePort:
         self.links = tuple(
             Link(
                 source.stream,
-                f"{self.operator}#{position}",
+                self._subscriber(position),
                 locate=source.locate,
                 expect=source.expect,
                 peers=self._peers,
@@ -155,6 +176,11 @@ class NodePort:
         )
         for link in self.links:
             link.start()
+
+    def _subscriber(self, position: int) -> str:
+        """Return the name under which the operator reads an input; a follower has one of its own."""
+        name = f"{self.operator}#{position}"
+        return name if self._following is None else f"{name}~{self._following.name}"
 
     async def close(self, *, unsubscribe: bool = False) -> None:
         """End the links; with ``unsubscribe`` the hosts of the inputs forget the operator."""
@@ -185,6 +211,7 @@ class NodePort:
         where an input has failed for good.
         """
         self._check_not_behind(after)
+        self._offered = after
         if self._restarted:
             self._incarnation = 1 + max([self._incarnation, *(offset.incarnation for offset in after)])
             self._restarted = False
@@ -193,7 +220,10 @@ class NodePort:
                 offered = await self._wait_news(after)
         except TimeoutError:
             return after
-        return await self._linger(after, offered) if self._limits.linger_s else offered
+        if self._limits.linger_s and self._following is None:
+            offered = await self._linger(after, offered)
+        self._offered = offered
+        return offered
 
     async def fetch(self, position: int, after_frame: int, upto_frame: int) -> list[Frame]:
         """Return frames (after_frame, upto_frame] of an input; wait for those that a restart must resend."""
@@ -216,16 +246,55 @@ class NodePort:
             raise BrokenInvariantError(
                 f"batch {batch} of {self.operator} has {len(offsets)} offsets for {len(self._inputs)} inputs"
             )
-        if batch > self._outbox.visible_batch(self.operator):
+        if batch > self._output.visible():
             self._check_not_behind(offsets)
-            if skipped is not None and self._letters is not None:
+            if skipped is not None and self._letters is not None and self._following is None:
                 self._letters.write(batch, skipped)
-        self._outbox.write_batch(self.operator, batch, offsets, drafts)
+        self._output.write(batch, offsets, drafts)
         self._rows_out += sum(draft.rows for draft in drafts)
 
     async def committed(self, batch: int) -> None:
         """Make the committed ``batch`` visible and acknowledge exactly the input of visible batches."""
-        self._acknowledge(self._outbox.publish(self.operator, batch))
+        self._acknowledge(self._output.publish(batch))
+
+    # -- moving to another host ---------------------------------------------------------------------------------------
+
+    def pin(self, pinned: bool) -> None:
+        """Keep the inputs after the newest visible batch at their hosts, until a follower has subscribed."""
+        for link in self.links:
+            link.pin(pinned)
+
+    def limit(self, frames: tuple[int, ...] | None) -> None:
+        """Offer no frames beyond these of each input, those of a batch that another host has shown; None lifts the limit."""
+        self._upto = frames
+        self._news.notify()
+
+    def freeze(self) -> tuple[int, ...]:
+        """Offer nothing beyond what was offered; return the last frame of each input. :meth:`limit` lifts it."""
+        offsets = self._offered or self._output.offsets() or (InputOffset(),) * len(self._inputs)
+        frames = tuple(offset.frame for offset in offsets)
+        self.limit(frames)
+        return frames
+
+    @property
+    def discarded(self) -> Tail:
+        """The state that a follower's stream would have after its newest committed batch."""
+        if not isinstance(self._output, Discarded):
+            raise BrokenInvariantError(f"{self.operator} publishes its output")
+        return self._output.tail
+
+    def go_live(self, epoch: int) -> None:
+        """Publish from the next batch on, in the operator's new ``epoch``, and read under its own name without a limit.
+
+        The outbox has adopted the stream as of the follower's newest committed batch.
+        """
+        tail, adopted = self.discarded, Published(self._outbox, self.operator)
+        if self._output.newest() != tail.batch or (adopted.visible(), adopted.offsets()) != (tail.batch, tail.offsets):
+            raise BrokenInvariantError(f"{self.operator} was adopted after batch {adopted.visible()}, not after {tail.batch}")
+        self._output, self._following, self._epoch = adopted, None, epoch
+        for position, link in enumerate(self.links):
+            link.continue_as(self._subscriber(position), epoch)
+        self.limit(None)
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -234,8 +303,7 @@ class NodePort:
             link.acknowledge(offset.frame)
 
     def _visible_offsets(self) -> tuple[InputOffset, ...]:
-        visible = self._outbox.visible_batch(self.operator)
-        return () if visible == NO_BATCH else self._outbox.batch_offsets(self.operator, visible)
+        return self._output.offsets()
 
     def _check_not_behind(self, offsets: tuple[InputOffset, ...]) -> None:
         for offset, seen in zip(offsets, self._visible_offsets(), strict=False):
@@ -246,10 +314,10 @@ class NodePort:
         while True:
             for link in self.links:
                 link.check()
-            if self._outbox.pressure(self.operator):
+            if self._output.is_full():
                 self._hold([False] * len(self.links))
                 self._stuck_since_s = None
-                await self._outbox.wait_room(self.operator)
+                await self._output.wait_room()
                 continue
             offered = self._offer(after)
             if offered is not None:
@@ -260,6 +328,7 @@ class NodePort:
 
     async def _linger(self, after: tuple[InputOffset, ...], offered: tuple[InputOffset, ...]) -> tuple[InputOffset, ...]:
         """Return an offer of more input, once there is no room for more, or none comes, or the time is over."""
+        limit = self._upto
         try:
             async with self._clock.timeout(self._limits.linger_s):
                 while self._takes_more:
@@ -268,17 +337,18 @@ class NodePort:
                         link.check()
                     offered = self._offer(after) or offered
         except TimeoutError:
-            return offered
-        return offered
+            pass
+        return offered if self._upto == limit else self._offer(after) or after
 
     def _offer(self, after: tuple[InputOffset, ...]) -> tuple[InputOffset, ...] | None:
+        limits = self._upto if self._upto is not None else (None,) * len(self._inputs)
         spans = [
-            InputSpan(max(offset.frame, link.inbox.released), offset, link.inbox.at, source.lag_ms, source.ahead_ms)
-            for link, offset, source in zip(self.links, after, self._inputs, strict=True)
+            InputSpan(max(offset.frame, link.inbox.released), offset, link.inbox.at, source.lag_ms, source.ahead_ms, upto)
+            for link, offset, source, upto in zip(self.links, after, self._inputs, limits, strict=True)
         ]
         self._hold(fill(spans, self._settings.batch_span_bytes, self._settings.batch_span_frames, self._row_limit()))
         is_full = any(span.next is not None and not is_held for span, is_held in zip(spans, self._held, strict=True))
-        self._takes_more = not is_full and not all(span.ends for span in spans)
+        self._takes_more = not is_full and self._upto is None and not all(span.ends for span in spans)
         again = any(offset.frame > 0 and offset.incarnation != self._incarnation for offset in after)
         if not again and not any(span.last for span in spans):
             return None
@@ -287,6 +357,8 @@ class NodePort:
     def _row_limit(self) -> int | None:
         """Return the most rows of the next batch. Before its first group, an aggregate's groups may be as small as rows."""
         rows, grouped_rows, _ = self._limits
+        if self._following is not None:
+            return self._settings.follow_span_rows if rows is None else min(rows, self._settings.follow_span_rows)
         has_large_groups = 0 < ROWS_OF_A_LARGE_GROUP * self._rows_out <= self._rows_in
         return grouped_rows if grouped_rows is not None and has_large_groups else rows
 

@@ -90,6 +90,15 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "some 500 bytes of the engine's heap for each group",
         ),
     ] = 500_000
+    follow_span_rows: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**40,
+            description="rows one batch may take of an operator that catches up with its host before it goes on in its place; "
+            "raise it if that takes too many batches",
+        ),
+    ] = 50_000
     batch_linger_s: Annotated[
         float,
         Meta(

@@ -15,13 +15,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
+from sbon_node.engine.alignment import Cut
+from sbon_node.engine.checkpoint_copy import copy_checkpoint
 from sbon_node.engine.interface import Footprint, OnOperatorState, OperatorPort
+from sbon_node.engine.manifest import Manifest
 from sbon_node.engine.settings import EngineSettings
 from sbon_node.engine.spark.analyses import Analyses
 from sbon_node.engine.spark.messages import (
@@ -35,6 +39,7 @@ from sbon_node.engine.spark.messages import (
     Start,
     Stop,
 )
+from sbon_node.engine.spark.moving import held, settled
 from sbon_node.engine.spark.running import KILLED, PASSING, REPLACED, SETTLE_POLL_S, End, Running
 from sbon_node.engine.spark.supervisor import ENGINE_MODULE, EngineLostError, Supervisor
 from sbon_node.errors import SbonError
@@ -52,7 +57,7 @@ _RECOVERY = "measure the recovery"
 
 
 class SparkEngine:
-    """Implements :class:`sbon_node.engine.interface.Engine`. The engine process starts when it is first needed.
+    """Implements :class:`sbon_node.engine.interface.MovingEngine`. The engine process starts when it is first needed.
 
     Checkpoints lie in ``data_dir/operators``, which the engine process locks; with ``fsync`` they survive the loss of power. The
     engine process runs ``module``.
@@ -148,11 +153,34 @@ class SparkEngine:
         self._on_state(operator, operator_states.STOPPED, "")
 
     async def export_state(self, operator: str) -> Path:
+        running = self._named(operator)
+        await self.destroy(operator)
+        return running.checkpoint
+
+    # -- MovingEngine -------------------------------------------------------------------------------------------------
+
+    async def copy_checkpoint(self, operator: str, batch: int, into: Path) -> Manifest:
+        limits, checkpoint = self._settings, self._named(operator).checkpoint
+        copy = partial(copy_checkpoint, max_files=limits.copy_max_files, max_bytes=limits.copy_max_bytes)
+        return await asyncio.to_thread(copy, checkpoint, batch, into)
+
+    def cut(self, operator: str) -> Cut | None:
+        return self._named(operator).cut()
+
+    async def settled(self, operator: str, frames: tuple[int, ...], within_s: float) -> Cut:
+        return await settled(self._named(operator), self._clock, frames, within_s)
+
+    async def hold(self, operator: str, within_s: float) -> Cut:
+        return await held(self._named(operator), self._clock, within_s)
+
+    def release(self, operator: str) -> None:
+        self._named(operator).hold(False)
+
+    def _named(self, operator: str) -> Running:
         running = self._running.get(operator)
         if running is None:
             raise SbonError("operator-unknown", "no such operator on this engine", where=operator)
-        await self.destroy(operator)
-        return running.checkpoint
+        return running
 
     def stats(self, operator: str) -> OperatorStats:
         running = self._running.get(operator)

@@ -13,6 +13,7 @@ import structlog
 from sbon_node.backoff import Backoff
 from sbon_node.clock import Clock
 from sbon_node.engine import state_provider
+from sbon_node.engine.alignment import Cut
 from sbon_node.engine.checkpoint import BatchLog
 from sbon_node.engine.interface import OnOperatorState, OperatorPort
 from sbon_node.engine.settings import EngineSettings
@@ -79,6 +80,8 @@ class Running:
         self._after: list[InputOffset] = []
         self._has_begun = asyncio.Event()
         """Whether Spark has the watermark of its next batch, which an answer to a reader may let it plan."""
+        self._released = asyncio.Event()
+        self._released.set()
         self._answers: dict[int, InputOffset] = {}
         """Results of one shared poll for inputs that Spark has not asked yet."""
         self._wrote = False
@@ -203,6 +206,7 @@ class Running:
     async def settle(self, within_s: float) -> None:
         """Stop planning batches for good; wait until the current one is committed and visible."""
         self.stopping = True
+        self.hold(False)
         await self.pause(within_s)
 
     async def pause(self, within_s: float) -> None:
@@ -214,6 +218,21 @@ class Running:
                     await self._clock.sleep(SETTLE_POLL_S)
         except TimeoutError:
             log.info("operator-stopped-amid-a-batch", operator=self.spec.id)
+
+    def hold(self, holding: bool) -> None:
+        """Answer no reader while ``holding``, however long it wants to wait: Spark then plans no batch at all."""
+        if holding and not self.stopping:
+            self._released.clear()
+        else:
+            self._released.set()
+
+    def cut(self) -> Cut | None:
+        """Return the position after the newest visible batch; None before the first. Raises ``OSError``, ``ValueError``."""
+        return None if self._shown < 0 else self._log.read_cut(self._shown)
+
+    def is_quiet(self) -> bool:
+        """Return whether no batch is under way: all that is planned is committed and visible."""
+        return self._log.is_settled() and self._is_settled()
 
     def _is_settled(self) -> bool:
         return not self.has_open_batch() and self._shown >= max(self._log.commits(), default=-1)
@@ -280,7 +299,7 @@ class Running:
                 return after
             before = tuple(self._after)
             # A watermark releases rows only in another batch, which Spark runs once it has asked for news.
-            offsets = await self._port.poll(before, 0.0 if self._wrote and self.spec.has_state else wait_s)
+            offsets = await self._news(before, 0.0 if self._wrote and self.spec.has_state else wait_s)
             self._wrote = False
             if self.stopping or self.paused:
                 return after
@@ -292,6 +311,14 @@ class Running:
             ready = offsets[position]
         self._after[position] = ready
         return ready
+
+    async def _news(self, before: tuple[InputOffset, ...], wait_s: float) -> tuple[InputOffset, ...]:
+        """Return the port's news; those of before a hold are old, and are asked for again after it."""
+        while True:
+            await self._released.wait()
+            offsets = await self._port.poll(before, wait_s)
+            if self._released.is_set():
+                return offsets
 
     async def _begins_within(self, wait_s: float) -> bool:
         """Wait until the run has begun; return False if it has not within ``wait_s`` seconds."""

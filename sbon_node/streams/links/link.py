@@ -49,6 +49,7 @@ def anyone() -> Expected:
 
 
 SOURCE_LOST = "source-lost"
+UNSUBSCRIBED = "unsubscribed"
 LASTING = frozenset({"quota", "not-retained", "stream-behind", "stream-dropped", "source-lost", "reader-fenced"})
 """Refusals that a retry cannot cure; the link waits and retries after all others."""
 
@@ -104,6 +105,9 @@ class Link:
         self.lineage, self._learn, self._reader_epoch = lineage, learn, reader_epoch
         self._failure: SbonError | None = None
         self._acknowledged = start_after
+        self._pinned: int | None = None
+        self._successor: tuple[str, int] | None = None
+        """The name and epoch under which the link goes on."""
         self._returned = 0
         self._due = Signal()
         self._channel: FrameChannel | None = None
@@ -155,6 +159,19 @@ class Link:
             self._returned += freed
             self._due.notify()
 
+    def pin(self, pinned: bool) -> None:
+        """Keep the host from deleting frames after those acknowledged so far, as long as ``pinned``."""
+        self._pinned = self._acknowledged if pinned else None
+        self._due.notify()
+
+    def continue_as(self, subscriber: str, reader_epoch: int) -> None:
+        """End the subscription, and go on under another name with the frame after the last received.
+
+        Frames received so far stay. It happens once the link is connected.
+        """
+        self._successor = (subscriber, reader_epoch)
+        self._due.notify()
+
     @property
     def counts(self) -> LinkCount:
         """Return the counts of received frames, duplicates included."""
@@ -194,6 +211,9 @@ class Link:
             try:
                 await self._connect()
             except (ConnectionLostError, ProtocolError, TimeoutError, SbonError) as error:
+                if isinstance(error, SbonError) and error.code == UNSUBSCRIBED and self._successor is not None:
+                    (self.subscriber, self._reader_epoch), self._successor = self._successor, None
+                    continue
                 if isinstance(error, SbonError) and error.code in LASTING:
                     self._fail(error)
                     return
@@ -241,7 +261,7 @@ class Link:
                 epoch=self.epoch,
                 credit_bytes=self.inbox.room_bytes,
                 lineage=self.lineage,
-                acknowledged=min(self._acknowledged, self.inbox.received),
+                acknowledged=self._finished,
                 reader_epoch=self._reader_epoch,
             )
         )
@@ -326,9 +346,8 @@ class Link:
     async def _report(self, channel: FrameChannel) -> None:
         """Report progress to the host whenever it has changed; later changes go with the next report."""
         reported = (0, 0, 0)
-        while True:
-            acknowledged = min(self._acknowledged, self.inbox.received)
-            position = (self.inbox.received, acknowledged, self._returned)
+        while self._successor is None:
+            position = (self.inbox.received, self._finished, self._returned)
             if position == reported:
                 await self._due.wait()
                 continue
@@ -346,3 +365,11 @@ class Link:
             if acknowledged > reported[1]:
                 self._failpoint("acknowledge")
             reported = position
+        await channel.send(Unsubscribe())
+        await asyncio.get_running_loop().create_future()  # until the host has answered
+
+    @property
+    def _finished(self) -> int:
+        """The last frame that the host may know to be acknowledged."""
+        finished = self._acknowledged if self._pinned is None else self._pinned
+        return min(finished, self.inbox.received)

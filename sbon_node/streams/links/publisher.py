@@ -168,7 +168,7 @@ class Publisher:
                 return
             if isinstance(message, Unsubscribe):
                 self._outbox.unsubscribe(stream, subscriber)
-                return
+                raise SbonError("unsubscribed", "the subscription is over", where=stream)
             if not isinstance(message, Progress):
                 raise ProtocolError("unexpected", f"{type(message).__name__} came from a subscriber")
             self._check_epoch(stream, message.epoch)

@@ -16,6 +16,8 @@ class InputSpan:
     A frame is held back while its watermark, less ``lag_ms``, is more than ``ahead_ms`` beyond the least of the other inputs;
     without ``ahead_ms`` none is. A stream's end is never held back, and its own watermark does not count: other inputs may
     never end, and the last watermark of this input would then hold back all that depend on them.
+
+    No frame after ``upto`` is taken, and none is held back then: all of them have been in batches of another host.
     """
 
     start: int
@@ -23,11 +25,13 @@ class InputSpan:
     at: Callable[[int], Frame | None]
     lag_ms: int = 0
     ahead_ms: int | None = None
+    upto: int | None = None
     last: Frame | None = None
 
     @property
     def next(self) -> Frame | None:
-        return self.at(self.start + 1 if self.last is None else self.last.number + 1)
+        number = self.start + 1 if self.last is None else self.last.number + 1
+        return self.at(number) if self.upto is None or number <= self.upto else None
 
     def reach_ms(self, watermark_ms: int) -> int:
         """Return the watermark less the lag, to compare with other inputs; no watermark and the end stay as they are."""
@@ -95,5 +99,6 @@ def _held(inputs: Sequence[InputSpan]) -> list[bool]:
         following = source.next
         others = second if stand == least else least
         has_watermark = following is not None and following.watermark_ms not in (NO_WATERMARK_MS, END_WATERMARK_MS)
-        are_held.append(has_watermark and source.ahead_ms is not None and stand > others + source.ahead_ms)
+        ahead_ms = source.ahead_ms if source.upto is None else None
+        are_held.append(has_watermark and ahead_ms is not None and stand > others + ahead_ms)
     return are_held

@@ -24,6 +24,7 @@ from sbon_node.model.frames import Frame, FrameDraft, InputOffset
 from sbon_node.model.stream_counts import OutboxBytes, OutboxCount, StreamCount
 from sbon_node.streams.outbox import statements
 from sbon_node.streams.outbox.counts import outbox_count, stream_count
+from sbon_node.streams.outbox.handover import Handover
 from sbon_node.streams.outbox.ledger import ANY_READER, NO_BATCH, Kind, Reader, Stream, Tail, advance, number_frames, with_news
 from sbon_node.streams.outbox.retention import OnGone, Retention
 from sbon_node.streams.outbox.shrinking import Shrinking
@@ -51,6 +52,7 @@ class Outbox:
         self._streams = statements.load(self._store)
         self._retention = Retention(self._store, settings, failpoint)
         self._shrinking = Shrinking(self._store)
+        self.handover = Handover(self._store, self._streams)
         self.changed = Signal()
         """Notified when frames or acknowledgements are stored: :meth:`shrink` may have work then."""
         self._shown, self._sent = [0, 0, 0], [0, 0, 0]

@@ -26,13 +26,18 @@ TAIL = "batch, last, upto, watermark_ms, ended, offsets, frames, rows, bytes"
 
 def create(store: FrameStore, name: str, kind: Kind, finite: bool, epoch: int, lineage: int) -> Stream:
     with store.transaction() as connection:
-        cursor = connection.execute(
-            "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL, 0, ?)",
-            (name, kind, finite, epoch, NO_WATERMARK_MS, NO_BATCH, _encode(()), lineage),
-        )
-        number = cursor.lastrowid
-    assert number is not None
+        number = insert_stream(connection, name, kind, finite, epoch, lineage)
     return Stream(id=number, name=name, kind=kind, finite=finite, epoch=epoch, lineage=lineage, visible=Tail())
+
+
+def insert_stream(connection: sqlite3.Connection, name: str, kind: Kind, finite: bool, epoch: int, lineage: int) -> int:
+    """Insert a stream without frames, and return its id."""
+    cursor = connection.execute(
+        "INSERT INTO streams VALUES (NULL, ?, ?, ?, ?, 0, 0, ?, 0, ?, ?, 0, 0, 0, NULL, 0, ?)",
+        (name, kind, finite, epoch, NO_WATERMARK_MS, NO_BATCH, _encode(()), lineage),
+    )
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
 
 
 def delete(store: FrameStore, stream: Stream) -> None:
