@@ -1,0 +1,104 @@
+"""The suite while the node that took a submission is killed and its data directory deleted: nothing of the query is lost.
+
+That node has neither sources nor operators nor the consumer. The others go on; any of them lists, follows and stops the query.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+
+from sbon.local.cluster import SHORT_LIVED, LocalCluster
+from sbon.model import Submission
+from sbon_node.experiments.suite.cases import Case, cases
+from sbon_node.experiments.suite.reference import Reference, Row, differences
+from sbon_node.experiments.suite.streams import SITES, SuiteStream
+from tests.live.world import wait_for
+from tests.suite.runs import CONSUMER, PATIENCE_S
+
+pytestmark = pytest.mark.live
+SUBMITTER = "office"
+OTHERS = (*SITES, CONSUMER)
+NAMES = (
+    "session_hosts",
+    "aggregate_twice",
+    "cte_join_aggregate",
+    "exists_twice",
+    "join_full_on_key",
+    "join_left",
+    "nexmark_q5",
+    "nexmark_q7",
+    "truncated_hour",
+    "union_aggregated",
+)
+THOROUGH = pytest.mark.thorough("suite queries whose submitter is lost, on Spark")
+CASES = [
+    pytest.param(case, id=case.name, marks=() if case.name == NAMES[0] else THOROUGH) for case in cases() if case.name in NAMES
+]
+SECONDS = 20.0
+"""Duration of the streams, so that rows are under way when the submitter dies."""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    overrides = {**SHORT_LIVED, "engine.max_operators": 30, "control.cores": 8.0}
+    with LocalCluster([*OTHERS, SUBMITTER], overrides=overrides) as cluster:
+        yield cluster
+
+
+def declare(cluster: LocalCluster, streams: Mapping[str, SuiteStream], called: str) -> str:
+    """Declare the streams under other names, read slowly; return the beginning of a query that gives them their own names."""
+    client, names = cluster[SITES[0]].client, []
+    for name, stream in streams.items():
+        paced = f"{called}_{name}"
+        client.create_stream(msgspec.structs.replace(stream.declaration, name=paced))
+        for source in stream.sources(seconds=SECONDS):
+            client.attach_source(msgspec.structs.replace(source, stream=paced))
+        names.append(f"{name} AS (SELECT * FROM {paced})")
+    return f"WITH {', '.join(names)} "
+
+
+def lose(cluster: LocalCluster) -> None:
+    """Kill the submitter and delete its data."""
+    cluster[SUBMITTER].kill()
+    shutil.rmtree(cluster[SUBMITTER].data_dir)
+
+
+def rows_at(cluster: LocalCluster, node: str, query: str) -> list[Row]:
+    """Follow the query at a node to its end."""
+    with cluster[node].connect() as overlay:
+        return [tuple(row.values()) for row in overlay.query(query).to_arrow().to_pylist()]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_query_outlives_the_node_that_took_it(
+    case: Case, world: LocalCluster, streams: dict[str, SuiteStream], reference: Reference
+) -> None:
+    beginning = declare(world, streams, case.name)
+    submission = Submission(sql=beginning + case.sql, strategy="producer", consumer=CONSUMER)
+    submitter = world[SUBMITTER].client
+    info, doomed = submitter.submitted(submission), submitter.submitted(submission)
+    nodes = {info.consumer, *(operator.node for operator in info.operators)}
+    assert SUBMITTER not in nodes
+    with ThreadPoolExecutor() as pool:
+        following = pool.submit(rows_at, world, SITES[1], info.id)
+        time.sleep(SECONDS / 4)
+        lose(world)
+        for node in OTHERS:
+            client = world[node].client
+            listed = {query.id: query.state for query in client.queries()}
+            assert {info.id, doomed.id} <= set(listed), f"not listed at {node}: {listed}"
+            assert client.query(info.id).state in ("running", "finished")
+        assert world[SITES[2]].client.stop_query(doomed.id).state == "stopped"
+        assert differences(following.result(PATIENCE_S), reference.answer(case)) == []
+    for node in OTHERS:
+        client = world[node].client
+        wait_for(lambda client=client: client.query(info.id).state == "finished", f"{node} says that it is finished")  # type: ignore[misc]
+        assert client.query(doomed.id).state == "stopped"
+    world[SUBMITTER].restart()
+    world.wait_converged()
