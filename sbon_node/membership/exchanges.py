@@ -89,18 +89,28 @@ class Exchanges:
         while self._taker.unsettled() and self._clock.now() < until:
             await self._clock.sleep(SETTLE_S)
 
-    async def check(self, member: Member) -> Member | None:
-        """Return the member's own record over TCP; None without an answer, or if another node answers."""
+    async def check(self, member: Member, *, any_instance: bool = False) -> Member | None:
+        """Return the member's own record over TCP; None without an answer, or if another node answers.
+
+        Another instance of that name is another node, unless ``any_instance``.
+        """
         address = Address(member.address.host, member.address.port)
         try:
             limit_s = self._settings.stand_still_s
-            who = Expected(member.name, member.instance)
+            who = Expected(member.name, "" if any_instance else member.instance)
             reply: Members = await self._peers.call(address, CheckMember(member), timeout_s=limit_s, expected=who)
         except SbonError as error:
             log.debug("check-failed", member=member.name, reason=str(error))
             return None
         record = next((other for other in reply.members if other.name == member.name), None)
         return record if record is not None and record.address == member.address else None
+
+    async def succeed(self, member: Member) -> None:
+        """Replace a member by another instance that answers at its address, where the member itself can run no more."""
+        record = await self.check(member, any_instance=True)
+        if record is not None and record.instance != member.instance:
+            self._taker.bury(member)
+            self._taker.vouch(record)
 
     async def _exchange(self, address: Address) -> bool:
         """Send this node's record and fetch the other's table; False if the address is this node's own."""

@@ -262,6 +262,8 @@ class Membership:
                     self._happened(instruction)
                 case Disputed(name=name, address=address):
                     self._counters.refuse("name-conflict", name=name, address=f"{address.host}:{address.port}")
+                    if (row := self.table.get(name)) is not None and row.member.address == address:
+                        self._tasks.start(f"succeed {name}", self._exchanges.succeed(row.member))
                 case Refused(kind=kind, name=name):
                     self._counters.refuse(kind, name=name)
                 case Measured(name=name, sequence=sequence):
@@ -270,10 +272,7 @@ class Membership:
                         self._measured(name, sequence, sent_at, stamp)
 
     async def _check(self, member: Member, sequence: int) -> None:
-        """Check a member over TCP: if it answers, only datagrams fail to reach it.
-
-        A member that is suspected by then is asked once more, so that it learns of the suspicion and refutes it.
-        """
+        """Check a member over TCP: only datagrams may fail to reach it. A suspect is asked again, so that it refutes."""
         for _ in range(2):
             record = await self._exchanges.check(member)
             if record is None:
@@ -378,7 +377,8 @@ class Membership:
 
     def bury(self, member: Member) -> None:
         """Mark an instance as dead whose address another instance answers from."""
-        self._follow(self._swim.take_rumours((StateUpdate(member.name, member.incarnation, "dead"),), self._clock.now()))
+        dead = StateUpdate(member.name, member.incarnation, "dead")
+        self._follow(self._swim.take_rumours((dead,), self._clock.now()))
 
     def unsettled(self) -> bool:
         """Return whether nodes named by an exchange have yet to answer."""

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from sbon_node.errors import SbonError
-from tests.membership.sites import World, in_virtual_time
+from tests.membership.sites import Site, World, in_virtual_time
 
 
 def test_nodes_that_join_through_one_know_each_other_and_measure_the_way() -> None:
@@ -105,3 +105,26 @@ def test_unknown_nodes_are_named() -> None:
         assert site.membership.get("nobody") is None
 
     in_virtual_time(body)
+
+
+def test_an_instance_that_joins_where_nobody_knew_the_last_one_succeeds_it_everywhere() -> None:
+    """``c`` answers the pings for its last instance, which so never dies for ``b``; ``a``, through which it joins, is new."""
+
+    async def body(world: World) -> None:
+        await world.cluster("abc")
+        await asyncio.sleep(10)
+        for name in "ac":
+            world.processes[name].kill()
+        a = await world.start("a", incarnation=2)
+        c = await world.start("c", "a", instance="i-anew")
+        b = world.sites["b"]
+        await b.membership.join([world.at("a")])
+        await world.until(lambda: {_instance(site, "c") for site in (a, b, c)} == {"i-anew"}, 60)
+        assert all(set(site.states().values()) == {"alive"} for site in (a, b, c))
+
+    in_virtual_time(body)
+
+
+def _instance(site: Site, name: str) -> str:
+    member = site.membership.get(name)
+    return "" if member is None else member.instance
