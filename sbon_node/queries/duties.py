@@ -70,10 +70,17 @@ class Duties:
         return self.driver(query) == self._context.name
 
     async def _run(self) -> None:
-        settings = self._context.settings
+        settings, incarnation = self._context.settings, self._incarnation()
         while True:
             await self._context.clock.sleep(settings.drive_s * self._context.rng.uniform(0.5, 1.0))
+            if incarnation != (incarnation := self._incarnation()):
+                # Others suspected this node or took it for dead, and may have replaced it as an acceptor.
+                self._tasks.start("refresh", self._refresh())
             self._look_after_all()
+
+    def _incarnation(self) -> int:
+        own = self._context.membership.get(self._context.name)
+        return 0 if own is None else own.incarnation
 
     def _member_changed(self, name: str, change: str) -> None:
         if change in ("died", "went-away", "left", "joined", "returned"):
@@ -133,12 +140,18 @@ class Duties:
         return alive and (member is None or member.instance in ("", acceptor.instance))
 
     async def _refresh(self) -> None:
-        for record in self._records.all():
-            if record.state in LIVE or not record.cleaned:
-                try:
-                    await self._records.refresh(record.id)
-                except SbonError as error:
-                    log.info("record-not-refreshed", query=record.id, code=error.code, reason=str(error))
+        """Learn what became of the records here while this node was gone; retry while acceptors are unreachable."""
+        backoff, queries = backoff_of(self._context.settings), self._records.unfinished()
+        while queries := [query for query in queries if not await self._refreshed(query)]:
+            await self._context.clock.sleep(backoff.next_s())
+
+    async def _refreshed(self, query: str) -> bool:
+        try:
+            await self._records.refresh(query)
+        except SbonError as error:
+            log.info("record-not-refreshed", query=query, code=error.code, reason=str(error))
+            return False
+        return True
 
     async def _forget(self, query: str) -> None:
         backoff = backoff_of(self._context.settings)

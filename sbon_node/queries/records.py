@@ -128,12 +128,21 @@ class Records:
                 return Changed(record, after)
             record, decided = after, True
 
+    def unfinished(self) -> list[str]:
+        """Return queries that are not over and cleaned up, as this node knows them, whether or not it is still an acceptor."""
+        return sorted(uid for uid, record in self._known.items() if record.state in LIVE or not record.cleaned)
+
     async def refresh(self, query: str) -> None:
-        """Bring all acceptors up to date, if one has missed a change."""
+        """Bring all acceptors up to date, if one has missed a change; forget a record that others keep instead of this node.
+
+        Raises ``no-majority``.
+        """
         answers = await self._registers.accepted(key_of(query), self.acceptors(query))
-        versions = {one.accepted.state.version for one in answers if isinstance(one, Report) and one.accepted is not None}
-        if len(versions) > 1 or any(isinstance(one, Report) and one.accepted is None for one in answers):
-            await self._registers.settle(key_of(query))
+        states = [one.accepted and one.accepted.state for one in answers if isinstance(one, Report)]
+        if len({state and (state.version, state.configuration.era) for state in states}) > 1:
+            await self._registers.catch_up(key_of(query))
+        if self._store.state(key_of(query)) is None:
+            self._known.pop(query, None)
 
     # -- the end ------------------------------------------------------------------------------------------------------
 

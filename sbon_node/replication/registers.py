@@ -11,7 +11,7 @@ import structlog
 
 from sbon_node.backoff import Backoff
 from sbon_node.errors import SbonError
-from sbon_node.registers.acceptor import Accept, Answer, Read, Report, Request
+from sbon_node.registers.acceptor import Accept, Answer, Read, Report, Request, UnknownInstance
 from sbon_node.registers.changes import Change, CompareAndSet, FinishMove, Keep, StartMove
 from sbon_node.registers.proposer import Blocked, Chosen, Lead, Proposer, Reader, first_lead
 from sbon_node.registers.states import Acceptor, Ballot, Configuration, State, newest
@@ -134,6 +134,22 @@ class Registers:
         self._behind.pop(key, None)
         configuration = await self._configuration(key)
         return None if configuration is None else (await self._decide(key, configuration, Keep())).state
+
+    async def catch_up(self, key: str) -> None:
+        """Bring all acceptors up to date; delete this node's copy if others have replaced it as an acceptor meanwhile.
+
+        The copy may go once all others of its former acceptors know their successors: then no quorum of them can be unaware.
+        Raises ``no-majority`` before.
+        """
+        own, state, me = self._store.state(key), await self.settle(key), self._store.me
+        if own is None or state is None or me in state.configuration.members:
+            return
+        others = [one for one in own.configuration.members if one != me]
+        for answer in await self.accepted(key, others):
+            era = answer.accepted.state.configuration.era if isinstance(answer, Report) and answer.accepted else -1
+            if era < state.configuration.era and not isinstance(answer, UnknownInstance):
+                raise _no_majority(key, f"not all of {', '.join(one.node for one in others)} know its new acceptors")
+        self._store.forget(key)
 
     async def accepted(self, key: str, acceptors: Iterable[Acceptor]) -> list[Answer | None]:
         """Ask each acceptor for what it has accepted; None for no answer."""

@@ -216,6 +216,29 @@ def test_a_wiped_acceptor_is_replaced_at_once(tmp_path: Path) -> None:
     in_cluster(tmp_path, "a" + OTHERS, test)
 
 
+def test_an_acceptor_that_was_replaced_while_it_was_cut_off_forgets_its_copy(tmp_path: Path) -> None:
+    """It comes back before the query ends, and nobody tells it of the end."""
+
+    async def test(cluster: SimulatedCluster) -> None:
+        await runs(cluster, tmp_path / "out.ndjson", rows=100_000)
+        uid = uid_of(cluster)
+        replaced = next(one.node for one in cluster.at("a").daemon._book.acceptors(uid) if one.node != "a")
+        for other in "a" + OTHERS:
+            if other != replaced:
+                cluster.network.cut(replaced, other, both=True)
+        while replaced in (one.node for one in cluster.at("a").daemon._book.acceptors(uid)):
+            await cluster.sleep(1)
+        cluster.network.heal()
+        await cluster.together()
+        await cluster.sleep(30)
+        assert cluster.at(replaced).daemon._book.find(uid) is None
+        await stop(cluster, "a")
+        await clean(cluster)
+        assert (await state_of(cluster, replaced)).state == "stopped"
+
+    in_cluster(tmp_path, "a" + OTHERS, test, replace_s=20.0, repair_s=5.0)
+
+
 def test_a_host_that_missed_the_end_ends_its_components_for_a_tombstone(tmp_path: Path) -> None:
     """The tombstone says that all hosts know of the end, which one does not."""
 
