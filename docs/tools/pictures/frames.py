@@ -73,7 +73,7 @@ def watched() -> list[Moment]:
         await cluster.answer(PRODUCER, submit(cluster, root / "large.ndjson"))
         outbox = cluster.at(PRODUCER).outbox
         assert outbox is not None
-        (stream,) = (name for name in outbox.streams() if name.startswith(f"{QUERY}."))
+        (stream,) = (name for name in outbox.streams() if name.startswith(f"{QUERY}-"))
         await cluster.until(lambda: outbox.latest(stream) > 0 and bool(outbox.link_counts(stream).links))
         begun = cluster.loop.time()
         while (at_s := cluster.loop.time() - begun) < LOOKED_S:

@@ -78,7 +78,9 @@ export function clock(timeMs) {
 
 /** An operator without its query's name before it. */
 export function partName(id, query) {
-  if (query && id.startsWith(`${query}.`)) return id.slice(query.length + 1);
+  const dot = id.indexOf(".", query?.length);
+  // The part's name follows the query's name or its uid, which is the name and six random letters or digits.
+  if (query && id.startsWith(query) && /^(-[a-z0-9]{6})?$/.test(id.slice(query.length, dot))) return id.slice(dot + 1);
   return id.startsWith("source/") ? id.slice("source/".length).replace(/@\d+/, "") : id;
 }
 
