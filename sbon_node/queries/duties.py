@@ -6,7 +6,7 @@ may be done twice. So a node drives by what it knows, without asking, and two ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,7 @@ class Duties:
         """Look after all records at once, and catch up with what other acceptors have decided meanwhile."""
         for record in self._records.all():
             self._look_after(record)
-        self._tasks.start("refresh", self._refresh())
+        self._tasks.start("refresh", self._refresh(self._records.unfinished()))
         self._tasks.start("drive", self._run())
         self._context.membership.listen(self._member_changed)
 
@@ -70,17 +70,27 @@ class Duties:
         return self.driver(query) == self._context.name
 
     async def _run(self) -> None:
-        settings, incarnation = self._context.settings, self._incarnation()
+        settings, known = self._context.settings, self._incarnations()
+        changed: dict[str, None] = {}
         while True:
             await self._context.clock.sleep(settings.drive_s * self._context.rng.uniform(0.5, 1.0))
-            if incarnation != (incarnation := self._incarnation()):
-                # Others suspected this node or took it for dead, and may have replaced it as an acceptor.
-                self._tasks.start("refresh", self._refresh())
+            before, known = known, self._incarnations()
+            changed.update((name, None) for name, one in known.items() if before.get(name, one) != one)
+            if changed and "refresh" not in self._tasks:
+                self._tasks.start("refresh", self._refresh(self._shared_with(changed)))
+                changed = {}
             self._look_after_all()
 
-    def _incarnation(self) -> int:
-        own = self._context.membership.get(self._context.name)
-        return 0 if own is None else own.incarnation
+    def _incarnations(self) -> dict[str, int]:
+        """Return the members' incarnations, which grow when one restarts, or refutes that it is suspected or dead."""
+        return {member.name: member.incarnation for member in self._context.membership.members()}
+
+    def _shared_with(self, names: Collection[str]) -> list[str]:
+        """Return unfinished queries of which one of these nodes may have missed a change; all, if it is this node."""
+        queries = self._records.unfinished()
+        if self._context.name in names:
+            return queries
+        return [query for query in queries if any(one.node in names for one in self._records.acceptors(query))]
 
     def _member_changed(self, name: str, change: str) -> None:
         if change in ("died", "went-away", "left", "joined", "returned"):
@@ -139,9 +149,9 @@ class Duties:
         alive = acceptor.node == self._context.name or (member is not None and member.state in ("alive", "suspect"))
         return alive and (member is None or member.instance in ("", acceptor.instance))
 
-    async def _refresh(self) -> None:
-        """Learn what became of the records here while this node was gone; retry while acceptors are unreachable."""
-        backoff, queries = backoff_of(self._context.settings), self._records.unfinished()
+    async def _refresh(self, queries: list[str]) -> None:
+        """Bring records up to date at all acceptors; retry while some are unreachable."""
+        backoff = backoff_of(self._context.settings)
         while queries := [query for query in queries if not await self._refreshed(query)]:
             await self._context.clock.sleep(backoff.next_s())
 

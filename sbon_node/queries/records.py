@@ -159,7 +159,7 @@ class Records:
         answers = await self._registers.accepted(key_of(query), others)
         if known.state in LIVE or not known.cleaned or not all(_is_cleaned(answer) for answer in answers):
             return False
-        self._store.forget(key_of(query))
+        self._registers.forget(key_of(query))
         self._known.pop(query, None)
         return True
 

@@ -149,7 +149,13 @@ class Registers:
             era = answer.accepted.state.configuration.era if isinstance(answer, Report) and answer.accepted else -1
             if era < state.configuration.era and not isinstance(answer, UnknownInstance):
                 raise _no_majority(key, f"not all of {', '.join(one.node for one in others)} know its new acceptors")
+        self.forget(key)
+
+    def forget(self, key: str) -> None:
+        """Delete this node's copy, and what it would propose later: that would revive copies which others have deleted."""
         self._store.forget(key)
+        for remembered in (self._known, self._leads, self._behind):
+            remembered.pop(key, None)
 
     async def accepted(self, key: str, acceptors: Iterable[Acceptor]) -> list[Answer | None]:
         """Ask each acceptor for what it has accepted; None for no answer."""

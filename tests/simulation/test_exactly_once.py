@@ -319,7 +319,7 @@ PLANTED: list[tuple[Patch, Action | Literal["submission"], str]] = [
     (room_not_given_back, "submission", "free of"),
     (sink_not_closed, "submission", "sink of query|not cleaned up"),
     (output_not_dropped, "submission", "stream query-"),
-    (host_away_never_told, "submission", "left behind"),
+    (host_away_never_told, "submission", "left behind|accepted Ballot.* after Ballot"),
 ]
 
 
