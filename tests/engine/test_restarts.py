@@ -142,6 +142,7 @@ async def test_an_end_before_the_start_is_answered_is_kept(tmp_path: Path) -> No
         port = await it.start("early", fragment="1 2 3")
         await port.feed(row(0), ended=True)
         assert (await port.wait_ended())["n"].to_pylist() == [0]
+        await it.states.wait("early", "running", 4)
         assert it.states.count("early", "running") == 4
 
 
