@@ -20,9 +20,9 @@ log = structlog.get_logger()
 class Repair:
     """Looks after the registers of which this node is an acceptor.
 
-    An acceptor is gone for good if its node has left, came back without its disk, or has been dead for ``control.replace_s``. The
-    first live acceptor of a register replaces it. It also adds acceptors while there are fewer than three and more members. Two
-    nodes that replace at once do no harm. Nothing is sent while all acceptors are in place.
+    An acceptor is gone for good if its node has left, came back without its disk, or has been dead or unknown for
+    ``control.replace_s``. The first live acceptor of a register replaces it. It also adds acceptors while there are fewer than
+    three and more members. Two nodes that replace at once do no harm. Nothing is sent while all acceptors are in place.
     """
 
     def __init__(self, context: Context, store: AcceptorStore, registers: Registers) -> None:
@@ -82,10 +82,11 @@ class Repair:
             self._replaced.set()
 
     def _watch(self) -> None:
-        """Note since when nodes are dead."""
-        now = self._context.clock.now()
-        dead = [member.name for member in self._context.membership.members() if member.state == "dead"]
-        self._dead_since = {name: self._dead_since.get(name, now) for name in dead}
+        """Note since when nodes of acceptors are dead, or unknown: a node that has just started may not have met them yet."""
+        now, get = self._context.clock.now(), self._context.membership.get
+        nodes = sorted({one.node for state in self._store.states.values() for one in state.configuration.members})
+        missing = [name for name in nodes if (member := get(name)) is None or member.state == "dead"]
+        self._dead_since = {name: self._dead_since.get(name, now) for name in missing}
 
     async def _look_after(self, key: str) -> None:
         state = self._store.state(key)
@@ -113,7 +114,7 @@ class Repair:
 
     def _gone(self, acceptor: Acceptor) -> bool:
         member = self._context.membership.get(acceptor.node)
-        if member is None or member.state == "left" or member.instance not in ("", acceptor.instance):
+        if member is not None and (member.state == "left" or member.instance not in ("", acceptor.instance)):
             return True
         since = self._dead_since.get(acceptor.node)
         return since is not None and self._context.clock.now() - since >= self._context.settings.replace_s

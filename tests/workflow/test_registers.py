@@ -192,6 +192,21 @@ def test_a_dead_node_that_may_come_back_is_not_replaced(tmp_path: Path) -> None:
     in_cluster(tmp_path, "abcd", test)
 
 
+def test_an_acceptor_that_a_restarted_node_has_not_met_is_not_replaced(tmp_path: Path) -> None:
+    async def test(cluster: SimulatedCluster) -> None:
+        await create(cluster, "a")
+        for other in "acd":
+            cluster.network.cut(other, "b", both=True)
+        cluster.crash(cluster.at("a"))
+        cluster.boot(cluster.at("a"))
+        await cluster.until(lambda: cluster.at("a").ready)
+        await cluster.sleep(100)
+        assert cluster.at("a").daemon.context.membership.get("b") is None
+        assert configuration_at(cluster, "a") == ["a", "b", "c"]
+
+    in_cluster(tmp_path, "abcd", test)
+
+
 def test_a_register_of_a_small_cluster_gets_three_acceptors_once_there_are_nodes(tmp_path: Path) -> None:
     async def test(cluster: SimulatedCluster) -> None:
         await create(cluster, "a", "a")
