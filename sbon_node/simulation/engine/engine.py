@@ -144,9 +144,10 @@ class SimulatedEngine:
             (checkpoint / log).mkdir(parents=True, exist_ok=True)
         self._on_state(spec.id, operator_states.STARTING, "")
         operator.watcher = self.process.start(self._watch(operator))
-        if self.engine_process is None or not self.engine_process.process.alive:
+        if self.engine_process is None:
             self.engine_process = self._new_engine_process()
-        self._launch(self.engine_process, operator)
+        if self.engine_process.process.alive:  # Otherwise it starts with the others, once the death is noticed.
+            self._launch(self.engine_process, operator)
         await asyncio.shield(operator.running)
 
     async def destroy(self, operator: str) -> None:

@@ -163,7 +163,7 @@ class Jvm:
         return self._process.wait()
 
     def close(self, timeout_s: float = 60.0) -> None:
-        """End the JVM and its zygote, and wait for both."""
+        """End the JVM and its zygote, and wait for both. PySpark forgets this JVM, else it would send it the next one's calls."""
         for process in (self._process, self._zygote):
             if process.stdin is not None:
                 process.stdin.close()
@@ -172,6 +172,9 @@ class Jvm:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        if (gateway := SparkContext._gateway) is not None:
+            gateway.close()
+            SparkContext._gateway = SparkContext._jvm = None
         if self._own is not None:
             self._own.cleanup()
 
