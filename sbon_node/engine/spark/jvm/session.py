@@ -52,7 +52,7 @@ that Java sizes by the memory of the machine."""
 _SPARE_HEAP = ("-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20")
 """Percent of the old generation that stays free after a collection; Java's own 40 to 70 let it grow beyond what operators keep.
 
-A node with four operators takes 90 MB less, at the same rows a second.
+A node with four operators takes some 70 MB less, at the same rows a second.
 """
 
 _PATIENT_C2 = (
