@@ -18,6 +18,8 @@ from sbon_node.replication.rendezvous import ACCEPTORS, chosen, ranked
 
 log = structlog.get_logger()
 
+NAME = "name/"
+"""Keys of the registers of names begin with it."""
 AMONG = 2 * ACCEPTORS
 """Members in the register's order, of which at most one may be silent where no node knows the name: nodes that joined since may
 precede its acceptors."""
@@ -45,7 +47,7 @@ class QueryNames:
 
         Raises ``query-exists`` if another query has it and may live, ``no-majority`` if that cannot be known now.
         """
-        key, state = f"name/{name}", await found
+        key, state = f"{NAME}{name}", await found
         while True:
             if state is not None:
                 await self._check_free(name, msgspec.msgpack.decode(state.value, type=NameRecord), record)
@@ -62,7 +64,7 @@ class QueryNames:
         A new register has its first acceptors by rendezvous among all members, alive or not, so that no two sides of a partition
         can both have a majority.
         """
-        key, members = f"name/{name}", self._registers.candidates()
+        key, members = f"{NAME}{name}", self._registers.candidates()
         prepared, found = await asyncio.gather(self._prepared(key, chosen(key, members)), self._registers.find(key))
         if prepared is not None:
             return prepared

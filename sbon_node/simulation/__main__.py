@@ -28,7 +28,6 @@ def main() -> int:
     parser.add_argument("--casting", help="who plays what, as JSON; {} for the usual")
     parser.add_argument("--faults", help="the faults, as JSON; [] for none")
     parser.add_argument("--shrink", action="store_true", help="look for the fewest faults that still fail")
-    parser.add_argument("--also", action="append", default=[], help="a fault that random schedules leave out")
     parser.add_argument("--log", action="store_true", help="print the nodes' logs as well, to stderr")
     arguments = parser.parse_args()
     structlog.configure(
@@ -36,7 +35,7 @@ def main() -> int:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     if arguments.casting is None and arguments.faults is None:
-        schedule = random_schedule(int(arguments.seed), tuple(arguments.also))
+        schedule = random_schedule(int(arguments.seed))
     else:
         casting = msgspec.json.decode(arguments.casting or "{}", type=Casting)
         faults = msgspec.json.decode(arguments.faults or "[]", type=tuple[Fault, ...])

@@ -253,6 +253,8 @@ class SimulatedCluster:
             self.observe(self.watch.engine_stepped, node, caller.name)
         if process.alive and node.process is process:
             self.observe(self.watch.stepped, node, step)
+        for one in self.nodes.values() if step == "store" else ():
+            self.observe(self.watch.stored, one)
         for fault in due:
             self.fault_injector.inject(fault)
         caller.check()

@@ -100,7 +100,7 @@ class OneQuery:
         async for event in daemon.submit(submission):
             self.cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
             if isinstance(event, Progress) and event.step == "placing":
-                expect(self.cluster, QUERY)
+                expect(self.cluster, record_of(self.cluster, QUERY))
 
     async def _ending(self, accepted: bool | None) -> str:
         """Wait for the end and return ``finished``, ``refused`` or, if a disk was lost, ``failed``.

@@ -107,7 +107,7 @@ class QueryRun:
         async for event in daemon.submit(submission):
             cluster.note("accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
             if isinstance(event, Progress) and event.step == "placing":
-                expect(cluster, query.name)
+                expect(cluster, record_of(cluster, query.name))
 
     def _random_faults(self, cluster: SimulatedCluster) -> tuple[Fault, ...]:
         if not self.random_faults:
@@ -122,9 +122,8 @@ class QueryRun:
         return random_plan(cluster.seed, stage, most=self.random_faults)
 
 
-def expect(cluster: SimulatedCluster, query: str) -> None:
+def expect(cluster: SimulatedCluster, record: QueryRecord | None) -> None:
     """Let the checker expect the operators and the sink of a query that is being placed."""
-    record = record_of(cluster, query)
     assert record is not None
     inputs = {operator.id: [spec.stream for spec in operator.inputs] for operator in record.plan.operators}
     cluster.watch.expect(record.id, inputs, record.plan.outputs)

@@ -1,17 +1,21 @@
-"""Invariants of registers: chosen states form one history, and a name points to one running query.
+"""Invariants of registers: ballots are used once, chosen states form one history, and a name points to one live query.
 
-The checks see what each acceptor has accepted. A state is chosen once a majority has accepted the same ballot.
+The checks see what each acceptor has stored. A state is chosen once a majority has accepted the same ballot.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
-from sbon_node.model.states.query_states import LIFECYCLE, RUNNING
+import msgspec
+
+from sbon_node.model.states.query_states import LIFECYCLE, LIVE, RUNNING
+from sbon_node.queries.names import NAME, NameRecord
 from sbon_node.queries.records import decoded
-from sbon_node.registers.states import Accepted, Acceptor, Ballot, State
-from sbon_node.replication.query_keys import QUERY
+from sbon_node.registers.acceptor import AcceptorRecord
+from sbon_node.registers.states import NO_BALLOT, Accepted, Acceptor, Ballot, State
+from sbon_node.replication.query_keys import QUERY, key_of
 
 Expect = Callable[[bool, str], None]
 """Fails with a text unless the condition holds."""
@@ -22,25 +26,38 @@ class RegisterChecks:
 
     def __init__(self, expect: Expect) -> None:
         self._expect = expect
+        self._used: dict[Ballot, str] = {}
+        self._proposed: dict[tuple[str, Ballot], State] = {}
+        self._over: set[str] = set()
         self._agreed: dict[tuple[str, Ballot], dict[Acceptor, None]] = {}
         self._seen: dict[tuple[Acceptor, str], Ballot] = {}
         self._history: dict[str, list[Ballot]] = {}
         self._chosen: dict[tuple[str, Ballot], State] = {}
         self._running: dict[str, str] = {}
 
-    def accepted(self, acceptor: Acceptor, records: Iterable[tuple[str, Accepted]]) -> None:
-        """Note what an acceptor has accepted."""
-        for key, (ballot, state) in ((key, (one.ballot, one.state)) for key, one in records):
-            if self._seen.get((acceptor, key)) == ballot:
-                continue
-            before = self._seen.get((acceptor, key), ballot)
-            self._expect(before <= ballot, f"{acceptor.node} accepted {ballot} of {key} after {before}")
-            self._seen[acceptor, key] = ballot
-            agreed = self._agreed.setdefault((key, ballot), {})
-            agreed[acceptor] = None
-            if (key, ballot) not in self._chosen and state.configuration.has_quorum(agreed):
-                self._chosen[key, ballot] = state
-                self._follow(key, ballot, state)
+    def stored(self, acceptor: Acceptor, records: Mapping[str, AcceptorRecord]) -> None:
+        """Note what an acceptor has stored, by the keys of its registers."""
+        for key, record in records.items():
+            if record.promised != NO_BALLOT:
+                first = self._used.setdefault(record.promised, key)
+                self._expect(first == key, f"{record.promised} is a ballot of both {first} and {key}")
+            if record.accepted is not None and self._seen.get((acceptor, key)) != record.accepted.ballot:
+                self._accepted(acceptor, key, record.accepted)
+
+    def _accepted(self, acceptor: Acceptor, key: str, accepted: Accepted) -> None:
+        ballot, state = accepted.ballot, accepted.state
+        before = self._seen.get((acceptor, key), ballot)
+        self._expect(before <= ballot, f"{acceptor.node} accepted {ballot} of {key} after {before}")
+        self._seen[acceptor, key] = ballot
+        proposed = self._proposed.setdefault((key, ballot), state)
+        self._expect(proposed == state, f"{ballot} of {key} has two states")
+        if key.startswith(QUERY) and decoded(state).state in LIFECYCLE.terminal:
+            self._over.add(decoded(state).id)
+        agreed = self._agreed.setdefault((key, ballot), {})
+        agreed[acceptor] = None
+        if (key, ballot) not in self._chosen and state.configuration.has_quorum(agreed):
+            self._chosen[key, ballot] = state
+            self._follow(key, ballot, state)
 
     def _follow(self, key: str, ballot: Ballot, state: State) -> None:
         """Check a chosen state against the states before and after it."""
@@ -53,6 +70,8 @@ class RegisterChecks:
         insort(history, ballot)
         if key.startswith(QUERY) and history[-1] == ballot:
             self._name(state)
+        if key.startswith(NAME) and place:
+            self._given(key, self._chosen[key, history[place - 1]], state)
 
     def _succeeds(self, key: str, before: State, after: State) -> None:
         change = f"{key} of version {before.version} became version {after.version}"
@@ -62,6 +81,15 @@ class RegisterChecks:
         if key.startswith(QUERY):
             was, now = decoded(before), decoded(after)
             self._expect(was.state not in LIFECYCLE.terminal or now.state == was.state, f"{change}: {was.state}, {now.state}")
+
+    def _given(self, key: str, before: State, after: State) -> None:
+        """Check that a name which now points to another query pointed to one that is over."""
+        was, now = (msgspec.msgpack.decode(state.value, type=NameRecord).uid for state in (before, after))
+        history = self._history.get(key_of(was))
+        if was == now or was in self._over or not history:
+            return
+        state = decoded(self._chosen[key_of(was), history[-1]]).state
+        self._expect(state not in LIVE, f"{key} is given to {now}, and {was} is {state}")
 
     def _name(self, state: State) -> None:
         record = decoded(state)

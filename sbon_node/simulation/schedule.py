@@ -16,12 +16,12 @@ from sbon_node.simulation.casting import NODES, Casting, Life, PlannedQuery
 from sbon_node.simulation.checks import CheckFailedError
 from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.engine.engine_process import EngineTimes
-from sbon_node.simulation.faults.plan import HELD_BACK, Fault, occurrences, random_plan
+from sbon_node.simulation.faults.plan import ACTIONS, HELD_BACK, Fault, occurrences, random_plan
 from sbon_node.simulation.loop import VirtualLoop
 from sbon_node.simulation.network.paths import NetworkQuality
 from sbon_node.simulation.one_query import OneQuery
 from sbon_node.simulation.outcome import Ended, Outcome, run_cluster
-from sbon_node.simulation.several_queries import SeveralQueries
+from sbon_node.simulation.several_queries import BY_USERS, SeveralQueries
 from sbon_node.workflow.settings import ControlSettings
 
 MAX_TIME_S = 1800.0
@@ -41,12 +41,14 @@ WORLDS = 50
 """Number of different runs that the random schedules disturb."""
 SEVERAL = 10
 """One world in so many runs several queries."""
-MORE: tuple[str, ...] = (*HELD_BACK, "again")
-"""Actions that random schedules leave out unless asked for: faults, and names of ended queries used again."""
+TWINS = 0.4
+"""Probability that a query of several is submitted under the name of an earlier one, which may still run."""
+COUNTED: tuple[str, ...] = (*ACTIONS, *BY_USERS)
+"""What strikes a run, or its users do: all are counted."""
 
 
-def random_schedule(seed: int, also: tuple[str, ...] = ()) -> Schedule:
-    """Draw a schedule, with what ``also`` has of ``MORE``: any node may hold the record or host the operator.
+def random_schedule(seed: int) -> Schedule:
+    """Draw a schedule: any node may hold the record or host the operator.
 
     The faults strike at steps that the undisturbed run takes, so that the first of them surely strikes.
     """
@@ -58,22 +60,21 @@ def random_schedule(seed: int, also: tuple[str, ...] = ()) -> Schedule:
         strategy=rng.choice(("relaxation", "producer", "consumer", "random")),
         sink=rng.choice(("file", "follow")),
         fsync=rng.random() < 0.7,
-        queries=_several(rng, again="again" in also) if world % SEVERAL == SEVERAL - 1 else (),
+        queries=_several(rng) if world % SEVERAL == SEVERAL - 1 else (),
     )
     steps, calls = _undisturbed(world, casting)
     failpoint = occurrences(steps)
     hosts = tuple(node for node in NODES if any(when.node == node and when.step == "plan" for when in failpoint))
-    more = tuple(action for action in HELD_BACK if action in also)
-    stage = msgspec.structs.replace(casting.stage, operators=hosts, also=more)
+    stage = msgspec.structs.replace(casting.stage, operators=hosts, also=HELD_BACK)
     return Schedule(world, casting, random_plan(seed, stage, failpoint, calls))
 
 
-def _several(rng: random.Random, *, again: bool) -> tuple[PlannedQuery, ...]:
-    """Draw two to four queries at once; some are stopped."""
-    queries = []
+def _several(rng: random.Random) -> tuple[PlannedQuery, ...]:
+    """Draw two to four queries at once. Some are stopped, some names are used again, and some have two queries at once."""
+    queries: list[PlannedQuery] = []
     for number in range(rng.randint(2, 4)):
         lives = []
-        for _ in range(rng.randint(1, 2) if again else 1):
+        for _ in range(rng.randint(1, 2)):
             sources = tuple(rng.sample(NODES, rng.randint(1, 2)))
             stop_after_s = rng.uniform(0.0, 4.0) if rng.random() < 0.4 else None
             lives.append(
@@ -87,7 +88,8 @@ def _several(rng: random.Random, *, again: bool) -> tuple[PlannedQuery, ...]:
                     stop_at=rng.choice(NODES),
                 )
             )
-        queries.append(PlannedQuery(name=f"q{number}", lives=tuple(lives)))
+        name = rng.choice(queries).name if queries and rng.random() < TWINS else f"q{number}"
+        queries.append(PlannedQuery(name=name, lives=tuple(lives)))
     return tuple(queries)
 
 

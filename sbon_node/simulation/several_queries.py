@@ -18,6 +18,7 @@ from typing import Any
 from sbon_node.errors import SbonError
 from sbon_node.model.catalogue import SourceDeclaration, StreamDeclaration
 from sbon_node.model.queries import Accepted, Progress, SinkSpec, Submission
+from sbon_node.model.records import QueryRecord
 from sbon_node.model.states import query_states
 from sbon_node.simulation.casting import (
     FRAGMENT,
@@ -36,15 +37,17 @@ from sbon_node.simulation.cluster import SimulatedCluster
 from sbon_node.simulation.faults.plan import Fault
 from sbon_node.simulation.leak_check import SETTLE_S, check_alive, settled
 from sbon_node.simulation.outcome import Ended
-from sbon_node.simulation.query_run import expect, record_of
+from sbon_node.simulation.query_run import expect, records_of
 
+BY_USERS = ("again", "twin", "stop")
+"""What users do during the faults: a submission under the name of an ended query, one beside another of its name, a stop."""
 RETRY_S = 1.0
 MOST_TRIES = 200
 """Tries of a submission while its name is still taken by an earlier life."""
 ENDS = (query_states.FINISHED, query_states.STOPPED, query_states.FAILED)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Running:
     """A life of a query, and the course it has taken."""
 
@@ -59,8 +62,8 @@ class _Running:
     """Whether its submission was accepted; None if its user did not learn it."""
     stopping: asyncio.Task[Any] | None = field(default=None)
     ending: str = ""
-    twin: bool = False
-    """Whether another query of the same name is submitted first."""
+    twins: tuple[_Running, ...] = field(default=(), repr=False)
+    """Lives of other queries of the same name: while one of them lives, the submission is refused; its stop may stop this one."""
 
     @property
     def output(self) -> Path:
@@ -89,7 +92,8 @@ class SeveralQueries:
         ]
         for index, query in enumerate(casting.queries):
             for running in self.lives[index]:
-                running.twin = any(earlier.name == query.name for earlier in casting.queries[:index])
+                others = (other for number, lives in enumerate(self.lives) if number != index for other in lives)
+                running.twins = tuple(other for other in others if other.name == query.name)
 
     async def run(self) -> Ended:
         cluster = self.cluster
@@ -154,6 +158,9 @@ class SeveralQueries:
 
     async def _submit(self, running: _Running, *, again: bool) -> None:
         """Submit the query, and again while an earlier life of its name is still there."""
+        struck = self.cluster.fault_injector.struck
+        struck["again"] += again
+        struck["twin"] += bool(running.twins)
         for _ in range(MOST_TRIES):
             submission = self.cluster.user(running.life.holder, self._submission(running))
             await self.cluster.until(submission.done)
@@ -181,7 +188,7 @@ class SeveralQueries:
         )
         async for event in daemon.submit(submission):
             if isinstance(event, Progress) and event.step == "placing":
-                expect(self.cluster, running.name)
+                expect(self.cluster, self._record(running))
             self.cluster.note(f"{running.stream} accepted" if isinstance(event, Accepted) else f"{event.step}: {event.message}")
 
     async def _stop(self, running: _Running) -> None:
@@ -189,6 +196,7 @@ class SeveralQueries:
         assert running.life.stop_after_s is not None
         await self.cluster.sleep(running.life.stop_after_s)
         node = self.cluster.nodes[running.life.stop_at]
+        self.cluster.fault_injector.struck["stop"] += 1
         for _ in range(MOST_TRIES):
             await self.cluster.until(lambda: node.ready)
             call = self.cluster.call(node.name, node.daemon.stop_query(running.name))
@@ -204,15 +212,16 @@ class SeveralQueries:
         holder, submitted_s = self.cluster.nodes[running.life.holder], self.cluster.loop.time()
         while True:
             await self.cluster.until(lambda: holder.ready)
-            record = record_of(self.cluster, running.name)
+            record = self._record(running)
             state = record.state if record is not None else "gone"
             reason = record.reason if record is not None else ""
             undoing = self.cluster.loop.time() < submitted_s + 2 * SETTLE_S
-            if running.twin and running.accepted is False:
+            if running.twins and running.accepted is False and state in ("gone", query_states.FAILED):
                 return "refused"
             if state in ("gone", query_states.FAILED) and not running.accepted and self.faults:
                 return "refused"
-            if state == query_states.FINISHED or (state == query_states.STOPPED and running.stopping is not None):
+            stopped = state == query_states.STOPPED and any(one.stopping is not None for one in (running, *running.twins))
+            if state == query_states.FINISHED or stopped:
                 return state
             if state == query_states.FAILED and reason and self.cluster.fault_injector.struck["wipe"]:
                 return state
@@ -221,6 +230,11 @@ class SeveralQueries:
                 raise CheckFailedError(f"the submission of {running.stream} was {outcome}, and the query is {state}: {reason}")
             check_alive(self.cluster, f"{running.stream} is {state}")
             await self.cluster.sleep(0.25)
+
+    def _record(self, running: _Running) -> QueryRecord | None:
+        """Return the newest record of this life, whose stream no other life reads."""
+        records = (record for record in records_of(self.cluster) if running.stream in record.streams and not record.withdrawn)
+        return max(records, key=lambda record: record.submitted_ms, default=None)
 
     def _check(self, running: _Running) -> None:
         checker, delivered = self.cluster.watch.checker, read_result(running.output)

@@ -51,9 +51,6 @@ class Watch:
         outbox = node.outbox
         if outbox is None:
             return
-        if step == "store" and node.node is not None:
-            acceptors = node.node._acceptors
-            self.checker.registers.accepted(acceptors.me, list(acceptors.accepted()))
         if step in ("publish", "plan"):
             for stream in outbox.streams():
                 self.checker.published(outbox, stream, _checkpoint(node, stream), _publisher(node, stream))
@@ -73,6 +70,12 @@ class Watch:
                     self.checker.received(link)
                 elif self._readers:
                     self.checker.acknowledged(link, link.subscriber)
+
+    def stored(self, node: SimulatedNode) -> None:
+        """Check the registers of a node, after a step of any node: a rule between registers sees all of them."""
+        if node.ready:
+            acceptors = node.daemon._acceptors
+            self.checker.registers.stored(acceptors.me, acceptors._records)
 
     def engine_stepped(self, node: SimulatedNode, engine_process: str) -> None:
         """Check after a step of an engine process, whether its daemon lives or not."""

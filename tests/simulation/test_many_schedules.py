@@ -17,8 +17,8 @@ from sbon_node.hosting.capacity import Reservations
 from sbon_node.simulation import leak_check, several_queries
 from sbon_node.simulation.__main__ import main
 from sbon_node.simulation.casting import Casting, Life, PlannedQuery, windows
-from sbon_node.simulation.faults.plan import ACTIONS, AtTime, Fault
-from sbon_node.simulation.schedule import random_schedule, run_schedule
+from sbon_node.simulation.faults.plan import AtTime, Fault
+from sbon_node.simulation.schedule import COUNTED, random_schedule, run_schedule
 from sbon_node.simulation.shrink import shrink
 
 
@@ -48,7 +48,7 @@ def test_portions_hold_each_seed_once_and_one_world_each() -> None:
 def test_schedules_in_another_process_are_counted() -> None:
     (row,) = schedules.run(3, 2, processes=1)["rows"]
     assert (row["seeds"], row["failed"], row["stuck"], row["failures"]) == (2, 0, 0, [])
-    assert set(row["struck"]) == set(ACTIONS)
+    assert set(row["struck"]) == set(COUNTED)
     faults = [fault for seed in (3, 4) for fault in random_schedule(seed).faults]
     assert 0 < sum(row["struck"].values()) <= len(faults)
     assert row["checks"] > 400
@@ -59,9 +59,9 @@ def test_a_failing_schedule_is_shown_whole_and_shrunk(
 ) -> None:
     faults = (Fault(AtTime(1.0), "slow-disk", "o"), Fault(AtTime(2.0), "skew", "c"))
     random_schedule(3)  # its undisturbed run passes without the bug
-    monkeypatch.setattr(schedules, "random_schedule", lambda seed, also: random_schedule(3)._replace(faults=faults))
+    monkeypatch.setattr(schedules, "random_schedule", lambda seed: random_schedule(3)._replace(faults=faults))
     monkeypatch.setattr(Reservations, "release", lambda self, operator, owner="": None)
-    (failed,) = schedules._try_one(3, ()).failed
+    (failed,) = schedules._try_one(3).failed
     assert failed.stuck
     assert "free of" in failed.reason
     assert failed.shrunk == failed.replay.replace(shlex.quote(msgspec.json.encode(faults).decode()), "'[]'")

@@ -18,7 +18,7 @@ CHUNK = 20
 
 
 def _try(seed: int) -> None:
-    for failed in schedules._try_one(seed, ()).failed:
+    for failed in schedules._try_one(seed).failed:
         pytest.fail(f"schedule {seed}: {failed.reason}\nreplay: {failed.replay}\nshrunk: {failed.shrunk}", pytrace=False)
 
 

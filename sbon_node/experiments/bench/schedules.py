@@ -10,8 +10,7 @@ from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from sbon_node.logging import output
-from sbon_node.simulation.faults.plan import ACTIONS
-from sbon_node.simulation.schedule import WORLDS, random_schedule, replay_command, run_schedule
+from sbon_node.simulation.schedule import COUNTED, WORLDS, random_schedule, replay_command, run_schedule
 from sbon_node.simulation.shrink import shrink
 
 TOGETHER = 5
@@ -42,7 +41,6 @@ def run(
     count: int,
     *,
     processes: int,
-    also: tuple[str, ...] = (),
     limit_s: float | None = None,
     notify: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
@@ -53,7 +51,7 @@ def run(
     """
     began, done = time.monotonic(), Tried(0, Counter(), 0, 0, 0.0, ())
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=output.silence) as pool:
-        waiting = [pool.submit(_try, seeds, also) for seeds in _portions(first, count)]
+        waiting = [pool.submit(_try, seeds) for seeds in _portions(first, count)]
         for finished in as_completed(waiting):
             if finished.cancelled():
                 continue
@@ -77,15 +75,15 @@ def _portions(first: int, count: int) -> Iterator[list[int]]:
                 yield seeds[at : at + TOGETHER]
 
 
-def _try(seeds: list[int], also: tuple[str, ...]) -> Tried:
+def _try(seeds: list[int]) -> Tried:
     began, tried = time.process_time(), Tried(0, Counter(), 0, 0, 0.0, ())
     for seed in seeds:
-        tried = _sum(tried, _try_one(seed, also))
+        tried = _sum(tried, _try_one(seed))
     return tried._replace(cpu_s=time.process_time() - began)
 
 
-def _try_one(seed: int, also: tuple[str, ...]) -> Tried:
-    schedule = random_schedule(seed, also)
+def _try_one(seed: int) -> Tried:
+    schedule = random_schedule(seed)
     outcome = run_schedule(schedule.faults, seed=schedule.seed, casting=schedule.casting)
     failed: tuple[Failed, ...] = ()
     if outcome.failure:
@@ -118,6 +116,6 @@ def _row(first: int, tried: Tried, seconds: float, processes: int) -> dict[str, 
         "seconds": round(seconds, 1),
         "cpu_s": round(tried.cpu_s, 1),
         "processes": processes,
-        "struck": {action: tried.struck[action] for action in ACTIONS},
+        "struck": {action: tried.struck[action] for action in COUNTED},
         "failures": [failed._asdict() for failed in sorted(tried.failed)],
     }

@@ -35,7 +35,7 @@ Action = Literal[
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 HELD_BACK: tuple[Action, ...] = ("wipe", "take-address")
-"""Faults that random plans leave out unless asked for, because the daemon does not withstand them yet."""
+"""Faults that a plan draws only where its stage asks for them: a query that loses a disk may fail."""
 AIMED: tuple[Action, ...] = ("cut", "cut-one-way", "take-address")
 """Faults between two nodes."""
 MAX_TIME_S = 1e7

@@ -26,22 +26,17 @@ SUMMED = ("first", "seeds", "failed", "stuck", "checks", "events", "seconds", "c
     help="Number of processes.",
 )
 @click.option("--seconds", type=click.FloatRange(0.1, 1e6), help="Begin no schedule after so many seconds.")
-@click.option("--also", multiple=True, metavar="FAULT", help="What usual schedules leave out: wipe, take-address, again.")
 @json_option
 @reports_errors
-def schedules(first: int, count: int, processes: int, seconds: float | None, also: tuple[str, ...], json_: bool) -> None:
+def schedules(first: int, count: int, processes: int, seconds: float | None, json_: bool) -> None:
     """Random schedules of faults against whole daemons in virtual time, with every check on.
 
     Each schedule runs queries and draws faults from its seed. A failing one is shrunk to the fewest faults that still
     fail; both are shown as commands that run them again. Exits 1 if any schedule failed, or left a query without an end.
     """
     bench: Any = importlib.import_module("sbon_node.experiments.bench.schedules")
-    held_back: Any = importlib.import_module("sbon_node.simulation.schedule").MORE
-    unknown = next((action for action in also if action not in held_back), None)
-    if unknown is not None:
-        raise click.BadParameter(f"{unknown!r} is none of {', '.join(held_back) or 'none'}", param_hint="--also")
     with err().status("schedules") as status:
-        result = bench.run(first, count, processes=processes, also=also, limit_s=seconds, notify=status.update)
+        result = bench.run(first, count, processes=processes, limit_s=seconds, notify=status.update)
     row = result["rows"][0]
     for failed in row["failures"]:
         stuck = "stuck" if failed["stuck"] else "failed"
